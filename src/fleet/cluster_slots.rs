@@ -1,7 +1,7 @@
 //! What holds up or breaks what a Postgres sends to another one, and how far it got: for the drill that records histories.
 //!
-//! Neighbours: `cluster` connects, `drill::histories` calls. It acts as the superuser, on locks, slots and sessions only. It must not
-//! change a row.
+//! Neighbours: `cluster` connects, `drill::histories` calls. It acts as the superuser, on locks,
+//! slots and sessions, and with one trigger that waits. It must not change a row.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -14,8 +14,8 @@ use tokio_postgres::Client;
 use super::cluster::Cluster;
 use super::wait;
 
-/// The bound for somebody to come to a lock.
-const QUEUED_WITHIN: Duration = Duration::from_secs(30);
+/// The lock that every row of records waits for that a copy brings, once a copy was held up.
+const COPIES: i64 = 0x636f_7069_6573;
 
 /// A subscription that applies nothing for as long as this lives: what a large transaction before it would do, for a span that the holder chooses.
 pub struct HeldUp(Client);
@@ -57,34 +57,27 @@ impl Cluster {
         Ok(HeldUp(client))
     }
 
-    /// Has a subscription made anew by `reseed`, with the copy of its records held up from its
-    /// beginning; that of its heartbeats is not. What came of `reseed`, and what holds the copy.
+    /// Has a subscription made anew by `reseed`, with the copy of its records held up at its first
+    /// row; that of its heartbeats is not. Returns what came of `reseed`, and what holds the copy.
+    ///
+    /// A lock of the table would hold up the worker that applies, too, and with it the heartbeats:
+    /// it opens a table before it sees that the table is still copied.
     pub async fn hold_copy<T>(
         &self,
         database: &str,
         subscription: &str,
         reseed: impl Future<Output = Result<T>>,
     ) -> Result<(T, HeldUp)> {
-        let (first, then) = (self.connect(database).await?, self.connect(database).await?);
-        let [heartbeats, records] = &tables(&first, subscription).await?[..] else {
+        let client = self.connect(database).await?;
+        let [_heartbeats, records] = &tables(&client, subscription).await?[..] else {
             anyhow::bail!("{subscription} brings other tables than heartbeats and records");
         };
-        // The lock has to come between the emptying of the leaf and its copy. The emptying waits at
-        // the heartbeats, which are emptied last, until this lock waits for it: then nothing else
-        // comes before it.
-        first.batch_execute(&locks(heartbeats)).await?;
-        let holding = async {
-            waits(&first, heartbeats, "RowExclusiveLock").await?;
-            let lock = locks(records);
-            let (held, let_go) = tokio::join!(then.batch_execute(&lock), async {
-                waits(&first, records, "ShareRowExclusiveLock").await?;
-                Ok::<_, anyhow::Error>(first.batch_execute("rollback").await?)
-            });
-            let_go?;
-            Ok(held?)
-        };
-        let (done, ()) = tokio::try_join!(reseed, holding)?;
-        Ok((done, HeldUp(then)))
+        let waits = "select from pg_trigger where tgrelid = $1::text::regclass and tgname = 'copy_waits'";
+        if client.query_opt(waits, &[records]).await?.is_none() {
+            client.batch_execute(&makes_copies_wait(records)).await?;
+        }
+        client.batch_execute(&format!("begin; select pg_advisory_xact_lock({COPIES})")).await?;
+        Ok((reseed.await?, HeldUp(client)))
     }
 
     /// Waits until the subscriber of this name is there and was sent what is committed here by now, which is not to say that it was applied.
@@ -157,15 +150,14 @@ fn locks(tables: &str) -> String {
     format!("begin; set local lock_timeout = '30s'; lock table {tables} in share row exclusive mode")
 }
 
-/// Waits until a session waits for this lock. A worker that applies or copies may wait for it, too,
-/// and is none.
-async fn waits(client: &Client, table: &str, mode: &str) -> Result<()> {
-    let waiting = async || {
-        let sql = "select from pg_locks l join pg_stat_activity a on a.pid = l.pid and a.backend_type = 'client backend' \
-                   where l.relation = $1::text::regclass and l.mode = $2 and not l.granted limit 1";
-        Ok(client.query_opt(sql, &[&table, &mode]).await?.map(drop))
-    };
-    wait::for_some("a lock to be waited for", QUEUED_WITHIN, waiting).await
+/// Has each row that replication brings into a table wait for whoever holds [`COPIES`].
+fn makes_copies_wait(table: &str) -> String {
+    format!(
+        "create or replace function onceway.copy_waits() returns trigger language plpgsql as \
+         $$begin perform pg_advisory_xact_lock_shared({COPIES}); return new; end$$; \
+         create trigger copy_waits before insert on {table} for each row execute function onceway.copy_waits(); \
+         alter table {table} enable replica trigger copy_waits"
+    )
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -25,24 +25,13 @@ async fn stores_follow_one_another_as_it_was_recorded() {
     as_recorded(&histories::play(&options, &|_| {}).await.unwrap(), "replication.txt");
 }
 
-/// Servers that are tried.
-const TRIES: usize = 12;
-
-/// Two real stores of which one copies the other's records while its heartbeats come. Now and then
-/// Postgres does not get as far as a step needs: that breaks no clause, and new servers are tried.
+/// Two real stores of which one copies the other's records while its heartbeats come.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_that_copy_one_another_keep_their_contract() {
     let _beside = beside().await;
     let _alone = ALONE.lock().await;
-    for _ in 0..TRIES {
-        let (program, port_base) = (program(), ports::free_run(40).unwrap());
-        let rtt = Duration::ZERO;
-        let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };
-        match histories::copies(&options, &|_| {}).await {
-            Ok(()) => return,
-            Err(why) if why.to_string().starts_with("copying:") => panic!("{why:#}"),
-            Err(why) => println!("tried again: {why:#}"),
-        }
-    }
-    panic!("in {TRIES} tries no step of the servers' own got as far as a clause needs");
+    let (program, port_base) = (program(), ports::free_run(40).unwrap());
+    let rtt = Duration::ZERO;
+    let options = Options { program, port_base, data: None, rtt, routes: None, failover: None };
+    histories::copies(&options, &|_| {}).await.unwrap();
 }
