@@ -2,8 +2,8 @@
 //! it hears of it.
 //!
 //! Neighbours: [`crate::store`] names the statement that it sends, [`crate::process`] dies there,
-//! scenarios name the kinds. docs/simulation.md lists which statements upkeep makes one after the other,
-//! and what a crash between two of them leaves. It must not know what a statement does.
+//! scenarios name the kinds. docs/simulation.md lists which statements upkeep makes one after the
+//! other, and what a crash between two of them leaves. It must not know what a statement does.
 
 macro_rules! points {
     ($($point:ident $name:literal $about:literal)*) => {

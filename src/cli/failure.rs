@@ -1,8 +1,9 @@
 //! How a command that did not end well says so: an exit code, and why, in words or as JSON.
 //!
-//! Neighbours: every command returns a [`Failure`], `super::run` shows it. The codes are one table, in `onceway --help` and in docs/operate/commands.md. With
-//! `--json` the last line on stderr is one object, `{"error":WORD,"exit_code":N,"message":TEXT}`, so that stdout holds answers and nothing else.
-//! It must not print anything itself.
+//! Neighbours: every command returns a [`Failure`], `super::run` shows it. The codes are one table,
+//! in `onceway --help` and in docs/operate/commands.md. With `--json` the last line on stderr is
+//! one object, `{"error":WORD,"exit_code":N,"message":TEXT}`, so that stdout holds answers and
+//! nothing else. It must not print anything itself.
 
 use clap::error::ErrorKind;
 use serde_json::json;

@@ -73,7 +73,7 @@ pub struct Ask {
     pub route: Arc<str>,
     /// The route's policy.
     pub policy: Arc<Policy>,
-    /// What the routes mean that it was matched with.
+    /// The meanings of the routes that it was matched with.
     pub meanings: Arc<Meanings>,
     /// The client's method.
     pub method: Method,

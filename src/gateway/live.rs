@@ -41,7 +41,7 @@ pub struct Reload {
 /// What requests go by now.
 pub(super) struct Live<P: Ports> {
     pub(super) routes: Routes,
-    /// What each of them means.
+    /// The meaning of each of them.
     pub(super) meanings: Arc<Meanings>,
     pub(super) credentials: Arc<Credentials>,
     pub(super) quotas: Option<Arc<Quotas<P>>>,

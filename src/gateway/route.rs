@@ -380,9 +380,9 @@ impl Routes {
         })
     }
 
-    /// A digest of what each route with keys means, by name: the requests that it takes, the recovery
-    /// of their keys and their escrow. The first route that matches takes a request, so the methods
-    /// and paths of those before it belong to it.
+    /// A digest of what each route with keys means, by name: the requests that it takes, the
+    /// recovery of their keys and their escrow. The first route that matches takes a request, so
+    /// the methods and paths of those before it belong to it.
     pub fn meanings(&self) -> Meanings {
         let mut taken = String::new();
         let mut meanings = Meanings::new();

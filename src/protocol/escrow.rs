@@ -16,14 +16,14 @@ use super::view::View;
 /// has of its own, and that it reads again while it runs: a name alone is not agreed on.
 pub type Meanings = BTreeMap<Arc<str>, Digest32>;
 
-/// Whether a claim on this route is lodged. Where `mine` are other routes than the view was made
+/// True if a claim on this route is lodged. Where `mine` are other routes than the view was made
 /// for, all are: another region may take any of these requests for one under escrow.
 pub fn lodges(view: &View, route: &str, mine: &Meanings) -> bool {
     view.escrow().contains_key(route)
         || !view.escrow().keys().all(|agreed| means_the_same(view, agreed, mine))
 }
 
-/// Whether a route under escrow means what the view says; surely not where the view does not say.
+/// True if a route under escrow means what the view says; surely not where the view does not say.
 fn is_meant(view: &View, route: &str, mine: &Meanings) -> bool {
     let agreed = view.escrow().get(route);
     agreed.is_some_and(|agreed| {
@@ -31,7 +31,7 @@ fn is_meant(view: &View, route: &str, mine: &Meanings) -> bool {
     })
 }
 
-/// Whether nothing says that a route under escrow means something else here. A view of an older
+/// True if nothing says that a route under escrow means something else here. A view of an older
 /// version does not say: its proofs count for nothing, and its claims are lodged by name.
 fn means_the_same(view: &View, route: &str, mine: &Meanings) -> bool {
     view.escrow().get(route).is_none_or(Option::is_none) || is_meant(view, route, mine)
@@ -52,7 +52,7 @@ pub struct Facts<'a> {
     pub heartbeat_epoch: u64,
     /// The route of the request.
     pub route: &'a str,
-    /// What the routes of this gateway mean that the request was matched with.
+    /// The meanings of this gateway's routes that the request was matched with.
     pub mine: &'a Meanings,
 }
 

@@ -44,7 +44,7 @@ pub fn voters(ids: &[(&str, u128)]) -> BTreeMap<RegionName, AcceptorId> {
     ids.iter().map(|(text, id)| (name(text), AcceptorId(*id))).collect()
 }
 
-/// What a route means, by its name alone.
+/// The meaning of a route, by its name alone.
 pub fn meaning(route: &str) -> Digest32 {
     digest("onceway/test/1", &[route.as_bytes()])
 }

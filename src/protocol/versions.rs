@@ -4,7 +4,8 @@
 //! speaks, `gateway::speech` acts on it. This is the one place with the numbers. It must not know what a message looks like.
 //!
 //! A version is added with what it adds: 1 is everything up to the first views. 2: pings say what was heard of each store, and views may
-//! name the version that they go by. 3: views say what their routes under escrow mean. Three rules keep two neighbouring versions side by side:
+//! name the version that they go by. 3: views say what their routes under escrow mean. Three rules
+//! keep two neighbouring versions side by side:
 //! * A program speaks the version before its own. A reply is written in the newest version that both ends speak.
 //! * Members of messages that are not known are left alone, so a newer version may add what may be left alone, at any time. What must be
 //!   heeded is said only under a view that goes by a version that has it. What is agreed on and kept (views, ballots, grants) is read to the

@@ -1,8 +1,8 @@
 //! The console as its users meet it: over plain HTTP (`pages`), and in a real headless Chromium (`seen`).
 //!
 //! Neighbours: `console/browser.rs` drives the browser; the server's own tests hold each file against its text. Where Chromium is not installed the tests
-//! of `seen` say so on stderr; with ONCEWAY_TOOLS=all, as `.ci/run` sets it, they fail. Screenshots: docs/testing.md. It must not reach behind the admin
-//! listener.
+//! of `seen` say so on stderr; with ONCEWAY_TOOLS=all, as `.ci/run` sets it, they fail.
+//! Screenshots: docs/testing.md. It must not reach behind the admin listener.
 
 mod browser;
 mod pages;

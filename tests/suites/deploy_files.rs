@@ -1,4 +1,5 @@
-//! What `deploy/` and the documents say, held against the product: commands, ports, paths, settings, and the schemas of those who read the files.
+//! The claims of `deploy/` and of the documents, held against the product: commands, ports, paths,
+//! settings, and the schemas of those who read the files.
 //!
 //! Neighbours, in `deploy/`: `commands` (every command line in the documents), `manifests` with `schema` (Kubernetes), `files` (container, unit,
 //! DNS, Postgres), `certificates`. Nothing is deployed, and nothing but loopback is talked to. Where a tool is not installed the test says on

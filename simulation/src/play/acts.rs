@@ -1,4 +1,5 @@
-//! What an operator does, as the pages of docs/operate say: drain and resume, other weights, an empty store in the place of one that is gone.
+//! The acts of an operator, as the pages of docs/operate say: drain and resume, other weights, an
+//! empty store in the place of one that is gone.
 //!
 //! Neighbours: [`super::faults`] has them done; each command goes to a gateway that is well and is repeated while it says "not yet". It
 //! must not do anything that an operator cannot.
@@ -91,7 +92,8 @@ pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant, c
 }
 
 /// Its Postgres comes back as it was when the fault began: noticed, and replaced. What it forgot ends in a heartbeat that every other region has
-/// heard of by then: a copy that is younger is not noticed (docs/not-promised.md#a-store-restored-from-an-old-copy).
+/// heard of by then: a copy that is younger is not noticed
+/// (docs/not-promised.md#a-store-restored-from-an-old-copy).
 pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Instant, copied: Duration) {
     let deployment = hands.deployment;
     let copy = deployment.world.cluster.copy(region);

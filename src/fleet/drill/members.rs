@@ -1,8 +1,9 @@
 //! The drill of the ring's members: a region is added under load, serves, is removed again, and its machines are gone for good; then
 //! one of the others dies, and nothing waits for the one that left.
 //!
-//! Neighbours: `schedule` runs it, `moves` changes rings. Every step is what docs/operate/regions.md tells an operator to type, in that order. It must not
-//! touch a store or a register but by the product's own commands.
+//! Neighbours: `schedule` runs it, `moves` changes rings. Every step is what
+//! docs/operate/regions.md tells an operator to type, in that order. It must not touch a store or a
+//! register but by the product's own commands.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -75,7 +75,8 @@ pub async fn disk_lost(run: &mut Run<'_>) -> Result<()> {
     replaced(run).await
 }
 
-/// An empty store takes the old one's place, as docs/operate/replace-a-store.md tells an operator to do it.
+/// An empty store takes the old one's place, as docs/operate/replace-a-store.md tells an operator
+/// to do it.
 async fn replaced(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let (name, other) = (run.name(victim), run.others(victim)[0]);

@@ -87,7 +87,8 @@ pub struct RingPlan {
     pub escrow_added: Vec<String>,
     /// Routes that leave escrow.
     pub escrow_removed: Vec<String>,
-    /// Routes under escrow that mean something else than agreed: other requests, recovery or escrow.
+    /// Routes under escrow that mean something else than agreed: other requests, recovery or
+    /// escrow.
     pub escrow_changed: Vec<String>,
 }
 
@@ -288,7 +289,7 @@ impl<P: Ports> Gateway<P> {
         self.moved(self.may_apply(ring, escrow, expect_epoch)?, actor, "").await
     }
 
-    /// What these routes mean to this gateway.
+    /// The meanings of these routes to this gateway.
     ///
     /// # Errors
     /// It has no such route with keys (`refused`).

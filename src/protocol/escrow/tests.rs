@@ -19,7 +19,7 @@ struct World {
     mine: Meanings,
 }
 
-/// What two routes mean here: one that the views put under escrow, and one beside it.
+/// The meanings of two routes here: one that the views put under escrow, and one beside it.
 fn mine() -> Meanings {
     ["pay", "other"].map(|route| (route.into(), meaning(route))).into()
 }

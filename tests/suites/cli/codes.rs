@@ -1,4 +1,5 @@
-//! Exit codes: one table, in `--help` and in docs/operate/commands.md, and each family of commands ends by it.
+//! Exit codes: one table, in `--help` and in docs/operate/commands.md, and each family of commands
+//! ends by it.
 //!
 //! Neighbours: `register` has the admin listener that answers what a test says. It must not need a gateway.
 

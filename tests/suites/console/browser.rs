@@ -51,7 +51,7 @@ fn programs() -> Option<[PathBuf; 2]> {
     Some([find("chromium")?, find("chromedriver")?])
 }
 
-/// How often the driver is started: now and then it ends at once, on a busy machine.
+/// The number of starts of the driver: now and then it ends at once, on a busy machine.
 const STARTS: usize = 3;
 
 /// Starts ChromeDriver. Returns it and its port.

@@ -1,6 +1,7 @@
 //! A region left the ring: what ties a store to it goes, once its rows are here, and what is written down then keeps it covered.
 //!
-//! Neighbours: `provisioning` ties stores together. The order of an operator's steps is that of docs/operate/regions.md.
+//! Neighbours: `provisioning` ties stores together. The order of an operator's steps is that of
+//! docs/operate/regions.md.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The rules on what is said of tests: a test that a page names is there, and a command that runs a suite names one.
 //!
-//! Documents name tests as `` `suite::test` ``; the house gives the sources. It must not judge whether
-//! the test proves the claim: a reader does.
+//! Documents name tests as `` `suite::test` ``; the house gives the sources. It must not judge
+//! whether the test proves the claim: a reader does.
 
 use crate::tidy::{HOUSE, Offence, Rule};
 

@@ -1,4 +1,5 @@
-//! What a breach says can be looked up: its number and name in the table of docs/simulation.md, its key and its time in a story.
+//! A breach can be looked up: its number and name in the table of docs/simulation.md, its key and
+//! its time in a story.
 //!
 //! Neighbours: [`super`] forges the histories. It must not need a gateway.
 

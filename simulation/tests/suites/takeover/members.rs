@@ -116,7 +116,7 @@ fn the_last_region_that_owns_keys_stays() {
     });
 }
 
-/// What a route under escrow means is agreed on, so whoever puts it there has to have it.
+/// A route comes under escrow with its meaning, so whoever puts it there has to have it.
 #[test]
 fn a_route_that_the_gateway_does_not_have_comes_under_no_escrow() {
     play(async {
