@@ -1,8 +1,11 @@
-//! How long does a change of the gate wait for claims? `cargo bench --bench gate` has 64 clients claim one key after the other through the
-//! store port against a private Postgres, while the gate's state is set again and again, and prints how long changes and claims took.
+//! Measures the time that a change of the gate waits for claims. `cargo bench --bench gate` runs
+//! it.
 //!
-//! Neighbours: `adapters/postgres/sql/0006_gate.sql` says who waits for whom. It fails where a change took more than 50 ms beyond the
-//! longest claim that was on its way when it began, or where a change or a claim failed.
+//! 64 clients claim one key after the other through the store port against a private Postgres.
+//! Meanwhile the bench sets the gate's state again and again. It prints the durations of changes
+//! and claims. `adapters/postgres/sql/0006_gate.sql` says which of the two waits for the other. The
+//! bench must not pass if a change or a claim failed. Nor may it pass if a change took more than 50
+//! ms beyond the longest claim on its way at its start.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,17 +31,17 @@ use onceway::protocol::view::{AcceptorId, View};
 
 /// Clients at a time; each claims one key after the other.
 const CLIENTS: usize = 64;
-/// How long one turn takes.
+/// Length of one turn.
 const TURN: Duration = Duration::from_secs(5);
 /// Turns that are measured.
 const TURNS: usize = 3;
-/// Between two changes.
+/// Time between two changes.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What a change may take beyond the longest claim of its time.
+/// Time that a change may take beyond the longest claim of its time.
 const BEYOND: Duration = Duration::from_millis(50);
 const DATABASE: &str = "bench";
 
-/// When something began, and how long it took.
+/// Start and duration of a call.
 #[derive(Clone, Copy)]
 struct Took {
     begun: Instant,
@@ -50,13 +53,13 @@ impl Took {
         Took { begun, took: begun.elapsed() }
     }
 
-    /// Whether it was on its way when the other one began.
+    /// True if the call was on its way when the other one began.
     fn is_before(&self, other: &Took) -> bool {
         self.begun < other.begun && other.begun < self.begun + self.took
     }
 }
 
-/// What one turn saw.
+/// Results of one turn.
 #[derive(Default)]
 struct Seen {
     claims: Vec<Took>,
@@ -151,7 +154,7 @@ async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
     Ok(PgStore::new(&StoreConfig { connections: CLIENTS, ..config })?)
 }
 
-/// One turn of all clients, and of whoever changes the gate beside them.
+/// Runs one turn of all clients, and changes the gate meanwhile.
 async fn turn(store: &Arc<PgStore>) -> Result<Seen> {
     let ends = Instant::now() + TURN;
     let version = Arc::new(AtomicU64::new(store.gate().await?.version.0));
@@ -175,7 +178,7 @@ async fn turn(store: &Arc<PgStore>) -> Result<Seen> {
     Ok(seen)
 }
 
-/// One client. A claim of a version that is over is no claim.
+/// Runs one client. A claim under a version that is over is no claim.
 async fn claims(store: Arc<PgStore>, version: Arc<AtomicU64>, ends: Instant) -> Result<Seen> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let mut seen = Seen::default();

@@ -1,9 +1,10 @@
-//! Does production traffic notice the reaper? `cargo bench --bench reaper` claims and settles through the store port against a
-//! private Postgres, with the reaper off and with it on over 100,000 rows that are due, in turns, at saturation and at half of that
-//! rate, and prints both and their ratio.
+//! Measures the effect of the reaper on production traffic. `cargo bench --bench reaper` runs it.
 //!
-//! Neighbours: `gateway::reaper` paces batches the same way (500 rows, a pause of four times what a batch took). Figures of one run mean something
-//! beside each other only. It asserts nothing: a busy machine would make it lie.
+//! The bench claims and settles through the store port against a private Postgres, in turns with
+//! the reaper off and on. With it on, 100,000 rows are due. The turns run at saturation and at half
+//! of that rate. The bench prints both and their ratio. It paces batches as `gateway::reaper` does
+//! (500 rows, a pause of four times a batch's duration). Only the figures of one run are
+//! comparable. It must not assert anything: on a busy machine the result would be wrong.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +28,7 @@ use onceway::protocol::time::Date;
 
 /// Clients at a time; each claims and settles one key after the other.
 const CLIENTS: usize = 16;
-/// How long one turn takes.
+/// Length of one turn.
 const TURN: Duration = Duration::from_secs(5);
 /// Turns of each kind.
 const TURNS: usize = 3;
@@ -36,7 +37,7 @@ const DUE: i32 = 100_000;
 const BATCH: u32 = 500;
 const DATABASE: &str = "bench";
 
-/// What the clients of one turn saw.
+/// Results of the clients of one turn.
 #[derive(Default)]
 struct Seen {
     took: Vec<Duration>,
@@ -107,7 +108,7 @@ async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
     Ok(PgStore::new(&StoreConfig { connections: CLIENTS, ..config })?)
 }
 
-/// Settled rows with a body of 1 kB whose life is over.
+/// Makes settled rows with a body of 1 kB whose life is over.
 async fn make_due(cluster: &Cluster, turn: usize) -> Result<()> {
     let client = cluster.connect(DATABASE).await?;
     let sql = format!(
@@ -119,7 +120,8 @@ async fn make_due(cluster: &Cluster, turn: usize) -> Result<()> {
              1024, now() - interval '1 day' from generate_series(1, {DUE}) n"
     );
     client.batch_execute(&sql).await?;
-    // One at a time: neither may run in the transaction that several would share.
+    // One at a time: several statements would share a transaction, and neither of these may run in
+    // one.
     client.batch_execute("vacuum analyze onceway.records").await?;
     client.batch_execute("checkpoint").await?;
     Ok(())
@@ -133,7 +135,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Turns without and with the reaper, one after the other, and what they came to. Returns the rate without it, in cycles per second.
+    /// Runs turns without and with the reaper, one after the other, and prints the results. Returns
+    /// the rate without it, in cycles per second.
     async fn compare(
         &self,
         load: &str,
@@ -168,7 +171,8 @@ impl Bench {
         Ok(without.rate())
     }
 
-    /// One turn of all clients, with the reaper beside them or not; how long each claim and settlement took together, from when it was due.
+    /// Runs one turn of all clients, with or without the reaper. Returns the duration of each claim
+    /// and its settlement together, from the moment it was due.
     async fn turn(&self, on: bool, pace: Option<Duration>) -> Result<Vec<Duration>> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let begins = Instant::now();
@@ -179,7 +183,7 @@ impl Bench {
             let (store, gate) = (self.store.clone(), self.gate);
             clients.push(tokio::spawn(async move {
                 let mut took = Vec::new();
-                // Spread, so that all do not ask at once.
+                // Spread, so that the clients do not all begin at once.
                 let mut due = begins + pace.unwrap_or_default().mul_f64(client as f64 / CLIENTS as f64);
                 while Instant::now() < begins + TURN {
                     match pace {

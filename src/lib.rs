@@ -1,8 +1,12 @@
-//! onceway: a multi-region routing gateway that makes a retried API request take effect once, across regions.
+//! onceway: a multi-region routing gateway that makes a retried API request take effect once,
+//! across regions.
 //!
-//! Bird's-eye view. A request is *admitted* (who asks, under which key, what exactly), *placed* (the key's arc and so its
-//! home region), and then either replayed from the local copy, forwarded to the owner, or run here: claimed durably,
-//! sent to the upstream, settled, answered. The house has floors, and imports go down only (`tests/suites/tidy.rs` checks it):
+//! The way of a request: the gateway *admits* it (who asks, under which key, what exactly). It
+//! *places* the key: the key's arc gives the home region. Then it replays the answer from the local
+//! copy, forwards the request to the owner, or runs it here. To run it means: claim durably, send
+//! to the upstream, settle, answer.
+//!
+//! The code has floors, and imports must not go up (`tests/suites/tidy.rs` checks it):
 //!
 //! | floor | rooms | may know |
 //! |---|---|---|
@@ -13,9 +17,13 @@
 //! | 4 | [`server`], [`config`], [`fleet`] | listeners, files, a whole deployment on one machine |
 //! | 5 | [`cli`] | arguments and exit codes |
 //!
-//! Deliberately absent: any cache of answers outside the store, any resend below the gateway (one attempt is one
-//! attempt), any decision about a key taken from a wall clock of this process
-//! (only whether a signed credential has expired), any storage of requests but of those that a route accepts.
+//! Deliberately absent:
+//!
+//! - any cache of answers outside the store,
+//! - any resend below the gateway (one attempt is one attempt),
+//! - any decision about a key by a wall clock of this process, except the end of a signed
+//!   credential,
+//! - any storage of requests, except those that a route accepts.
 
 pub mod adapters;
 pub mod cli;

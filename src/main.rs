@@ -1,4 +1,6 @@
-//! The `onceway` binary: hands the arguments to `onceway::cli` and returns its exit code. It must not do anything else.
+//! The `onceway` binary: hands the arguments to `onceway::cli` and returns its exit code.
+//!
+//! It must not do anything else.
 
 fn main() -> std::process::ExitCode {
     onceway::cli::run()

@@ -1,8 +1,9 @@
-//! Spans of a deployment whose gateways export them: one trace over two regions, and over the runs of an accepted request, in real protobuf, taken
-//! by a collector in this process.
+//! Spans of a deployment whose gateways export them, in real protobuf, to a collector in this
+//! process.
 //!
-//! Only in builds with the feature `otlp`. Neighbours: `watched.rs` has traces in headers and logs. The collector must not help: it takes what
-//! comes, or nothing at all.
+//! One trace goes over two regions, and over the runs of an accepted request. Only in builds with
+//! the feature `otlp`; `watched.rs` has traces in headers and logs. The collector must not help: it
+//! takes every message, or no message at all.
 
 #![cfg(feature = "otlp")]
 
@@ -33,7 +34,7 @@ use support::solo::{POLICY, Solo, routes};
 use support::{BODY, ask, code, deployment, key, key_status, post, run, until};
 use tokio::net::TcpListener;
 
-/// One span as the collector got it.
+/// One span as the collector received it.
 #[derive(Clone, Debug)]
 struct Seen {
     region: String,
@@ -45,11 +46,11 @@ struct Seen {
     words: BTreeMap<String, String>,
 }
 
-/// Takes spans at a port of its own.
+/// A collector of spans at a port of its own.
 struct Collector {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
-    /// Whoever holds it keeps the answers back.
+    /// While a test holds this lock, the collector answers nothing.
     answers: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -118,7 +119,7 @@ async fn take(
     Ok(Response::new(Full::new(Bytes::new())))
 }
 
-/// Has a gateway export its spans from its next start on.
+/// Lets a gateway export its spans from its next start on.
 fn export(dir: &std::path::Path, region: &str, endpoint: SocketAddr, more: &str) {
     let file = dir.join(format!("{region}.toml"));
     let mut file = OpenOptions::new().append(true).open(file).unwrap();
@@ -165,7 +166,7 @@ fn one_trace_goes_through_two_regions_and_the_flag_of_the_client_counts() {
         };
         let until_charged = async || ask(from_caller(TRACE, "01")).await.status == 201;
         until("the charge", until_charged).await;
-        // What is settled is replayed by the edge once its copy is there; who asked is nobody's business to sample.
+        // The edge replays a settled copy. Sampling does not depend on the client's flag.
         assert_eq!(ask(from_caller(QUIET, "00")).await.status, 201);
 
         let part = |region: &Region, name: &str| {
@@ -208,7 +209,8 @@ fn one_trace_goes_through_two_regions_and_the_flag_of_the_client_counts() {
     });
 }
 
-/// An upstream where nothing happens at first, and then everything does. It keeps the key and the trace of each request.
+/// An upstream that does nothing at the first call and performs the effect at later ones. It keeps
+/// the key and the trace of each request.
 async fn reluctant() -> (SocketAddr, Arc<Mutex<Vec<[String; 2]>>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
@@ -258,7 +260,7 @@ fn the_runs_of_an_accepted_request_are_in_its_trace() {
             let all = collector.of(TRACE).into_iter().filter(|span| span.name == name);
             all.collect::<Vec<_>>()
         };
-        // It finishes what runs, and sends what is left: whatever has a span is there.
+        // It finishes running work and sends the rest: every span has arrived then.
         solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
         let (request, jobs, seen) = (&of("request")[0], of("job"), seen.lock().unwrap().clone());
         assert_eq!((of("request").len(), jobs.len(), of("settle").len()), (1, 2, 1));
@@ -309,7 +311,8 @@ fn without_a_collector_requests_go_on_and_a_stop_sends_what_is_left() {
         std::fs::write(&file, there).unwrap();
         restart(region).await;
         solo.serves().await;
-        // The exporter waits for an answer while the last spans come, and is let go when nothing but them is left.
+        // The exporter waits for an answer while the last spans arrive. The answer is released when
+        // only they are left.
         let held = collector.answers.lock().await;
         assert_eq!(ask(post(&solo.public(), "/v1/charges", &key("first"), BODY)).await.status, 201);
         until("the first message", async || !collector.seen.lock().unwrap().is_empty()).await;

@@ -1,8 +1,11 @@
-//! How much faster than real time does a simulated deployment run? `cargo bench -p simulation --bench speed -- [MINUTES [RATE]]` plays
-//! three regions for so many simulated minutes (10) on one thread: idle, with RATE requests a second (5), the same with the invariants
-//! checked at each step, and the same with a region cut off in each minute.
+//! Measures how much faster than real time a simulated deployment runs.
 //!
-//! Neighbours: `tests/suites/takeover/settings.rs` has what gateways are told. It asserts no speed: a busy machine would make it lie.
+//! `cargo bench -p simulation --bench speed -- [MINUTES [RATE]]` plays three regions for so many
+//! simulated minutes (10) on one thread. The runs are: idle; with RATE requests a second (5); the
+//! same with the invariants checked at each step; and the same with a region cut off in each
+//! minute.
+//! `tests/suites/takeover/settings.rs` has the gateways' settings. It must not assert a speed: a
+//! busy machine would make it lie.
 
 #[path = "../tests/suites/takeover/settings.rs"]
 mod settings;
@@ -29,12 +32,12 @@ use tokio::time::{Instant, sleep_until};
 
 const SEED: u64 = 7;
 const ONE_WAY: Duration = ms(20);
-/// How often the invariants are checked, and how finely requests fall into time.
+/// The time between two checks of the invariants, and the precision of requests in time.
 const STEP: Duration = ms(50);
-/// Of each simulated minute, how long a region is cut off.
+/// The time for which a region is cut off in each simulated minute.
 const CUT: Duration = ms(15_000);
 
-/// What is played.
+/// A run's name and settings.
 #[derive(Clone, Copy)]
 struct Run {
     name: &'static str,
@@ -102,7 +105,7 @@ impl Deployment {
         let pick = |count: u64| usize::try_from(dice.bits() % count).unwrap();
         let number = if *sent > 10 && pick(3) == 0 { *sent - pick(10) as u64 } else { *sent + 1 };
         *sent = number.max(*sent);
-        // The key says the route: a key is sent on one route only.
+        // The key determines the route: a key is sent on one route only.
         let (path, _) = ROUTES[number as usize % ROUTES.len()];
         let request = Request::post(format!("/{path}"))
             .header("authorization", "Bearer sk")
@@ -113,7 +116,7 @@ impl Deployment {
         (self.gateways[pick(3)].clone(), request)
     }
 
-    /// Plays for so long; returns how many requests were answered with success.
+    /// Plays for so long. Returns the number of successful answers.
     async fn play(&self, run: Run, length: Duration) -> u64 {
         let dice = SimDice::new(SEED, u64::MAX);
         let begin = Instant::now();
@@ -158,7 +161,8 @@ impl Deployment {
     }
 }
 
-/// How long this thread has been on a core, whatever else the machine does; where the kernel does not say, the time on the clock.
+/// The time that this thread has been on a core, which does not depend on the machine's other work.
+/// If the kernel does not report it, the time on the clock.
 fn on_core() -> Duration {
     static BEGIN: OnceLock<std::time::Instant> = OnceLock::new();
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
@@ -184,7 +188,7 @@ fn measure(run: Run, length: Duration) {
 }
 
 fn main() {
-    // Cargo says `--bench` itself.
+    // Cargo adds `--bench` itself.
     let mut numbers = std::env::args().skip(1).filter_map(|text| text.parse::<u64>().ok());
     let (minutes, rate) = (numbers.next().unwrap_or(10), numbers.next().unwrap_or(5));
     let idle = Run { name: "idle", rate: 0, checked: false, cuts: false };

@@ -1,15 +1,19 @@
-//! What to write into `ring.toml` and `routes.toml`, in words, from the figures of a study; and what the figures cannot tell.
+//! Advice in words for `ring.toml` and `routes.toml`, made from the figures of a study.
 //!
-//! The rules, in this order. *Late doubles* are those that waiting would have shown: all that no route asks for, on routes without escrow, but
-//! those whose claim had not left its region.
-//! 1. `multiple`: the smallest one of at least 2 without late doubles. If none is without: from the smallest one of at least 2 upwards, each step
-//!    that at least halves the late doubles of the one before, and spares more of them than it makes clients give up keys.
-//! 2. `floor`: by the same rule, among the points with that multiple; as it is if no other was played.
-//! 3. `escrow`: for each route that had a double at that point, does not ask for doubles and has no escrow. `"claim"`, or `"claim+answer"` if
-//!    that leaves at most half as many keys in doubt.
+//! The rules, in this order. *Late doubles* are the doubles that waiting would have shown. Not
+//! counted are those that a route allows, those on routes with escrow, and those whose claim had
+//! not left its region.
+//! 1. `multiple`: the smallest one of at least 2 without late doubles. If no point is without:
+//!    start at the smallest one of at least 2. Take each next step if it at least halves the late
+//!    doubles, and spares more of them than it makes clients give up keys.
+//! 2. `floor`: the same rule, among the points with that multiple. It stays as it is if no other
+//!    was played.
+//! 3. `escrow`: for each route that had a double at that point, allows none and has no escrow. The
+//!    advice is `"claim"`, or `"claim+answer"` if that leaves at most half as many keys in doubt.
 //!
-//! What was seen no time in N keys is told as "at most 3 in N" (the rule of three, 95 %). Neighbours: [`crate::study`] has the figures,
-//! [`crate::report`] shows the words. It must not say anything that no figure says, nor depend on anything but the study.
+//! An event that was seen no time in N keys is reported as "at most 3 in N" (the rule of three, 95
+//! %). The advice also names the questions that the figures cannot answer. It must not say anything
+//! that no figure says, nor depend on anything but the study.
 
 use std::collections::BTreeMap;
 
@@ -19,26 +23,26 @@ use crate::rivals::Design;
 use crate::study::{LEAST_SAFE, Row, Study};
 use crate::sums::Figures;
 
-/// The settings in which points may differ and still be alike but for how long they wait.
+/// The settings in which comparable points may differ: they only change how long regions wait.
 const WAITS: [&str; 2] = ["failover.multiple", "failover.floor"];
 const ESCROW: &str = "route.escrow";
 
-/// What to write, and why.
+/// The recommended settings, and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Advice {
     /// The multiple; none if no point with one of at least 2 was played.
     pub multiple: Option<f64>,
     /// The floor.
     pub floor_ms: Option<u64>,
-    /// Which routes to put under which escrow.
+    /// The escrow kind of each route that needs one.
     pub escrow: BTreeMap<String, String>,
     /// The reasons, with the figures that they rest on.
     pub reasons: Vec<String>,
-    /// What the figures cannot tell.
+    /// Questions that the figures cannot answer.
     pub limits: Vec<String>,
 }
 
-/// What follows from a study.
+/// Derives the advice from a study.
 pub fn advise(study: &Study) -> Advice {
     let mut advice = Advice { limits: limits(study), ..Advice::default() };
     let waits: Vec<&Row> = study.rows.iter().filter(|row| only_waits(row)).collect();
@@ -79,7 +83,7 @@ fn late(study: &Study, figures: &Figures) -> u64 {
     of.map(|(_, of)| of.keys.unasked().saturating_sub(of.keys.doubles_gone)).sum()
 }
 
-/// By the first rule; `rows` are in the order in which they wait longer.
+/// Picks a point by the first rule; `rows` are sorted by how long they wait.
 fn pick<'a>(study: &Study, rows: &[&'a Row]) -> Option<&'a Row> {
     if let Some(row) = rows.iter().find(|row| late(study, &row.figures) == 0) {
         return Some(row);
@@ -133,7 +137,7 @@ fn why_multiple(study: &Study, chosen: &Row, multiples: &[&Row]) -> String {
     )
 }
 
-/// What the points cost that a ring file is refused with.
+/// The price of the points that need an unsafe multiple, which a ring file may not have.
 fn unsafe_points(study: &Study, waits: &[&Row], chosen: &Row) -> Option<String> {
     let told = waits.iter().filter(|row| row.needs_unsafe_multiple).map(|row| {
         format!(
@@ -208,7 +212,7 @@ fn escrow(study: &Study, chosen: &Row, advice: &mut Advice) {
     advice.reasons.extend(price(study, chosen, kind, claim, answer));
 }
 
-/// What a route had under escrow.
+/// The figures of a route under escrow.
 fn worth(name: &str, kind: &str, claim: Option<&Figures>, answer: Option<&Figures>) -> String {
     let figures = if kind == "claim" { claim } else { answer };
     let Some(of) = figures.and_then(|figures| figures.routes.get(name)) else {
@@ -224,7 +228,7 @@ fn worth(name: &str, kind: &str, claim: Option<&Figures>, answer: Option<&Figure
     }
 }
 
-/// What escrow costs.
+/// The price of escrow.
 fn price(
     study: &Study,
     chosen: &Row,

@@ -1,12 +1,12 @@
 //! The ports `Authority`, `Escrows`, `Imports` and `Audit` of a simulated store.
 //!
-//! Neighbours: [`crate::table`] executes the statements, [`crate::store`] sends them. It must not judge anything.
+//! Each call becomes one statement, which [`crate::table`] executes. It must not judge anything.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::points::Point;
-use crate::store::{Effect, SimStore};
+use crate::store::{Effect, SimStore, writes};
 use onceway::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch};
 use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway::ports::store::{Attempt, GateVersion, StoreError, Written};
@@ -19,6 +19,7 @@ use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Answer, Nonce, RequestId, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::register::Acceptor;
+use onceway::protocol::time::Date;
 use onceway::protocol::view::View;
 
 impl Acceptors for SimStore {
@@ -27,17 +28,18 @@ impl Acceptors for SimStore {
     }
 
     async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Acceptor), |table| table.set_acceptor(version, acceptor)).await
+        writes!(self, Effect::At(Point::Acceptor), [acceptor], |table| table.set_acceptor(version, acceptor))
+            .await
     }
 }
 
 impl Authority for SimStore {
     async fn set_gate(&self, version: GateVersion, state: &GateState) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Gate), |table| table.set_gate(version, state)).await
+        writes!(self, Effect::At(Point::Gate), [state], |table| table.set_gate(version, state)).await
     }
 
     async fn keep_views(&self, views: &[Arc<View>]) -> Result<(), StoreError> {
-        self.call(Effect::At(Point::Views), |table| table.keep_views(views)).await
+        writes!(self, Effect::At(Point::Views), [views], |table| table.keep_views(views)).await
     }
 
     async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
@@ -46,12 +48,18 @@ impl Authority for SimStore {
 }
 
 impl Escrows for SimStore {
-    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
-        self.call(Effect::Writes, |table| table.lodge(lodging, gate)).await
+    async fn lodge(
+        &self,
+        lodging: &Lodging,
+        gate: GateVersion,
+        not_before: Date,
+    ) -> Result<Lodged, StoreError> {
+        writes!(self, Effect::Writes, [lodging], |table| table.lodge(lodging, gate, not_before)).await
     }
 
     async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
-        self.call(Effect::At(Point::Void), |table| table.void(id, origin, token, nonce)).await
+        writes!(self, Effect::At(Point::Void), [id, origin], |table| table.void(id, origin, token, nonce))
+            .await
     }
 
     async fn lodge_answer(
@@ -62,16 +70,19 @@ impl Escrows for SimStore {
         nonce: Nonce,
         answer: &Answer,
     ) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Void), |table| table.lodge_answer(id, origin, token, nonce, answer)).await
+        writes!(self, Effect::At(Point::Void), [id, origin, answer], |table| table
+            .lodge_answer(id, origin, token, nonce, answer))
+        .await
     }
 
     async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
-        let converted = self.call(Effect::At(Point::Convert), |table| table.convert(origin, most)).await?;
+        let converted =
+            writes!(self, Effect::At(Point::Convert), [origin], |table| table.convert(origin, most)).await?;
         converted.ok_or_else(unapproved)
     }
 
     async fn reap_escrows(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
-        self.call(Effect::At(Point::Reap), |table| table.reap_escrows(may, most)).await
+        writes!(self, Effect::At(Point::Reap), [], |table| table.reap_escrows(may, most)).await
     }
 }
 
@@ -85,16 +96,18 @@ impl Imports for SimStore {
         self.call(Effect::Reads, |table| table.rows_of(origin, after, most)).await
     }
 
-    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Result<(), StoreError> {
         if *origin == self.call(Effect::Reads, |table| table.origin().clone()).await? {
             return Err(StoreError::Definite("the own rows are written by claims only".to_owned()));
         }
-        let imported = self.call(Effect::At(Point::Import), |table| table.import(origin, rows)).await?;
+        let imported = writes!(self, Effect::At(Point::Import), [origin, rows], |table| table
+            .import(origin, rows, not_before))
+        .await?;
         imported.ok_or_else(unapproved)
     }
 
     async fn reap_imports(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
-        self.call(Effect::At(Point::Reap), |table| table.reap_imports(may, most)).await
+        writes!(self, Effect::At(Point::Reap), [], |table| table.reap_imports(may, most)).await
     }
 }
 
@@ -116,7 +129,7 @@ impl Audit for SimStore {
     }
 
     async fn journal_doubles(&self, found: &[Double]) -> Result<Vec<bool>, StoreError> {
-        self.call(Effect::At(Point::Journal), |table| table.journal_doubles(found)).await
+        writes!(self, Effect::At(Point::Journal), [found], |table| table.journal_doubles(found)).await
     }
 
     async fn doubles(&self) -> Result<Counted, StoreError> {
@@ -129,7 +142,9 @@ impl Audit for SimStore {
         request_id: RequestId,
         answer: &Answer,
     ) -> Result<bool, StoreError> {
-        self.call(Effect::At(Point::Journal), |table| table.late(attempt, request_id, answer)).await
+        writes!(self, Effect::At(Point::Journal), [attempt, answer], |table| table
+            .late(attempt, request_id, answer))
+        .await
     }
 
     async fn findings(

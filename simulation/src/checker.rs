@@ -1,14 +1,15 @@
 //! The invariants of the protocol, judged by the truth that no gateway sees
 //! (docs/protocol.md#invariants).
 //!
-//! Neighbours: [`news`] reads what stores, witnesses and upstreams went through since the last look; [`views`], [`records`], [`leases`],
-//! [`sends`] and [`doubles`] hold one function for each invariant. What is judged is each entry of the histories, once, against those before it: so a
-//! look costs what happened since the last one, and how often anybody looks changes nothing but when a breach is told.
-//! Not visible from outside a gateway, and so not here: what clients are told (14, 20, 21: the
-//! scenarios ask). 15 is in 1 and 2: views of one epoch are equal, and so are their owners. It must not change anything.
+//! The checker judges each entry of the histories once, against the entries before it. So a look
+//! costs only the new entries. More or fewer looks change only when a breach is reported.
+//! Not judged here: the answers to clients (14, 20, 21: the scenarios ask), which only a client
+//! sees. 15 follows from 1 and 2: views of one epoch are equal, and so are their owners.
+//! It must not change anything.
 
 mod doubles;
 mod leases;
+mod marks;
 mod news;
 mod records;
 mod sends;
@@ -22,10 +23,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::protocol::key::KeyId;
 use onceway::protocol::region::RegionName;
 
 use crate::words::moment;
 use crate::world::World;
+pub use marks::Marks;
 use news::{Cursors, News};
 
 /// An invariant that is judged here.
@@ -33,55 +36,60 @@ use news::{Cursors, News};
 pub enum Invariant {
     /// At most one view is chosen per epoch, and no epoch is left out.
     OneViewPerEpoch,
-    /// Whatever a region adopts or keeps was chosen, and its epoch never falls.
+    /// Each view that a region adopts or keeps was chosen, and its epoch never falls.
     AdoptedIsChosen,
-    /// Attempts of a key are sent one after the other, and none by a region that is lost; no two regions may start one at the same time.
+    /// Attempts of a key are sent one after the other, and none by a lost region. No two regions
+    /// may start one at the same time.
     OneSender,
     /// Each send has its claim, and its escrow, durable before it.
     ClaimedBeforeSent,
-    /// Under escrow a second effect is allowed by a rule of the route, or ran at risk where no region that could be asked held the first one's claim.
+    /// Under escrow a second effect needs a rule of the route that allows it, or a claim at risk. A
+    /// claim at risk is allowed only if no region that could be asked held the first claim.
     OneEffectUnderEscrow,
     /// Any other second effect is allowed by a rule of the route, or ran at risk.
     SecondEffectAtRisk,
-    /// Of a key that ran twice, and of which some store shows both, a journal says so.
+    /// If a key ran twice and some store shows both effects, a journal says so.
     DoublesJournalled,
-    /// A store that shows two attempts of a key settled has that in its own journal, with what explains it.
+    /// A store that shows two attempts of a key settled has that in its own journal, with the
+    /// explanation.
     DoublesFound,
     /// A record moves along the arrows only.
     Arrows,
     /// Each claim of a key has a greater token than the one before.
     TokensGrow,
-    /// What a region serves is open at its store: nothing is missing there.
+    /// A region serves only keys that are open at its store: nothing is missing there.
     OpenWhenCovered,
     /// A region's mark never goes back while its store is the same, except when it is lost.
     MarksStay,
-    /// What an acceptor promised never falls, and nothing is accepted below it.
+    /// A promise of an acceptor never falls, and the acceptor accepts nothing below it.
     PromisesKept,
-    /// What is sent is sent, and a lease is held, while grants of a majority run.
+    /// A region sends, and holds a lease, only while grants of a majority run.
     GrantedWhenSent,
-    /// A grant is replaced by none of an older view.
+    /// No grant of an older view replaces a grant.
     GrantsStay,
-    /// What is sent for a key asks the same as the newest attempt of it that was known.
+    /// A send asks the same as the newest attempt of its key that was known.
     AsksTheSame,
     /// No claim passes while the running server is not the approved one.
     BootApproved,
-    /// What is final stays so, until everything that it hides is gone.
+    /// A final record stays until everything that it hides is gone.
     FinalStays,
     /// A claim is lodged under the view that it was made under.
     LodgedUnderItsView,
-    /// A new voter is silent until what it knows nothing of has run out.
+    /// A new voter is silent until the leases that it does not know have run out.
     SilentAtFirst,
-    /// Whoever is sent after another region's attempt knew of it, or says that it ran at risk.
+    /// A send after another region's attempt knew of that attempt, or says that it ran at risk.
     KnewOfOthers,
-    /// A record that nobody sends under says what became of a key from its first moment.
+    /// A record that nobody sends under has the key's outcome from its first moment.
     WholeAtOnce,
     /// A key is remembered for as long as it was promised, by time that passed.
     KeptForItsLife,
+    /// Next to no run is marked at risk of a region that cannot have run its key.
+    MarksAreEarned,
 }
 
 impl Invariant {
-    /// All of them, in the order of the table.
-    pub const ALL: [Self; 23] = [
+    /// All invariants, in the order of the table.
+    pub const ALL: [Self; 24] = [
         Self::OneViewPerEpoch,
         Self::AdoptedIsChosen,
         Self::OneSender,
@@ -105,9 +113,10 @@ impl Invariant {
         Self::KnewOfOthers,
         Self::WholeAtOnce,
         Self::KeptForItsLife,
+        Self::MarksAreEarned,
     ];
 
-    /// Its number, as stories and tables show it (docs/protocol.md#invariants). Kept seeds name it,
+    /// The number, as stories and tables show it (docs/protocol.md#invariants). Kept seeds name it,
     /// so it stays.
     pub fn number(self) -> &'static str {
         match self {
@@ -134,10 +143,11 @@ impl Invariant {
             Self::KnewOfOthers => "T2",
             Self::WholeAtOnce => "22",
             Self::KeptForItsLife => "23",
+            Self::MarksAreEarned => "24",
         }
     }
 
-    /// Its name, as reports show it.
+    /// The name, as reports show it.
     pub fn name(self) -> &'static str {
         match self {
             Self::OneViewPerEpoch => "one-view-per-epoch",
@@ -163,6 +173,7 @@ impl Invariant {
             Self::KnewOfOthers => "knew-of-others",
             Self::WholeAtOnce => "whole-at-once",
             Self::KeptForItsLife => "kept-for-its-life",
+            Self::MarksAreEarned => "marks-are-earned",
         }
     }
 }
@@ -176,11 +187,12 @@ impl fmt::Display for Invariant {
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Breach {
-    /// When, since the world began: of a history's entry its own time, of what is missing the time at which it was missed.
+    /// The time since the world began: a history entry's own time. For a missing entry, the time at
+    /// which the checker noticed.
     pub at: Duration,
-    /// Which invariant.
+    /// The invariant.
     pub invariant: Invariant,
-    /// What broke it.
+    /// A description of the breach.
     pub text: String,
 }
 
@@ -195,7 +207,7 @@ impl fmt::Display for Breach {
 #[derive(Default)]
 struct Found {
     all: Vec<Breach>,
-    /// What the moments in texts count from.
+    /// The origin of the moments in texts.
     zero: Duration,
 }
 
@@ -204,13 +216,13 @@ impl Found {
         self.all.push(Breach { at, invariant, text });
     }
 
-    /// A moment, as a story tells it.
+    /// Formats a moment as a story does.
     fn moment(&self, at: Duration) -> String {
         moment(at, self.zero)
     }
 }
 
-/// Judges one world, bit by bit.
+/// Judges one world, step by step.
 pub struct Checker {
     cursors: Cursors,
     zero: Duration,
@@ -219,11 +231,12 @@ pub struct Checker {
     records: records::Records,
     leases: leases::Leases,
     sends: sends::Sends,
+    marks: Marks,
 }
 
 impl Checker {
-    /// A checker that has seen nothing yet. `reruns` are the routes whose doubts are run again, so that a second effect breaks nothing.
-    /// No window after a loss is shorter than `floor`.
+    /// A checker that has seen nothing yet. On the routes in `reruns` doubts are run again, so a
+    /// second effect breaks nothing there. No window after a loss is shorter than `floor`.
     pub fn new(reruns: BTreeSet<Arc<str>>, floor: Duration) -> Self {
         Self {
             cursors: Cursors::default(),
@@ -233,16 +246,17 @@ impl Checker {
             records: records::Records::default(),
             leases: leases::Leases::default(),
             sends: sends::Sends::default(),
+            marks: Marks::default(),
         }
     }
 
-    /// The same, whose texts count time from `zero` on, as a story does.
+    /// The same checker, but its texts count time from `zero` on, as a story does.
     #[must_use]
     pub fn counting_from(self, zero: Duration) -> Self {
         Self { zero, ..self }
     }
 
-    /// Every breach in what happened since the last look; none is told twice.
+    /// Returns each breach since the last look, and none twice.
     pub fn step(&mut self, world: &World) -> Vec<Breach> {
         let news = News::since(world, &mut self.cursors);
         if news.is_empty() {
@@ -251,32 +265,53 @@ impl Checker {
         self.judge(news)
     }
 
-    /// Whether grants of a majority run for a region at that time, by all that was looked at.
+    /// The runs that were marked at risk, and those of them that were marked too much.
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// The keys that took effect more than once in one life.
+    pub fn doubled(&self) -> &BTreeSet<KeyId> {
+        &self.sends.doubled
+    }
+
+    /// The number of effects on keys that had taken effect only in a life that was over.
+    pub fn ran_anew(&self) -> u64 {
+        self.sends.anew
+    }
+
+    /// True if grants of a majority run for a region at that time, by all that was looked at.
     pub fn is_granted(&self, region: &RegionName, at: Duration) -> bool {
         self.leases.is_granted(region, at)
     }
 
-    /// The same, and what can be said at the end of a scenario only, when nothing is under way any more: which doubles no journal has.
+    /// Like [`Self::step`], and judges doubles that no journal has, which only the end of a
+    /// scenario shows. Call it when no work is under way any more.
     pub fn finish(&mut self, world: &World) -> Vec<Breach> {
         let mut breaches = self.step(world);
         let mut found = Found { zero: self.zero, ..Found::default() };
-        let stores = world.cluster.truths();
+        let mut stores = world.cluster.truths();
+        let rows = stores.iter_mut().flat_map(|store| &mut store.rows);
+        rows.for_each(|(id, rows)| self.records.of_last_life(id, rows));
         doubles::doubles_are_journalled(&world.upstreams.ledger(), &stores, &mut found);
         doubles::doubles_are_found(&stores, world.elapsed(), &mut found);
+        self.marks.are_earned(&mut found);
         breaches.append(&mut found.all);
         breaches
     }
 
     fn judge(&mut self, news: News) -> Vec<Breach> {
         let mut found = Found { zero: self.zero, ..Found::default() };
-        let News { now, stores, votes, granted, arrivals, effects } = news;
-        // First what was agreed on, then what stores did, then what was sent: each is judged by the ones before.
+        let News { now, heard, stores, votes, arrived, granted, arrivals, effects } = news;
+        self.records.came(arrived);
+        // Views first, then stores, then sends: each is judged by the ones before.
         self.leases.voted(&votes);
         self.leases.granted(granted, &mut found);
         self.views.agreed(votes, now, &mut found);
+        self.marks.heard(heard);
         for store in stores {
             self.views.adopted(&store, &mut found);
-            self.records.wrote(store, &self.views, &mut found);
+            self.records.wrote(store, &self.views, &mut self.marks, &mut found);
         }
         for sent in arrivals {
             self.leases.sent(&sent, &mut found);

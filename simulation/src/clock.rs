@@ -1,6 +1,8 @@
-//! Simulated clocks: tokio's paused time, seen through one process's boot clock and one region's wall clock.
+//! Simulated clocks: tokio's paused time, seen through one process's boot clock and one region's
+//! wall clock.
 //!
-//! Neighbours: every other file takes its time from here. It must not advance time: tokio does, when all tasks wait.
+//! Every other file takes its time from here. It must not advance time: tokio does, when all tasks
+//! wait.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,10 +16,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::process::Process;
 
-/// The wall date at which each simulated world begins, in microseconds since 1970: 2026-01-01 00:00 UTC.
+/// The wall date at which each simulated world begins, in microseconds since 1970: 2026-01-01 00:00
+/// UTC.
 const BEGIN_MICROS: i64 = 1_767_225_600_000_000;
 
-/// The clocks of one process, or of one region's Postgres. Cheap to clone; clones are the same clocks.
+/// The clocks of one process, or of one region's Postgres. Cheap to clone; clones are the same
+/// clocks.
 #[derive(Clone, Debug)]
 pub struct SimClock {
     begin: Instant,
@@ -26,7 +30,7 @@ pub struct SimClock {
     process: Process,
 }
 
-/// A boot clock: what it showed at some moment of the world's, and how fast it has run since.
+/// A boot clock: what it showed at one moment of the world, and its rate since.
 #[derive(Clone, Copy, Debug)]
 struct Boot {
     at: Duration,
@@ -46,7 +50,7 @@ impl Boot {
         Duration::from_nanos(u64::try_from(counted).unwrap_or(0))
     }
 
-    /// How long the world takes until this clock has counted `span`, at least.
+    /// The least time of the world until this clock has counted `span`.
     fn takes(self, span: Duration) -> Duration {
         if self.ppm == 0 {
             return span;
@@ -58,19 +62,19 @@ impl Boot {
 }
 
 impl SimClock {
-    /// A clock that counts from `begin`. Its boot clock shows `boot` then, so that no two processes' moments can be mixed up
-    /// unnoticed; its wall clock is off by `skew_micros`.
+    /// A clock that counts from `begin`. Its boot clock shows `boot` then, so that a mix-up of two
+    /// processes' moments is noticed. Its wall clock is off by `skew_micros`.
     pub fn new(begin: Instant, boot: Duration, skew_micros: i64) -> Self {
         let boot = Arc::new(Mutex::new(Boot { at: Duration::ZERO, showed: boot, ppm: 0 }));
         Self { begin, boot, skew_micros: Arc::new(AtomicI64::new(skew_micros)), process: Process::default() }
     }
 
-    /// The same clocks, as this process waits by them.
+    /// The same clocks, seen by this process.
     pub(crate) fn of(self, process: &Process) -> Self {
         Self { process: process.clone(), ..self }
     }
 
-    /// Lets the boot clock run fast or, below zero, slow from now on, by so many parts per million.
+    /// Sets the boot clock's rate from now on: so many parts per million fast or, below zero, slow.
     pub fn drift(&self, ppm: i64) {
         let elapsed = self.elapsed();
         let mut boot = self.boot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +95,7 @@ impl SimClock {
         Instant::now().duration_since(self.begin)
     }
 
-    /// The wall clock in microseconds since 1970, as Postgres would tell it.
+    /// The wall clock in microseconds since 1970, as Postgres would report it.
     pub fn micros(&self) -> i64 {
         let elapsed = i64::try_from(self.elapsed().as_micros()).unwrap_or(i64::MAX);
         BEGIN_MICROS.saturating_add(elapsed).saturating_add(self.skew_micros.load(Ordering::Relaxed))
@@ -112,7 +116,7 @@ impl Clock for SimClock {
     }
 
     async fn sleep_until(&self, deadline: Moment) {
-        // Again, as the clock's rate may have changed meanwhile.
+        // In a loop, because the clock's rate may change meanwhile.
         while self.now() < deadline {
             let left = self.boot().takes(self.now().until(deadline));
             match Instant::now().checked_add(left) {

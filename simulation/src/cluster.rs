@@ -1,15 +1,17 @@
 //! All regions' stores and the replication between them: per pair, asynchronous, in commit order.
 //!
-//! Neighbours: [`crate::table`] is one region's Postgres, [`crate::store`] the port to it. A link ships lazily: whoever reads a store
-//! first lets everything arrive that is due by then, so that no task is needed and nothing depends on when one runs. It must
-//! not lose or reorder commits of a link: native replication does not either.
+//! A link ships lazily: each read of a store first lets everything arrive that is due by then. So
+//! no task is needed, and nothing depends on when one runs. It must not lose or reorder commits of
+//! a link: native replication does not either.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use onceway::ports::store::Subscription;
+use onceway::ports::store::{Boot, Subscription};
 use onceway::protocol::authority::GateState;
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::Token;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Ballot;
 use onceway::protocol::view::{AcceptorId, View};
@@ -18,18 +20,30 @@ use crate::clock::SimClock;
 use crate::store::SimStore;
 use crate::table::{Change, Snapshot, Table, Truth};
 
-/// What a region's store does with the statements of its gateways.
+/// Of statements that write, each of so many is late where some are.
+const LATE_EACH: u64 = 3;
+
+/// The behaviour of a region's store with the statements of its gateways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreMode {
     /// Executes and answers.
     #[default]
     Up,
-    /// Refuses connections: nothing was written, surely.
+    /// Refuses connections: surely nothing was written.
     Refuse,
-    /// Does not answer: after this long the caller gives up. Nothing was written, but the caller cannot know.
+    /// Does not answer, and the caller gives up after this long. Nothing was written, but the
+    /// caller cannot know.
     Stall(Duration),
-    /// Executes, and the reply is lost: after this long the caller gives up. It was written, but the caller cannot know.
+    /// Executes and loses the reply; the caller gives up after this long. The write happened, but
+    /// the caller cannot know.
     LoseReplies(Duration),
+    /// Every third statement that writes is executed after its caller gave up; all else as ever.
+    Late {
+        /// After this long the caller gives up.
+        bound: Duration,
+        /// And this much later it takes effect.
+        after: Duration,
+    },
 }
 
 /// A copy of one region's data.
@@ -37,7 +51,7 @@ pub enum StoreMode {
 pub struct Copied(Table);
 
 impl Copied {
-    /// The region's last heartbeat that is in it.
+    /// The region's last heartbeat in the copy.
     pub fn heartbeat(&self) -> u64 {
         self.0.last_beat()
     }
@@ -49,17 +63,17 @@ struct Link {
     shipped: usize,
     delay: Duration,
     held: bool,
-    /// Its publisher was lost: what was committed by then had left it, and is applied all the same.
+    /// The publisher was lost. Commits up to this time had left it, and are still applied.
     left: Option<Duration>,
-    /// Nothing is applied behind a large transaction.
+    /// True if nothing is applied, as behind a large transaction.
     stalled: bool,
-    /// Everything that was committed by then is applied.
+    /// All commits up to this time are applied.
     reached: Duration,
     slot: Slot,
 }
 
 impl Link {
-    /// Lets everything arrive that is due.
+    /// Lets all due commits arrive.
     fn advance(&mut self, now: Duration) {
         let due = now.saturating_sub(self.delay);
         let arrives = match (self.stalled, self.held, self.left) {
@@ -71,29 +85,29 @@ impl Link {
     }
 }
 
-/// What the publisher keeps for a subscriber, as measured with Postgres.
+/// The publisher's slot for a subscriber, as measured with Postgres.
 #[derive(Clone, Debug, Default)]
 enum Slot {
-    /// All that is not shipped yet.
+    /// The slot keeps everything that is not shipped yet.
     #[default]
     Kept,
-    /// Nothing any more: no row comes, and the subscription says of itself only that it does not stream.
+    /// The slot is lost and no row arrives. The subscription reports only that it does not stream.
     Lost,
-    /// It was made anew, and the first copy of the records runs. Heartbeats have been copied, and
-    /// come as they are written.
+    /// The slot was made anew, and the first copy of the records runs. Heartbeats are copied
+    /// already, and arrive as they are written.
     Copying(Box<Copy>),
 }
 
 /// The first copy of a publisher's records.
 #[derive(Clone, Debug)]
 struct Copy {
-    /// It is whole once everything that was committed by then has arrived.
+    /// The copy is complete once all commits up to this time have arrived.
     due: Duration,
     /// The records as they were when it began.
     records: Snapshot,
-    /// The part of the publisher's log that is in them.
+    /// The length of the publisher's log at the start of the copy.
     begun: usize,
-    /// Where in that log its last heartbeat of then is.
+    /// The place of the publisher's last heartbeat in that log.
     beats: usize,
 }
 
@@ -103,25 +117,27 @@ struct Region {
     table: Table,
     mode: StoreMode,
     latency: Duration,
-    /// How much later than written the sender of a claim hears of it.
+    /// The delay between the write of a claim and its sender's confirmation.
     confirms: Duration,
+    /// The number of statements that might have been late.
+    lates: u64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     regions: BTreeMap<RegionName, Region>,
-    /// By who is replicated to, and from whom.
+    /// Links by subscriber, then by publisher.
     links: BTreeMap<RegionName, BTreeMap<RegionName, Link>>,
-    /// How many stores were ever made.
+    /// The number of stores ever made.
     made: u64,
-    /// Stores that were destroyed, as they were then: for checkers.
+    /// Stores that were destroyed, in their last state, for checkers.
     buried: Vec<Table>,
-    /// Statements executed, and commits that were applied from another region.
+    /// The number of executed statements, and of commits applied from other regions.
     events: u64,
 }
 
-/// The stores of all regions. Cheap to clone; all clones are the same cluster. A region that was never added panics: a
-/// scenario's mistake.
+/// The stores of all regions. Cheap to clone; all clones are the same cluster. Panics if a region
+/// was never added: a scenario's mistake.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster(Arc<Mutex<Inner>>);
 
@@ -138,7 +154,7 @@ impl Cluster {
         let mut table = inner.make(origin, &clock);
         table.provisioned();
         let (mode, latency, confirms) = (StoreMode::Up, Duration::ZERO, Duration::ZERO);
-        let region = Region { clock, table, mode, latency, confirms };
+        let region = Region { clock, table, mode, latency, confirms, lates: 0 };
         inner.regions.insert(name, region);
     }
 
@@ -152,15 +168,17 @@ impl Cluster {
         self.lock().region(region).table.origin().clone()
     }
 
-    /// A region's Postgres is killed, and starts at once: nothing that it committed is gone, but what it had applied of others and nothing had
-    /// flushed yet. Who is there sends it again.
+    /// Kills a region's Postgres and starts it at once. The region's own commits stay. Applied rows
+    /// of other regions that were not flushed yet are lost; the regions that still exist send them
+    /// again.
     pub fn crash(&self, region: &RegionName) {
         self.kill(region);
         self.set_mode(region, StoreMode::Up);
         self.restart(region);
     }
 
-    /// The same, but it refuses connections until it is let answer and restarted.
+    /// Like [`Self::crash`], but the store refuses connections until it is set to answer and
+    /// restarted.
     pub fn kill(&self, region: &RegionName) {
         let mut inner = self.lock();
         inner.catch_up(region);
@@ -175,7 +193,8 @@ impl Cluster {
         inner.region(region).table.restart();
     }
 
-    /// A standby takes the place of a region's Postgres: it has everything, which nobody can tell from it.
+    /// Replaces a region's Postgres by a standby that has all its data. Nobody can see a
+    /// difference.
     pub fn promote(&self, region: &RegionName) {
         let mut inner = self.lock();
         inner.catch_up(region);
@@ -192,7 +211,7 @@ impl Cluster {
         self.lock().region(region).table.gate().state
     }
 
-    /// What a region's journal says about no key, oldest first.
+    /// The entries of a region's journal that belong to no key, oldest first.
     pub fn notes(&self, region: &RegionName) -> Vec<onceway::ports::upkeep::Entry> {
         self.lock().region(region).table.notes()
     }
@@ -204,8 +223,9 @@ impl Cluster {
         Copied(inner.region(region).table.clone())
     }
 
-    /// Restarts a region's Postgres over an older copy of its data: what it wrote since then is forgotten here, not where it had
-    /// arrived, and what had arrived here since then does not come again.
+    /// Restarts a region's Postgres over an older copy of its data. Its later writes are forgotten
+    /// here, but not where they had arrived. Rows that had arrived here since then do not arrive
+    /// again.
     pub fn restore(&self, region: &RegionName, copied: Copied) {
         let mut inner = self.lock();
         inner.catch_up(region);
@@ -213,7 +233,8 @@ impl Cluster {
         inner.tell_copies(region);
     }
 
-    /// Destroys a region's store with all that has not reached the others by now. It refuses connections until it is rebuilt.
+    /// Destroys a region's store with all commits that have not reached the others by now. It
+    /// refuses connections until it is rebuilt.
     pub fn destroy(&self, region: &RegionName) {
         let mut inner = self.lock();
         let others: Vec<RegionName> =
@@ -233,13 +254,14 @@ impl Cluster {
         inner.ship_from_the_start(region);
     }
 
-    /// Sets up an empty store of this generation in place of a destroyed one; it copies what the others' stores hold.
+    /// Sets up an empty store of this generation in place of a destroyed one. It copies the rows of
+    /// the others' stores.
     pub fn rebuild(&self, region: &RegionName, generation: u32) {
         self.rebuild_within(region, generation, Duration::ZERO);
     }
 
-    /// The same, and the first copy of each other store's records takes so long. Their heartbeats
-    /// come at once.
+    /// Like [`Self::rebuild`], and the first copy of each other store's records takes so long. The
+    /// others' heartbeats arrive at once.
     pub fn rebuild_within(&self, region: &RegionName, generation: u32, takes: Duration) {
         let mut inner = self.lock();
         let lost = inner.region(region);
@@ -265,24 +287,36 @@ impl Cluster {
         ids.collect()
     }
 
-    /// Brings every store to where the founding of the register leaves it.
+    /// Brings every store to its state after the founding of the register.
     pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {
         for region in self.lock().regions.values_mut() {
             region.table.found(ballot, view);
         }
     }
 
-    /// All that there is to know about every store there ever was, destroyed ones first: with what has arrived by its last statement.
+    /// The whole truth about every store that ever existed, destroyed ones first, each as of its
+    /// last statement.
     pub fn truths(&self) -> Vec<Truth> {
         let inner = self.lock();
         let live = inner.regions.values().map(|region| &region.table);
         inner.buried.iter().chain(live).map(Table::truth).collect()
     }
 
-    /// Shows every store there ever was, destroyed ones first.
+    /// Shows every store that ever existed, destroyed ones first.
     pub(crate) fn each_table(&self, mut look: impl FnMut(&Table)) {
         let inner = self.lock();
         inner.buried.iter().chain(inner.regions.values().map(|region| &region.table)).for_each(&mut look);
+    }
+
+    /// The end of an attempt's hold, since the world began, and its path, as its claim says; `None`
+    /// if the region's store has no such claim.
+    pub(crate) fn held_until(
+        &self,
+        region: &RegionName,
+        id: &KeyId,
+        token: Token,
+    ) -> Option<(Duration, String)> {
+        self.lock().region(region).table.held_until(id, token)
     }
 
     /// Switches how a region's store treats statements, from the next one on.
@@ -290,12 +324,13 @@ impl Cluster {
         self.lock().region(region).mode = mode;
     }
 
-    /// Sets how long a statement takes there and back.
+    /// Sets the duration of a statement, there and back.
     pub fn set_latency(&self, region: &RegionName, latency: Duration) {
         self.lock().region(region).latency = latency;
     }
 
-    /// Sets how much later than written the sender of a claim hears of it, for claims that are sent from now on.
+    /// Sets the delay between the write of a claim and its sender's confirmation, for claims sent
+    /// from now on.
     pub fn set_confirms(&self, region: &RegionName, later: Duration) {
         self.lock().region(region).confirms = later;
     }
@@ -304,14 +339,16 @@ impl Cluster {
         self.lock().region(region).confirms
     }
 
-    /// Sets how long commits of `from` take to `to`; those that were due before have arrived.
+    /// Sets the duration of replication from `from` to `to`. Commits that were due before have
+    /// arrived.
     pub fn set_delay(&self, from: &RegionName, to: &RegionName, delay: Duration) {
         let mut inner = self.lock();
         inner.catch_up(to);
         inner.link(from, to).delay = delay;
     }
 
-    /// Holds the link from `from` to `to`, or lets it go: what was held then arrives as it was due.
+    /// Holds the link from `from` to `to`, or releases it: the held commits then arrive as they
+    /// were due.
     pub fn hold(&self, from: &RegionName, to: &RegionName, held: bool) {
         let mut inner = self.lock();
         inner.catch_up(to);
@@ -319,8 +356,9 @@ impl Cluster {
         (link.held, link.left) = (held, None);
     }
 
-    /// Ends the link from `from` to `to` as the loss of `from` does, until it is let go: what had arrived is still applied as it was due,
-    /// and what was on its way for less than `on_its_way` is not.
+    /// Ends the link from `from` to `to` as the loss of `from` does, until it is released. Commits
+    /// that had arrived are still applied as they were due. Commits on their way for less than
+    /// `on_its_way` are not.
     pub fn sever(&self, from: &RegionName, to: &RegionName, on_its_way: Duration) {
         let mut inner = self.lock();
         inner.catch_up(to);
@@ -329,26 +367,42 @@ impl Cluster {
         (link.held, link.left) = (true, Some(now.saturating_sub(on_its_way)));
     }
 
-    /// Lets everything from `from` wait at `to`, as behind a large transaction that is applied, or lets it go: then all comes at once.
+    /// Lets all commits of `from` wait at `to`, as behind a large transaction, or releases them:
+    /// then all arrive at once.
     pub fn stall(&self, from: &RegionName, to: &RegionName, stalled: bool) {
         let mut inner = self.lock();
         inner.catch_up(to);
         inner.link(from, to).stalled = stalled;
     }
 
-    /// Up to when everything that was committed at `from` is applied at `to`, by the world's time: what else is stored in a region and
-    /// replicated is carried so far, too.
+    /// The time up to which all commits of `from` are applied at `to`, by the world's time. Other
+    /// replicated data of a region is carried as far.
     pub(crate) fn reached(&self, from: &RegionName, to: &RegionName) -> Duration {
         let mut inner = self.lock();
         inner.catch_up(to);
         inner.link(from, to).reached
     }
 
-    /// How the store of `region` treats the next statement, and how long that takes.
+    /// The mode of `region`'s store for the next statement, and the statement's duration.
     pub(crate) fn manners(&self, region: &RegionName) -> (StoreMode, Duration) {
         let mut inner = self.lock();
         let region = inner.region(region);
         (region.mode, region.latency)
+    }
+
+    /// True if the next statement that writes is late.
+    pub(crate) fn is_late(&self, region: &RegionName) -> bool {
+        let mut inner = self.lock();
+        let lates = &mut inner.region(region).lates;
+        *lates += 1;
+        lates.is_multiple_of(LATE_EACH)
+    }
+
+    /// The server that runs in a region; `None` while none does.
+    pub(crate) fn server(&self, region: &RegionName) -> Option<Boot> {
+        let mut inner = self.lock();
+        let region = inner.region(region);
+        (region.mode != StoreMode::Refuse).then(|| region.table.running().clone())
     }
 
     /// Executes one statement on a region's store, with everything applied that is due.
@@ -359,22 +413,22 @@ impl Cluster {
         statement(&mut inner.region(region).table)
     }
 
-    /// Statements that were executed so far, and commits that were applied from another region.
+    /// The number of statements executed so far, and of commits applied from other regions.
     pub(crate) fn events(&self) -> u64 {
         self.lock().events
     }
 
-    /// The slot of `to` at `from` is lost, with all that had not arrived: it held back more than the publisher keeps, or the publisher failed
-    /// over to a standby.
+    /// Loses the slot of `to` at `from`, with all commits that had not arrived. The slot held back
+    /// more than the publisher keeps, or the publisher failed over to a standby.
     pub fn lose_slot(&self, from: &RegionName, to: &RegionName) {
         let mut inner = self.lock();
         inner.catch_up(to);
         inner.link(from, to).slot = Slot::Lost;
     }
 
-    /// `to` follows `from` anew, as `onceway store reseed` does, if its slot is lost still: what is
-    /// there stays as imported rows, and all that the publisher has now is copied once this time is
-    /// over. Heartbeats come at once, the one of now first.
+    /// Lets `to` follow `from` anew, as `onceway store reseed` does, if its slot is still lost.
+    /// Existing rows stay as imported rows. All rows that the publisher has now are copied once
+    /// this time is over. Heartbeats arrive at once, the current one first.
     pub fn reseed(&self, from: &RegionName, to: &RegionName, takes: Duration) {
         let mut inner = self.lock();
         if !matches!(inner.link(from, to).slot, Slot::Lost) {
@@ -387,7 +441,7 @@ impl Cluster {
         inner.begin_copy(from, to, takes);
     }
 
-    /// Whether a region's store executes statements.
+    /// True if a region's store executes statements.
     pub fn is_up(&self, region: &RegionName) -> bool {
         self.lock().region(region).mode == StoreMode::Up
     }
@@ -428,7 +482,8 @@ impl Inner {
         link.unwrap_or_else(|| panic!("no link from {from} to {to}: add both regions"))
     }
 
-    /// A store that is new has nothing of the others', and its log is new to them.
+    /// Lets a new store ship from the start: it has nothing of the others, and its log is new to
+    /// them.
     fn ship_from_the_start(&mut self, region: &RegionName) {
         for (to, incoming) in &mut self.links {
             let touched = incoming.iter_mut().filter(|(from, _)| *from == region || to == region);
@@ -436,7 +491,7 @@ impl Inner {
         }
     }
 
-    /// A store that is another one now knows which first copies run.
+    /// Informs a store that became another one about the running first copies.
     fn tell_copies(&mut self, to: &RegionName) {
         let incoming = self.links.get(to).into_iter().flatten();
         let run: Vec<(RegionName, bool)> =
@@ -447,7 +502,7 @@ impl Inner {
         }
     }
 
-    /// Applies at `to` every commit that is due, each link's in its own order.
+    /// Applies at `to` every due commit, each link's in its own order.
     fn catch_up(&mut self, to: &RegionName) {
         let Self { regions, links, made: _, buried: _, events } = self;
         let (mut due, mut copied) = (Vec::new(), Vec::new());
@@ -474,8 +529,8 @@ impl Inner {
                 log.iter().take_while(|commit| commit.at <= link.reached).cloned().collect();
             link.shipped += fresh.len();
             if matches!(link.slot, Slot::Copying(_)) {
-                // Of the table that is being copied its copier brings the changes, at the end.
-                fresh.retain(|commit| matches!(commit.change, Change::Beat { .. }));
+                // The copier brings the changes of the table that is being copied, at the end.
+                fresh.retain(|commit| matches!(commit.change, Change::Beat(_)));
             }
             *events += fresh.len() as u64;
             due.push((origin.clone(), publisher.table.number(), fresh));
@@ -492,12 +547,12 @@ impl Inner {
         }
     }
 
-    /// The slot is made anew, and the first copy of the records begins. Heartbeats come beside it,
+    /// Makes the slot anew and begins the first copy of the records. Heartbeats arrive beside it,
     /// from the last one on.
     fn begin_copy(&mut self, from: &RegionName, to: &RegionName, takes: Duration) {
         let publisher = self.region(from);
         let (origin, log) = (publisher.table.origin().clone(), publisher.table.log());
-        let beats = log.iter().rposition(|commit| matches!(commit.change, Change::Beat { .. }));
+        let beats = log.iter().rposition(|commit| matches!(commit.change, Change::Beat(_)));
         let (begun, beats) = (log.len(), beats.unwrap_or(log.len()));
         let (due, records) = (publisher.clock.elapsed() + takes, publisher.table.snapshot());
         self.region(to).table.copies(&origin, true);
@@ -505,19 +560,19 @@ impl Inner {
         (link.shipped, link.slot) = (beats, Slot::Copying(Box::new(Copy { due, records, begun, beats })));
     }
 
-    /// Takes back what a crash of the store at `to` forgets. What was on its way there is gone with the connection: it is sent again by who is
-    /// there to send it.
+    /// Takes back the rows that a crash of the store at `to` forgets. Commits on their way are gone
+    /// with the connection. Publishers that still exist send them again.
     fn forget_unflushed(&mut self, to: &RegionName) {
         let forgotten = self.region(to).table.crash();
         let Self { regions, links, made: _, buried: _, events: _ } = self;
         for (from, link) in links.get_mut(to).into_iter().flatten() {
             link.left = None;
             let Some(publisher) = regions.get(from).map(|region| region.table.number()) else { continue };
-            // Of a store that another one took the place of, nothing is sent any more.
+            // A replaced store sends nothing any more.
             for sent in forgotten.iter().filter(|sent| sent.store == publisher) {
                 match &link.slot {
-                    // Of what was skipped meanwhile nothing can be forgotten: heartbeats come once
-                    // more from where the copy began.
+                    // Rows skipped meanwhile cannot be forgotten: heartbeats arrive once more from
+                    // the start of the copy.
                     Slot::Copying(copy) => link.shipped = copy.beats,
                     Slot::Kept | Slot::Lost => link.shipped -= 1,
                 }

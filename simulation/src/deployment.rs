@@ -1,7 +1,8 @@
-//! A whole deployment of real gateways over a simulated world: processes that start, die and come back, and requests as clients send them.
+//! A whole deployment of real gateways over a simulated world. Processes start, die and come back;
+//! clients send requests.
 //!
-//! Neighbours: [`crate::world`] has everything below the gateways, [`crate::play`] has clients and faults act on it. It must not look
-//! into a gateway but as an operator does.
+//! Clients and faults of [`crate::play`] act on it. It must not look into a gateway except as an
+//! operator does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +10,15 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
-use onceway::gateway::live::Reload;
+use onceway::gateway::reloadable::Reload;
 use onceway::gateway::route::{Escrow, Policy, Protection, Route, Routes};
+use onceway::gateway::witness::Duty;
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::region::RegionName;
+use onceway::protocol::versions::Versions;
 use onceway::protocol::view::View;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -28,7 +31,7 @@ use crate::rivals::gateway::Rival;
 use crate::rivals::{Design, Rivals};
 use crate::scenario::Scenario;
 use crate::scenario::workload::tenant;
-use crate::upstream::UpstreamMode;
+use crate::upstream::{Promise, UpstreamMode};
 use crate::world::World;
 
 /// One gateway process.
@@ -36,24 +39,28 @@ use crate::world::World;
 pub struct Node {
     /// The gateway.
     pub gateway: Arc<Gateway<SimPorts>>,
-    /// Its process: to be paused or killed.
+    /// The process, which can be paused or killed.
     pub process: Process,
-    /// Its clocks: to be made to drift.
+    /// The process's clocks, which can be made to drift.
     pub clock: SimClock,
-    /// Who answers in the gateway's place, where another design is played. The gateway is never started then.
+    /// The rival that answers in the gateway's place, if another design is played. The gateway is
+    /// never started then.
     rival: Option<Arc<Rival>>,
 }
 
 /// The largest answer that a client takes.
 const ANSWER_LIMIT: usize = 1 << 20;
-/// How long a deployment may take until all regions serve, and how long it runs after that before anything is asked: until a lag was measured.
+/// The time limit for the start of a deployment: until then all regions must serve. After that it
+/// runs for another span without requests, until a lag was measured.
 const START_WITHIN: Duration = Duration::from_secs(60);
 const MEASURED: Duration = Duration::from_secs(2);
+/// The pause between two orders to a gateway to read its files, until it can.
+const READ_AGAIN: Duration = Duration::from_millis(500);
 
-/// How fast the clocks of clients run.
+/// The rate of the clients' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// How much they count in a second.
+    /// The time that such a clock counts in a second.
     pub per_second: Duration,
 }
 
@@ -63,7 +70,7 @@ impl Default for Pace {
     }
 }
 
-/// What a client was told.
+/// The result of a request for its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// An answer or a problem.
@@ -72,18 +79,18 @@ pub enum Reply {
         status: StatusCode,
         /// The code of a problem; empty on an answer.
         code: String,
-        /// Whether it is a replay.
+        /// True if it is a replay.
         replayed: bool,
-        /// The region that is said to have run it; empty if none is.
+        /// The region that ran it, as the answer says; empty if it names none.
         by: String,
-        /// When to come again.
+        /// The time to wait before the next try.
         retry_after: Option<Duration>,
         /// The body.
         body: bytes::Bytes,
     },
     /// The connection broke, or could not be made.
     Broken,
-    /// Nothing came in time.
+    /// No answer in time.
     TimedOut,
 }
 
@@ -97,17 +104,16 @@ pub struct Deployment {
     nodes: Mutex<BTreeMap<RegionName, Node>>,
     /// Regions without links: a link to one of them stays cut when its other end is mended.
     cut_off: Mutex<BTreeSet<RegionName>>,
-    /// Where the clocks of clients are off.
+    /// Clients' clocks that are off, by the region that they ask.
     paces: Mutex<BTreeMap<RegionName, Pace>>,
-    /// Where keys are remembered for another time than the scenario says, from the next process on.
-    retentions: Mutex<BTreeMap<RegionName, Duration>>,
-    /// Regions whose routes have changed names.
-    renamed: Mutex<BTreeSet<RegionName>>,
+    /// The routes in the files of each region.
+    files: Mutex<BTreeMap<RegionName, Files>>,
     /// Until when an attempt may have been dated years ahead: then its hold is of that date.
     dated_ahead: Mutex<Option<Duration>>,
-    /// The shortest of those times that ever was.
+    /// The shortest time for which keys were ever to be remembered, where that was not as the
+    /// scenario says.
     shortest_retention: Mutex<Option<Duration>>,
-    /// Which region was lost when, since the world began.
+    /// The losses of regions, with their times since the world began.
     losses: Mutex<Vec<(RegionName, Duration)>>,
     design: Design,
     rivals: Arc<Rivals>,
@@ -117,14 +123,20 @@ impl Deployment {
     /// Founds the deployment and waits until all its regions serve.
     ///
     /// # Errors
-    /// Why they do not, as the regions say.
+    /// The regions' own reasons why they do not serve.
     pub async fn start(scenario: &Arc<Scenario>, seed: u64, design: Design) -> Result<Arc<Self>, String> {
         let shared = &scenario.shared;
         let regions: Vec<RegionName> =
             shared.ring.regions().iter().map(|region| region.name.clone()).collect();
         let world = Arc::new(World::new(seed, &regions, scenario.upstream.one_for_all));
         for witness in &shared.failover.witnesses {
-            world.add_witness(witness, shared.drift);
+            world.add_witness(Duty {
+                me: witness.clone(),
+                ring: shared.ring.clone(),
+                drift: shared.drift,
+                longest: shared.failover.lease,
+                speaks: Versions::OURS,
+            });
         }
         let mut credentials = Credentials::default();
         let tenants = scenario.workloads.iter().map(|workload| workload.tenants).max().unwrap_or(0);
@@ -142,8 +154,7 @@ impl Deployment {
             nodes: Mutex::default(),
             cut_off: Mutex::default(),
             paces: Mutex::default(),
-            retentions: Mutex::default(),
-            renamed: Mutex::default(),
+            files: Mutex::default(),
             dated_ahead: Mutex::default(),
             shortest_retention: Mutex::default(),
             losses: Mutex::default(),
@@ -156,6 +167,8 @@ impl Deployment {
             deployment.normal_store(region);
             deployment.normal_upstream(region);
         }
+        let (cluster, routes) = (deployment.world.cluster.clone(), Arc::new(shared.routes.clone()));
+        deployment.world.upstreams.promise(Promise { cluster, routes });
         deployment.world.found(shared.ring.clone(), shared.escrow(), &shared.routes);
         deployment.regions.iter().for_each(|region| deployment.begin_process(region));
         deployment.until(START_WITHIN, || deployment.is_home()).await.map_err(|()| deployment.shown())?;
@@ -168,17 +181,18 @@ impl Deployment {
         &self.regions
     }
 
-    /// Who protects the upstreams.
+    /// The design that protects the upstreams.
     pub fn design(&self) -> Design {
         self.design
     }
 
-    /// What is played on it.
+    /// The scenario that is played.
     pub fn scenario(&self) -> &Arc<Scenario> {
         &self.scenario
     }
 
-    /// Starts a new gateway process in a region's place. The one before lives on, if it does.
+    /// Starts a new gateway process in a region's place. The process before lives on, if it is
+    /// alive.
     pub fn begin_process(&self, region: &RegionName) {
         let ports = self.world.ports(region);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
@@ -186,14 +200,7 @@ impl Deployment {
         let generation = self.world.cluster.origin(region).generation;
         let mut told: Settings =
             self.scenario.shared.settings(region.clone(), generation, self.credentials.clone());
-        let retentions = self.retentions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(retention) = retentions.get(region) {
-            told.routes = remembering(&told.routes, *retention);
-        }
-        drop(retentions);
-        if self.renamed.lock().unwrap_or_else(PoisonError::into_inner).contains(region) {
-            told.routes = renamed(&told.routes);
-        }
+        told.routes = self.files(region).routes(&told.routes);
         let view = View::unfounded(self.scenario.shared.ring.clone());
         let Ok(gateway) = Gateway::new(ports, told, view) else { panic!("a scenario that was checked") };
         let rival = rival
@@ -220,7 +227,7 @@ impl Deployment {
         node
     }
 
-    /// Whether a region runs keys.
+    /// True if a region runs keys.
     pub fn serves(&self, region: &RegionName) -> bool {
         let node = self.node(region);
         match self.design {
@@ -229,7 +236,8 @@ impl Deployment {
         }
     }
 
-    /// Whether every region that is to own keys serves in the eyes of all, has opened everything and holds its lease.
+    /// True if every owner serves in the views of all regions, has opened everything and holds its
+    /// lease.
     pub fn is_home(&self) -> bool {
         if self.design != Design::Onceway {
             return self.regions.iter().all(|region| self.serves(region));
@@ -261,7 +269,7 @@ impl Deployment {
         Ok(())
     }
 
-    /// What each region says of itself.
+    /// The regions' reports of themselves.
     pub fn shown(&self) -> String {
         let of = |region: &RegionName| {
             let gateway = self.node(region).gateway;
@@ -270,7 +278,8 @@ impl Deployment {
         self.regions.iter().map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// Sends a request to a region's gateway, which breaks with its process. Gives up after `within`, as a client does.
+    /// Sends a request to a region's gateway, which breaks with its process. Gives up after
+    /// `within`, as a client does.
     pub async fn send(&self, to: &RegionName, request: Request<Body>, within: Duration) -> Reply {
         let node = self.node(to);
         if node.process.is_dead() {
@@ -293,7 +302,7 @@ impl Deployment {
         }
     }
 
-    /// The whole region is gone: process, store and links.
+    /// Loses a whole region: process, store and links.
     pub fn lose(&self, region: &RegionName) {
         self.losses
             .lock()
@@ -307,7 +316,8 @@ impl Deployment {
         }
     }
 
-    /// Whether what a region wrote at this time, since the world began, had not left it when it was lost.
+    /// True if a region's write at this time, since the world began, had not left it when it was
+    /// lost.
     pub fn never_left(&self, region: &RegionName, written: Duration) -> bool {
         let others = self.regions.iter().filter(|other| *other != region);
         let way = others.map(|other| self.on_its_way(region, other)).min().unwrap_or_default();
@@ -315,13 +325,15 @@ impl Deployment {
         losses.iter().any(|(lost, at)| lost == region && written <= *at && *at < written + way)
     }
 
-    /// For how long a row is on its way from one region to another. From then on it waits there, and outlives the region that it is from.
+    /// The travel time of a row from one region to another. After that time the row waits there,
+    /// and outlives the loss of its region.
     pub fn on_its_way(&self, from: &RegionName, to: &RegionName) -> Duration {
         let network = &self.scenario.network;
         network.one_way(from, to) + network.replication
     }
 
-    /// It is back, with its store as it is then: Postgres starts anew, and so does a gateway.
+    /// Brings a region back, with its store as it is now: Postgres starts anew, and so does a
+    /// gateway.
     pub fn bring_back(&self, region: &RegionName) {
         self.normal_store(region);
         self.world.cluster.restart(region);
@@ -364,81 +376,89 @@ impl Deployment {
         }
     }
 
-    /// Lets rows of the one flow to the other at the pace that the scenario gives.
+    /// Lets rows flow from the one to the other at the scenario's pace.
     pub fn normal_replication(&self, from: &RegionName, to: &RegionName) {
         self.world.cluster.set_delay(from, to, self.on_its_way(from, to));
     }
 
-    /// Lets a region's store execute statements at the pace that the scenario gives.
+    /// Lets a region's store execute statements at the scenario's pace.
     pub fn normal_store(&self, region: &RegionName) {
         self.world.cluster.set_mode(region, StoreMode::Up);
         self.world.cluster.set_latency(region, self.scenario.statement);
     }
 
-    /// Lets a region's upstream answer as the scenario says: 201 with a receipt that no other attempt gets.
+    /// Lets a region's upstream answer as the scenario says: 201 with a receipt that no other
+    /// attempt gets.
     pub fn normal_upstream(&self, region: &RegionName) {
         let after = self.scenario.upstream.answers_after;
         self.world.upstreams.set_mode(region, UpstreamMode::Receipt { after });
     }
 
-    /// Lets the clocks of clients that ask a region run so fast.
+    /// Sets the rate of the clocks of clients that ask a region.
     pub fn set_client_pace(&self, region: &RegionName, pace: Pace) {
         self.paces.lock().unwrap_or_else(PoisonError::into_inner).insert(region.clone(), pace);
     }
 
-    /// How long it takes until a client that asks this region takes that time to be over.
+    /// The true time until a client of this region believes that the span is over.
     pub fn by_client(&self, region: &RegionName, span: Duration) -> Duration {
         let paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
         let pace = paces.get(region).copied().unwrap_or_default();
         span.mul_f64(1.0 / pace.per_second.as_secs_f64())
     }
 
-    /// Lets the next processes of a region remember keys for this long only; `None`: as the
-    /// scenario says.
-    pub fn set_retention(&self, region: &RegionName, retention: Option<Duration>) {
-        let mut retentions = self.retentions.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The routes in a region's files.
+    pub fn files(&self, region: &RegionName) -> Files {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.get(region).copied().unwrap_or_default()
+    }
+
+    /// Writes a region's files: the next processes go by them, and those of now once they have read
+    /// them again.
+    pub fn write_files(&self, region: &RegionName, change: impl FnOnce(&mut Files)) {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = files.entry(region.clone()).or_default();
+        change(written);
         let mut shortest = self.shortest_retention.lock().unwrap_or_else(PoisonError::into_inner);
-        *shortest = shortest.into_iter().chain(retention).min();
-        match retention {
-            Some(retention) => retentions.insert(region.clone(), retention),
-            None => retentions.remove(region),
-        };
+        *shortest = shortest.into_iter().chain(written.retention).min();
     }
 
-    /// Lets a region read routes whose names have changed, or those of the scenario again: its
-    /// gateway now, and those that start later.
-    pub fn set_renamed(&self, region: &RegionName, changed: bool) {
-        let mut all = self.renamed.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed {
-            all.insert(region.clone())
-        } else {
-            all.remove(region)
-        };
-        drop(all);
-        let shared = &self.scenario.shared;
-        let told: Settings = shared.settings(region.clone(), 1, self.credentials.clone());
-        self.node(region).gateway.reload(Reload {
-            routes: if changed { renamed(&told.routes) } else { told.routes },
-            credentials: told.credentials,
-            quota: told.quota,
-            most_at_once: told.most_at_once,
-            shared: told.shared,
-            restart: Vec::new(),
-        });
+    /// Has a region's gateway read its files again. It may have to write down first for how long
+    /// keys are remembered: then whoever has it do so comes again until its store answers.
+    pub async fn read_again(&self, region: &RegionName) {
+        let told: Settings = self.scenario.shared.settings(region.clone(), 1, self.credentials.clone());
+        loop {
+            let node = self.node(region);
+            let routes = self.files(region).routes(&told.routes);
+            match node.process.while_alive(node.gateway.promise(&routes)).await {
+                Some(Ok(())) => {
+                    node.gateway.reload(Reload {
+                        routes,
+                        credentials: told.credentials,
+                        quota: told.quota,
+                        most_at_once: told.most_at_once,
+                        shared: told.shared,
+                        restart: Vec::new(),
+                    });
+                    return;
+                }
+                // The next process reads them when it begins.
+                None => return,
+                Some(Err(_)) => sleep(READ_AGAIN).await,
+            }
+        }
     }
 
-    /// The clock of a database was years ahead until now.
+    /// Notes that a database clock was years ahead until now.
     pub fn note_dated_ahead(&self) {
         *self.dated_ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.world.elapsed());
     }
 
-    /// Until when an attempt may have been dated years ahead; `None`: never.
+    /// The time until which an attempt may have been dated years ahead; `None`: never.
     pub fn dated_ahead_until(&self) -> Option<Duration> {
         *self.dated_ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The shortest time for which any region was ever told to remember keys; `None`: always as the
-    /// scenario says.
+    /// The shortest retention that any region ever had; `None`: always as the scenario says.
     pub fn shortest_retention(&self) -> Option<Duration> {
         *self.shortest_retention.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -448,23 +468,75 @@ impl Deployment {
     }
 }
 
+/// The differences of a region's files from the scenario's routes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// For how long keys are remembered, and their tombstones for as long again.
+    pub retention: Option<Duration>,
+    /// The first route under escrow and the first without have changed names.
+    pub renamed: bool,
+    /// The first route under escrow is not, and the first without is.
+    pub escrow_moved: bool,
+    /// Holds and settle times are twice as long.
+    pub patient: bool,
+}
+
+impl Files {
+    /// The routes of a scenario, as these files have them.
+    fn routes(self, routes: &Routes) -> Routes {
+        let mut all = routes.clone();
+        if self.renamed {
+            all = renamed(&all);
+        }
+        if self.escrow_moved {
+            all = with_escrow_moved(&all);
+        }
+        let changed = |policy: Policy| Policy {
+            retention: self.retention.map_or(policy.retention, Retention::For),
+            tombstone: self.retention.unwrap_or(policy.tombstone),
+            hold: if self.patient { policy.hold * 2 } else { policy.hold },
+            settle_time: if self.patient { policy.settle_time * 2 } else { policy.settle_time },
+            ..policy
+        };
+        Routes(all.0.iter().map(|route| with_policy(route, changed)).collect())
+    }
+}
+
+/// The places of the first route under escrow and of the first one without, if there are both.
+fn either(routes: &Routes) -> Option<[usize; 2]> {
+    let at = |lodged: bool| routes.0.iter().position(|route| (escrow(route) != Escrow::Off) == lodged);
+    Some([at(true)?, at(false)?])
+}
+
+fn escrow(route: &Route) -> Escrow {
+    route.policy().map_or(Escrow::Off, |policy| policy.escrow)
+}
+
+/// The same routes, of which the first under escrow and the first without have each other's escrow.
+fn with_escrow_moved(routes: &Routes) -> Routes {
+    let mut moved = routes.clone();
+    if let Some([one, other]) = either(routes) {
+        for (at, from) in [(one, other), (other, one)] {
+            let escrow = escrow(&routes.0[from]);
+            moved.0[at] = with_policy(&moved.0[at], |policy| Policy { escrow, ..policy });
+        }
+    }
+    moved
+}
+
 /// The same routes, of which the first under escrow and the first without change names: each path
 /// keeps its policy, but the one under the other's name is under escrow now.
 fn renamed(routes: &Routes) -> Routes {
-    let escrow = |route: &Route| route.policy().map_or(Escrow::Off, |policy| policy.escrow);
-    let at = |lodged: bool| routes.0.iter().position(|route| (escrow(route) != Escrow::Off) == lodged);
-    let mut renamed = routes.clone();
-    if let (Some(one), Some(other)) = (at(true), at(false)) {
+    let mut renamed = with_escrow_moved(routes);
+    if let Some([one, other]) = either(routes) {
         for (at, from) in [(one, other), (other, one)] {
-            let (name, escrow) = (routes.0[from].name.clone(), escrow(&routes.0[from]));
-            renamed.0[at] = with_policy(&renamed.0[at], |policy| Policy { escrow, ..policy });
-            renamed.0[at].name = name;
+            renamed.0[at].name = routes.0[from].name.clone();
         }
     }
     renamed
 }
 
-/// The same route under another policy, if it looks at keys.
+/// The same route under another policy, if it has one.
 fn with_policy(route: &Route, change: impl Fn(Policy) -> Policy) -> Route {
     let changed = |policy: &Arc<Policy>| Arc::new(change(Policy::clone(policy)));
     let protection = match &route.protection {
@@ -473,13 +545,6 @@ fn with_policy(route: &Route, change: impl Fn(Policy) -> Policy) -> Route {
         Protection::Required(policy) => Protection::Required(changed(policy)),
     };
     Route { protection, ..route.clone() }
-}
-
-/// The same routes, whose keys are remembered for this long, and their tombstones for as long
-/// again.
-fn remembering(routes: &Routes, retention: Duration) -> Routes {
-    let lowered = |policy| Policy { retention: Retention::For(retention), tombstone: retention, ..policy };
-    Routes(routes.0.iter().map(|route| with_policy(route, lowered)).collect())
 }
 
 /// The API token of a tenant by its number.

@@ -1,7 +1,7 @@
 //! Simulated randomness: one ChaCha8 stream per process, all from one seed.
 //!
-//! Neighbours: [`crate::world`] deals the streams. It must not be shared between processes: one more draw in one of them would
-//! change what all the others do.
+//! [`crate::world`] gives out the streams. A stream must not be shared between processes. One more
+//! draw in one of them would change the actions of all the others.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

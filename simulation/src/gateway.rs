@@ -1,19 +1,19 @@
 //! The real gateway as a region of the simulated network.
 //!
-//! Neighbours: [`crate::peers`] calls what is plugged in; `onceway::gateway` is the very code that serves in production. It must
-//! add nothing: a forward, a ping and a question reach the gateway as the peer listener would hand them in.
+//! `onceway::gateway` is the very code that serves in production. It must add nothing: a forward, a
+//! ping and a question reach the gateway as the peer listener would hand them in.
 
 use std::sync::Arc;
 
 use onceway::gateway::Gateway;
-use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Said, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
 use onceway::protocol::region::RegionName;
 
 use crate::peers::{Answering, Region};
 use crate::ports::SimPorts;
 
 impl Region for Arc<Gateway<SimPorts>> {
-    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+    fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
         Gateway::hears(self, from, said)
     }
 

@@ -1,7 +1,8 @@
-//! What becomes of single kinds of letters between two regions, while all others are carried as ever.
+//! Loss and delay of single kinds of letters between two regions, while all others are carried as
+//! usual.
 //!
-//! Neighbours: [`crate::peers`] carries questions and asks here what becomes of each, scenarios name the kinds. A letter that is late is overtaken by
-//! those sent after it; whoever gives it up takes it along, as a closed stream does. It must not look into a letter any further.
+//! A late letter is overtaken by later ones. A caller that gives up takes its letter along, as a
+//! closed stream does. It must not look into a letter any further than its kind.
 
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ macro_rules! letters {
         }
 
         impl Letter {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &[Letter] = &[$(Letter::$letter),*];
 
-            /// Its name in scenarios.
+            /// The name in scenarios.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$letter => $name),* }
             }
@@ -44,7 +45,7 @@ letters! {
 }
 
 impl Letter {
-    /// Which kind a question is.
+    /// The kind of a question.
     pub(crate) fn of(question: &Question) -> Self {
         match question {
             Question::Acceptor { to: _, message } => match message {
@@ -65,11 +66,11 @@ impl Letter {
     }
 }
 
-/// What becomes of a letter on its way, before the link does with it what it does with all.
+/// The fate of a letter, before the link treats it like all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Post {
-    /// It is lost: nothing arrives, nothing comes back, nothing breaks.
+    /// The letter is lost: nothing arrives, nothing comes back, nothing breaks.
     Lost,
-    /// It takes so much longer, and the reply no longer than ever.
+    /// The letter takes so much longer. The reply takes no longer.
     Late(Duration),
 }

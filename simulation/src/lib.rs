@@ -1,8 +1,10 @@
-//! The failover simulation harness: the same gateway and protocol as in production, over in-memory ports.
+//! The failover simulation harness: the same gateway and protocol as in production, over in-memory
+//! ports.
 //!
-//! Neighbours: `onceway::ports` says what a port promises, and its contract runs on these ports as on the real ones. Everything
-//! here follows from a seed and from tokio's paused clock: ordered maps only, no task of its own, no real clock, no socket. It must
-//! not be kinder than the world: what Postgres, a network or an upstream can do to a gateway, [`world::World`] can be told to do.
+//! The ports' contract runs on these ports as on the real ones. Everything here follows from a seed
+//! and from tokio's paused clock: ordered maps only, no task of its own, no real clock, no socket.
+//! It must not be kinder than the world. [`world::World`] can do everything that Postgres, a
+//! network or an upstream can do to a gateway.
 
 pub mod advice;
 mod authority;

@@ -1,6 +1,6 @@
 //! `onceway-sim`: the failover simulation harness at the command line.
 //!
-//! Neighbours: `command` has the commands; the library plays. It must not do anything but start.
+//! It starts `command`. It must not do anything but start.
 
 mod command;
 

@@ -1,20 +1,26 @@
-//! What came of one seed of a scenario: counts, what was broken when, and what clients were told; the raw material of every report.
+//! The outcome of one seed of a scenario: counts, faults and answers to clients; the raw material
+//! of every report.
 //!
-//! Neighbours: [`crate::play`] fills it, the command line and reports add outcomes up. All times are simulated milliseconds since clients began
-//! to ask. It must not hold anything that differs between two plays of one seed.
+//! All times are simulated milliseconds since clients began to ask. It must not hold anything that
+//! differs between two plays of one seed.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use serde::Serialize;
 
-/// What may happen, counted per seed: scenarios expect some of it.
+/// Happenings that are counted per seed. Scenarios expect some of them.
 pub const HAPPENINGS: &[&str] = &[
     "double",
     "double in a journal",
     "glass broken",
+    "imports forgotten",
     "in doubt",
+    "keys forgotten",
     "lodged",
+    "lodged claims forgotten",
+    "marked at risk too much",
+    "refused after its life",
     "refused for another body",
     "refused while a window runs",
     "refused while keys move",
@@ -23,6 +29,7 @@ pub const HAPPENINGS: &[&str] = &[
     "return",
     "ring change",
     "risk accepted",
+    "run anew",
     "run at risk",
     "run over another region's attempt",
     "stale writer refused",
@@ -30,80 +37,83 @@ pub const HAPPENINGS: &[&str] = &[
     "takeover",
 ];
 
-/// What came of one seed.
+/// The outcome of one seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// How much time was simulated, from the founding to the end of the last key, in milliseconds.
+    /// The simulated time, from the founding to the end of the last key, in milliseconds.
     pub simulated_ms: u64,
-    /// How many messages, statements and requests there were.
+    /// The number of messages, statements and requests.
     pub events: u64,
     /// Invariants that did not hold; empty if all did.
     pub breaches: Vec<Breach>,
-    /// What came of the keys.
+    /// The keys' ends.
     pub keys: Keys,
-    /// The same by route.
+    /// The keys' ends by route.
     pub routes: BTreeMap<String, Keys>,
-    /// Calls from one region to another for the sake of a key: forwards, and claims and answers that are lodged elsewhere.
+    /// The number of calls between regions for a key: forwards, lodged claims and lodged answers.
     pub hops: u64,
-    /// What requests were told.
+    /// The answers to requests.
     pub requests: Requests,
-    /// From the first request of a key to its answer, for keys that were answered, sorted.
+    /// The time from the first request of a key to its answer, for answered keys, sorted.
     pub latency_ms: Vec<u64>,
-    /// When keys of a home region were refused by gateways that live.
+    /// The times in which live gateways refused keys of a home region.
     pub outages: Vec<Outage>,
-    /// What was broken when.
+    /// The faults and their times.
     pub faults: Vec<FaultSpan>,
-    /// Every view that was agreed on.
+    /// All chosen views.
     pub views: Vec<ViewSpan>,
-    /// When which region ran keys, to a tenth of a second.
+    /// The times in which each region ran keys, to a tenth of a second.
     pub serving: Vec<ServingSpan>,
-    /// When which region held a lease by what acceptors had granted, view by view.
+    /// The times in which each region held a lease by the acceptors' grants, view by view.
     pub leases: Vec<LeaseSpan>,
-    /// What requests were told, second by second, until their clients were done.
+    /// The answers to requests, second by second, until all clients were done.
     pub seconds: Vec<Second>,
-    /// How often things happened that a batch of seeds must have seen.
+    /// Counts of happenings that a batch of seeds must have seen.
     pub happened: BTreeMap<String, u64>,
 }
 
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breach {
-    /// Which: its number (docs/protocol.md#invariants) and its name, such as `3 one-sender`;
-    /// `progress` for what did not end, `panic` for a gateway that died of itself.
+    /// The invariant's number (docs/protocol.md#invariants) and its name, such as `3 one-sender`.
+    /// `progress` stands for a key or a fault that did not end, `panic` for a gateway that died of
+    /// itself.
     pub invariant: String,
-    /// When it was noticed.
+    /// The time at which the checker noticed.
     pub at_ms: u64,
-    /// When it broke, in microseconds: where the story has it. What is missing has no moment but that at which it was missed.
+    /// The time of the breach in the story, in microseconds. For a missing entry it is the time at
+    /// which the checker noticed.
     pub broke_us: u64,
-    /// What was seen.
+    /// A description.
     pub text: String,
 }
 
-/// What came of the keys.
+/// The keys' ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Keys {
-    /// How many clients began.
+    /// The number of keys that clients began.
     pub begun: u64,
-    /// How many had their answer before everything was mended.
+    /// The number of keys that were answered before everything was mended.
     pub answered: u64,
-    /// How many were refused or not answered until their client gave up.
+    /// The number of keys whose client gave up, because it was refused or not answered.
     pub given_up: u64,
-    /// How many stay in doubt in the end, for an operator.
+    /// The number of keys that stay in doubt in the end, for an operator.
     pub in_doubt: u64,
-    /// How many took effect more than once.
+    /// The number of keys with more than one effect.
     pub doubles: u64,
-    /// Of these, those that some journal lists.
+    /// The doubles that some journal lists.
     pub doubles_listed: u64,
-    /// Of the doubles, those that a route asked for with `recovery = "rerun"`.
+    /// The doubles that a route allows with `recovery = "rerun"`.
     pub doubles_allowed: u64,
-    /// Of those that nobody asked for: the first claim had not left its region when that was lost, so that no waiting would have shown it.
+    /// The doubles that no route allows and no waiting prevents: the first claim had not left its
+    /// region when that was lost.
     pub doubles_gone: u64,
 }
 
 impl Keys {
-    /// Of the doubles, those that nobody asked for.
+    /// The doubles that no route allows.
     pub fn unasked(&self) -> u64 {
         self.doubles - self.doubles_allowed
     }
@@ -122,20 +132,20 @@ impl AddAssign<&Self> for Keys {
     }
 }
 
-/// What requests were told, of all clients.
+/// The answers to the requests of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Requests {
-    /// How many were sent.
+    /// The number of sent requests.
     pub sent: u64,
     /// Answered for the first time.
     pub answered: u64,
     /// Answered again.
     pub replayed: u64,
-    /// Refused, by problem code; `upstream-500` is the upstream's own word.
+    /// Refused, by problem code; `upstream-500` is the upstream's own answer.
     pub refused: BTreeMap<String, u64>,
     /// The connection broke, or could not be made.
     pub broken: u64,
-    /// Nothing came before the client gave up.
+    /// No answer before the client gave up.
     pub timed_out: u64,
     /// Carried to another region.
     pub forwarded: u64,
@@ -150,34 +160,34 @@ pub struct Outage {
     pub route: String,
     /// The first request that was refused.
     pub from_ms: u64,
-    /// The next one that was answered, and no replay.
+    /// The next request that was answered, but not replayed.
     pub to_ms: u64,
 }
 
-/// Something that was broken.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FaultSpan {
-    /// Its kind.
+    /// The kind.
     pub kind: String,
-    /// Where: a region, or `from>to`.
+    /// The place: a region, or `from>to`.
     pub place: String,
-    /// When it began.
+    /// The beginning.
     pub from_ms: u64,
-    /// When it was mended.
+    /// The mending.
     pub to_ms: u64,
-    /// Whether meanwhile, or in the second after, a request that has to do with its place was not answered at once, or a view changed how a region
-    /// of its place stands or what it weighs.
+    /// True if the fault mattered, meanwhile or in the second after. A request that concerns its
+    /// place was not answered at once, or a view changed the standing or weight of its region.
     pub mattered: bool,
 }
 
-/// A view that was agreed on.
+/// A chosen view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ViewSpan {
-    /// Its number.
+    /// The epoch.
     pub epoch: u64,
-    /// When the first region went by it.
+    /// The time at which the first region adopted it.
     pub at_ms: u64,
-    /// How each region stands: `serving`, `sealed` or `lost`.
+    /// The standing of each region: `serving`, `sealed` or `lost`.
     pub standings: BTreeMap<String, String>,
 }
 
@@ -186,48 +196,48 @@ pub struct ViewSpan {
 pub struct ServingSpan {
     /// The region.
     pub region: String,
-    /// Since when.
+    /// The beginning.
     pub from_ms: u64,
-    /// Until when.
+    /// The end.
     pub to_ms: u64,
 }
 
-/// A time in which a majority of acceptors had granted a region its lease, all under one view. A gateway stops before its end: it takes its own
-/// clock to be slow.
+/// A time in which a majority of acceptors had granted a region its lease, all under one view. A
+/// gateway stops before its end, because it assumes that its own clock is slow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseSpan {
     /// The region.
     pub region: String,
-    /// The view's number.
+    /// The view's epoch.
     pub epoch: u64,
-    /// Since when.
+    /// The beginning.
     pub from_ms: u64,
-    /// Before this nobody may call it over.
+    /// The end. No acceptor may end the lease earlier.
     pub to_ms: u64,
 }
 
-/// What requests that ended in one second were told.
+/// The answers to requests that ended in one second.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Second {
     /// Answered for the first time.
     pub answered: u64,
     /// Answered again.
     pub replayed: u64,
-    /// Told to come again, or refused.
+    /// Asked to come again, or refused.
     pub refused: u64,
     /// Broken or timed out.
     pub failed: u64,
 }
 
 impl Breach {
-    /// What goes by the number alone.
+    /// The number of the invariant, without its name.
     pub fn number(&self) -> &str {
         self.invariant.split(' ').next().unwrap_or_default()
     }
 }
 
 impl Outcome {
-    /// Whether every invariant held.
+    /// True if every invariant held.
     pub fn held(&self) -> bool {
         self.breaches.is_empty()
     }

@@ -1,7 +1,8 @@
-//! Calls between regions, made directly, over links that can be told to fail.
+//! Calls between regions, made directly, over links that can be made to fail.
 //!
-//! Neighbours: whatever answers for a region registers here as a [`Region`] (a test, or the gateway itself). A caller that gives up
-//! takes its call with it, as a closed stream does; work that must outlive it is the handler's to detach. It must not resend.
+//! A test or a gateway registers here as a [`Region`]. A caller that gives up takes its call with
+//! it, as a closed stream does. A handler must detach work that has to outlive its caller. It must
+//! not resend.
 
 use std::collections::BTreeMap;
 use std::future::{Future, pending};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use onceway::ports::Peers;
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Said, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
 use onceway::protocol::region::RegionName;
 use tokio::time::timeout;
 
@@ -21,13 +22,14 @@ use crate::process::Process;
 /// A future of a [`Region`].
 pub type Answering<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What was answered, or why the message was not heard.
+/// The answer, or the reason why the region refused the message.
 type Heard<T> = Result<T, String>;
 
-/// What answers for a region.
+/// The part of a region that answers calls.
 pub trait Region: Send + Sync {
-    /// Whether that region may say this here, or what it is told: the peer listener asks so before anything else.
-    fn hears(&self, _from: &RegionName, _said: &Said<'_>) -> Result<(), String> {
+    /// Checks if that region may send this message here. The peer listener checks so before
+    /// anything else.
+    fn hears(&self, _from: &RegionName, _said: &PeerMessage<'_>) -> Result<(), String> {
         Ok(())
     }
 
@@ -41,25 +43,25 @@ pub trait Region: Send + Sync {
     fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told>;
 }
 
-/// What a link does with calls, from the next one on.
+/// The behaviour of a link for calls, from the next one on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkMode {
-    /// Carries them.
+    /// Carries calls.
     #[default]
     Up,
-    /// Refuses connections: nothing was sent, surely.
+    /// Refuses connections: surely nothing was sent.
     Refuse,
     /// Loses the request on its way: the peer never saw it, but the caller cannot know.
     LoseRequest,
-    /// Loses the reply on its way back: the peer did it, but the caller cannot know.
+    /// Loses the reply on its way back: the peer acted on it, but the caller cannot know.
     LoseReply,
     /// Swallows everything: nothing arrives, nothing comes back, nothing breaks.
     Silent,
-    /// Carries requests and swallows replies: the peer did it, nothing comes back, nothing breaks.
+    /// Carries requests and swallows replies: the peer acts, nothing comes back, nothing breaks.
     Deaf,
 }
 
-/// What answers for a region, and the process that it is part of.
+/// A plugged-in region, and the process that it is part of.
 #[derive(Clone)]
 struct Plugged {
     region: Arc<dyn Region>,
@@ -67,7 +69,8 @@ struct Plugged {
 }
 
 impl Plugged {
-    /// Answers as a listener of that process would: not at all while it is paused, with a broken connection once it is dead.
+    /// Answers as a listener of that process would: not at all while it is paused, with a broken
+    /// connection once it is dead.
     async fn serve<'a, T>(
         self,
         handle: impl FnOnce(Arc<dyn Region>) -> Answering<'a, T>,
@@ -91,11 +94,11 @@ impl Plugged {
 struct Inner {
     regions: BTreeMap<RegionName, Plugged>,
     links: BTreeMap<(RegionName, RegionName), (LinkMode, Duration)>,
-    /// What becomes of single kinds of letters from the one to the other; the others are carried.
+    /// The fates of single kinds of letters from the one to the other. All others are carried.
     letters: BTreeMap<(RegionName, RegionName, Letter), Post>,
-    /// Calls that were begun.
+    /// The number of calls.
     events: u64,
-    /// Of these, those for the sake of a key.
+    /// The number of calls for a key.
     hops: u64,
 }
 
@@ -104,27 +107,30 @@ struct Inner {
 pub struct Network(Arc<Mutex<Inner>>);
 
 impl Network {
-    /// Plugs in what answers for a region; it replaces what did before.
+    /// Plugs in a region. It replaces the one before.
     pub fn plug(&self, name: RegionName, region: Arc<dyn Region>) {
         self.plug_process(name, region, Process::default());
     }
 
-    /// Plugs in what answers for a region as part of this process: calls to it wait while it is paused, and break when it dies.
+    /// Plugs in a region as part of this process: calls to it wait while the process is paused, and
+    /// break when it dies.
     pub fn plug_process(&self, name: RegionName, region: Arc<dyn Region>, process: Process) {
         self.lock().regions.insert(name, Plugged { region, process });
     }
 
-    /// Unplugs all regions. What is plugged in reaches the network, and the network it: until one lets go, neither is ever freed.
+    /// Unplugs all regions. A region and the network refer to each other, so neither is freed until
+    /// one lets go.
     pub fn unplug_all(&self) {
         self.lock().regions.clear();
     }
 
-    /// Sets what the link from `from` to `to` does with calls, and how long each direction takes.
+    /// Sets the mode of the link from `from` to `to`, and the duration of each direction.
     pub fn set_link(&self, from: &RegionName, to: &RegionName, mode: LinkMode, one_way: Duration) {
         self.lock().links.insert((from.clone(), to.clone()), (mode, one_way));
     }
 
-    /// Sets what becomes of letters of this kind from `from` to `to`, from the next one on; `None`: they are carried as all are.
+    /// Sets the fate of letters of this kind from `from` to `to`, from the next one on; `None`:
+    /// they are carried as usual.
     pub fn set_letters(&self, from: &RegionName, to: &RegionName, letter: Letter, post: Option<Post>) {
         let letters = &mut self.lock().letters;
         let key = (from.clone(), to.clone(), letter);
@@ -151,12 +157,12 @@ impl Network {
         Some((region, mode, one_way))
     }
 
-    /// Calls between regions that were begun so far.
+    /// The number of calls between regions so far.
     pub(crate) fn events(&self) -> u64 {
         self.lock().events
     }
 
-    /// Of these, those for the sake of a key: forwards, and what is lodged elsewhere or taken back.
+    /// The number of calls for a key: forwards, and claims that are lodged elsewhere or taken back.
     pub(crate) fn hops(&self) -> u64 {
         self.lock().hops
     }
@@ -191,7 +197,7 @@ impl SimPeers {
         replied
     }
 
-    /// A call that is given up after `within`.
+    /// Calls a peer, and gives up after `within`.
     async fn call_within<'a, T>(
         &self,
         to: &RegionName,
@@ -213,7 +219,7 @@ impl SimPeers {
         replied.unwrap_or_else(|_| Err(PeerError::Unknown(format!("no reply within {within:?}"))))
     }
 
-    /// What was answered; a refusal did nothing, as the listener's.
+    /// Carries a call and returns the answer. A refusal did nothing, like the listener's.
     async fn carry<'a, T>(
         &self,
         to: &RegionName,
@@ -264,7 +270,7 @@ impl Peers for SimPeers {
         self.network.lock().hops += 1;
         let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<ForwardReply>> {
             Box::pin(async move {
-                region.hears(&from, &Said::Forward)?;
+                region.hears(&from, &PeerMessage::Forward)?;
                 Ok(region.forward(from, forward).await)
             })
         };
@@ -275,7 +281,7 @@ impl Peers for SimPeers {
         let from = self.from.clone();
         let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<Pong>> {
             Box::pin(async move {
-                region.hears(&from, &Said::Ping)?;
+                region.hears(&from, &PeerMessage::Ping)?;
                 Ok(region.pong().await)
             })
         };
@@ -290,7 +296,7 @@ impl Peers for SimPeers {
         let post = self.network.post(&self.from, to, Letter::of(&question));
         let handle = |region: Arc<dyn Region>| -> Answering<'_, Heard<Told>> {
             Box::pin(async move {
-                region.hears(&from, &Said::Question(&question))?;
+                region.hears(&from, &PeerMessage::Question(&question))?;
                 Ok(region.ask(from, question).await)
             })
         };

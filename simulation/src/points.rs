@@ -1,9 +1,9 @@
-//! Between which statements a gateway process may die: right after one of these took effect, before
-//! it hears of it.
+//! Statements after which a gateway process may die: the statement took effect, but the process has
+//! no answer yet.
 //!
-//! Neighbours: [`crate::store`] names the statement that it sends, [`crate::process`] dies there,
-//! scenarios name the kinds. docs/simulation.md lists which statements upkeep makes one after the
-//! other, and what a crash between two of them leaves. It must not know what a statement does.
+//! [`crate::store`] names the statement that it sends, [`crate::process`] dies there, scenarios
+//! name the kinds. docs/simulation.md lists the sequences of statements in upkeep, and the effect
+//! of a crash between two of them. It must not know what a statement does.
 
 macro_rules! points {
     ($($point:ident $name:literal $about:literal)*) => {
@@ -14,10 +14,10 @@ macro_rules! points {
         }
 
         impl Point {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &[Point] = &[$(Point::$point),*];
 
-            /// Its name in scenarios.
+            /// The name in scenarios.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$point => $name),* }
             }

@@ -1,6 +1,7 @@
 //! The bundle of simulated ports that one process runs over.
 //!
-//! Neighbours: [`crate::world`] makes them. It must not hold anything that outlives a process: that is the world's.
+//! [`crate::world`] makes them. It must not hold anything that outlives a process: that belongs to
+//! the world.
 
 use onceway::ports::Ports;
 
@@ -23,7 +24,7 @@ pub struct SimPorts {
 }
 
 impl SimPorts {
-    /// The process that runs over them.
+    /// The process that runs over these ports.
     pub fn process(&self) -> &Process {
         &self.process
     }

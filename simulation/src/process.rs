@@ -1,8 +1,8 @@
-//! One gateway process: whether it runs, is paused, or is dead.
+//! One gateway process, which runs, is paused or is dead.
 //!
-//! Neighbours: each port of a process waits here before it does anything and before it returns, so a paused process wakes in the middle of
-//! whatever it did, with its clock run on, and a dead one never wakes. What it had put on the wire goes on without it. It must not know
-//! what a process does.
+//! Each port of a process waits here before it acts and before it returns. So a paused process
+//! wakes in the middle of its work, with its clock run on, and a dead one never wakes. Messages
+//! that it had sent go on without it. It must not know what a process does.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -26,14 +26,15 @@ enum Life {
 #[derive(Clone, Debug)]
 pub struct Process {
     life: Arc<Mutex<Life>>,
-    /// Wakes whoever waits for another life, in the order in which they began to: a `watch` would wake them at random.
+    /// Wakes the tasks that wait for another life, in the order in which they began to: a `watch`
+    /// would wake them at random.
     changed: Arc<Notify>,
     slept: Arc<Mutex<Slept>>,
-    /// The statements after the first of which it dies.
+    /// The process dies after the first of these statements.
     dies_at: Arc<Mutex<Vec<Point>>>,
 }
 
-/// How long a process has been paused, by the world's time.
+/// The time for which a process has been paused, by the world's time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slept {
     before: Duration,
@@ -52,7 +53,8 @@ impl Default for Process {
 }
 
 impl Process {
-    /// Stops its tasks wherever they next wait, until it is resumed. Its clocks run on, and calls to it wait.
+    /// Stops the process's tasks at their next wait, until it is resumed. Its clocks run on, and
+    /// calls to it wait.
     pub fn pause(&self) {
         self.change(Life::Paused);
     }
@@ -62,30 +64,32 @@ impl Process {
         self.change(Life::Running);
     }
 
-    /// Ends it: no task of it ever runs on, calls to it break, and new ones are refused. It cannot be resumed.
+    /// Ends the process: none of its tasks runs on, calls to it break, and new ones are refused. It
+    /// cannot be resumed.
     pub fn kill(&self) {
         self.change(Life::Dead);
     }
 
-    /// Lets it die right after the next statement of one of these kinds took effect.
+    /// Lets the process die right after the next statement of one of these kinds took effect.
     pub fn dies_at(&self, points: &[Point]) {
         *self.dies_at.lock().unwrap_or_else(PoisonError::into_inner) = points.to_vec();
     }
 
-    /// A statement of this kind took effect.
+    /// Notes that a statement of this kind took effect.
     pub(crate) fn passed(&self, point: Point) {
         if self.dies_at.lock().unwrap_or_else(PoisonError::into_inner).contains(&point) {
             self.kill();
         }
     }
 
-    /// For how long it was paused so far: what a clock does not count that stands still meanwhile.
+    /// The time for which the process was paused so far. A clock that stands still meanwhile does
+    /// not count it.
     pub(crate) fn slept(&self) -> Duration {
         let slept = self.slept.lock().unwrap_or_else(PoisonError::into_inner);
         slept.before + slept.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Whether it is dead.
+    /// True if the process is dead.
     pub fn is_dead(&self) -> bool {
         self.is(Life::Dead)
     }
@@ -94,17 +98,17 @@ impl Process {
         *self.life.lock().unwrap_or_else(PoisonError::into_inner) == wanted
     }
 
-    /// Waits until it runs: at once if it does, for ever if it is dead.
+    /// Waits until the process runs: at once if it does, for ever if it is dead.
     pub async fn runs(&self) {
         self.becomes(Life::Running).await;
     }
 
-    /// Waits until it is dead.
+    /// Waits until the process is dead.
     pub async fn died(&self) {
         self.becomes(Life::Dead).await;
     }
 
-    /// Does this while the process lives: `None` if it dies before it is done.
+    /// Works while the process lives: `None` if it dies before the work is done.
     pub async fn while_alive<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut died = pin!(self.died());
         let mut work = pin!(work);

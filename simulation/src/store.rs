@@ -1,6 +1,8 @@
-//! The port to one region's store: what a statement suffers on its way, and what its caller can know afterwards.
+//! The port to one region's store: the fate of a statement on its way, and the caller's knowledge
+//! afterwards.
 //!
-//! Neighbours: [`crate::table`] executes the statements, [`crate::cluster`] holds the switches. It must not execute a statement twice.
+//! [`crate::table`] executes the statements, [`crate::cluster`] holds the switches. It must not
+//! execute a statement twice.
 
 use std::time::Duration;
 
@@ -34,14 +36,33 @@ pub struct SimStore {
     process: Process,
 }
 
-/// Whether a statement can write: only then can a lost reply leave anything unknown.
+/// The effect of a statement. Only after a write can a lost reply leave anything unknown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Reads,
     Writes,
-    /// It writes, and its sender may die right after it.
+    /// A write after which its sender may die.
     At(Point),
 }
+
+/// A statement whose effect comes after its sender gave up.
+pub(crate) type Ghost = Box<dyn FnOnce(&mut Table) + Send>;
+
+/// Sends a statement that writes. What is named in brackets it is given by reference, and is copied
+/// where it is executed late.
+macro_rules! writes {
+    ($store:expr, $effect:expr, [$($given:ident),*], |$table:ident| $statement:expr) => {{
+        let late = || -> $crate::store::Ghost {
+            $(let $given = $given.to_owned();)*
+            Box::new(move |$table: &mut $crate::table::Table| {
+                $(let $given = &$given;)*
+                let _nobody_waits = $statement;
+            })
+        };
+        $store.write($effect, |$table| $statement, late)
+    }};
+}
+pub(crate) use writes;
 
 impl SimStore {
     pub(crate) fn new(cluster: Cluster, region: RegionName) -> Self {
@@ -53,28 +74,49 @@ impl SimStore {
         Self { process: process.clone(), ..self }
     }
 
+    /// A statement that is never executed later than its sender waits.
     pub(crate) async fn call<T>(
         &self,
         effect: Effect,
         statement: impl FnOnce(&mut Table) -> T,
     ) -> Result<T, StoreError> {
         self.process.runs().await;
-        let replied = self.send(effect, statement).await;
+        let replied = self.send(effect, statement, None::<fn() -> Ghost>).await;
         self.process.runs().await;
         replied
     }
 
-    /// A statement that is on its way is executed whether or not its sender lives to see it.
+    /// A statement that writes, and how it does so after its sender gave up.
+    pub(crate) async fn write<T>(
+        &self,
+        effect: Effect,
+        statement: impl FnOnce(&mut Table) -> T,
+        late: impl FnOnce() -> Ghost,
+    ) -> Result<T, StoreError> {
+        self.process.runs().await;
+        let replied = self.send(effect, statement, Some(late)).await;
+        self.process.runs().await;
+        replied
+    }
+
+    /// Sends a statement. It is executed even if its sender dies meanwhile.
     async fn send<T>(
         &self,
         effect: Effect,
         statement: impl FnOnce(&mut Table) -> T,
+        late: Option<impl FnOnce() -> Ghost>,
     ) -> Result<T, StoreError> {
         let (_, latency) = self.cluster.manners(&self.region);
         pause(latency / 2).await;
         let (mode, _) = self.cluster.manners(&self.region);
         match mode {
-            StoreMode::Up => {
+            StoreMode::Late { bound, after } if late.is_some() && self.cluster.is_late(&self.region) => {
+                if let Some(late) = late {
+                    self.haunt(late(), bound + after);
+                }
+                Err(silent(effect, bound).await)
+            }
+            StoreMode::Up | StoreMode::Late { .. } => {
                 let reply = self.cluster.execute(&self.region, statement);
                 if let Effect::At(point) = effect {
                     self.process.passed(point);
@@ -92,6 +134,21 @@ impl SimStore {
     }
 }
 
+impl SimStore {
+    /// A statement that the server comes to after this time, whether or not anybody waits for it
+    /// still. A server that ended meanwhile never does.
+    fn haunt(&self, ghost: Ghost, after: Duration) {
+        let (cluster, region) = (self.cluster.clone(), self.region.clone());
+        let server = cluster.server(&region);
+        tokio::spawn(async move {
+            pause(after).await;
+            if cluster.server(&region).is_some_and(|now| Some(now) == server) {
+                cluster.execute(&region, ghost);
+            }
+        });
+    }
+}
+
 async fn silent(effect: Effect, bound: Duration) -> StoreError {
     pause(bound).await;
     let why = format!("no reply for {bound:?}");
@@ -104,24 +161,26 @@ async fn silent(effect: Effect, bound: Duration) -> StoreError {
 impl KeyStore for SimStore {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
         let later = self.cluster.confirms(&self.region);
-        // A hold of nothing is never sent under: it stands in for another region's attempt.
+        // No attempt is sent under a hold of zero: the claim stands in for another region's
+        // attempt.
         let effect = if ask.hold.is_zero() { Effect::At(Point::StandIn) } else { Effect::Writes };
-        let replied = self.call(effect, |table| table.claim(ask)).await;
+        let replied = writes!(self, effect, [ask], |table| table.claim(ask)).await;
         pause(later).await;
         self.process.runs().await;
         replied
     }
 
     async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Settle), |table| table.settle(attempt, answer)).await
+        writes!(self, Effect::At(Point::Settle), [attempt, answer], |table| table.settle(attempt, answer))
+            .await
     }
 
     async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Release), |table| table.release(attempt)).await
+        writes!(self, Effect::At(Point::Release), [attempt], |table| table.release(attempt)).await
     }
 
     async fn doubt(&self, attempt: &Attempt, status: Option<u16>) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Doubt), |table| table.doubt(attempt, status)).await
+        writes!(self, Effect::At(Point::Doubt), [attempt], |table| table.doubt(attempt, status)).await
     }
 
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
@@ -133,13 +192,13 @@ impl KeyStore for SimStore {
     }
 
     async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Gate), |table| table.approve(version, boot)).await
+        writes!(self, Effect::At(Point::Gate), [boot], |table| table.approve(version, boot)).await
     }
 }
 
 impl Replica for SimStore {
     async fn beat(&self) -> Result<Option<Beat>, StoreError> {
-        self.call(Effect::Writes, Table::beat).await
+        writes!(self, Effect::Writes, [], |table| table.beat()).await
     }
 
     async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
@@ -147,7 +206,7 @@ impl Replica for SimStore {
     }
 
     async fn remember(&self, memory: &[PeerMemory]) -> Result<(), StoreError> {
-        self.call(Effect::At(Point::Remember), |table| table.remember(memory)).await
+        writes!(self, Effect::At(Point::Remember), [memory], |table| table.remember(memory)).await
     }
 
     async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
@@ -167,7 +226,7 @@ impl Jobs for SimStore {
         request: &StoredRequest,
         keep: Duration,
     ) -> Result<ClaimReply, StoreError> {
-        self.call(Effect::Writes, |table| table.accept(ask, request, keep)).await
+        writes!(self, Effect::Writes, [ask, request], |table| table.accept(ask, request, keep)).await
     }
 
     async fn take(
@@ -178,11 +237,15 @@ impl Jobs for SimStore {
         may: Option<MayForget>,
         turns: Option<&Turns>,
     ) -> Result<Vec<Job>, StoreError> {
-        self.call(Effect::At(Point::Take), |table| table.take(nonce, most, away, may, turns)).await
+        let named = turns.cloned();
+        let late = move || -> Ghost {
+            Box::new(move |table| drop(table.take(nonce, most, away, may, named.as_ref())))
+        };
+        self.write(Effect::At(Point::Take), |table| table.take(nonce, most, away, may, turns), late).await
     }
 
     async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Job), |table| table.finish(taken)).await
+        writes!(self, Effect::At(Point::Job), [taken], |table| table.finish(taken)).await
     }
 
     async fn put_off(
@@ -192,15 +255,17 @@ impl Jobs for SimStore {
         counted: bool,
         trouble: &str,
     ) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Job), |table| table.put_off(taken, after, counted, trouble)).await
+        writes!(self, Effect::At(Point::Job), [taken, trouble], |table| table
+            .put_off(taken, after, counted, trouble))
+        .await
     }
 
     async fn bury(&self, taken: &Taken, trouble: &str) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Job), |table| table.bury(taken, trouble)).await
+        writes!(self, Effect::At(Point::Job), [taken, trouble], |table| table.bury(taken, trouble)).await
     }
 
     async fn erase(&self, may: MayForget) -> Result<u64, StoreError> {
-        self.call(Effect::At(Point::Reap), |table| table.erase(may)).await
+        writes!(self, Effect::At(Point::Reap), [], |table| table.erase(may)).await
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
@@ -216,17 +281,17 @@ impl Jobs for SimStore {
     }
 
     async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
-        self.call(Effect::Writes, |table| table.revive(id, act)).await
+        writes!(self, Effect::Writes, [id, act], |table| table.revive(id, act)).await
     }
 
     async fn discard(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
-        self.call(Effect::Writes, |table| table.discard(id, act)).await
+        writes!(self, Effect::Writes, [id, act], |table| table.discard(id, act)).await
     }
 }
 
 impl Upkeep for SimStore {
     async fn reap(&self, may: MayForget, most: u32) -> Result<Reaped, StoreError> {
-        self.call(Effect::At(Point::Reap), |table| table.reap(may, most)).await
+        writes!(self, Effect::At(Point::Reap), [], |table| table.reap(may, most)).await
     }
 
     async fn claims(
@@ -247,19 +312,19 @@ impl Upkeep for SimStore {
     }
 
     async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
-        self.call(Effect::At(Point::List), |table| table.enlist(ids)).await
+        writes!(self, Effect::At(Point::List), [ids], |table| table.enlist(ids)).await
     }
 
     async fn delist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
-        self.call(Effect::At(Point::List), |table| table.delist(ids)).await
+        writes!(self, Effect::At(Point::List), [ids], |table| table.delist(ids)).await
     }
 
     async fn unlist(&self) -> Result<u64, StoreError> {
-        self.call(Effect::At(Point::List), Table::unlist).await
+        writes!(self, Effect::At(Point::List), [], |table| table.unlist()).await
     }
 
     async fn rule(&self, attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Rule), |table| table.rule(attempt, act)).await
+        writes!(self, Effect::At(Point::Rule), [attempt, act], |table| table.rule(attempt, act)).await
     }
 
     async fn stand_in(
@@ -267,8 +332,18 @@ impl Upkeep for SimStore {
         ask: &ClaimAsk,
         ruling: &Ruling,
         by: Option<Who<'_>>,
+        not_before: Date,
     ) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::StandIn), |table| table.stand_in(ask, ruling, by)).await
+        let late = || -> Ghost {
+            let (ask, ruling) = (ask.clone(), ruling.clone());
+            let by = by.map(|who| (who.actor.to_owned(), who.reason.to_owned()));
+            Box::new(move |table| {
+                let by = by.as_ref().map(|(actor, reason)| Who { actor, reason });
+                table.stand_in(&ask, &ruling, by, not_before);
+            })
+        };
+        self.write(Effect::At(Point::StandIn), |table| table.stand_in(ask, ruling, by, not_before), late)
+            .await
     }
 
     async fn observed(&self) -> Result<(u64, Observed, Date), StoreError> {
@@ -276,7 +351,7 @@ impl Upkeep for SimStore {
     }
 
     async fn observe(&self, version: u64, observed: &Observed) -> Result<Written, StoreError> {
-        self.call(Effect::At(Point::Observe), |table| table.observe(version, observed)).await
+        writes!(self, Effect::At(Point::Observe), [observed], |table| table.observe(version, observed)).await
     }
 
     async fn live_keys(
@@ -289,7 +364,7 @@ impl Upkeep for SimStore {
     }
 
     async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
-        self.call(Effect::At(Point::Journal), |table| table.note(kind, reason)).await
+        writes!(self, Effect::At(Point::Journal), [kind, reason], |table| table.note(kind, reason)).await
     }
 
     async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {

@@ -1,7 +1,8 @@
-//! A study: the same seeds of one scenario at several points, each with what came of it; and its table, for terminals and pages alike.
+//! A study: the outcomes of the same seeds of one scenario at several points, and its table for
+//! terminals and pages.
 //!
-//! Neighbours: commands make it, [`crate::advice`] reads it, [`crate::report`] draws it. It must not play anything, nor hold what differs between
-//! two plays of the same seeds.
+//! Commands make it, [`crate::advice`] reads it, [`crate::report`] draws it. It must not play
+//! anything, nor hold data that differs between two plays of the same seeds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,40 +12,40 @@ use onceway::protocol::decide::Recovery;
 use serde::{Serialize, Serializer};
 
 use crate::rivals::Design;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, policy_of};
 use crate::sums::{Figures, Spread};
 
-/// Less than this needs `unsafe_multiple` in a ring file.
+/// A smaller multiple needs `unsafe_multiple` in a ring file.
 pub const LEAST_SAFE: f64 = 2.0;
 
-/// What is played: a design, and the scenario as some settings make it.
+/// A point: a design, and the scenario with some settings.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// Who protects the upstreams.
+    /// The design that protects the upstreams.
     pub design: Design,
     /// The values that make this point, as `(key, value)`.
     pub settings: Vec<(String, String)>,
-    /// With these values.
+    /// The scenario with these values.
     pub scenario: Arc<Scenario>,
 }
 
-/// A point and what came of it.
+/// A point and its figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name.
+    /// The point's name.
     pub name: String,
-    /// Who protects the upstreams.
+    /// The design that protects the upstreams.
     #[serde(serialize_with = "design")]
     pub design: Design,
     /// The values that make this point.
     pub settings: Vec<(String, String)>,
-    /// The multiple of the lag that is waited.
+    /// The multiple of the lag by which a successor waits.
     pub multiple: f64,
-    /// Whether a ring file needs `unsafe_multiple = true` for it.
+    /// True if a ring file needs `unsafe_multiple = true` for it.
     pub needs_unsafe_multiple: bool,
-    /// The least that is waited.
+    /// The shortest wait.
     pub floor_ms: u64,
-    /// What came of it.
+    /// The figures.
     pub figures: Figures,
 }
 
@@ -53,11 +54,11 @@ pub struct Row {
 pub struct Study {
     /// The scenario's name.
     pub scenario: String,
-    /// What it is, in a line.
+    /// A description, in a line.
     pub title: String,
     /// The first seed.
     pub from: u64,
-    /// How many.
+    /// The number of seeds.
     pub count: u64,
     /// The routes that clients ask, as the scenario has them.
     pub routes: BTreeMap<String, RouteIs>,
@@ -65,10 +66,10 @@ pub struct Study {
     pub rows: Vec<Row>,
 }
 
-/// What a route does.
+/// A route's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouteIs {
-    /// About a key in doubt: `park`, `probe` or `rerun`.
+    /// The recovery of a key in doubt: `park`, `probe` or `rerun`.
     pub recovery: String,
     /// `off`, `claim` or `claim+answer`.
     pub escrow: String,
@@ -83,7 +84,7 @@ fn design<S: Serializer>(design: &Design, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Point {
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> String {
         let settings: Vec<String> =
             self.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -95,7 +96,7 @@ impl Point {
         }
     }
 
-    /// With what came of it.
+    /// A row of this point with these figures.
     pub fn row(&self, figures: Figures) -> Row {
         let window = &self.scenario.shared.failover.window;
         let multiple = f64::from(window.percent) / 100.0;
@@ -110,16 +111,16 @@ impl Point {
         }
     }
 
-    /// What a direct call to its upstream takes, in milliseconds.
+    /// The time of a direct call to its upstream, in milliseconds.
     pub fn direct_ms(&self) -> u64 {
         u64::try_from(self.scenario.upstream.answers_after.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
-/// What the routes do that a scenario's clients ask.
+/// The settings of the routes that a scenario's clients use.
 pub fn routes(scenario: &Scenario) -> BTreeMap<String, RouteIs> {
     let of = |name: &String| {
-        let policy = scenario.shared.routes.policy(name)?;
+        let policy = policy_of(&scenario.shared.routes, name)?;
         let recovery = match policy.recovery {
             Recovery::Rerun { .. } => "rerun",
             Recovery::Probe => "probe",
@@ -148,7 +149,7 @@ pub const HEADS: [&str; 9] = [
     "invariants",
 ];
 
-/// What the heads mean, in a line each.
+/// The meaning of the heads, in a line each.
 pub const LEGEND: [&str; 7] = [
     "doubles per million: keys with more than one effect that no route asks for, per million keys; in brackets, between what the true rate is with a confidence of 95 %",
     "had not left: of these doubles, those whose first claim had not left its region when that was lost: no waiting shows them, escrow does",
@@ -160,7 +161,7 @@ pub const LEGEND: [&str; 7] = [
 ];
 
 impl Row {
-    /// Its cells under [`HEADS`].
+    /// The cells under [`HEADS`].
     pub fn cells(&self) -> [String; 9] {
         let Figures { keys, doubles_per_million, doubles_between, .. } = &self.figures;
         let (least, most) = doubles_between;
@@ -189,7 +190,7 @@ fn shown(spread: &Spread) -> String {
 }
 
 impl Study {
-    /// Whether every invariant held at every point.
+    /// True if every invariant held at every point.
     pub fn held(&self) -> bool {
         self.rows.iter().all(|row| row.figures.broke == 0)
     }

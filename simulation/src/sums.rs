@@ -1,7 +1,8 @@
-//! Many outcomes of one point, added up: the figures that tables, charts and advice go by.
+//! The sums of many outcomes of one point: the figures for tables, charts and advice.
 //!
-//! Neighbours: commands play seeds and add their outcomes here, in any order; [`crate::advice`] and [`crate::report`] read the figures. It must
-//! not hold anything that depends on the order, the machine or the clock: the same seeds give the same figures, to the byte.
+//! Commands play seeds and add their outcomes here, in any order. It must not hold anything that
+//! depends on the order, the machine or the clock. The same seeds give the same figures, to the
+//! byte.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +10,15 @@ use serde::Serialize;
 
 use crate::outcome::{Breach, Keys, Outcome};
 
-/// How many broken seeds are named.
+/// The number of broken seeds that are named.
 const MOST_BROKEN: usize = 10;
-/// The shares of a distribution that are kept, in thousandths: each fiftieth, and finer towards the end.
+/// The shares of a distribution that are kept, in thousandths: each fiftieth, and finer towards the
+/// end.
 fn points() -> impl Iterator<Item = u32> {
     (1..=49).map(|fiftieth| fiftieth * 20).chain([990, 995, 998, 999, 1_000])
 }
 
-/// Outcomes of one point, as they come in.
+/// Outcomes of one point.
 #[derive(Clone, Debug, Default)]
 pub struct Sums {
     seeds: u64,
@@ -24,58 +26,67 @@ pub struct Sums {
     hops: u64,
     keys: Keys,
     routes: BTreeMap<String, Keys>,
-    /// Per route: for each seed and home region that was without service, for how long.
+    /// The time without service by route, of each seed and home region that was without service.
     without: BTreeMap<String, Vec<u64>>,
-    /// For each seed: for how long the arc that was hit worst was without service.
+    /// The time without service of the arc that was hit worst, of each seed.
     worst: Vec<u64>,
     latency_ms: Vec<u64>,
     takeovers: u64,
+    at_risk: u64,
+    marked_too_much: u64,
     broke: BTreeMap<u64, Breach>,
 }
 
-/// What came of one point, or of one design.
+/// The figures of one point, or of one design.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// How many seeds.
+    /// The number of seeds.
     pub seeds: u64,
     /// Simulated time.
     pub simulated_ms: u64,
-    /// What came of the keys.
+    /// The keys' ends.
     pub keys: Keys,
-    /// Doubles that no route asks for, per million keys.
+    /// Doubles that no route allows, per million keys.
     pub doubles_per_million: f64,
-    /// Between what the rate of such doubles is, with a confidence of 95 %, if these seeds were all there is to know.
+    /// The bounds of the rate of such doubles, with a confidence of 95 %, by these seeds alone.
     pub doubles_between: (f64, f64),
     /// The same figures by route.
     pub routes: BTreeMap<String, OfRoute>,
-    /// Without service, of the arc and route that was hit worst in each seed.
+    /// The time without service of the arc and route that was hit worst in each seed.
     pub without_service: Spread,
-    /// From a key's first request to its answer, less what a direct call to the upstream takes.
+    /// The time from a key's first request to its answer, less the time of a direct call to the
+    /// upstream.
     pub added_latency_ms: Latency,
-    /// The same as a distribution: for each share of the answers, in thousandths, the latency that so many do not exceed.
+    /// The same as a distribution: for each share of the answers, in thousandths, the latency that
+    /// this share does not exceed.
     pub distribution: Vec<(u32, u64)>,
     /// Calls from one region to another, per hundred keys.
     pub hops_per_hundred: f64,
-    /// How many takeovers there were.
+    /// The number of takeovers.
     pub takeovers: u64,
-    /// The seeds in which an invariant broke: how many, and the first of them. Nobody looks for invariants of other designs.
+    /// The runs that were marked at risk of a lost region.
+    pub at_risk: u64,
+    /// Of these, the runs marked at risk of a region that cannot have run the key.
+    pub marked_too_much: u64,
+    /// The number of seeds in which an invariant broke. Invariants of other designs are not
+    /// checked.
     pub broke: u64,
     /// The first of them, each with its first breach.
     pub first_broken: BTreeMap<u64, Breach>,
 }
 
-/// What came of one route.
+/// The figures of one route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OfRoute {
-    /// What came of its keys.
+    /// The ends of its keys.
     pub keys: Keys,
-    /// Doubles that it does not ask for, per million keys.
+    /// Doubles that the route does not allow, per million keys.
     pub doubles_per_million: f64,
-    /// Without service, per seed and home region that was.
+    /// The time without service, per seed and home region.
     pub without_service: Spread,
 }
 
-/// How long something took: usually, and at worst.
+/// A time: usual and worst.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Spread {
     /// The median.
@@ -84,12 +95,12 @@ pub struct Spread {
     pub max_ms: u64,
 }
 
-/// How much longer answers take than without a gateway.
+/// The additional latency of answers compared with a direct call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latency {
     /// The median.
     pub p50: u64,
-    /// All but one of a hundred take at most this.
+    /// The 99th percentile.
     pub p99: u64,
 }
 
@@ -112,13 +123,16 @@ impl Sums {
             self.without.entry(route.to_owned()).or_default().push(without);
         }
         self.latency_ms.extend(&outcome.latency_ms);
-        self.takeovers += outcome.happened.get("takeover").copied().unwrap_or(0);
+        let happened = |what| outcome.happened.get(what).copied().unwrap_or(0);
+        self.takeovers += happened("takeover");
+        self.at_risk += happened("run at risk");
+        self.marked_too_much += happened("marked at risk too much");
         if let Some(breach) = outcome.breaches.first() {
             self.broke.insert(outcome.seed, breach.clone());
         }
     }
 
-    /// What it comes to. `direct_ms` is what a direct call to the upstream takes.
+    /// Computes the figures. `direct_ms` is the time of a direct call to the upstream.
     pub fn figures(mut self, direct_ms: u64) -> Figures {
         self.latency_ms.sort_unstable();
         let added = |thousandths| at(&self.latency_ms, thousandths).saturating_sub(direct_ms);
@@ -141,13 +155,16 @@ impl Sums {
             hops_per_hundred: rounded(self.hops as f64 * 100.0 / keys.begun.max(1) as f64, 10.0),
             keys,
             takeovers: self.takeovers,
+            at_risk: self.at_risk,
+            marked_too_much: self.marked_too_much,
             broke: self.broke.len() as u64,
             first_broken: self.broke.into_iter().take(MOST_BROKEN).collect(),
         }
     }
 }
 
-/// The value that so many thousandths do not exceed; 0 if there is none. `sorted` must be.
+/// The value that this share, in thousandths, does not exceed; 0 if there is none. `sorted` must be
+/// sorted.
 fn at(sorted: &[u64], thousandths: u32) -> u64 {
     let index = (sorted.len() * thousandths as usize).div_ceil(1_000).saturating_sub(1);
     sorted.get(index).copied().unwrap_or(0)
@@ -166,7 +183,8 @@ fn rounded(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }
 
-/// Between what the mean of a count lies, with a confidence of 95 %: exact for none (the rule of three), else Byar's approximation.
+/// The bounds of the mean of a count, with a confidence of 95 %: exact for none (the rule of
+/// three), else Byar's approximation.
 fn poisson(count: u64) -> (f64, f64) {
     if count == 0 {
         return (0.0, 3.0);

@@ -1,7 +1,8 @@
-//! One region's Postgres in memory: its gate, its tables, its log of commits, and the statements on them.
+//! One region's Postgres in memory: its gate, its tables, its log of commits, and the statements on
+//! them.
 //!
-//! Neighbours: [`crate::store`] sends the statements, [`crate::cluster`] ships the log to other regions. Each statement is one
-//! transaction, judged by this region's own wall clock. It must not decide what rows mean, and must not wait.
+//! Each statement is one transaction, judged by this region's own wall clock. [`crate::cluster`]
+//! ships the log to other regions. It must not decide what rows mean, and must not wait.
 
 mod audit;
 mod authority;
@@ -42,24 +43,31 @@ use crate::clock::SimClock;
 use escrow::Escrowed;
 use stored::micros;
 
-/// What one commit changed: this region's row of a key, which it wrote or deleted, or its heartbeat.
+/// A heartbeat: its number, its writer's epoch, and the time of its commit there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beaten {
+    seq: u64,
+    epoch: u64,
+    date: Date,
+}
+
+/// The change of one commit: the region's own row of a key, written or deleted, or its heartbeat.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     Row(KeyId, Box<Stored>),
     Gone(KeyId),
-    Beat { seq: u64, epoch: u64 },
+    Beat(Beaten),
 }
 
 /// One commit in the log that replication ships.
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
-    /// When it committed, since the world began.
+    /// The time of the commit, since the world began.
     pub(crate) at: Duration,
-    /// Whether the running boot was approved then.
+    /// True if the running boot was approved then.
     approved: bool,
-    /// Of a record that ended: whether another origin's row of the key stood here then that may still come to something.
+    /// For an ended record: true if another origin's row of the key was here then and still open.
     beside_open: bool,
-    /// What it changed.
     pub(crate) change: Change,
 }
 
@@ -77,32 +85,34 @@ pub(crate) struct Table {
     views: BTreeMap<u64, (Arc<View>, i64)>,
     escrows: BTreeMap<KeyId, BTreeMap<Origin, Escrowed>>,
     imports: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
-    /// Doubles that are in the journal: the key, the run's origin, the other one and its token.
+    /// Doubles in the journal: the key, the run's origin, the other one and its token.
     doubles: BTreeSet<(KeyId, Origin, Origin, Token)>,
     /// Attempts whose late answers are in the journal.
     lates: BTreeSet<(KeyId, Nonce)>,
-    /// The time observed here, and the version of that.
+    /// The version and the observed time.
     observed: (u64, Observed),
     /// The greatest token of a row that was ever reaped.
     forgotten: Token,
     history: History,
     rows: BTreeMap<KeyId, BTreeMap<Origin, Stored>>,
-    /// The own ones of them, by what they are looked for.
+    /// The own rows, in the orders of their look-ups.
     orders: order::Orders,
-    beats: BTreeMap<Origin, (u64, u64)>,
-    /// Origins whose rows are being copied for the first time, while their heartbeats come already.
+    beats: BTreeMap<Origin, Beaten>,
+    /// Origins whose rows are being copied for the first time, while their heartbeats already
+    /// arrive.
     copying: BTreeSet<Origin>,
     memory: BTreeMap<Origin, PeerMemory>,
     doubts: BTreeMap<KeyId, Date>,
     journal: Vec<(Option<KeyId>, Entry)>,
     log: Vec<Commit>,
     jobs: BTreeMap<KeyId, jobs::Kept>,
-    /// What was applied and a crash would forget.
+    /// Applied commits that a crash would forget.
     unflushed: disk::Unflushed,
 }
 
 impl Table {
-    /// An empty store at epoch 1, started now, with an acceptor that holds nothing; its boot is not approved yet.
+    /// An empty store at epoch 1, started now, with an acceptor that holds nothing. Its boot is not
+    /// approved yet.
     pub(crate) fn new(origin: Origin, system: u64, clock: SimClock) -> Self {
         let running = Boot { system, timeline: 1, started: clock.micros() };
         let clock_now = clock.micros().div_euclid(1_000);
@@ -114,7 +124,8 @@ impl Table {
             state: None,
             approved: None,
             running,
-            // Every store ever made has a system identifier of its own, so every acceptor has an id of its own.
+            // Every store has a system identifier of its own, so every acceptor has an id of its
+            // own.
             acceptor: (1, Acceptor::made(AcceptorId(u128::from(system)))),
             views: BTreeMap::new(),
             escrows: BTreeMap::new(),
@@ -137,18 +148,19 @@ impl Table {
         }
     }
 
-    /// Starts the server anew, over what it has.
+    /// Restarts the server over its data.
     pub(crate) fn restart(&mut self) {
         self.running.started = self.clock.micros().max(self.running.started + 1);
     }
 
-    /// Another server takes over on a new timeline: a standby that has everything.
+    /// Replaces the server on a new timeline: by a standby that has everything.
     pub(crate) fn promote(&mut self) {
         self.running.timeline += 1;
         self.restart();
     }
 
-    /// Starts the server anew, over an older copy of its data; what was shipped before stays shipped.
+    /// Restarts the server over an older copy of its data. Commits that were shipped before stay
+    /// shipped.
     pub(crate) fn restore(&mut self, copy: Table) {
         let log = std::mem::take(&mut self.log);
         let history = std::mem::take(&mut self.history);
@@ -160,6 +172,11 @@ impl Table {
 
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// The server that runs.
+    pub(crate) fn running(&self) -> &Boot {
+        &self.running
     }
 
     /// No other store ever has this number.
@@ -181,6 +198,11 @@ impl Table {
         }
     }
 
+    /// True while this store's clock shows a date before that one.
+    fn is_before(&self, date: Date) -> bool {
+        self.clock.micros().div_euclid(1_000) < date.as_millis()
+    }
+
     fn is_open(&self) -> bool {
         self.approved.as_ref() == Some(&self.running)
     }
@@ -195,15 +217,16 @@ impl Table {
         Written::Done
     }
 
-    /// One claim statement: the nonce, then the gate and what stands in the way.
+    /// Executes one claim statement: the nonce first, then the gate and the rows in the way.
     pub(crate) fn claim(&mut self, ask: &ClaimAsk) -> ClaimReply {
         let now = self.clock.micros();
         let own = self.own(&ask.id);
         // Before the gate, which may have moved since an earlier call wrote it.
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
-            return ClaimReply::Won { token: own.token, expires: own.expires };
+            return own.won();
         }
-        // A claim of an absent key looks for rows first: what is there already is told whatever the gate says.
+        // A claim of an absent key looks for rows first: it returns existing rows whatever the gate
+        // says.
         if matches!(ask.basis, Basis::Absent) && !self.all(&ask.id).is_empty() {
             return ClaimReply::Found(self.read(&ask.id));
         }
@@ -223,16 +246,16 @@ impl Table {
         };
         let accepted = own.is_some_and(|own| own.accepted);
         let row = self.row(ask, Phase::Claimed, over, attempt, accepted, now);
-        let (token, expires) = (row.token, row.expires);
+        let won = row.won();
         self.write(&ask.id, row);
-        ClaimReply::Won { token, expires }
+        won
     }
 
     fn next_attempt(&self, known: u32) -> u32 {
         next_attempt(known, self.epoch, self.forgotten)
     }
 
-    /// The own row as this statement writes it.
+    /// The own row, as this statement writes it.
     fn row(
         &self,
         ask: &ClaimAsk,
@@ -271,7 +294,7 @@ impl Table {
         }
     }
 
-    /// Whether the own row is the one that the basis saw, in a state that lets a new attempt begin.
+    /// True if the own row is the one that the basis saw, in a state that lets a new attempt begin.
     fn own_yields(&self, own: Option<&Stored>, seen: Option<(Token, Nonce)>, now: i64) -> bool {
         match (own, seen) {
             (None, None) => true,
@@ -286,7 +309,8 @@ impl Table {
         }
     }
 
-    /// Whether each row of another origin is superseded knowingly: by this basis, or by a row that stands; or nothing came of it.
+    /// True if each row of another origin is superseded knowingly: by this basis or by an existing
+    /// row. A released row of no higher attempt number needs neither.
     fn others_yield(&self, id: &KeyId, over: &[(Origin, Token)], attempt: u32) -> bool {
         let rows = self.all(id);
         rows.iter().filter(|(origin, _)| **origin != &self.origin).all(|(origin, row)| {
@@ -309,7 +333,7 @@ impl Table {
         }
         self.end(attempt, |phase| match phase {
             Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Settled(Arc::new(answer.clone()), now))),
-            // Another answer under the same token was lost to that one.
+            // Another answer under the same token has lost to that one.
             Phase::Settled(stored, _) => (**stored == *answer).then_some(None),
             Phase::Released | Phase::Tombstone => None,
         })
@@ -336,7 +360,8 @@ impl Table {
         written
     }
 
-    /// Moves the attempt's row along an arrow: `None` is no arrow, `Some(None)` is there already.
+    /// Moves the attempt's row along an arrow: `None` is no arrow, `Some(None)` is already at its
+    /// end.
     fn end(&mut self, attempt: &Attempt, arrow: impl FnOnce(&Phase) -> Option<Option<Phase>>) -> Written {
         if !self.is_open() {
             self.history.stale += 1;
@@ -370,7 +395,7 @@ impl Table {
         shown.map(|(origin, row, own)| row.shown(origin.clone(), now, own)).collect()
     }
 
-    /// One row per origin: the replicated one or the imported one, whichever is newer.
+    /// One row per origin: the newer of the replicated and the imported one.
     fn all(&self, id: &KeyId) -> BTreeMap<&Origin, &Stored> {
         let mut rows: BTreeMap<&Origin, &Stored> = self.rows.get(id).into_iter().flatten().collect();
         for (origin, imported) in self.imports.get(id).into_iter().flatten() {
@@ -389,30 +414,36 @@ impl Table {
         Some(Beat { seq: self.write_beat(), date: self.date() })
     }
 
-    /// The row that provisioning writes: the heartbeat before the first. It is followed like any other.
+    /// The row that provisioning writes: the heartbeat before the first. It is replicated like any
+    /// other.
     pub(crate) fn provisioned(&mut self) {
-        self.beats.insert(self.origin.clone(), (0, self.epoch));
-        self.commit(Change::Beat { seq: 0, epoch: self.epoch });
+        self.beats_as(0);
     }
 
     /// The own last heartbeat; 0 before the first.
     pub(crate) fn last_beat(&self) -> u64 {
-        self.beats.get(&self.origin).map_or(0, |(seq, _)| *seq)
+        self.beats.get(&self.origin).map_or(0, |last| last.seq)
     }
 
     fn write_beat(&mut self) -> u64 {
         let seq = self.last_beat() + 1;
-        self.beats.insert(self.origin.clone(), (seq, self.epoch));
-        self.commit(Change::Beat { seq, epoch: self.epoch });
+        self.beats_as(seq);
         seq
     }
 
+    fn beats_as(&mut self, seq: u64) {
+        let beat = Beaten { seq, epoch: self.epoch, date: self.date() };
+        self.beats.insert(self.origin.clone(), beat);
+        self.commit(Change::Beat(beat));
+    }
+
     pub(crate) fn heartbeats(&self) -> Vec<Heartbeat> {
-        let beat = |(origin, (seq, epoch)): (&Origin, &(u64, u64))| Heartbeat {
+        let beat = |(origin, beat): (&Origin, &Beaten)| Heartbeat {
             origin: origin.clone(),
-            seq: *seq,
-            epoch: *epoch,
+            seq: beat.seq,
+            epoch: beat.epoch,
             whole: !self.copying.contains(origin),
+            date: beat.date,
         };
         self.beats.iter().map(beat).collect()
     }
@@ -443,7 +474,7 @@ impl Table {
         self.commit(Change::Row(id.clone(), Box::new(row)));
     }
 
-    /// Deletes the own row, as replication then does elsewhere.
+    /// Deletes the own row. Replication then deletes it elsewhere.
     fn delete(&mut self, id: &KeyId) {
         let me = self.origin.clone();
         let was = self.remove(id, &me);
@@ -469,7 +500,7 @@ impl Table {
         let open = |row: &&Stored| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_) | Phase::Released);
         let beside_open = match &change {
             Change::Gone(id) => self.all(id).iter().any(|(origin, row)| **origin != self.origin && open(row)),
-            Change::Row(..) | Change::Beat { .. } => false,
+            Change::Row(..) | Change::Beat(_) => false,
         };
         self.log.push(Commit { at: self.clock.elapsed(), approved, beside_open, change });
         self.flushed();

@@ -1,7 +1,7 @@
-//! The protected services: one per region, or one shared by all, with a ledger of what really happened.
+//! The protected services: one per region, or one shared by all, with a ledger of all effects.
 //!
-//! Neighbours: [`crate::world`] gives each region its port. The ledger is the truth that no gateway sees: it counts effects by key.
-//! An effect that was begun happens at its time, whether or not the caller still waits. It must not know records.
+//! The ledger is the truth that no gateway sees: it counts effects by key. An effect that was begun
+//! happens at its time, even if the caller no longer waits. It must not know records.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
+use onceway::gateway::route::Routes;
 use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
 use onceway::ports::{Body, BodyError, Upstream, body};
 use onceway::protocol::key::KeyId;
@@ -19,47 +20,52 @@ use onceway::protocol::region::RegionName;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::clock::{SimClock, pause};
+use crate::cluster::Cluster;
 use crate::process::Process;
 
-/// What an upstream does with requests, from the next one on.
+/// The behaviour of an upstream for requests, from the next one on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamMode {
-    /// Takes its time, performs the effect if told to, and answers.
+    /// Waits, performs the effect if told to, and answers.
     Answer {
-        /// How long it takes.
+        /// The time until the answer.
         after: Duration,
         /// The answer's status.
         status: u16,
         /// The answer's body.
         body: Bytes,
-        /// Whether the effect happens.
+        /// True if the effect happens.
         effect: bool,
     },
-    /// Takes its time, performs the effect and answers 201 with a receipt that no other attempt gets.
+    /// Waits, performs the effect and answers 201 with a receipt that no other attempt gets.
     Receipt {
-        /// How long it takes.
+        /// The time until the answer.
         after: Duration,
     },
-    /// Honours the key: takes its time, performs the effect if the key never had one, and answers 201 with the first one's receipt.
+    /// Honours the key: waits, performs the effect if the key never had one, and answers 201 with
+    /// the first effect's receipt.
     Once {
-        /// How long it takes.
+        /// The time until the answer.
         after: Duration,
     },
-    /// Refuses connections: nothing was sent, surely.
+    /// Refuses connections: surely nothing was sent.
     Refuse,
-    /// Performs the effect at once, then breaks the connection without a word.
+    /// Performs the effect at once, then breaks the connection without an answer.
     EffectThenDrop,
     /// Performs the effect at once, then answers this status, without a body, as if it had failed.
     EffectThenFail {
         /// The answer's status.
         status: u16,
     },
-    /// Answers this status at once, as a proxy does that gave up, and performs the effect later. Until
-    /// then the status address says that it did not happen.
+    /// Answers this status at once, as a proxy that gave up, and performs the effect later, but not
+    /// after the attempt must be over ([`Promise`]). Until then the status address says that it did
+    /// not happen.
     FailThenEffect {
         /// The answer's status.
         status: u16,
-        /// When the effect happens.
+        /// True if the answer asks for a pause, which says nothing about the effect.
+        says_when: bool,
+        /// The time until the effect.
         after: Duration,
     },
     /// Does nothing, answers 503 and asks for a pause of so many seconds.
@@ -75,73 +81,105 @@ pub enum UpstreamMode {
     HangInBody,
 }
 
-/// What an upstream's status address answers, from the next question on.
+/// The answers of an upstream's status address, from the next question on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProbeMode {
     /// The truth, by the ledger.
     #[default]
     Ledger,
-    /// That it happened, with this answer.
+    /// The truth, but of each effect only so long after it. Until then the attempt did not happen,
+    /// unless it must be over ([`Promise`]).
+    Lags {
+        /// The time from an effect to the truth about it.
+        by: Duration,
+    },
+    /// The attempt happened, with this answer.
     Happened {
         /// The answer's status.
         status: u16,
         /// The answer's body.
         body: Bytes,
     },
-    /// That it did not happen.
+    /// The attempt did not happen.
     DidNotHappen,
-    /// Nothing that could be used.
+    /// An answer of no use.
     CannotSay,
-    /// Nothing at all, ever.
+    /// No answer, ever.
     Silent,
 }
 
 /// One effect of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Happening {
-    /// When it happens or happened, since the world began.
+    /// The time of the effect, since the world began.
     pub at: Duration,
-    /// Whose upstream was asked.
+    /// The region whose upstream was asked.
     pub region: RegionName,
     /// The attempt's token.
     pub token: Token,
     /// The request that made the attempt.
     pub request_id: RequestId,
-    /// The status of its answer.
+    /// The answer's status.
     pub status: u16,
-    /// The body of its answer.
+    /// The answer's body.
     pub body: Bytes,
-    /// The body of the request that it was asked for with.
+    /// The body of the request that asked for it.
     pub asked: Bytes,
-    /// The status address knows nothing of it until it happens.
+    /// True if the status address knows nothing of it until it happens.
     pub queued: bool,
+    /// The time by which the attempt must be over, for status addresses as well; `None`: never.
+    pub over_by: Option<Duration>,
+}
+
+impl Happening {
+    /// The time of the truth about it, at a status address that lags by so much.
+    fn known_from(&self, lag: Duration) -> Duration {
+        let late = self.at + lag;
+        self.over_by.map_or(late, |over| late.min(over.max(self.at)))
+    }
+}
+
+/// The promise of the protected services, which routes rely on: no attempt takes effect later than
+/// its hold and its route's settle time, and by then the status address knows of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Promise {
+    /// The stores, whose claims say when holds end.
+    pub(crate) cluster: Cluster,
+    /// The routes.
+    pub(crate) routes: Arc<Routes>,
+}
+
+impl Promise {
+    /// The time by which an attempt must be over, since the world began.
+    fn over_by(&self, by: &RegionName, id: &KeyId, token: Token) -> Option<Duration> {
+        let (held, path) = self.cluster.held_until(by, id, token)?;
+        Some(held + self.routes.over_of(&path).settle_time)
+    }
 }
 
 /// A request as an upstream saw it.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// When it arrived, since the world began.
+    /// The time of arrival, since the world began.
     pub at: Duration,
     /// The attempt, if it came with a key.
     pub attempt: Option<(KeyId, Token, RequestId)>,
-    /// Its method.
+    /// The method.
     pub method: Method,
-    /// Its path and query.
+    /// The path and query.
     pub target: Uri,
-    /// Its headers.
+    /// The headers.
     pub headers: HeaderMap,
-    /// Its whole body.
+    /// The whole body.
     pub body: Bytes,
 }
 
 /// An attempt's arrival or effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempted {
-    /// When.
     pub(crate) at: Duration,
-    /// Whose upstream.
+    /// The region whose upstream it was.
     pub(crate) by: RegionName,
-    /// The key.
     pub(crate) id: KeyId,
     /// The attempt's token.
     pub(crate) token: Token,
@@ -161,13 +199,14 @@ struct Service {
 #[derive(Debug)]
 struct Inner {
     shared: bool,
+    promise: Option<Promise>,
     services: BTreeMap<RegionName, Service>,
-    /// Every request that arrived, with whose upstream it was, in the order of arrival.
+    /// Every request that arrived, with its upstream's region, in the order of arrival.
     arrivals: Vec<(RegionName, Arrival)>,
     ledger: BTreeMap<KeyId, Vec<Happening>>,
     /// Every effect that was begun, in that order.
     begun: Vec<Attempted>,
-    /// Requests, questions and checks.
+    /// The number of requests, questions and checks.
     events: u64,
 }
 
@@ -179,10 +218,12 @@ pub struct Upstreams {
 }
 
 impl Upstreams {
-    /// No upstream yet. If they are `shared`, each can tell what happened at any other.
+    /// Services without an upstream yet. If they are `shared`, each knows the attempts at any
+    /// other.
     pub fn new(clock: SimClock, shared: bool) -> Self {
         let inner = Inner {
             shared,
+            promise: None,
             services: BTreeMap::new(),
             arrivals: Vec::new(),
             ledger: BTreeMap::new(),
@@ -201,22 +242,28 @@ impl Upstreams {
         self.lock().services.insert(region, service);
     }
 
-    /// Switches what a region's upstream does.
+    /// Lets the services keep their promise from now on, whatever else they do.
+    pub(crate) fn promise(&self, promise: Promise) {
+        self.lock().promise = Some(promise);
+    }
+
+    /// Sets the behaviour of a region's upstream.
     pub fn set_mode(&self, region: &RegionName, mode: UpstreamMode) {
         self.lock().service(region).mode = mode;
     }
 
-    /// Whether a region's upstream fails its health checks. It answers requests as before.
+    /// Lets a region's upstream fail its health checks, or pass them. It answers requests as
+    /// before.
     pub fn set_sick(&self, region: &RegionName, sick: bool) {
         self.lock().service(region).sick = sick;
     }
 
-    /// How long a connection to a region's upstream takes, from now on, for requests with a key.
+    /// Sets the time of a connection to a region's upstream, from now on, for requests with a key.
     pub fn set_connect(&self, region: &RegionName, connect: Duration) {
         self.lock().service(region).connect = connect;
     }
 
-    /// Switches what a region's status address answers.
+    /// Sets the answers of a region's status address.
     pub fn set_probes(&self, region: &RegionName, probes: ProbeMode) {
         self.lock().service(region).probes = probes;
     }
@@ -234,7 +281,7 @@ impl Upstreams {
         ids.into_iter().map(|id| (id.clone(), self.effects(&id))).collect()
     }
 
-    /// Every request that arrived anywhere, with whose upstream it was, in the order of arrival.
+    /// Every request that arrived anywhere, with its upstream's region, in the order of arrival.
     pub fn all_arrivals(&self) -> Vec<(RegionName, Arrival)> {
         self.lock().arrivals.clone()
     }
@@ -246,7 +293,8 @@ impl Upstreams {
         here.map(|(_, arrival)| arrival.clone()).collect()
     }
 
-    /// Attempts that have arrived anywhere since the cursor was last moved, in the order of arrival.
+    /// Attempts that have arrived anywhere since the cursor was last moved, in the order of
+    /// arrival.
     pub(crate) fn arrived_since(&self, cursor: &mut usize) -> Vec<Attempted> {
         let inner = self.lock();
         let fresh = inner.arrivals.get(*cursor..).unwrap_or_default();
@@ -259,7 +307,8 @@ impl Upstreams {
         attempts.collect()
     }
 
-    /// Effects that were begun since the cursor was last moved, in that order: each happens at its time.
+    /// Effects that were begun since the cursor was last moved, in that order. Each happens at its
+    /// time.
     pub(crate) fn begun_since(&self, cursor: &mut usize) -> Vec<Attempted> {
         let inner = self.lock();
         let fresh = inner.begun.get(*cursor..).unwrap_or_default().to_vec();
@@ -267,12 +316,12 @@ impl Upstreams {
         fresh
     }
 
-    /// How often a region's gateways asked about an attempt.
+    /// The number of questions about attempts by a region's gateways.
     pub fn questions(&self, region: &RegionName) -> usize {
         self.lock().service(region).questions
     }
 
-    /// Requests, questions and checks that arrived so far.
+    /// The number of requests, questions and checks that arrived so far.
     pub(crate) fn events(&self) -> u64 {
         self.lock().events
     }
@@ -307,8 +356,11 @@ impl SimUpstream {
         Self { process: process.clone(), ..self }
     }
 
-    /// Lets a request arrive; says how the upstream treats it.
+    /// Lets a request arrive, and returns the upstream's behaviour for it.
     fn arrive(&self, arrival: Arrival) -> UpstreamMode {
+        let promise = self.upstreams.lock().promise.clone();
+        let over_by = promise.zip(arrival.attempt.as_ref());
+        let over_by = over_by.and_then(|(promise, (id, token, _))| promise.over_by(&self.region, id, *token));
         let mut inner = self.upstreams.lock();
         inner.events += 1;
         let service = inner.service(&self.region);
@@ -349,12 +401,14 @@ impl SimUpstream {
             | UpstreamMode::Hang => None,
         };
         if let (Some((id, token, request_id)), Some((after, status, body))) = (attempt, effect) {
-            let at = self.upstreams.clock.elapsed() + after;
+            let queued = matches!(mode, UpstreamMode::FailThenEffect { .. });
+            let now = self.upstreams.clock.elapsed();
+            let latest = over_by.filter(|_| queued).map_or(now + after, |over| over.max(now));
+            let at = (now + after).min(latest);
             let region = self.region.clone();
             let (by, asked_for) = (region.clone(), asked.clone());
             inner.begun.push(Attempted { at, by, id: id.clone(), token, body: asked_for });
-            let queued = matches!(mode, UpstreamMode::FailThenEffect { .. });
-            let happening = Happening { at, region, token, request_id, status, body, asked, queued };
+            let happening = Happening { at, region, token, request_id, status, body, asked, queued, over_by };
             inner.ledger.entry(id).or_default().push(happening);
         }
         mode
@@ -371,14 +425,12 @@ impl SimUpstream {
                 unreachable!("a receipt is an answer since its request arrived")
             }
             UpstreamMode::Refuse => Err(SendError::NotSent("connection refused".to_owned())),
-            UpstreamMode::EffectThenFail { status } | UpstreamMode::FailThenEffect { status, .. } => {
+            UpstreamMode::EffectThenFail { status }
+            | UpstreamMode::FailThenEffect { status, says_when: false, after: _ } => {
                 Ok(response(status, body::empty()))
             }
-            UpstreamMode::Busy { retry_after } => {
-                let mut response = response(503, body::empty());
-                response.headers_mut().insert(http::header::RETRY_AFTER, retry_after.into());
-                Ok(response)
-            }
+            UpstreamMode::FailThenEffect { status, says_when: true, after: _ } => Ok(come_again(status, 1)),
+            UpstreamMode::Busy { retry_after } => Ok(come_again(503, retry_after)),
             UpstreamMode::EffectThenDrop | UpstreamMode::DropBeforeEffect => {
                 Err(SendError::Unknown("connection reset".to_owned()))
             }
@@ -397,7 +449,7 @@ impl SimUpstream {
         }
     }
 
-    /// A question or a check arrives.
+    /// Notes the arrival of a question or a check.
     fn asked<T>(&self, look: impl FnOnce(&mut Service) -> T) -> T {
         let mut inner = self.upstreams.lock();
         inner.events += 1;
@@ -414,12 +466,18 @@ impl SimUpstream {
         if service.mode == UpstreamMode::Refuse {
             return ProbeMode::CannotSay;
         }
-        if service.probes != ProbeMode::Ledger {
-            return service.probes.clone();
-        }
+        let lag = match &service.probes {
+            ProbeMode::Ledger => Duration::ZERO,
+            ProbeMode::Lags { by } => *by,
+            other @ (ProbeMode::Happened { .. }
+            | ProbeMode::DidNotHappen
+            | ProbeMode::CannotSay
+            | ProbeMode::Silent) => return other.clone(),
+        };
         let now = self.upstreams.clock.elapsed();
         let happenings = inner.ledger.entry(probe.id.clone()).or_default();
-        // One service for all knows attempts by key and token, whichever region it is asked about.
+        // One service for all knows attempts by key and token, whichever region the question is
+        // about.
         let of_attempt = |effect: &&Happening| {
             effect.token == probe.token && (shared || Some(&effect.region) == probe.region.as_ref())
         };
@@ -427,6 +485,7 @@ impl SimUpstream {
             None => ProbeMode::DidNotHappen,
             Some(effect) if effect.at > now && effect.queued => ProbeMode::DidNotHappen,
             Some(effect) if effect.at > now => ProbeMode::CannotSay,
+            Some(effect) if effect.known_from(lag) > now => ProbeMode::DidNotHappen,
             Some(effect) => ProbeMode::Happened { status: effect.status, body: effect.body.clone() },
         }
     }
@@ -437,6 +496,13 @@ fn receipt(attempt: &Option<(KeyId, Token, RequestId)>) -> Bytes {
         Some((_, token, request_id)) => Bytes::from(format!("receipt of {token} for {request_id}")),
         None => Bytes::new(),
     }
+}
+
+/// A refusal that asks for a pause of so many seconds.
+fn come_again(status: u16, seconds: u64) -> Response<Body> {
+    let mut response = response(status, body::empty());
+    response.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
+    response
 }
 
 fn response<B>(status: u16, body: B) -> Response<B> {
@@ -495,7 +561,9 @@ impl Upstream for SimUpstream {
                 ProbeReply::Happened(response(status, Some(body).filter(|body| body.len() <= limit)))
             }
             ProbeMode::DidNotHappen => ProbeReply::DidNotHappen,
-            ProbeMode::CannotSay | ProbeMode::Ledger => ProbeReply::CannotSay("no usable answer".to_owned()),
+            ProbeMode::CannotSay | ProbeMode::Ledger | ProbeMode::Lags { .. } => {
+                ProbeReply::CannotSay("no usable answer".to_owned())
+            }
             ProbeMode::Silent => ProbeReply::CannotSay(format!("no answer within {within:?}")),
         }
     }
@@ -520,7 +588,7 @@ impl Upstream for SimUpstream {
             headers: head.headers,
             body: bytes,
         });
-        // Its body, once begun, is not held to each wait: nobody passes a body that hangs here.
+        // The wait does not limit a body once begun: no caller passes a body that hangs here.
         let answered = timeout(within, self.answer(mode, None)).await;
         self.process.runs().await;
         answered.unwrap_or_else(|_| Err(SendError::Late(format!("no answer within {within:?}"))))

@@ -1,162 +1,182 @@
-//! A witness: an acceptor without a store of keys.
+//! A witness: the product's own, over a file and a clock that are simulated.
 //!
-//! Neighbours: [`crate::world`] makes it and plugs it into [`crate::peers`]; `protocol::register` answers. What it accepted is durable at once
-//! and outlives everything. It must not serve, own or remember anything else.
+//! `gateway::witness` answers, with the table of speakers and its bounds. A write is durable at
+//! once, and outlives everything but a copy that is put back. This file must not answer anything
+//! itself.
 
-use std::collections::BTreeMap;
-use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use onceway::ports::Clock;
-use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
-use onceway::protocol::digest::digest;
-use onceway::protocol::grants::GrantWatch;
+use onceway::gateway::witness::{Duty, Witness as Answers};
+use onceway::ports::Acceptors;
+use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
+use onceway::ports::store::{StoreError, Written};
 use onceway::protocol::region::RegionName;
-use onceway::protocol::register::{Accepted, Acceptor, Ballot, Message, Reply};
-use onceway::protocol::time::Drift;
-use onceway::protocol::versions::{NEWEST, Versions};
+use onceway::protocol::register::{Accepted, Acceptor, Ballot};
+use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::peers::{Answering, Region};
 use crate::table::{Granted, Held};
 
-/// A witness, running since it was made.
+/// A witness and its file.
 pub struct Witness {
     clock: SimClock,
-    held: Mutex<Inner>,
+    file: SimFile,
+    /// The process that runs now.
+    running: Mutex<Arc<Answers<SimFile, SimClock>>>,
 }
 
-struct Inner {
+/// Its file, and the truth of all that stood in it.
+#[derive(Clone)]
+struct SimFile(Arc<Mutex<Kept>>);
+
+struct Kept {
+    clock: SimClock,
+    version: u64,
     acceptor: Acceptor,
-    watch: GrantWatch,
     history: Vec<Held>,
     granted: Vec<Granted>,
-    speaks: Versions,
 }
 
-impl Inner {
-    fn write(&mut self, next: Acceptor, at: Duration) {
+/// Later acceptors of one witness are so far apart: no two of a world have one id.
+const APART: u128 = 1_000;
+
+impl Kept {
+    fn write(&mut self, next: Acceptor) {
+        let at = self.clock.elapsed();
         self.granted.extend(Granted::between(&self.acceptor, &next, at));
         let said = |acceptor: &Acceptor| (acceptor.promised.clone(), acceptor.accepted.clone());
         let (promised, accepted) = said(&next);
         if said(&self.acceptor) != (promised.clone(), accepted.clone()) {
             self.history.push(Held { at, id: next.id, promised, accepted });
         }
+        self.version += 1;
         self.acceptor = next;
     }
 }
 
+impl SimFile {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Acceptors for SimFile {
+    async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
+        let kept = self.kept();
+        Ok((kept.version, kept.acceptor.clone()))
+    }
+
+    async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
+        let mut kept = self.kept();
+        if kept.version != version {
+            return Ok(Written::Lost);
+        }
+        kept.write(acceptor.clone());
+        Ok(Written::Done)
+    }
+}
+
 impl Witness {
-    pub(crate) fn new(id: AcceptorId, clock: SimClock, drift: Drift) -> Self {
-        let (history, granted) = (Vec::new(), Vec::new());
-        let (acceptor, watch, speaks) = (Acceptor::made(id), GrantWatch::new(drift), Versions::OURS);
-        let held = Inner { acceptor, watch, history, granted, speaks };
-        Self { clock, held: Mutex::new(held) }
+    pub(crate) fn new(id: AcceptorId, clock: SimClock, duty: Duty) -> Self {
+        let (history, granted, acceptor) = (Vec::new(), Vec::new(), Acceptor::made(id));
+        let kept = Kept { clock: clock.clone(), version: 0, acceptor, history, granted };
+        let file = SimFile(Arc::new(Mutex::new(kept)));
+        let running = Mutex::new(begin(duty, &file, &clock));
+        Self { clock, file, running }
     }
 
-    /// From now on it says that it speaks these protocol versions. It votes all the same.
-    pub fn says_it_speaks(&self, versions: Versions) {
-        self.held().speaks = versions;
+    /// A process that speaks these protocol versions takes the place of the one that runs.
+    pub fn starts_speaking(&self, speaks: Versions) {
+        self.start(Duty { speaks, ..self.running().duty().clone() });
     }
 
-    /// What its acceptor holds.
+    /// Its file is put back to what it was then, and a process starts over it.
+    pub fn put_back(&self, then: &Acceptor) {
+        {
+            let mut kept = self.file.kept();
+            let anew = AcceptorId(kept.acceptor.id.0 - APART);
+            let begun = then.after_start(false, anew);
+            kept.write(begun);
+        }
+        self.start(self.running().duty().clone());
+    }
+
+    fn start(&self, duty: Duty) {
+        let begun = begin(duty, &self.file, &self.clock);
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = begun;
+    }
+
+    fn running(&self) -> Arc<Answers<SimFile, SimClock>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The state of its acceptor.
     pub fn acceptor(&self) -> Acceptor {
-        self.held().acceptor.clone()
+        self.file.kept().acceptor.clone()
     }
 
     /// Each promise and each value that it has held since the cursor was last moved.
     pub(crate) fn history_since(&self, cursor: &mut usize) -> Vec<Held> {
-        let held = self.held();
-        let fresh = held.history.get(*cursor..).unwrap_or_default().to_vec();
-        *cursor = held.history.len();
+        let kept = self.file.kept();
+        let fresh = kept.history.get(*cursor..).unwrap_or_default().to_vec();
+        *cursor = kept.history.len();
         fresh
     }
 
     /// Each lease that it has granted since the cursor was last moved.
     pub(crate) fn granted_since(&self, cursor: &mut usize) -> Vec<Granted> {
-        let held = self.held();
-        let fresh = held.granted.get(*cursor..).unwrap_or_default().to_vec();
-        *cursor = held.granted.len();
+        let kept = self.file.kept();
+        let fresh = kept.granted.get(*cursor..).unwrap_or_default().to_vec();
+        *cursor = kept.granted.len();
         fresh
     }
 
     pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {
-        let mut held = self.held();
-        let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
-        let founded = Acceptor {
-            admitted: true,
-            promised: Some(ballot.clone()),
-            accepted: Some(accepted),
-            ..held.acceptor.clone()
-        };
-        held.write(founded, self.clock.elapsed());
-    }
-
-    fn answer(&self, to: Option<AcceptorId>, message: &Message) -> Reply {
-        let now = self.clock.now();
-        let mut held = self.held();
-        let Inner { acceptor, watch, history: _, granted: _, speaks: _ } = &mut *held;
-        watch.observe(acceptor, now);
-        let (next, reply) = acceptor.answer(to, message, &|region, grant| watch.is_over(region, grant, now));
-        if let Some(next) = next {
-            watch.observe(&next, now);
-            held.write(next, self.clock.elapsed());
+        {
+            let mut kept = self.file.kept();
+            let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
+            let founded = Acceptor {
+                admitted: true,
+                promised: Some(ballot.clone()),
+                accepted: Some(accepted),
+                ..kept.acceptor.clone()
+            };
+            kept.write(founded);
         }
-        reply
+        self.start(self.running().duty().clone());
     }
+}
 
-    fn held(&self) -> MutexGuard<'_, Inner> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+/// A process that starts over the file. Panics if a newer version wrote the file: no scenario does
+/// that.
+fn begin(duty: Duty, file: &SimFile, clock: &SimClock) -> Arc<Answers<SimFile, SimClock>> {
+    let held = file.kept().acceptor.clone();
+    match Answers::new(duty, file.clone(), clock.clone(), &held) {
+        Ok(running) => Arc::new(running),
+        Err(why) => panic!("{why}"),
     }
 }
 
 impl Region for Witness {
+    fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
+        self.running().hears(from, said)
+    }
+
     fn forward(&self, _from: RegionName, _forward: Forward) -> Answering<'_, ForwardReply> {
-        // Nobody forwards to a witness; whoever does gets what an address without a listener gives.
-        Box::pin(pending())
+        let accepted = self.acceptor().accepted;
+        let epoch = accepted.map_or(0, |accepted| accepted.view.epoch());
+        Box::pin(async move { ForwardReply::NotOwner { epoch } })
     }
 
     fn pong(&self) -> Answering<'_, Pong> {
-        let (accepted, speaks) = {
-            let held = self.held();
-            (held.acceptor.accepted.clone(), held.speaks)
-        };
-        let epoch = accepted.as_ref().map_or(0, |accepted| accepted.view.epoch());
-        let view = accepted.map_or_else(|| digest("witness", &[]), |accepted| accepted.view.digest());
-        let shared = digest("witness", &[]);
-        Box::pin(async move {
-            Pong {
-                speaks,
-                protocol: NEWEST,
-                epoch,
-                view,
-                shared,
-                serving: false,
-                beat: None,
-                origin: None,
-                upstream_failing: false,
-                heard: Some(BTreeMap::new()),
-                applied: BTreeMap::new(),
-            }
-        })
+        let running = self.running();
+        Box::pin(async move { running.pong().await })
     }
 
-    fn ask(&self, _from: RegionName, question: Question) -> Answering<'_, Told> {
-        let told = match question {
-            Question::Acceptor { to, message } => Told::Acceptor(self.answer(to, &message)),
-            Question::Views { .. }
-            | Question::Adopt { .. }
-            | Question::Release { .. }
-            | Question::Frontier { .. }
-            | Question::Rows { .. }
-            | Question::Lodge(_)
-            | Question::LodgeAnswer { .. }
-            | Question::Void { .. }
-            | Question::Operator(_)
-            | Question::Key { .. } => Told::Refused("a witness only votes".to_owned()),
-        };
-        Box::pin(async move { told })
+    fn ask(&self, from: RegionName, question: Question) -> Answering<'_, Told> {
+        let running = self.running();
+        Box::pin(async move { running.ask(from, question).await })
     }
 }

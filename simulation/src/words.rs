@@ -1,7 +1,8 @@
-//! How a story and the text of a breach name the same thing: a key by its name, a moment by when clients began to ask.
+//! Shared texts for a story and a breach: the name of a key, and a moment since clients began to
+//! ask.
 //!
-//! Neighbours: [`crate::checker`] and [`crate::play`] write their texts with it, so that what one says can be found in the other. It must not
-//! be used for logs of gateways, which name no keys.
+//! [`crate::checker`] and [`crate::play`] write their texts with it, so that readers find a thing
+//! of the one in the other. It must not be used for logs of gateways, which name no keys.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ pub fn key(id: &KeyId) -> String {
     format!("{}/{}", id.tenant(), id.key().as_str())
 }
 
-/// Seconds since clients began at `zero`, with microseconds; what came before has a minus. Both count since the world began.
+/// Seconds since clients began at `zero`, with microseconds; earlier moments have a minus. Both
+/// count since the world began.
 pub fn moment(at: Duration, zero: Duration) -> String {
     let (sign, span) = if at >= zero { ("", at - zero) } else { ("-", zero - at) };
     format!("{sign}{}.{:06}", span.as_secs(), span.subsec_micros())

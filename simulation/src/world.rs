@@ -1,7 +1,7 @@
 //! A whole simulated deployment: stores, network and upstreams of all regions, from one seed.
 //!
-//! Neighbours: [`crate::cluster`], [`crate::peers`] and [`crate::upstream`] are its parts, each with its own switches. It must be made
-//! on a paused tokio runtime, and must not start anything: whoever plays a scenario does.
+//! Each part has its own switches. It must be made on a paused tokio runtime, and must not start
+//! anything: the player of a scenario does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use onceway::gateway::route::Routes;
+use onceway::gateway::witness::Duty;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Ballot;
 use onceway::protocol::ring::Ring;
-use onceway::protocol::time::Drift;
 use onceway::protocol::versions::NEWEST;
 use onceway::protocol::view::{AcceptorId, Content, View};
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ use crate::process::Process;
 use crate::upstream::Upstreams;
 use crate::witness::Witness;
 
-/// How a region's wall clock stands at first: at most this far off, either way.
+/// The greatest initial error of a region's wall clock, either way.
 const SKEW_MAX_MICROS: u64 = 200_000;
 
 /// A simulated deployment.
@@ -45,7 +45,8 @@ pub struct World {
 }
 
 impl World {
-    /// A world of these regions, each with an empty store of generation 1 and an upstream; `shared` upstreams know of one another.
+    /// A world of these regions, each with an empty store of generation 1 and an upstream; `shared`
+    /// upstreams know of one another.
     pub fn new(seed: u64, regions: &[RegionName], shared: bool) -> Self {
         let begin = Instant::now();
         // Stream 0 is the world's own; processes get the others.
@@ -71,15 +72,17 @@ impl World {
         Instant::now().duration_since(self.begin)
     }
 
-    /// Adds a witness, which answers under this name. Before the founding: it votes from the first view on.
-    pub fn add_witness(&self, name: &RegionName, drift: Drift) -> Arc<Witness> {
+    /// Adds a witness, which answers under its name. Before the founding: it votes from the first
+    /// view on.
+    pub fn add_witness(&self, duty: Duty) -> Arc<Witness> {
         let mut witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
-        // Counted downwards: the ids of stores' acceptors are counted upwards.
+        // Counted downwards, because the ids of stores' acceptors count upwards.
         let id = AcceptorId(u128::MAX - witnesses.len() as u128);
         let clock = SimClock::new(self.begin, Duration::from_secs(7), 0);
-        let witness = Arc::new(Witness::new(id, clock, drift));
+        let name = duty.me.clone();
+        let witness = Arc::new(Witness::new(id, clock, duty));
         self.network.plug(name.clone(), witness.clone());
-        witnesses.insert(name.clone(), witness.clone());
+        witnesses.insert(name, witness.clone());
         witness
     }
 
@@ -88,13 +91,13 @@ impl World {
         self.witnesses.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Founds the register: all stores and witnesses vote, every region of the ring serves, and all have adopted that. Returns the
-    /// first view.
+    /// Founds the register: all stores and witnesses vote, every region of the ring serves, and all
+    /// have adopted that view. Returns the first view.
     pub fn found(&self, ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>, routes: &Routes) -> Arc<View> {
         self.found_by(ring, escrow, routes, NEWEST)
     }
 
-    /// The same, with a first view that goes by this protocol version.
+    /// Like [`Self::found`], with a first view that goes by this protocol version.
     pub fn found_by(
         &self,
         ring: Arc<Ring>,
@@ -119,12 +122,14 @@ impl World {
         view
     }
 
-    /// What happened so far: statements, commits that were applied elsewhere, calls between regions, and whatever reached an upstream.
+    /// The number of events so far: statements, commits applied elsewhere, calls between regions,
+    /// and arrivals at upstreams.
     pub fn events(&self) -> u64 {
         self.cluster.events() + self.network.events() + self.upstreams.events()
     }
 
-    /// Cuts the link between two regions, or mends it: calls are swallowed and replication stands still, both ways.
+    /// Cuts the link between two regions, or mends it. A cut swallows calls and stops replication,
+    /// both ways.
     pub fn cut(&self, one: &RegionName, other: &RegionName, cut: bool, one_way: Duration) {
         let mode = if cut { LinkMode::Silent } else { LinkMode::Up };
         for (from, to) in [(one, other), (other, one)] {
@@ -133,8 +138,9 @@ impl World {
         }
     }
 
-    /// Loses everything that `from` sends to `to`, but nothing that `to` sends: its calls arrive, and their replies do not. Replication
-    /// stands still both ways, as neither can do without acknowledgements.
+    /// Loses everything that `from` sends to `to`, but nothing that `to` sends: its calls arrive,
+    /// and their replies do not. Replication stops both ways, because neither direction works
+    /// without acknowledgements.
     pub fn cut_one_way(&self, from: &RegionName, to: &RegionName, one_way: Duration) {
         self.network.set_link(from, to, LinkMode::Silent, one_way);
         self.network.set_link(to, from, LinkMode::Deaf, one_way);
@@ -142,8 +148,9 @@ impl World {
         self.cluster.hold(to, from, true);
     }
 
-    /// The ports of a new process in `region`: a boot clock of its own, randomness of its own, all else shared with the
-    /// region's other processes. [`SimPorts::process`] pauses or kills it. Panics if the world has no such region.
+    /// The ports of a new process in `region`. It has a boot clock and randomness of its own, and
+    /// shares all else with the region's other processes. [`SimPorts::process`] pauses or kills it.
+    /// Panics if the world has no such region.
     pub fn ports(&self, region: &RegionName) -> SimPorts {
         let Some(skew) = self.skews.get(region) else { panic!("no region {region} in this world") };
         let process = self.processes.fetch_add(1, Ordering::Relaxed) + 1;

@@ -29,15 +29,16 @@ use super::upload::watched;
 use crate::ports::Body;
 use crate::ports::upstream::SendError;
 
-/// How long making a connection may take.
+/// Longest time for making a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// The most idle connections that are kept.
+/// Most idle connections that are kept.
 const MOST_IDLE: usize = 256;
-/// How much sooner than the upstream a connection is closed here: its `Keep-Alive: timeout=` less
-/// this. Covers the way there, and clocks that tick in whole seconds.
+/// Time by which a connection is closed here before the upstream's `Keep-Alive: timeout=` ends.
+///
+/// It covers the way of the request, and clocks that tick in whole seconds.
 const MARGIN: Duration = Duration::from_millis(500);
-/// A request that may change state goes only on a connection that was in use this recently. Some
-/// upstreams close after a second and send no `Keep-Alive`.
+/// Longest idle time of a connection for a request that may change state. Some upstreams close
+/// after a second and send no `Keep-Alive`.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// Connections to one `host:port`.
@@ -50,21 +51,22 @@ pub struct Pool {
 
 #[derive(Debug, Default)]
 struct Idle {
-    /// The one used last is on top, so that surplus ones grow old at the bottom.
+    /// The connection used last is on top, so that surplus ones grow old at the bottom.
     stack: Vec<Connection>,
-    /// A task runs that closes the old ones.
+    /// True while a task runs that closes old connections.
     closing: bool,
 }
 
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Body>,
-    /// Told of each request, so that the head of its answer is judged.
+    /// Notes each request, so that the head of its answer is judged.
     awaited: Awaited,
-    /// A second handle of hyper's socket, to see whether the upstream closed it before this runtime was told so.
+    /// A second handle of hyper's socket. It shows that the upstream closed the connection before
+    /// this runtime learns of it.
     socket: OwnedFd,
     since: Instant,
-    /// How long it may be idle: the pool's time, or less where the upstream says less.
+    /// Longest idle time: the pool's, or less if the upstream says less.
     keep: Duration,
 }
 
@@ -74,14 +76,14 @@ impl Connection {
     }
 }
 
-/// How long an upstream may take.
+/// Time limit of an upstream.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
-    /// Head and body together, counted from now on. Time that the reader of the body takes does
-    /// not count.
+    /// For head and body together, counted from now on. The reader's time for the body does not
+    /// count.
     Whole(Duration),
-    /// Each wait for the upstream by itself: to take the next piece of the request, to begin its
-    /// answer, to send the next piece of it. Time that the client takes does not count.
+    /// For each wait by itself: until the upstream takes the next piece of the request, begins its
+    /// answer, or sends the next piece of it. The client's time does not count.
     Each(Duration),
 }
 
@@ -94,15 +96,16 @@ impl Limit {
 }
 
 impl Pool {
-    /// Connections to `address` (`host:port`), closed once they were idle for `keep`. Stay below the
-    /// upstream's own keep-alive time.
+    /// Makes a pool to `address` (`host:port`) that closes connections after `keep` of idle time.
+    /// Stay below the upstream's own keep-alive time.
     pub fn new(address: String, keep: Duration) -> Self {
         Self { address, keep, idle: Arc::default() }
     }
 
-    /// Sends `request` once; returns when the answer's head has arrived. `may_send` is asked right
-    /// before the first byte is written: making a connection may take seconds. Dropping the future
-    /// or the body closes the connection.
+    /// Sends `request` once, and returns when the answer's head has arrived.
+    ///
+    /// `may_send` is asked right before the first byte is written: making a connection may take
+    /// seconds. Dropping the future or the body closes the connection.
     ///
     /// # Errors
     /// `NotSent` only if no byte was written; `Late` if the limit passed after that; see the port.
@@ -146,7 +149,7 @@ impl Pool {
                     return self.receive(answer, connection, patience);
                 }
                 Some(Err(mut error)) => match error.take_message() {
-                    // Nothing of it was written: a stale connection is no attempt.
+                    // No byte of the request was written: a stale connection is no attempt.
                     Some(unsent) if pooled => request = unsent,
                     Some(_) => return Err(SendError::NotSent(describe(&error.into_error()))),
                     None => return Err(SendError::Unknown(describe(&error.into_error()))),
@@ -173,19 +176,21 @@ impl Pool {
             connection.keep = self.keep.min(theirs.saturating_sub(MARGIN));
         }
         let idle = self.idle.clone();
-        // What may be two answers to another reader leaves a connection that is not used again.
+        // If other readers could see two answers in this one, its connection is not used again.
         let at_end = Box::new(move || if clear { put_back(&idle, connection) } else { drop(connection) });
         let mut answer = answer.map(|body| streaming(body, patience, Some(at_end)));
         *answer.version_mut() = Version::HTTP_11;
         Ok(answer)
     }
 
-    /// An idle connection that still looks alive, and is fresh unless the request is safe.
+    /// Takes an idle connection that still looks alive. It must be fresh unless the request is
+    /// safe.
     fn take(&self, is_safe: bool) -> Option<Connection> {
         let mut idle = lock(&self.idle);
         let now = Instant::now();
         let most = if is_safe { self.keep } else { self.keep.min(FRESH) };
-        // One that is not ready still has a piece of its last exchange to finish; it keeps its place.
+        // A connection that is not ready still has a piece of its last exchange to finish. It keeps
+        // its place.
         let mut unready = Vec::new();
         let mut found = None;
         while found.is_none()
@@ -224,14 +229,17 @@ impl Pool {
             .handshake(TokioIo::new(Strict::new(stream, awaited.clone())))
             .await
             .map_err(|error| failed(error.to_string()))?;
-        // What breaks a connection is told to the request on it; the driver's own result adds nothing.
+        // The request on a connection gets the error that breaks it. The driver's own result adds
+        // nothing.
         tokio::spawn(async move { drop(driver.await) });
         Ok(Connection { sender, awaited, socket, since: Instant::now(), keep: self.keep })
     }
 }
 
-/// Leaves an answer at most one length, that of the body as hyper reads it (RFC 9112 section 6.3); says whether it was clear from the
-/// start. The header would else be believed by whoever gets the answer next: it would be cut off there, or broken.
+/// Leaves an answer at most one length: that of the body as hyper reads it (RFC 9112 section 6.3).
+///
+/// Returns whether the length was clear from the start. The next reader would believe a wrong
+/// header, and cut the answer off or break it.
 fn make_length_clear(answer: &mut Response<Incoming>) -> Result<bool, &'static str> {
     let (body_is_over, length) = (answer.body().is_end_stream(), answer.body().size_hint().exact());
     let headers = answer.headers_mut();
@@ -258,7 +266,8 @@ fn make_length_clear(answer: &mut Response<Incoming>) -> Result<bool, &'static s
     Ok(clear)
 }
 
-/// Whether the other side neither closed the connection nor sent anything unasked: one look at the kernel's buffer.
+/// True if the upstream neither closed the connection nor sent anything unasked: one look at the
+/// kernel's buffer.
 fn is_quiet(socket: &OwnedFd) -> bool {
     let mut byte = [0_u8; 1];
     let looked = recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
@@ -266,7 +275,9 @@ fn is_quiet(socket: &OwnedFd) -> bool {
 }
 
 /// The idle time that the upstream allows, from `Keep-Alive: timeout=5, max=100` (RFC 2068 section
-/// 19.7.1; seconds). `None` where it says nothing that can be read.
+/// 19.7.1; seconds).
+///
+/// `None` if the header is absent or cannot be read.
 fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers.get_all("keep-alive").iter().filter_map(|line| line.to_str().ok());
     let parameters = lines.flat_map(|line| line.split([',', ';']));
@@ -293,7 +304,7 @@ fn put_back(idle: &Arc<Mutex<Idle>>, mut connection: Connection) {
     }
 }
 
-/// Closes connections once they were idle for their time; ends when none is left.
+/// Closes connections that were idle for their time. Ends when none is left.
 async fn close_old(idle: Arc<Mutex<Idle>>) {
     loop {
         let next = {
@@ -312,12 +323,13 @@ async fn close_old(idle: Arc<Mutex<Idle>>) {
     }
 }
 
-/// No holder of this lock can panic halfway through a change, so poisoned connections are still whole.
+/// No holder of this lock can panic halfway through a change, so poisoned connections are still
+/// whole.
 fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
     idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An error with its causes, in one line.
+/// Writes an error with its causes in one line.
 pub(super) fn describe(error: &hyper::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);

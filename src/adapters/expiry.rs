@@ -1,24 +1,25 @@
-//! Until when a certificate is valid, read from its DER (RFC 5280, sections 4.1 and 4.1.2.5).
+//! Expiry dates of certificates, read from their DER (RFC 5280, sections 4.1 and 4.1.2.5).
 //!
-//! Neighbour: `server::certificates` shows it, so that an operator is told before one expires. Nothing is verified here, and nothing may be decided by
-//! it: whether a certificate counts is rustls' business. What cannot be read is `None`, whatever bytes it is made of.
+//! `server::certificates` shows them, so that an operator sees an expiry in advance. This file
+//! verifies nothing, and must not decide anything: rustls decides whether a certificate is valid. A
+//! certificate that cannot be read is `None`, whatever its bytes are.
 
 use rustls::pki_types::CertificateDer;
 
-/// Tags of what stands before the end of validity (X.690).
+/// Tags of the fields up to the end of validity (X.690).
 const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// When the certificate stops being valid, in seconds since 1970.
+/// End of the certificate's validity, in seconds since 1970.
 pub fn expires(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, whole) = tagged(&mut certificate.as_ref(), SEQUENCE)?;
     let (_, mut body) = tagged(&mut &*whole, SEQUENCE)?;
     if body.first() == Some(&VERSION) {
         element(&mut body)?;
     }
-    // Its serial number, the algorithm of its signature, its issuer.
+    // The serial number, the algorithm of the signature, the issuer.
     for _ in 0..3 {
         element(&mut body)?;
     }
@@ -28,7 +29,7 @@ pub fn expires(certificate: &CertificateDer<'_>) -> Option<i64> {
     instant(tag, end)
 }
 
-/// Takes one element from the front: its tag and what it holds.
+/// Takes one element from the front: its tag and its content.
 fn element<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (&tag, after) = rest.split_first()?;
     let (&first, mut after) = after.split_first()?;
@@ -51,7 +52,7 @@ fn tagged<'a>(rest: &mut &'a [u8], wanted: u8) -> Option<(u8, &'a [u8])> {
     element(rest).filter(|(tag, _)| *tag == wanted)
 }
 
-/// `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that certificates may have.
+/// Reads `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that certificates may have.
 fn instant(tag: u8, text: &[u8]) -> Option<i64> {
     let digits = text.strip_suffix(b"Z")?;
     let (year, rest) = match tag {
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_end_of_validity_is_read_in_both_spellings() {
-        // By `date -u -d DATE +%s`; from 2050 on certificates write the year with four digits.
+        // From `date -u -d DATE +%s`. From 2050 on certificates write the year with four digits.
         for ((year, month, day), expected) in [
             ((1996, 2, 29), 825_552_000),
             ((2026, 11, 22), 1_795_305_600),
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn whatever_is_no_certificate_expires_never() {
         let good = certificate(2030, 1, 1);
-        // Its first length is that of the whole, so a part of it is none.
+        // The first length is that of the whole certificate, so a part of it is not a certificate.
         for length in 0..good.len() {
             assert_eq!(expires(&CertificateDer::from(good[..length].to_vec())), None, "{length}");
         }

@@ -1,27 +1,28 @@
-//! Which headers end at this hop, and which only onceway itself may write, in every spelling that somebody takes for theirs.
+//! Headers that end at this hop, and headers that only onceway may write, in every spelling that a
+//! reader takes for them.
 //!
-//! Neighbours: `upstream`, `wire` and `server::public` strip by these rules, so that all three agree. It must not know routes: which
-//! headers a replay carries is `gateway::route`'s.
+//! `upstream`, `wire` and `server::public` remove headers by these rules, so that all three agree.
+//! This file must not know routes: `gateway::route` says which headers a replay carries.
 
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName};
 
-/// Names under this prefix are written by onceway only; a client's are never passed on.
+/// Prefix of names that only onceway writes. A client's headers with it are never passed on.
 pub const RESERVED_PREFIX: &str = "onceway-";
 
-/// Names under this prefix are set at the public listener only, from what it saw itself.
+/// Prefix of names that only the public listener sets, from its own observations.
 pub const FORWARDED_PREFIX: &str = "x-forwarded-";
 
 /// Headers of one connection, beside those that `Connection` names (RFC 9110 section 7.6.1).
 const HOP_BY_HOP: &[&str] =
     &["connection", "http2-settings", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
-/// Whether a header ends at this hop whatever `Connection` says.
+/// True if a header ends at this hop, even if `Connection` does not name it.
 pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(&name.as_str()) || name.as_str().starts_with("proxy-")
 }
 
-/// The names listed in all `Connection` lines, in lower case; what is no header name is left out.
+/// Names in all `Connection` lines, in lower case. Texts that are no header names are left out.
 pub fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     let mut names = Vec::new();
     for line in headers.get_all(CONNECTION) {
@@ -32,7 +33,7 @@ pub fn named_by_connection(headers: &HeaderMap) -> Vec<HeaderName> {
     names
 }
 
-/// Removes what ends at this hop: the names above and those that `Connection` names.
+/// Removes the headers that end at this hop: the names above and those that `Connection` names.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     for name in named_by_connection(headers) {
         headers.remove(name);
@@ -40,7 +41,8 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
     remove_where(headers, is_hop_by_hop);
 }
 
-/// Whether a name starts with `prefix` (lower case) for anybody who reads it: CGI, WSGI, Rack and PHP take `_` for `-`.
+/// True if any reader may take a name as beginning with `prefix` (lower case). CGI, WSGI, Rack and
+/// PHP take `_` for `-`.
 pub fn is_under(name: &HeaderName, prefix: &str) -> bool {
     let start = name.as_str().as_bytes().get(..prefix.len());
     start.is_some_and(|start| start.iter().zip(prefix.as_bytes()).all(|(given, own)| dashed(*given) == *own))

@@ -1,9 +1,9 @@
-//! Who this region is to its peers: certificates, and the TLS settings that both ends of a peer connection use.
+//! The region's identity towards its peers: certificates, and TLS settings for both ends of a peer
+//! connection.
 //!
-//! Neighbours: `peers` dials with it, `server::peer` listens with it, [`super::issue`] makes the
-//! files. A region's name stands in its certificate as the DNS name `<region>.onceway`, and a claim
-//! to be a region counts only with such a certificate from the deployment's own authority. It must
-//! not fall back to anything weaker than TLS 1.3 with both sides authenticated
+//! A region's certificate names it as `<region>.onceway`. A claim to be a region counts only with
+//! such a certificate from the deployment's own authority. [`super::issue`] makes the files. This
+//! file must not fall back to anything weaker than TLS 1.3 with both sides authenticated
 //! (docs/protocol.md#rule-21).
 
 use std::fs;
@@ -23,26 +23,26 @@ use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 
-/// The one protocol spoken between peers: HTTP/2.
+/// The one protocol between peers: HTTP/2.
 pub const ALPN: &[u8] = b"h2";
 
-/// Why a region's TLS material cannot be used.
+/// Reason why a region's TLS material cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file could not be read or written.
     #[error("{path}: {cause}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         cause: std::io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has the wrong content.
     #[error("{path}: {cause}")]
     Content {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong, and what should be there.
+        /// Fault of the content, and the content that is needed.
         cause: String,
     },
     /// Certificates could not be made.
@@ -51,7 +51,7 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
-    /// The file that is at fault.
+    /// The file at fault.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } | Self::Content { path, .. } => Some(path),
@@ -59,36 +59,37 @@ impl IdentityError {
         }
     }
 
-    /// Whether the file could not even be read.
+    /// True if the file could not even be read.
     pub fn is_unread(&self) -> bool {
         matches!(self, Self::File { .. })
     }
 }
 
-/// Where a region's TLS material is; all PEM.
+/// Paths of a region's TLS material. All files are PEM.
 #[derive(Clone, Debug)]
 pub struct IdentityFiles {
     /// The region's certificate, followed by intermediate ones if any.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// The certificate's private key.
     pub key: PathBuf,
-    /// The certificates of the authorities whose regions are peers. Use an authority of the deployment's own.
+    /// The certificates of the authorities whose regions are peers. Use an authority of the
+    /// deployment's own.
     pub authorities: PathBuf,
 }
 
 /// A region's identity, ready for use. Cheap to clone; all clones are renewed together.
 #[derive(Clone, Debug)]
 pub struct PeerIdentity {
-    /// Which region this is.
+    /// This region.
     pub me: RegionName,
-    /// The versions that this process speaks.
+    /// Versions that this process speaks.
     pub speaks: Versions,
     clients: Arc<ArcSwap<Clients>>,
     client: Arc<ArcSwap<ClientConfig>>,
     server: Arc<ArcSwap<ServerConfig>>,
 }
 
-/// Who is let in as a client.
+/// Rules that let clients in.
 #[derive(Debug)]
 struct Clients {
     verifier: Arc<dyn ClientCertVerifier>,
@@ -96,18 +97,18 @@ struct Clients {
     reading: u64,
 }
 
-/// The name that stands in the certificate of `region`.
+/// The name in the certificate of `region`.
 pub fn server_name(region: &RegionName) -> ServerName<'static> {
     // A region's alphabet is within that of DNS labels, and its length within a label's.
     ServerName::try_from(dns_name(region)).expect("a region's name is a DNS label")
 }
 
-/// The DNS name that stands in the certificate of `region`.
+/// The DNS name in the certificate of `region`.
 pub fn dns_name(region: &RegionName) -> String {
     format!("{region}.onceway")
 }
 
-/// Whether the first of `certificates`, as TLS verified them, is that of `claimed`.
+/// True if the first of `certificates`, as TLS verified them, names `claimed`.
 pub fn region_of(certificates: &[CertificateDer<'_>], claimed: &RegionName) -> bool {
     let Some(first) = certificates.first() else { return false };
     webpki::EndEntityCert::try_from(first)
@@ -118,8 +119,8 @@ impl PeerIdentity {
     /// Reads the files. Blocks; meant for the start of a process.
     ///
     /// # Errors
-    /// One line that names the file and what is wrong with it: unreadable, not PEM, a key of another certificate, a
-    /// certificate of another region.
+    /// One line that names the file and its fault: unreadable, not PEM, a key of another
+    /// certificate, a certificate of another region.
     pub fn load(me: RegionName, files: &IdentityFiles) -> Result<Self, IdentityError> {
         let chain = chain_of(&me, &files.certificate)?;
         let key = private_key(&files.key)?;
@@ -141,7 +142,8 @@ impl PeerIdentity {
         })
     }
 
-    /// All that [`PeerIdentity::load`] would refuse, each file by itself: for a check. Blocks.
+    /// All errors that [`PeerIdentity::load`] would find, each file by itself. For a check of a
+    /// configuration. Blocks.
     pub fn wrong(me: &RegionName, files: &IdentityFiles) -> Vec<IdentityError> {
         let certificate = chain_of(me, &files.certificate).err();
         let alone = [certificate, private_key(&files.key).err(), roots(&files.authorities).err()];
@@ -157,30 +159,34 @@ impl PeerIdentity {
         Self { speaks, ..self }
     }
 
-    /// For dialling peers: of the next connection.
+    /// TLS settings for the next connection to a peer.
     pub fn client_config(&self) -> Arc<ClientConfig> {
         self.client.load_full()
     }
 
-    /// For the peer listener: of the next connection. Clients without a certificate of the authority do not get past the handshake.
+    /// TLS settings for the next connection to the peer listener. The handshake refuses clients
+    /// without a certificate of the authority.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         self.server.load_full()
     }
 
-    /// How often the files were read: what was made before the last time may rest on a certificate that is revoked.
+    /// Number of readings of the files. A connection made before the last one may rest on a
+    /// certificate that is revoked since.
     pub fn reading(&self) -> u64 {
         self.clients.load().reading
     }
 
-    /// Whether a client with these certificates is let in.
+    /// True if a client with these certificates is let in.
     #[cfg(test)]
     pub(super) fn lets_in(&self, certificates: &[CertificateDer<'_>]) -> bool {
         let Some((first, more)) = certificates.split_first() else { return false };
         self.clients.load().verifier.verify_client_cert(first, more, UnixTime::now()).is_ok()
     }
 
-    /// Whether the certificates that a client was let in with are not revoked since. Looked at once per reading: `seen` is the one by
-    /// which this was said last. One whose authority is gone, or that ran out, keeps the connection that it has.
+    /// True if the certificates by which a client was let in are not revoked since.
+    ///
+    /// They are judged once per reading: `seen` is the last reading under which they were judged. A
+    /// certificate that expired, or whose authority is gone, keeps its open connection.
     pub fn still_lets_in(&self, certificates: &[CertificateDer<'_>], seen: &AtomicU64) -> bool {
         let clients = self.clients.load();
         if seen.load(Ordering::SeqCst) == clients.reading {
@@ -195,8 +201,11 @@ impl PeerIdentity {
         !revoked
     }
 
-    /// Takes the certificates, authorities and revocation lists of another, for all connections to come. Those that are open keep their certificate, and end if
-    /// it is revoked. Another region's are nobody's business here.
+    /// Takes the certificates, authorities and revocation lists of `newer` for all later
+    /// connections.
+    ///
+    /// Open connections keep their certificates, and end if theirs is revoked. The identity of
+    /// another region is ignored.
     pub fn renew(&self, newer: &PeerIdentity) {
         if newer.me != self.me {
             return;
@@ -218,7 +227,7 @@ fn clients(
     revoked: Vec<CertificateRevocationListDer<'static>>,
     files: &IdentityFiles,
 ) -> Result<Arc<dyn ClientCertVerifier>, IdentityError> {
-    // An authority without a list has revoked nobody.
+    // An authority without a list has revoked no certificate.
     WebPkiClientVerifier::builder_with_provider(roots, provider())
         .with_crls(revoked)
         .allow_unknown_revocation_status()
@@ -248,7 +257,7 @@ fn server(
         .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // No early data and nothing to resume: a captured flight must be worth nothing.
+    // No early data and no resumption: a captured flight must be worthless.
     config.max_early_data_size = 0;
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -270,7 +279,7 @@ fn client(
     Ok(config)
 }
 
-/// A file's bytes. Blocks.
+/// Reads a file's bytes. Blocks.
 ///
 /// # Errors
 /// Names the file.
@@ -292,7 +301,7 @@ pub fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'stati
     Ok(all)
 }
 
-/// A certificate and its intermediate ones. Blocks.
+/// Reads a certificate and its intermediate ones. Blocks.
 ///
 /// # Errors
 /// Names the file.
@@ -300,7 +309,7 @@ pub fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError>
     certificates(path, &read(path)?)
 }
 
-/// A private key. Blocks.
+/// Reads a private key. Blocks.
 ///
 /// # Errors
 /// Names the file.
@@ -325,19 +334,19 @@ fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
     Ok(roots)
 }
 
-/// The revocation lists that stand behind the authorities' certificates.
+/// Reads the revocation lists behind the authorities' certificates.
 fn revoked(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, IdentityError> {
     CertificateRevocationListDer::pem_slice_iter(&read(path)?)
         .collect::<Result<_, _>>()
         .map_err(|cause| content(path, format!("a revocation list is no PEM: {cause}")))
 }
 
-/// What a file holds cannot be used.
+/// Makes the error for a file whose content cannot be used.
 pub fn content(path: &Path, cause: String) -> IdentityError {
     IdentityError::Content { path: path.to_owned(), cause }
 }
 
-/// The names under which [`Generated::write`] puts a region's files.
+/// Paths at which [`Generated::write`] puts a region's files.
 pub fn files_in(directory: &Path, region: &RegionName) -> IdentityFiles {
     IdentityFiles {
         certificate: directory.join(format!("{region}.pem")),

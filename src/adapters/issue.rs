@@ -1,7 +1,9 @@
-//! Makes what peers know each other by: an authority, certificates of regions and witnesses, and the list of those that are revoked.
+//! Maker of the peers' certificates: an authority, certificates of regions and witnesses, and the
+//! list of revoked ones.
 //!
-//! Neighbours: [`super::identity`] reads all of it back, `cli::certs` and `fleet` call it. The list stands in `ca.pem`, behind the authority's
-//! certificate, so whoever trusts the one reads the other. It must not overwrite a key or a certificate.
+//! [`super::identity`] reads all of them back. The list is in `ca.pem` behind the authority's
+//! certificate, so every reader that trusts the authority reads the list. This file must not
+//! overwrite a key or a certificate.
 
 use std::fs;
 use std::io::Write;
@@ -24,36 +26,39 @@ use crate::ports::Clock;
 use crate::protocol::digest::digest;
 use crate::protocol::region::RegionName;
 
-/// What the name of every generated authority begins with; of one that was made by an earlier version it is all.
+/// Beginning of the name of every generated authority. An authority made by an earlier version has
+/// only this as its name.
 const AUTHORITY: &str = "onceway authority";
-/// How long generated region certificates are valid.
+/// Validity of generated region certificates.
 const REGION_LIFE: Duration = Duration::from_secs(2 * 365 * 24 * 3600);
-/// How long a generated authority is valid.
+/// Validity of a generated authority.
 const AUTHORITY_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// How far clocks may be behind the one that generated a certificate.
+/// Time by which clocks may be behind the clock that generated a certificate.
 const BACKDATE: Duration = Duration::from_secs(24 * 3600);
 
-/// Whom a certificate is for.
+/// Holder of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// It asks and answers.
+    /// Region: it sends questions and answers them.
     Region,
-    /// It answers and never asks: no region takes it for a client.
+    /// Witness: it only answers, and no region lets it in as a client.
     Witness,
 }
 
-/// An authority and the certificates it signed for some regions; all PEM.
+/// An authority and the certificates that it signed for some regions. All are PEM.
 pub struct Generated {
     /// The authority's certificate.
     pub authority: String,
-    /// The authority's key: whoever has it can be any region. Keep it off the regions' machines.
+    /// The authority's key. Its holder can act as any region: keep it off the regions' machines.
     pub authority_key: String,
     /// Each region's certificate and key.
     pub regions: Vec<(RegionName, String, String)>,
 }
 
-/// Makes a new authority and one certificate per region, for clients and servers alike, valid from yesterday: regions for
-/// two years, the authority for ten. Takes some milliseconds.
+/// Makes a new authority and one certificate per region, for clients and servers.
+///
+/// They are valid from yesterday: regions for two years, the authority for ten. Takes some
+/// milliseconds.
 ///
 /// # Errors
 /// Only if the cryptographic library fails.
@@ -64,7 +69,8 @@ pub fn generate(regions: &[RegionName]) -> Result<Generated, IdentityError> {
     Ok(Generated { authority: authority.pem(), authority_key: authority.key().serialize_pem(), regions })
 }
 
-/// The name of the authority with this key. Each has its own: a revocation list is looked up by it, where two stand side by side.
+/// Name of the authority with this key. Each authority has its own name: where there are two, a
+/// revocation list is looked up by it.
 fn own_name(key: &KeyPair) -> String {
     let text = digest("onceway/authority/1", &[key.der_bytes()]).to_string();
     format!("{AUTHORITY} {}", &text[..16])
@@ -77,10 +83,11 @@ fn authority_params(name: &str) -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// Certificates for more regions or witnesses, under the authority that [`Generated::write`] put into `directory`. Blocks.
+/// Makes certificates for more regions or witnesses, under the authority that [`Generated::write`]
+/// put into `directory`. Blocks.
 ///
 /// # Errors
-/// The authority's files are not there or are none; a file that is there already is never overwritten.
+/// The authority's files are missing or unusable. An existing file is never overwritten.
 pub fn add(directory: &Path, regions: &[RegionName], purpose: Purpose) -> Result<(), IdentityError> {
     let Authority { issuer, .. } = authority(directory)?;
     write_regions(directory, &signed(regions, purpose, &issuer)?)
@@ -89,11 +96,11 @@ pub fn add(directory: &Path, regions: &[RegionName], purpose: Purpose) -> Result
 /// An authority that signs.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its name, as certificates and revocation lists spell it.
+    /// Its name, as certificates and revocation lists encode it.
     subject: Vec<u8>,
 }
 
-/// The authority whose key lies in `directory`, as one of the certificates of `ca.pem` names it.
+/// The authority whose key is in `directory`, as one of the certificates of `ca.pem` names it.
 fn authority(directory: &Path) -> Result<Authority, IdentityError> {
     let path = directory.join("ca.key");
     let text =
@@ -113,7 +120,7 @@ fn authority(directory: &Path) -> Result<Authority, IdentityError> {
     Err(content(&path, "no certificate in it is of the authority whose key is ca.key".to_owned()))
 }
 
-/// Each one's certificate and key.
+/// Makes the certificate and key of each region.
 fn signed(
     regions: &[RegionName],
     purpose: Purpose,
@@ -137,18 +144,23 @@ fn signed(
     Ok(signed)
 }
 
-/// Revokes certificates of a region or witness: those in `files`, or, if there are none, the one in `directory`. The list is put behind the
-/// authorities' certificates in `ca.pem`, in place of the one of before, all of which it has, too. Returns how many certificates are on it. Blocks.
+/// Revokes certificates of a region or witness: those in `files`, or, if there are none, the one in
+/// `directory`.
+///
+/// The new list replaces the one before in `ca.pem` and contains all of it. Returns the number of
+/// certificates on it. Blocks.
 ///
 /// # Errors
-/// A file is not there, or a certificate is another one's; then nothing was written.
+/// A file is missing, or a certificate is of another holder. Then nothing was written.
 pub fn revoke(directory: &Path, name: &RegionName, files: &[PathBuf]) -> Result<usize, IdentityError> {
     let (all, text) = revocation(directory, name, files)?;
     replace(&directory.join("ca.pem"), &text)?;
     Ok(all)
 }
 
-/// What [`revoke`] would write into `ca.pem`, and how many certificates would be on the list. Writes nothing. Blocks.
+/// The text that [`revoke`] would write into `ca.pem`, and the number of certificates on its list.
+///
+/// Writes nothing. Blocks.
 ///
 /// # Errors
 /// Those of [`revoke`].
@@ -191,7 +203,10 @@ pub fn revocation(
     Ok((all, kept))
 }
 
-/// A revocation list of these serial numbers, as PEM. Nobody refuses it for its age: there is one, and each is longer than the one before.
+/// Makes a revocation list of these serial numbers, as PEM.
+///
+/// The list is valid as long as an authority, so that no reader refuses it for its age. There is
+/// only one list, and each one contains the list before.
 fn list_of(
     serials: impl IntoIterator<Item = Vec<u8>>,
     issuer: &Issuer<'_, KeyPair>,
@@ -236,7 +251,7 @@ fn pem(list: &CertificateRevocationListDer<'_>) -> String {
     [format!("{BEGIN}\n").into()].into_iter().chain(lines).chain([format!("{END}\n").into()]).collect()
 }
 
-/// Puts a file in the place of one that is there, whole or not at all.
+/// Replaces an existing file, whole or not at all.
 fn replace(path: &Path, text: &str) -> Result<(), IdentityError> {
     let new = path.with_extension("pem.new");
     let io = |cause| IdentityError::File { path: new.clone(), cause };
@@ -260,11 +275,13 @@ fn params(names: Vec<String>, title: &str, life: Duration) -> Result<Certificate
 }
 
 impl Generated {
-    /// Writes `ca.pem`, `ca.key` and for each region `<region>.pem` and `<region>.key` into `directory`, which must exist; keys
-    /// readable by their owner only. Blocks.
+    /// Writes `ca.pem` and `ca.key`, and for each region `<region>.pem` and `<region>.key`, into
+    /// `directory`.
+    ///
+    /// The directory must exist. Only the owner can read the keys. Blocks.
     ///
     /// # Errors
-    /// A file that is there already is never overwritten; files written before it stay.
+    /// An existing file is never overwritten. Files written before the error stay.
     pub fn write(&self, directory: &Path) -> Result<(), IdentityError> {
         create(&directory.join("ca.pem"), 0o644, &self.authority)?;
         create(&directory.join("ca.key"), 0o600, &self.authority_key)?;
@@ -302,7 +319,7 @@ mod tests {
         RegionName::parse(text).unwrap()
     }
 
-    /// Regions eu, us and ap, and the witness w, under one authority.
+    /// Makes regions eu, us and ap, and the witness w, under one authority.
     fn made() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         generate(&["eu", "us", "ap"].map(name)).unwrap().write(folder.path()).unwrap();
@@ -314,7 +331,7 @@ mod tests {
         PeerIdentity::load(name(me), &files_in(folder, &name(me))).unwrap()
     }
 
-    /// Whether that identity lets a client in with the certificate of `who`, judged anew.
+    /// True if that identity, judged anew, lets a client in with the certificate of `who`.
     fn lets_in(identity: &PeerIdentity, folder: &Path, who: &str) -> bool {
         let file = files_in(folder, &name(who)).certificate;
         let chain = certificates(&file, &read(&file).unwrap()).unwrap();
@@ -350,7 +367,7 @@ mod tests {
         assert!(wrong.contains("does not name us.onceway"), "{wrong}");
     }
 
-    /// Two authorities side by side: what the one revoked says nothing of the other's.
+    /// Two authorities side by side: a list of one does not affect certificates of the other.
     #[test]
     fn a_list_counts_for_its_own_authority_only() {
         let (old, new) = (made(), made());
@@ -365,7 +382,7 @@ mod tests {
         assert!(!lets_in(&us, old.path(), "ap") && lets_in(&us, new.path(), "ap"));
     }
 
-    /// An authority that an earlier version made: all of those have one name.
+    /// An authority of an earlier version: all of those have one name.
     #[test]
     fn an_authority_of_before_goes_on() {
         let folder = tempfile::tempdir().unwrap();

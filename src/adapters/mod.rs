@@ -1,7 +1,7 @@
 //! The adapters: the ports over the real world. They translate and never decide.
 //!
-//! Neighbours: `ports` says what each must promise; `config` builds them, `server` shares their header rules and identity. Nothing
-//! here may resend, cache, or read meaning into a status.
+//! `ports` says what each adapter must promise; `server` shares the header rules and the identity.
+//! An adapter must not resend, cache, or read meaning into a status.
 
 pub mod bundle;
 pub mod connection;

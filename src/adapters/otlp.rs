@@ -1,8 +1,9 @@
-//! Spans on their way to a collector: OTLP over HTTP, in protobuf (feature `otlp`).
+//! Export of spans to a collector: OTLP over HTTP, in protobuf (feature `otlp`).
 //!
-//! Spans that end go into a bounded queue, which never waits: what finds it full is dropped and counted. One task takes them out in batches.
-//! Neighbours: `gateway` and `server::spans` make spans with `tracing`, `cli::serve` starts the task and has it send what is left at the end. Only
-//! plain HTTP: a collector stands beside its gateway. It must not hold a request up, nor fail one.
+//! Ended spans go into a bounded queue that never waits: a span that finds it full is dropped and
+//! counted. One task sends them in batches. `cli::serve` starts the task, and at the end has it
+//! send the remaining spans. Only plain HTTP is spoken: a collector runs beside its gateway. This
+//! file must not delay a request, nor fail one.
 
 use std::fmt;
 use std::time::Duration;
@@ -32,20 +33,22 @@ use tracing_subscriber::{Layer, Registry};
 use crate::ports::observe;
 use crate::protocol::region::RegionName;
 
-/// The most ended spans that wait for the collector.
+/// Most ended spans that wait for the collector.
 const QUEUE: usize = 8_192;
-/// The most spans of one message.
+/// Most spans of one message.
 const BATCH: usize = 512;
-/// Between two looks at the queue.
+/// Time between two looks at the queue.
 const EVERY: Duration = Duration::from_millis(500);
-/// How long one message may take.
+/// Longest time for one message.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// What makes spans of `tracing` into those of the collector.
+/// Layer that makes spans of `tracing` into spans for the collector.
 pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// A layer for the process's subscriber, and the exporter of what passes through it. `endpoint` is the collector, `http://host:port`; of the
-/// traces that begin here `percent` are sampled, of the others those that say so.
+/// Makes a layer for the process's subscriber, and the exporter of its spans.
+///
+/// `endpoint` is the collector, `http://host:port`. Of the traces that begin here, `percent` are
+/// sampled; of the others, those whose parent is sampled.
 pub fn set_up(endpoint: &str, percent: u8, region: &RegionName) -> (SpanLayer, Exporter) {
     let (queue, spans) = mpsc::channel(QUEUE);
     let named = [("service.name", "onceway"), ("onceway.region", region.as_str())];
@@ -69,7 +72,7 @@ pub fn set_up(endpoint: &str, percent: u8, region: &RegionName) -> (SpanLayer, E
     (layer.boxed(), exporter)
 }
 
-/// The way into the queue.
+/// Entrance of the queue.
 #[derive(Debug)]
 struct Queue(mpsc::Sender<SpanData>);
 
@@ -95,12 +98,12 @@ fn count(result: &'static str, spans: usize) {
     metrics::counter!(observe::OTLP_SPANS, "result" => result).increment(spans as u64);
 }
 
-/// The other end of the queue.
+/// Exit of the queue.
 pub struct Exporter {
     spans: mpsc::Receiver<SpanData>,
     resource: ResourceAttributesWithSchema,
     authority: String,
-    /// Why the last message was not taken.
+    /// Reason why the last message was not taken.
     trouble: Option<String>,
 }
 
@@ -165,15 +168,15 @@ impl Exporter {
 }
 
 impl Exporting {
-    /// Sends what is left, as far as one message's time allows.
+    /// Sends the remaining spans, as far as one message's time allows.
     pub async fn stop(self) {
-        // Whether it is still there or not, it is waited for.
+        // The task may have ended already. Either way the wait is right.
         let _ = self.stop.send(());
         drop(timeout(WITHIN, self.task).await);
     }
 }
 
-/// One message, over a connection of its own: two a second at most while little happens.
+/// Sends one message over its own connection: at most two a second while there are few spans.
 async fn post(authority: &str, message: Bytes) -> Result<(), String> {
     let dialled = match authority.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok() => authority.to_owned(),

@@ -1,9 +1,10 @@
-//! Other regions over HTTP/2 and mutual TLS: one connection each, made when needed, watched while it lives, and made anew now and then: a region's
-//! gateways share one address, and a connection stays with one of them.
+//! Other regions over HTTP/2 and mutual TLS: one watched connection each, made on demand and
+//! renewed now and then.
 //!
-//! Neighbours: `wire` says what is sent, `identity` who may; `server::peer` is the other end. A connection counts as made only once
-//! the peer answered a hello on it, so everything that can be refused is refused before a forward is written. It must not
-//! resend: what broke after that is unknown, unless hyper gives the request back.
+//! A region's gateways share one address, and a connection stays with one of them: hence the
+//! renewal. A connection counts as made only after the peer's reply to a hello. So every possible
+//! refusal comes before a forward is written. This file must not resend: after a break the outcome
+//! is unknown, unless hyper gives the request back.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,30 +33,35 @@ use crate::ports::{Dice, Peers};
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 
-/// How long making a connection may take, from the name's look-up to the peer's reply to the hello.
+/// Longest time for making a connection, from the look-up of the name to the peer's reply to the
+/// hello.
 const CONNECT: Duration = Duration::from_secs(1);
-/// How often a connection is tried, even while idle.
+/// Time between two pings on a connection, even an idle one.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// How long the other side may take to answer that.
+/// Longest time for the peer to answer such a ping.
 const KEEP_ALIVE_ANSWER: Duration = Duration::from_secs(2);
-/// How long a connection is used while its gateway serves: up to twice as long.
+/// Shortest time for which a connection is used while its gateway serves. The longest is twice
+/// that.
 const RENEW: Duration = Duration::from_secs(120);
-/// And how long while it does not: another gateway of its region may.
+/// Time for which it is used while its gateway does not serve: another gateway of the region may.
 const RENEW_IDLE: Duration = Duration::from_secs(5);
-/// The largest reply to a ping, in bytes.
+/// Largest reply to a ping, in bytes.
 const PONG_LIMIT: usize = 64 * 1024;
-/// The most that may be told in answer to one question, in bytes: one row with the largest answer that a route may keep (256 MiB), as
-/// base64, and some room. How many rows are asked for at a time is the asker's business.
+/// Largest answer to one question, in bytes.
+///
+/// One row with the largest answer that a route may keep (256 MiB) fits, as base64, with some room.
+/// The question says how many rows it asks for.
 const MOST_TOLD: usize = 384 << 20;
-/// The largest list of headers, in bytes as HTTP/2 counts them: the public listener's 64 KB and 100 headers, prefixed.
+/// Largest list of headers, in bytes as HTTP/2 counts them: the public listener's 64 KB and 100
+/// headers, prefixed.
 pub const HEADER_LIST: u32 = 128 * 1024;
-/// How many bytes of one answer may be under way unread.
+/// Most unread bytes of one answer under way.
 pub const STREAM_WINDOW: u32 = 1 << 20;
-/// How many bytes of all answers may be under way unread.
+/// Most unread bytes of all answers under way.
 pub const CONNECTION_WINDOW: u32 = 16 << 20;
 
 type Sender = SendRequest<Full<Bytes>>;
-/// What became of making a connection; `None` while it is being made.
+/// Result of making a connection; `None` while it is being made.
 type Making = watch::Receiver<Option<Result<Sender, PeerError>>>;
 
 /// The other regions, by name.
@@ -74,21 +80,24 @@ struct Peer {
 }
 
 enum Link {
-    /// Nothing yet, or what there was is gone.
+    /// No connection yet, or the last one is gone.
     Down,
-    /// Somebody is making a connection; whoever else needs one waits for that.
+    /// A task is making a connection, and every other caller waits for it.
     Making(Making),
-    /// A connection, as far as is known, when another one is made in its place, and of which reading of the certificates it is.
+    /// A connection that looks alive, the moment of its renewal, and the reading of the
+    /// certificates under which it was made.
     Up(Sender, Instant, u64),
 }
 
-/// When a connection made now is renewed; not all of them at the same time.
+/// Moment at which a connection made now is renewed. It varies, so that not all are renewed at the
+/// same time.
 fn next_renewal() -> Instant {
     Instant::now() + RENEW + SystemDice.jitter(RENEW)
 }
 
 impl HttpPeers {
-    /// Peers at these addresses (`host:port`; a name is looked up anew for each connection). Connects to nothing yet.
+    /// Makes peers at these addresses (`host:port`). A name is looked up anew for each connection.
+    /// Connects to nothing yet.
     pub fn new(identity: &PeerIdentity, addresses: BTreeMap<RegionName, String>) -> Self {
         let peer = |(name, address): (RegionName, String)| {
             let link = Mutex::new(Link::Down);
@@ -205,7 +214,7 @@ impl Peers for HttpPeers {
 }
 
 impl Peer {
-    /// The live connection, or the one that somebody is making, or a new one.
+    /// The live connection, or the one that a task is making, or a new one.
     async fn sender(self: &Arc<Self>) -> Result<Sender, PeerError> {
         let not_made = || PeerError::NotSent("the connection was not made".into());
         let mut making = match self.link_or_make() {
@@ -224,7 +233,8 @@ impl Peer {
     fn link_or_make(self: &Arc<Self>) -> Result<Sender, Making> {
         let mut link = self.lock();
         match &mut *link {
-            // One of before the files were read again may be to a server that is revoked.
+            // A connection made before the last reading of the files may lead to a server whose
+            // certificate is revoked.
             Link::Up(sender, renew, reading)
                 if !sender.is_closed() && *reading == self.identity.reading() =>
             {
@@ -241,7 +251,8 @@ impl Peer {
         }
         let (tell, making) = watch::channel(None);
         *link = Link::Making(making.clone());
-        // A task of its own, so that a caller who gives up does not take it from those who wait.
+        // A task of its own: a caller that gives up must not take the connection from others that
+        // wait.
         let peer = self.clone();
         tokio::spawn(async move {
             let reading = peer.identity.reading();
@@ -258,8 +269,10 @@ impl Peer {
         Err(making)
     }
 
-    /// Makes another connection, and puts it in the place of the one that is used: what is under way on that ends there. Where none can be made to a gateway
-    /// that serves, it stays.
+    /// Makes another connection, and replaces the present one with it.
+    ///
+    /// Requests under way on the old connection end there. If no connection to a serving gateway
+    /// can be made, the old one stays.
     fn renew(self: &Arc<Self>) {
         let peer = self.clone();
         tokio::spawn(async move {
@@ -301,14 +314,15 @@ impl Peer {
             Ok(Err(why)) => return Err(failed(&why)),
             Err(_) => return Err(failed("timed out")),
         };
-        // Before anything else is written: what a peer of another time makes of a forward nobody can say.
+        // Before anything else is written: a peer of another version might read a forward in
+        // another way.
         match self.identity.speaks.common(theirs) {
             Some(_) => Ok(sender),
             None => Err(PeerError::Versions { theirs, ours: self.identity.speaks }),
         }
     }
 
-    /// A connection on which a hello was answered, and which versions the other end speaks.
+    /// Makes a connection on which a hello was answered, and returns the peer's versions.
     async fn dial(&self) -> Result<(Sender, Versions), String> {
         let stream = TcpStream::connect(&self.address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
@@ -327,12 +341,14 @@ impl Peer {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST)
-            // Answers that arrive after their forward was given up: no reason to end a connection that others use.
+            // Answers may arrive after their forward was given up. That is no reason to end a
+            // connection that others use.
             .max_local_error_reset_streams(None)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| describe(&error))?;
-        // What breaks the connection is told to every request on it; the driver's own result adds nothing.
+        // Every request on a connection gets the error that breaks it. The driver's own result adds
+        // nothing.
         tokio::spawn(async move { drop(driver.await) });
         let speaks = self.identity.speaks;
         let hello = wire::encode_get(&self.me, speaks, &self.name, wire::HELLO_PATH).map(Full::new);

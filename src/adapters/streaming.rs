@@ -1,6 +1,8 @@
-//! Bodies as hyper receives them, turned into the ports' [`Body`]: trailers dropped, time bounded, nothing buffered.
+//! Bodies as hyper receives them, turned into the ports' [`Body`]: trailers dropped, time bounded,
+//! nothing buffered.
 //!
-//! Neighbours: `connection`, `peers` and the listeners wrap what they receive. It must not collect: `ports::body::collect` does.
+//! `connection`, `peers` and the listeners wrap the bodies that they receive. This file must not
+//! collect: `ports::body::collect` does.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,24 +17,27 @@ use tokio::time::{Instant, Sleep};
 
 use crate::ports::{Body, BodyError};
 
-/// How long a sender may be waited for with each byte it sends: at least 500 bytes a second are expected in the long run.
+/// Time that each byte of a sender earns it: at least 500 bytes a second are expected in the long
+/// run.
 const EACH_BYTE: Duration = Duration::from_millis(2);
 
-/// How long the rest of a body may take.
+/// Time limit for the rest of a body.
 #[derive(Clone, Copy, Debug)]
 pub enum Patience {
-    /// Waiting for all of it may take this long together. The time that the reader takes does not count: a client that reads
-    /// slowly must not end an answer that its sender has ready.
+    /// For all waits together. The reader's time does not count: a client that reads slowly must
+    /// not end an answer that its sender has ready.
     Within(Duration),
-    /// The same, but each byte earns [`EACH_BYTE`] more, up to the same span again: a stall is cut, and so is a drip.
+    /// The same, but each byte earns [`EACH_BYTE`] more, up to the same span again. Both a stall
+    /// and a drip are cut.
     Between(Duration),
-    /// Each wait by itself may take this long.
+    /// For each wait by itself.
     Each(Duration),
-    /// For ever: somebody else bounds it.
+    /// No limit: other code bounds the time.
     Endless,
 }
 
-/// What to do once a body has arrived whole. It is dropped unrun if the body breaks off or is given up.
+/// Work to do once a body has arrived whole. It is dropped unrun if the body breaks off or is given
+/// up.
 pub type AtEnd = Box<dyn FnOnce() + Send>;
 
 /// Wraps a body. Dropping the result gives the body up.
@@ -58,9 +63,10 @@ struct Streaming {
     incoming: Incoming,
     patience: Patience,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// How much longer the sender may be waited for, unless somebody else bounds it.
+    /// Time that the sender has left, unless other code bounds it.
     credit: Duration,
-    /// Since when the sender is being waited for: the time the reader takes must not count against the sender.
+    /// Start of the present wait for the sender. The reader's time must not count against the
+    /// sender.
     waiting: Option<Instant>,
     over: bool,
     at_end: Option<AtEnd>,
@@ -84,7 +90,7 @@ impl Streaming {
         self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready())
     }
 
-    /// Called when the sender is to be waited for.
+    /// Starts or continues a wait for the sender. `true` if its time is over.
     fn stalled(&mut self, context: &mut Context<'_>) -> bool {
         if matches!(self.patience, Patience::Endless) {
             return false;
@@ -99,7 +105,7 @@ impl Streaming {
         self.is_late(context)
     }
 
-    /// Called when so many bytes have come.
+    /// Ends the wait: this many bytes arrived.
     fn came(&mut self, bytes: usize) {
         let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
         self.credit = self.credit.saturating_sub(waited);
@@ -121,7 +127,8 @@ impl Streaming {
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
                 Poll::Ready(Some(Ok(frame))) => {
-                    // Trailers are dropped: they must never become headers. So are HTTP/2's empty last frames.
+                    // Trailers are dropped: they must never become headers. So are HTTP/2's empty
+                    // last frames.
                     if let Ok(data) = frame.into_data()
                         && !data.is_empty()
                     {

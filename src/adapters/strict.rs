@@ -1,10 +1,9 @@
-//! The heads of an upstream's answers, judged before hyper sees them: between the socket and its
-//! parser.
+//! The heads of an upstream's answers, judged between the socket and hyper's parser.
 //!
-//! hyper takes a bare LF for a line's end. Another reader does not, and what was part of a value
-//! there would be a header here. So such a head breaks the connection: the outcome is unknown.
-//! Neighbours: [`super::connection`] says when an answer is awaited. It must not change a byte, nor
-//! look at bodies: between two heads every byte passes.
+//! hyper takes a bare LF for a line's end. Another reader does not: a part of a value there would
+//! be a header here. So such a head breaks the connection, and the outcome is unknown.
+//! [`super::connection`] says when an answer is awaited. This file must not change a byte, nor look
+//! at bodies: between two heads every byte passes.
 
 use std::io;
 use std::pin::Pin;
@@ -14,18 +13,18 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The largest head of an answer, in bytes, with [`OF_FIELD`] more for each line. It fits between
-/// peers.
+/// Largest head of an answer, in bytes, with [`OF_FIELD`] more for each line. Such a head fits into
+/// a message between peers.
 pub const HEAD_LIMIT: usize = 96 * 1024;
-/// The count of a line beside its bytes, as HTTP/2 counts (RFC 9113 section 6.5.2).
+/// Cost of a line beside its bytes, as HTTP/2 counts (RFC 9113 section 6.5.2).
 pub const OF_FIELD: usize = 32;
 
-/// Told that an answer is awaited from now on.
+/// A flag for the socket: an answer is awaited from now on.
 #[derive(Clone, Debug, Default)]
 pub struct Awaited(Arc<AtomicBool>);
 
 impl Awaited {
-    /// The next byte that comes begins a head.
+    /// Says that the next byte that arrives begins a head.
     pub fn head(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -40,28 +39,28 @@ pub struct Strict<S> {
 }
 
 impl<S> Strict<S> {
-    /// A socket on which no answer is awaited yet.
+    /// Makes a socket on which no answer is awaited yet.
     pub fn new(stream: S, awaited: Awaited) -> Self {
         Self { stream, awaited, head: None }
     }
 }
 
-/// A head, as far as it has come.
+/// A head, as far as it has arrived.
 #[derive(Debug, Default)]
 struct Head {
-    /// What it counts.
+    /// Counted size so far.
     size: usize,
-    /// The bytes of the line that is coming, without its end.
+    /// Bytes of the present line, without its end.
     line: usize,
     after_cr: bool,
-    /// Its first line has come.
+    /// True once its first line has arrived.
     begun: bool,
-    /// The class of its status.
+    /// Class of its status.
     class: u8,
 }
 
 impl Head {
-    /// Takes a byte in. `true`: it was the last one.
+    /// Takes a byte in. `true` if it was the last one.
     fn take(&mut self, byte: u8) -> Result<bool, &'static str> {
         self.size += 1;
         if self.size > HEAD_LIMIT {
@@ -74,7 +73,7 @@ impl Head {
                 self.begun |= self.line > 0;
                 self.size += OF_FIELD;
                 (self.line, self.after_cr) = (0, false);
-                // After an interim answer (1xx) another head comes.
+                // After an interim answer (1xx) another head follows.
                 if ended && self.class == b'1' {
                     *self = Self::default();
                     return Ok(false);

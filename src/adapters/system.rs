@@ -1,7 +1,7 @@
 //! The clocks and the randomness of this machine.
 //!
-//! Neighbours: `ports::Clock` and `ports::Dice` say what they promise. Nothing else in the house reads a clock or draws a number
-//! for the gateway, and nothing here may be seeded.
+//! `ports::Clock` and `ports::Dice` say what they promise. No other code reads a clock or draws a
+//! number for the gateway. This file must not be seeded.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +18,7 @@ use crate::protocol::time::{Date, Moment};
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    /// CLOCK_BOOTTIME, as `std::time::Instant` stands still while the machine is suspended
+    /// Reads CLOCK_BOOTTIME, as `std::time::Instant` stands still while the machine is suspended
     /// (docs/protocol.md#rule-11).
     fn now(&self) -> Moment {
         let now = clock_gettime(ClockId::Boottime);
@@ -33,7 +33,7 @@ impl Clock for SystemClock {
     }
 
     async fn sleep_until(&self, deadline: Moment) {
-        // The runtime's timer goes by another clock, so what it says is checked against this one.
+        // The runtime's timer uses another clock, so its result is checked against this one.
         loop {
             let left = self.now().until(deadline);
             if left.is_zero() {
@@ -66,7 +66,8 @@ impl Dice for SystemDice {
 }
 
 /// # Panics
-/// If the operating system gives no random bytes: two claims could then share a nonce, so nothing may go on.
+/// If the operating system gives no random bytes: two claims could then share a nonce, so nothing
+/// may go on.
 fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     SysRng.try_fill_bytes(&mut bytes).expect("the operating system gives random bytes");

@@ -1,8 +1,8 @@
 //! TLS for clients: one certificate, TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN, no early data.
 //!
-//! Neighbours: `config::listen` names the files and `config` checks them with what is here, `server::public` shakes hands with it; the peer
-//! listener's TLS is [`super::identity`]'s and shares nothing with it but the reading of PEM. It must not open a socket, and must not repeat a
-//! key in a message.
+//! `config::listen` names the files; `server::public` uses the result. The peer listener's TLS is
+//! in [`super::identity`] and shares only the reading of PEM. This file must not open a socket, and
+//! must not repeat a key in a message.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ const HTTP1: &[u8] = b"http/1.1";
 /// Reads the files. Blocks; meant for the start of a process.
 ///
 /// # Errors
-/// One line that names the file and says what is wrong: unreadable, not PEM, a key of another certificate.
+/// One line that names the file and its fault: unreadable, not PEM, a key of another certificate.
 pub fn load(certificate: &Path, key: &Path) -> Result<ServerConfig, IdentityError> {
     let (chain, private) = (chain(certificate)?, private_key(key)?);
     let mut config = ServerConfig::builder_with_provider(provider())
@@ -26,12 +26,13 @@ pub fn load(certificate: &Path, key: &Path) -> Result<ServerConfig, IdentityErro
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private))
         .map_err(|cause| content(key, format!("cannot be used with {}: {cause}", certificate.display())))?;
     config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
-    // A request in early data can be replayed by whoever captured it.
+    // An attacker who captured a request in early data could replay it.
     config.max_early_data_size = 0;
     Ok(config)
 }
 
-/// All that [`load`] would refuse, each file by itself: for a check. Blocks.
+/// All errors that [`load`] would find, each file by itself. For a check of a configuration.
+/// Blocks.
 pub fn wrong(certificate: &Path, key: &Path) -> Vec<IdentityError> {
     let alone = [chain(certificate).err(), private_key(key).err()];
     let alone: Vec<IdentityError> = alone.into_iter().flatten().collect();

@@ -1,8 +1,8 @@
-//! The body of a request that passes: notices who is waited for, the client or the upstream.
+//! The body of a request on its way to the upstream: the code notices whether the client or the
+//! upstream delays it.
 //!
-//! An upstream may be silent for a bounded time only. A client that sends its body slowly is
-//! bounded by the listener, so time spent waiting for the client must not count here. This file
-//! must not buffer.
+//! An upstream may be silent for a bounded time only. The listener bounds a client that sends its
+//! body slowly, so waits for the client must not count here. This file must not buffer.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -18,12 +18,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::ports::{Body, BodyError};
 
-/// Who is waited for while a request is sent.
+/// Party whose progress a request waits for.
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
     /// The client, for the next piece of the body.
     Client,
-    /// The upstream, since then: to take the next piece, or to answer.
+    /// The upstream, since this moment: to take the next piece, or to answer.
     Upstream(Instant),
 }
 
@@ -32,14 +32,14 @@ enum Waiting {
 pub(super) struct Upload(Arc<Mutex<Waiting>>);
 
 impl Upload {
-    /// Completes with `answer`, or with `None` once the upstream was waited for this long at one go.
+    /// Completes with `answer`, or with `None` after a single wait of `span` for the upstream.
     pub(super) async fn unless_silent<T>(
         &self,
         span: Duration,
         answer: impl Future<Output = T>,
     ) -> Option<T> {
         let mut answer = pin!(answer);
-        // Nothing was waited for before the request was handed over.
+        // No wait counts before the request was handed over.
         if let Waiting::Upstream(since) = &mut *self.lock() {
             *since = Instant::now();
         }
@@ -66,7 +66,7 @@ impl Upload {
     }
 }
 
-/// Wraps the body of a request. A request without a body is left as it is.
+/// Wraps the body of a request. A request without a body stays as it is.
 pub(super) fn watched(request: Request<Body>) -> (Request<Body>, Option<Upload>) {
     if request.body().is_end_stream() {
         return (request, None);

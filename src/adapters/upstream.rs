@@ -1,7 +1,9 @@
-//! The protected service over HTTP/1.1: what a request looks like to it, and what its answers to probes mean.
+//! The protected service over HTTP/1.1: the form of requests to it, and the meaning of its answers
+//! to probes.
 //!
-//! Neighbours: `connection` carries the bytes, `headers` says what may pass. It must not follow redirects, resend, or read meaning
-//! into the status of an answer; only the probe's own reply is interpreted, and strictly: what is not clear is "cannot say".
+//! `connection` carries the bytes; `headers` has the rules for headers. This file must not follow
+//! redirects, resend, or read meaning into the status of an answer. Only a probe's reply is
+//! interpreted, and strictly: an unclear reply means "cannot say".
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,20 +31,20 @@ const EFFECT: HeaderName = HeaderName::from_static("onceway-effect");
 const EFFECT_PATH: HeaderName = HeaderName::from_static("onceway-effect-path");
 const EFFECT_STATUS: HeaderName = HeaderName::from_static("onceway-effect-status");
 
-/// Where an upstream is: `http://host` or `http://host:port`.
+/// Address of an upstream: `http://host` or `http://host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base(Authority);
 
-/// Why a text is not an upstream's address.
+/// Error for a text that is not an upstream's address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("upstream address {0:?} must be written http://host:port, without user, path or query")]
 pub struct BaseError(String);
 
 impl Base {
-    /// Reads an address. Only plain HTTP so far: `config/us-east.toml` says what to do about TLS.
+    /// Reads an address. Only plain HTTP so far: `config/us-east.toml` has the advice about TLS.
     ///
     /// # Errors
-    /// Anything that is not exactly scheme, host and optional port; a trailing `/` is allowed.
+    /// Any text that is not exactly scheme, host and optional port. A trailing `/` is allowed.
     pub fn parse(text: &str) -> Result<Self, BaseError> {
         let wrong = || BaseError(text.to_owned());
         let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
@@ -71,7 +73,7 @@ impl fmt::Display for Base {
     }
 }
 
-/// Where the upstreams are.
+/// Settings of the upstreams.
 #[derive(Clone, Debug)]
 pub struct UpstreamSettings {
     /// This region.
@@ -80,13 +82,13 @@ pub struct UpstreamSettings {
     pub base: Base,
     /// Other regions' upstreams, for probes only.
     pub others: BTreeMap<RegionName, Base>,
-    /// Whether all upstreams know of all effects, so that any may answer any probe.
+    /// True if all upstreams know of all effects, so that any may answer any probe.
     pub shared: bool,
-    /// How long an idle connection is kept; below the upstream's own keep-alive time.
+    /// Time for which an idle connection is kept. Stay below the upstream's own keep-alive time.
     pub keep_idle: Duration,
 }
 
-/// The upstream of this region, and for probes those of others.
+/// The upstream of this region, and the upstreams of other regions for probes.
 #[derive(Debug)]
 pub struct HttpUpstream {
     me: RegionName,
@@ -109,7 +111,7 @@ impl Service {
 }
 
 impl HttpUpstream {
-    /// Connects to nothing yet.
+    /// Makes the upstreams. Connects to nothing yet.
     pub fn new(settings: UpstreamSettings) -> Self {
         let others = settings.others.iter();
         Self {
@@ -122,7 +124,7 @@ impl HttpUpstream {
         }
     }
 
-    /// Who may say what became of an attempt of `region`.
+    /// The upstream that knows about attempts of `region`.
     fn witness(&self, region: Option<&RegionName>) -> Result<&Service, String> {
         match region {
             _ if self.shared => Ok(&self.own),
@@ -185,12 +187,14 @@ impl Upstream for HttpUpstream {
     }
 }
 
-/// Nothing but the caller's own wish stands behind a request without a key.
+/// Permission to send a request without a key: only the caller's own wish is needed.
 fn always() -> bool {
     true
 }
 
-/// Leaves the client's end-to-end headers and names the host. The length is left to be stated anew, from the body itself.
+/// Leaves the client's end-to-end headers and names the host.
+///
+/// The length is removed; it is stated anew from the body itself.
 fn prepare(headers: &mut HeaderMap, host: &HeaderValue) {
     strip_hop_by_hop(headers);
     strip_prefix(headers, RESERVED_PREFIX);
@@ -200,7 +204,7 @@ fn prepare(headers: &mut HeaderMap, host: &HeaderValue) {
     headers.insert(HOST, host.clone());
 }
 
-/// Tells the upstream which attempt of which key this is.
+/// Writes the key and the attempt into the headers for the upstream.
 fn name_attempt(headers: &mut HeaderMap, id: &KeyId, token: Token) {
     headers.insert(IDEMPOTENCY_KEY, quoted(id.key()));
     // Both alphabets are within visible ASCII.
@@ -226,7 +230,8 @@ fn header(text: &str) -> Result<HeaderValue, String> {
     HeaderValue::from_str(text).map_err(|_| "a header value may not hold control characters".into())
 }
 
-/// A request whose target is written exactly as in `target`: path and query, nothing decoded, nothing joined.
+/// Makes a request whose target is exactly the path and query of `target`: nothing decoded, nothing
+/// joined.
 fn assemble(method: Method, target: &Uri, headers: HeaderMap, body: Body) -> Request<Body> {
     let path = target.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let mut request = Request::new(body);
@@ -237,14 +242,14 @@ fn assemble(method: Method, target: &Uri, headers: HeaderMap, body: Body) -> Req
     request
 }
 
-/// An answer without what ended at this hop, and without names that only onceway may write.
+/// Removes the headers that ended at this hop, and names that only onceway may write.
 fn cleaned(mut answer: Response<Body>) -> Response<Body> {
     strip_hop_by_hop(answer.headers_mut());
     strip_prefix(answer.headers_mut(), RESERVED_PREFIX);
     answer
 }
 
-/// Asks, and reads the reply. An error is the reason why nothing can be said.
+/// Sends a probe and reads the reply. An error is the reason why the upstream cannot say.
 async fn ask(
     witness: Result<&Service, String>,
     probe: &Probe,
@@ -280,7 +285,7 @@ async fn happened(reply: Response<Body>, limit: usize) -> Result<ProbeReply, Str
         .filter(|status| (200..600).contains(&status.as_u16()))
         .ok_or_else(|| format!("{EFFECT_STATUS} {status:?} is no final status"))?;
     let (mut head, body) = cleaned(reply).into_parts();
-    // The whole body stands beside it; where it was left out, its length says nothing to anybody.
+    // The whole body is stored beside the headers. If it was left out, its length is meaningless.
     head.headers.remove(CONTENT_LENGTH);
     head.status = status;
     let body = match collect(body, limit).await {
@@ -291,7 +296,7 @@ async fn happened(reply: Response<Body>, limit: usize) -> Result<ProbeReply, Str
     Ok(ProbeReply::Happened(Response::from_parts(head, body)))
 }
 
-/// The value of a header that must stand there exactly once.
+/// The value of a header that must occur exactly once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a str, String> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

@@ -1,8 +1,9 @@
-//! Views, the register's values and the gate's state as JSON: what stores keep of them and what peers send of them.
+//! Views, the register's values and the gate's state as JSON documents, for stores and for peers.
 //!
-//! Neighbours: `postgres`, `wire` and the witness's file put these documents into rows, messages and bytes; `protocol` has the values. The
-//! ring travels as its spec and is built when it is read, which takes milliseconds, so a few built rings are kept: equal rings are one
-//! [`Arc`]. Whatever is not spelled as it is written here is [`Malformed`]: it must not be guessed.
+//! `postgres`, `wire` and the witness's file put these documents into rows, messages and bytes. A
+//! ring travels as its spec and is built when it is read. That takes milliseconds, so a few built
+//! rings are kept, and equal rings are one [`Arc`]. A document in any other spelling is
+//! [`Malformed`]: this file must not guess.
 
 mod rings;
 
@@ -21,34 +22,34 @@ use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
 use crate::protocol::versions::{MEANINGS, NEWEST};
 use crate::protocol::view::{AcceptorId, Content, Member, Release, Retired, Standing, View};
 
-/// A document that says nothing: which part of it, in our own words.
+/// Error for a document that cannot be read. It names the part, in our own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed: {0}")]
 pub struct Malformed(pub &'static str);
 
 /// A value and its document.
 pub trait Spelled: Sized {
-    /// Its document, made of what JSON has.
+    /// Document of the value, made of JSON types.
     type Doc: Serialize + DeserializeOwned;
 
-    /// As a document.
+    /// Writes the value as a document.
     fn doc(&self) -> Self::Doc;
 
-    /// What a document says.
+    /// Reads a document.
     ///
     /// # Errors
     /// A part that no value has. Building an unknown ring computes for some milliseconds.
     fn from_doc(doc: Self::Doc) -> Result<Self, Malformed>;
 
-    /// As JSON text.
+    /// Writes the value as JSON text.
     ///
     /// # Errors
-    /// Only where the text cannot be made at all.
+    /// Only if the text cannot be made at all.
     fn to_text(&self) -> Result<String, Malformed> {
         serde_json::to_string(&self.doc()).map_err(|_| Malformed("cannot be spelled"))
     }
 
-    /// What a JSON text says.
+    /// Reads a JSON text.
     ///
     /// # Errors
     /// Not JSON, not this document, or a part that no value has.
@@ -60,14 +61,15 @@ pub trait Spelled: Sized {
     }
 }
 
-/// Why a document of a newer program is not read at all: a member that was left alone in what is agreed on and kept would make it
-/// another value.
+/// Advice for a document of a newer program, which is refused whole. An agreed and stored value
+/// would become another value if unknown members were ignored.
 const NEWER: &str =
     "it is of a newer protocol version than this program speaks: run the newer onceway here, too";
 
-/// What is wrong with a text that cannot be read, if it speaks of a newer version than this program does.
+/// The advice for a text that cannot be read, if it names a newer version than this program has.
 pub(super) fn newer(text: &str) -> Option<&'static str> {
-    // Wherever the view stands in it: whoever sees an unknown member wants to know whether the program is too old.
+    // The view may be at any place in the text. An unknown member raises the question whether the
+    // program is too old.
     let said = text.match_indices("\"protocol\":").filter_map(|(at, name)| {
         let digits = text[at + name.len()..].split(|c: char| !c.is_ascii_digit()).next()?;
         digits.parse::<u64>().ok()
@@ -80,7 +82,7 @@ pub(super) fn newer(text: &str) -> Option<&'static str> {
 #[serde(deny_unknown_fields)]
 pub struct ViewDoc {
     epoch: u64,
-    /// Left out where it is the first, so that programs of that version read it.
+    /// Left out for the first version, so that programs of that version read it.
     #[serde(default = "first", skip_serializing_if = "is_first")]
     protocol: u16,
     ring: RingDoc,
@@ -117,10 +119,10 @@ impl EscrowDoc {
 }
 
 impl ViewDoc {
-    /// The document that a JSON value is.
+    /// Reads the document from a JSON value.
     ///
     /// # Errors
-    /// It is none, or a newer program's.
+    /// The value is not such a document, or is a newer program's.
     pub(super) fn read(value: &serde_json::Value) -> Result<Self, Malformed> {
         Self::deserialize(value).map_err(|_| Malformed(newer(&value.to_string()).unwrap_or("view")))
     }
@@ -213,13 +215,13 @@ pub struct GateDoc {
     pub view: ViewDoc,
     /// The views that must all name the region.
     pub since: Vec<ViewDoc>,
-    /// What it is giving up.
+    /// The change for which it gives up keys.
     pub pending: Option<PendingDoc>,
     /// Accepted risks: region and epoch.
     pub waived: Vec<(String, u64)>,
 }
 
-/// A change that keys were given up for.
+/// A change for which keys were given up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PendingDoc {
@@ -231,7 +233,7 @@ fn first() -> u16 {
     1
 }
 
-/// As serde asks.
+/// Takes a reference, as serde asks.
 fn is_first(protocol: &u16) -> bool {
     *protocol == first()
 }
@@ -445,7 +447,7 @@ fn read_acceptor_id(text: &str) -> Result<AcceptorId, Malformed> {
     id.filter(|id| acceptor_id(*id) == text).ok_or(Malformed("an acceptor's id"))
 }
 
-/// 64 hex digits, in lower case: one spelling.
+/// Reads 64 hex digits, in lower case: one spelling.
 fn digest(text: &str) -> Result<Digest32, Malformed> {
     let pairs = text.as_bytes().chunks(2).map(|pair| {
         let pair = std::str::from_utf8(pair).map_err(|_| Malformed("a digest"))?;
@@ -455,7 +457,7 @@ fn digest(text: &str) -> Result<Digest32, Malformed> {
     Digest32::from_slice(&bytes).filter(|digest| digest.to_string() == text).ok_or(Malformed("a digest"))
 }
 
-/// A map of entries that each come once: of two, none could be preferred.
+/// Makes a map of entries that each occur once. Of two equal keys, neither could be preferred.
 fn map<K: Ord, V>(
     entries: impl Iterator<Item = Result<(K, V), Malformed>>,
     twice: &'static str,

@@ -1,10 +1,11 @@
-//! What regions say to each other, as HTTP: forwards, their replies, and pings. Encoding and decoding stand side by side.
+//! Messages between regions as HTTP: forwards, their replies, and pings. Encoding and decoding are
+//! side by side.
 //!
-//! Neighbours: [`ask`] has questions and what was told, `peers` sends it, `server::peer` receives it; both ends have authenticated each other before. What is malformed is
-//! refused, never guessed. It must not know connections, nor decide what a forward is worth.
-//!
-//! Each of a client's headers travels under [`CLIENT_PREFIX`], so none can be taken for one of ours or for one of the
-//! connection's; a client's own `onceway-*` headers do not travel at all.
+//! [`ask`] has questions and their answers. Both ends have authenticated each other before. A
+//! malformed message is refused, never guessed. Each of a client's headers travels under
+//! [`CLIENT_PREFIX`], so none can be taken for one of ours or for one of the connection's. A
+//! client's own `onceway-*` headers do not travel. This file must not know connections, nor decide
+//! what to do with a forward.
 
 pub mod ask;
 
@@ -27,21 +28,25 @@ use crate::protocol::record::RequestId;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::versions::{HEARD, OLDEST, Versions};
 
-/// Where forwards go, by POST.
+/// Path of forwards, by POST.
 pub const FORWARD_PATH: &str = "/peer/v1/forward";
-/// Where pings go, by GET.
+/// Path of pings, by GET.
 pub const PING_PATH: &str = "/peer/v1/ping";
-/// Where a fresh connection asks whether it is welcome, by GET: under TLS 1.3 a client learns only from the first reply
-/// whether its certificate was accepted, and a forward must not be the one to find out.
+/// Path of hellos, by GET: a fresh connection asks whether it is accepted.
+///
+/// Under TLS 1.3 a client learns only from the first reply whether its certificate was accepted. A
+/// forward must not be the message that finds out.
 pub const HELLO_PATH: &str = "/peer/v1/hello";
 
-/// Before the name of each of the client's headers.
+/// Prefix of each of the client's headers.
 pub const CLIENT_PREFIX: &str = "onceway-client-";
-/// Before the name of each of ours.
+/// Prefix of each of ours.
 const PEER_PREFIX: &str = "onceway-peer-";
 
-/// Which versions the sender of a hello, a ping or a question speaks, and who answers one. A process of the first version does not say, and
-/// does not look. Forwards go without: they travel only where a hello was answered.
+/// The versions that the sender of a hello, a ping or a question speaks, and those of its receiver.
+///
+/// A process of the first version neither sends the header nor looks at it. Forwards do not carry
+/// it: they travel only after an answered hello.
 const SPEAKS: HeaderName = HeaderName::from_static("onceway-peer-speaks");
 const FROM: HeaderName = HeaderName::from_static("onceway-peer-from");
 const EPOCH: HeaderName = HeaderName::from_static("onceway-peer-epoch");
@@ -57,43 +62,43 @@ const REPLY: HeaderName = HeaderName::from_static("onceway-peer-reply");
 /// The `Content-Length` of an answer, which may differ from the bytes that travel (HEAD, 304).
 const LENGTH: HeaderName = HeaderName::from_static("onceway-peer-length");
 
-/// Instead of a principal, where the client's credential names none.
+/// Text in place of a principal if the client's credential names none.
 const NOBODY: &str = "none";
 
 /// All of ours in a forward.
 const OURS: [HeaderName; 10] =
     [FROM, EPOCH, DEADLINE, TENANT, PRINCIPAL, KEY, REQUEST_ID, METHOD, TARGET, HOP];
 
-/// Why a message cannot be sent or read. Holds no value of the message.
+/// Reason why a message cannot be sent or read. It holds no value of the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A header that must stand there once stands there never or several times.
+    /// A header that must occur once is missing or occurs several times.
     #[error("peer message: {0} must be given exactly once")]
     NotOnce(HeaderName),
-    /// A header's value is not what its name promises.
+    /// A header's value is malformed.
     #[error("peer message: {0} is malformed")]
     Malformed(HeaderName),
-    /// A header that this version does not know, and so cannot heed.
+    /// A header that this version does not know, and so cannot obey.
     #[error("peer message: header {0} is not known")]
     Unknown(HeaderName),
     /// The message was forwarded before.
     #[error("peer message: a forward is never forwarded again")]
     Hop,
-    /// A ping's reply is not what it should be.
+    /// The reply to a ping is malformed.
     #[error("peer message: the ping's reply is malformed: {0}")]
     Pong(String),
-    /// A question is not what it should be.
+    /// A question is malformed.
     #[error("peer message: the question: {0}")]
     Question(String),
-    /// What was told is not what it should be.
+    /// The answer to a question is malformed.
     #[error("peer message: what was told: {0}")]
     Told(String),
-    /// The other side did not take the message up; nothing was done.
+    /// The other side refused the message. Nothing was done.
     #[error("peer message: refused with {0}")]
     Refused(StatusCode),
 }
 
-/// A request without body to a peer: `path` is [`PING_PATH`] or [`HELLO_PATH`].
+/// Makes a request without body to a peer: `path` is [`PING_PATH`] or [`HELLO_PATH`].
 pub fn encode_get(
     from: &RegionName,
     speaks: Versions,
@@ -106,12 +111,12 @@ pub fn encode_get(
     request
 }
 
-/// Says which versions this process speaks.
+/// Writes the versions that this process speaks into the headers.
 pub fn say_versions(headers: &mut HeaderMap, speaks: Versions) {
     put(headers, SPEAKS, speaks.to_string().as_bytes()).expect("digits are visible ASCII");
 }
 
-/// Which versions the other end speaks, as it says.
+/// Reads the versions that the other end claims to speak.
 ///
 /// # Errors
 /// `NotOnce` or `Malformed`.
@@ -135,10 +140,10 @@ fn put(headers: &mut HeaderMap, name: HeaderName, value: &[u8]) -> Result<(), Wi
     Ok(())
 }
 
-/// A forward as a request. The deadline is rounded down to milliseconds.
+/// Makes the request of a forward. The deadline is rounded down to milliseconds.
 ///
 /// # Errors
-/// `Malformed` if the target is no path or a header's name is too long to travel.
+/// `Malformed` if the target is not a path or a header's name is too long to travel.
 pub fn encode_forward(
     from: &RegionName,
     to: &RegionName,
@@ -174,7 +179,7 @@ pub fn encode_forward(
     Ok(request)
 }
 
-/// Who a message says it is from. Counts only if the connection's certificate says the same.
+/// Reads the sender's region. It counts only if the connection's certificate names the same region.
 ///
 /// # Errors
 /// `NotOnce` or `Malformed`.
@@ -185,7 +190,7 @@ pub fn decode_from(headers: &HeaderMap) -> Result<RegionName, WireError> {
 /// Reads a forward from a request's head and its whole body.
 ///
 /// # Errors
-/// Anything that [`encode_forward`] would not have written.
+/// Any message that [`encode_forward`] would not have written.
 pub fn decode_forward(head: &Parts, body: Bytes) -> Result<Forward, WireError> {
     let headers = &head.headers;
     if one(headers, HOP)?.as_bytes() != b"1" {
@@ -239,12 +244,13 @@ fn parse<T>(
     value.to_str().ok().and_then(read).ok_or(WireError::Malformed(name))
 }
 
-/// A number as it is written here: digits without sign or leading zeros.
+/// Reads a number in its one spelling: digits without sign or leading zeros.
 fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }
 
-/// A principal's digest, or that there is none: said, so that no header can get lost unnoticed.
+/// Reads a principal's digest, or the word for none. There is a word, so that a lost header is
+/// noticed.
 fn principal(text: &str) -> Option<Option<Digest32>> {
     if text == NOBODY { Some(None) } else { hex(text).map(Some) }
 }
@@ -254,13 +260,13 @@ fn request_id(text: &str) -> Option<RequestId> {
     (id.to_string() == text).then_some(id)
 }
 
-/// A path and query, byte for byte: what the parser would drop or change is refused.
+/// Reads a path and query, byte for byte. A target that the parser would change or cut is refused.
 fn target(value: &HeaderValue) -> Option<Uri> {
     let path = PathAndQuery::try_from(value.as_bytes()).ok()?;
     (path.as_str().starts_with('/') && path.as_str().as_bytes() == value.as_bytes()).then(|| Uri::from(path))
 }
 
-/// The reply to a forward.
+/// Writes the reply to a forward.
 pub fn encode_reply(reply: ForwardReply) -> Response<Body> {
     let mut response = match reply {
         ForwardReply::Answer(mut answer) => {
@@ -285,7 +291,7 @@ pub fn encode_reply(reply: ForwardReply) -> Response<Body> {
     response
 }
 
-/// Marks a response as a refusal: the message was not taken up and nothing was done about it.
+/// Marks a response as a refusal: the message was not accepted and nothing was done about it.
 pub fn encode_refusal(mut response: Response<Body>) -> Response<Body> {
     response.headers_mut().insert(REPLY, HeaderValue::from_static("refused"));
     response
@@ -294,13 +300,13 @@ pub fn encode_refusal(mut response: Response<Body>) -> Response<Body> {
 /// Reads the reply to a forward.
 ///
 /// # Errors
-/// `Refused`: nothing was done. Anything else leaves open what was done.
+/// `Refused`: nothing was done. Any other error leaves open what was done.
 pub fn decode_reply(mut response: Response<Body>) -> Result<ForwardReply, WireError> {
     match one(response.headers(), REPLY)?.as_bytes() {
         b"answer" => {
             let headers = response.headers_mut();
             headers.remove(REPLY);
-            // What stands there now is the length of what travelled.
+            // The header's present value is the length of the bytes that travelled.
             headers.remove(CONTENT_LENGTH);
             if headers.contains_key(LENGTH) {
                 let length = one(headers, LENGTH)?.clone();
@@ -319,8 +325,10 @@ pub fn decode_reply(mut response: Response<Body>) -> Result<ForwardReply, WireEr
     }
 }
 
-/// A ping's reply as JSON. Members that are not known are left alone: whoever pings may be of an older version. What `None` stands for is not
-/// said to processes of the first version, which would not read it.
+/// A ping's reply as JSON.
+///
+/// Unknown members are ignored: the sender of the ping may be of an older version. Members that are
+/// `None` are left out for processes of the first version, which refuse unknown ones.
 #[derive(Serialize, Deserialize)]
 struct PongMessage {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -336,7 +344,7 @@ struct PongMessage {
     applied: BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heard: Option<BTreeMap<String, u64>>,
-    /// Left out while it is not, so that older gateways can read it.
+    /// Left out while false, so that older gateways can read it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     upstream_failing: bool,
 }
@@ -347,7 +355,7 @@ struct BeatMessage {
     age_ns: u64,
 }
 
-/// A ping's reply as JSON, in the newest version that both ends speak.
+/// Writes a ping's reply as JSON, in the newest version that both ends speak.
 pub fn encode_pong(pong: &Pong, asker: Versions) -> Bytes {
     let second = pong.speaks.common(asker).is_some_and(|version| version >= HEARD);
     let nanos = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
@@ -409,7 +417,7 @@ fn by_origin(heartbeats: BTreeMap<String, u64>) -> Result<BTreeMap<Origin, u64>,
     heartbeats.into_iter().map(parse).collect()
 }
 
-/// 64 lower-case hex digits.
+/// Reads 64 lower-case hex digits.
 fn hex(text: &str) -> Option<Digest32> {
     let bytes: Vec<u8> = text
         .as_bytes()

@@ -1,15 +1,18 @@
 //! The file of a witness: its acceptor, replaced whole by each write.
 //!
-//! Neighbours: `server::witness` serves from it, `cli::witness` makes it, `views` spells the acceptor. A write goes to a file beside it, which is
-//! synced and renamed over it, and then the folder is synced: after a crash the file is the old one or the new one. A lock keeps a
-//! second process out. A file that is missing or damaged is an error: it must never be made anew in silence, as a witness that forgot
-//! its promises could let two views be agreed on.
+//! A write goes to a file beside it, which is synced and renamed over it. Then the folder is
+//! synced: after a crash the file is the old one or the new one. A lock keeps a second process out.
+//! The file of the lock says which file was written last ([`mark_of`]): a file that was put back
+//! from a copy is another one (docs/protocol.md#rule-14). This code must not make a missing or
+//! damaged file anew in silence: a witness that forgot its promises could let two views be agreed
+//! on.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::Mutex;
@@ -22,51 +25,51 @@ use crate::protocol::region::RegionName;
 use crate::protocol::register::Acceptor;
 use crate::protocol::view::AcceptorId;
 
-/// The first line of every such file.
+/// First line of every such file.
 const FORMAT: &str = "onceway witness 1";
 
-/// Why a witness's file cannot be used.
+/// Reason why a witness's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It is not there.
+    /// Does not exist.
     #[error(
         "{0}: there is no such file. A new witness gets its file once, by `onceway witness --config FILE --init`. If this witness had \
          one before, it is lost with the promises in it: make a new one with --init, and never put an old copy back"
     )]
     Missing(PathBuf),
-    /// It is to be made and is there.
+    /// Already exists, and was to be made.
     #[error("{0}: the file is there already. It holds promises to the regions, so it is never overwritten")]
     Exists(PathBuf),
-    /// Another process has it.
+    /// Another process uses it.
     #[error("{0}: another process uses this file")]
     InUse(PathBuf),
-    /// It is not what was written.
+    /// Its content was not written by a witness, or was damaged since.
     #[error(
         "{path}: the file is damaged ({what}). This witness cannot vote: make a new one with another file and --init, and never put an old \
          copy back"
     )]
     Damaged {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault of the content.
         what: &'static str,
     },
-    /// It is another witness's.
+    /// Belongs to another witness.
     #[error("{path}: the file is of witness {other}, not of {me}")]
     OfAnother {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Whose it is.
+        /// The witness that the file names.
         other: RegionName,
-        /// Who asks.
+        /// The witness that opens it.
         me: RegionName,
     },
-    /// The system refuses.
+    /// The operating system refuses.
     #[error("{path}: {cause}")]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         cause: std::io::Error,
     },
 }
@@ -77,26 +80,54 @@ pub struct AcceptorFile(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    place: Place,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Place {
     me: RegionName,
     path: PathBuf,
-    kept: Mutex<Kept>,
-    /// Held for as long as the process uses the file.
-    _lock: File,
+    /// Held for as long as the process uses the file. It says which file was written last.
+    lock: Lock,
+}
+
+/// The locked file beside the witness's file.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    /// Ends the lock, also where a child process has a copy of the descriptor until it runs its own
+    /// program.
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+/// A witness's file, as a process begins with it.
+#[derive(Debug)]
+pub struct Opened {
+    /// The file.
+    pub file: AcceptorFile,
+    /// The acceptor that it holds now.
+    pub held: Acceptor,
+    /// True if the file may not be the last one that was written, so that it holds a new acceptor.
+    pub is_anew: bool,
 }
 
 #[derive(Debug)]
 struct Kept {
     version: u64,
     acceptor: Acceptor,
-    /// What stands on disk is not known any more: nothing is promised from here on.
+    /// Set when the content on disk is no longer known. Nothing is promised from then on.
     broken: Option<String>,
 }
 
 impl AcceptorFile {
-    /// Where the file of a new witness would be made. Changes nothing. Blocks.
+    /// Path at which the file of a new witness would be made. Changes nothing. Blocks.
     ///
     /// # Errors
-    /// `Exists`; `Io`, also where its folder is not there.
+    /// `Exists`; `Io`, also if its folder does not exist.
     pub fn vacant(path: &Path) -> Result<PathBuf, FileError> {
         let path = resolved(path)?;
         match fs::symlink_metadata(&path) {
@@ -106,23 +137,26 @@ impl AcceptorFile {
         }
     }
 
-    /// Makes the file of a new witness, which holds nothing. Blocks.
+    /// Makes the file of a new witness, whose acceptor is empty. Blocks.
     ///
     /// # Errors
     /// `Exists`, `InUse` or `Io`.
     pub fn create(path: &Path, me: &RegionName, id: AcceptorId) -> Result<(), FileError> {
-        let _lock = lock(&resolved(path)?)?;
+        let lock = lock(&resolved(path)?)?;
         let path = Self::vacant(path)?;
         let text = spell(me, 0, &Acceptor::made(id)).map_err(|why| io(&path, std::io::Error::other(why)))?;
-        put_beside(&path, &text).and_then(|()| put_in_place(&path)).map_err(|cause| io(&path, cause))?;
+        let written = put_beside(&path, &text).map_err(|cause| io(&path, cause))?;
+        put_in_place(&path).map_err(|cause| io(&path, cause))?;
+        mark(&lock, &written, &text);
         sync_folder(&path).map_err(|cause| io(&path, cause))
     }
 
-    /// Opens the file of a witness and locks it. Blocks.
+    /// Opens the file of a witness and locks it. If it cannot be shown to be the last that was
+    /// written, the acceptor `anew` takes the place of the one in it. Blocks.
     ///
     /// # Errors
     /// All of [`FileError`] but `Exists`.
-    pub fn open(path: &Path, me: &RegionName) -> Result<Self, FileError> {
+    pub fn open(path: &Path, me: &RegionName, anew: AcceptorId) -> Result<Opened, FileError> {
         let path = resolved(path)?;
         match fs::symlink_metadata(&path) {
             Ok(_) => {}
@@ -130,14 +164,25 @@ impl AcceptorFile {
             Err(cause) => return Err(FileError::Io { path, cause }),
         }
         let lock = lock(&path)?;
-        let text = fs::read(&path).map_err(|cause| io(&path, cause))?;
+        let (mut found, mut text) = (File::open(&path).map_err(|cause| io(&path, cause))?, Vec::new());
+        found.read_to_end(&mut text).map_err(|cause| io(&path, cause))?;
         let damaged = |what| FileError::Damaged { path: path.clone(), what };
         let (owner, version, acceptor) = read(&text).map_err(damaged)?;
         if owner != *me {
             return Err(FileError::OfAnother { path, other: owner, me: me.clone() });
         }
-        let kept = Mutex::new(Kept { version, acceptor, broken: None });
-        Ok(Self(Arc::new(Inner { me: me.clone(), path, kept, _lock: lock })))
+        let is_last = mark_of(&found, str::from_utf8(&text).unwrap_or_default())
+            .is_some_and(|mark| fs::read(beside(&path, ".lock")).is_ok_and(|last| last == mark.as_bytes()));
+        let held = acceptor.after_start(is_last, anew);
+        let is_anew = held.id != acceptor.id;
+        let (mut kept, place) =
+            (Kept { version, acceptor, broken: None }, Place { me: me.clone(), path, lock });
+        if is_anew {
+            let written = place.write(&mut kept, version, held.clone());
+            written.map_err(|error| io(&place.path, std::io::Error::other(error.to_string())))?;
+        }
+        let inner = Inner { place, kept: Mutex::new(kept) };
+        Ok(Opened { file: Self(Arc::new(inner)), held, is_anew })
     }
 }
 
@@ -152,15 +197,16 @@ impl Acceptors for AcceptorFile {
 
     async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
         let (inner, acceptor) = (self.0.clone(), acceptor.clone());
-        // A caller who gives up does not stop the write, nor does it make the next one overtake it: the lock is held inside.
-        let written = tokio::task::spawn_blocking(move || inner.write(version, acceptor)).await;
+        // A caller who gives up does not stop the write, nor does it make the next one overtake it:
+        // the lock is held inside.
+        let write = move || inner.place.write(&mut inner.kept.blocking_lock(), version, acceptor);
+        let written = tokio::task::spawn_blocking(write).await;
         written.unwrap_or_else(|error| Err(StoreError::Unknown(error.to_string())))
     }
 }
 
-impl Inner {
-    fn write(&self, version: u64, acceptor: Acceptor) -> Result<Written, StoreError> {
-        let mut kept = self.kept.blocking_lock();
+impl Place {
+    fn write(&self, kept: &mut Kept, version: u64, acceptor: Acceptor) -> Result<Written, StoreError> {
         if let Some(why) = &kept.broken {
             return Err(StoreError::Definite(why.clone()));
         }
@@ -170,8 +216,9 @@ impl Inner {
         let shown = self.path.display();
         let definite = |error: std::io::Error| StoreError::Definite(format!("{shown}: {error}"));
         let text = spell(&self.me, version + 1, &acceptor).map_err(StoreError::Definite)?;
-        put_beside(&self.path, &text).map_err(definite)?;
+        let written = put_beside(&self.path, &text).map_err(definite)?;
         put_in_place(&self.path).map_err(definite)?;
+        mark(&self.lock, &written, &text);
         if let Err(error) = sync_folder(&self.path) {
             let why =
                 format!("{shown}: what stands on disk is not known ({error}): start this witness again");
@@ -187,7 +234,7 @@ fn io(path: &Path, cause: std::io::Error) -> FileError {
     FileError::Io { path: path.to_owned(), cause }
 }
 
-/// The path with its folder made plain, so that two spellings of it meet at one lock.
+/// The path with its folder resolved, so that two spellings of it meet at one lock.
 fn resolved(path: &Path) -> Result<PathBuf, FileError> {
     let name = path
         .file_name()
@@ -196,7 +243,7 @@ fn resolved(path: &Path) -> Result<PathBuf, FileError> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         Some(_) | None => Path::new("."),
     };
-    // A link would be replaced by the first write, and what it named left behind.
+    // The first write would replace a link, and leave the file that it named behind.
     match fs::canonicalize(path) {
         Ok(file) => Ok(file),
         Err(_) => fs::canonicalize(folder).map(|folder| folder.join(name)).map_err(|cause| io(folder, cause)),
@@ -209,23 +256,51 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Not the file itself: that is another one after each write.
-fn lock(path: &Path) -> Result<File, FileError> {
+/// Locks a file beside the witness's file, which each write replaces.
+fn lock(path: &Path) -> Result<Lock, FileError> {
     let place = beside(path, ".lock");
     let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&place);
     let lock = opened.map_err(|cause| io(&place, cause))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
+        Ok(()) => Ok(Lock(lock)),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(FileError::InUse(path.to_owned())),
         Err(error) => Err(io(&place, error.into())),
     }
 }
 
-fn put_beside(path: &Path, text: &str) -> std::io::Result<()> {
+/// The mark of the last file, for the file of the lock: the start of the machine, the file's number
+/// and birth on its disk, and its last line. A copy has another number, whatever tool made it. An
+/// older text has another last line. A whole disk that was put back is seen by another start of the
+/// machine. `None` if the system does not tell all of these: then each start is a new acceptor.
+fn mark_of(file: &File, text: &str) -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let about = file.metadata().ok()?;
+    let born = about.created().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos();
+    let last = text.lines().next_back()?;
+    Some(format!("{} {} {born} {last}\n", boot.trim(), about.ino()))
+}
+
+/// Notes that this is the last file. It need not be synced: what a crash of the machine takes with
+/// it was of another start. If it cannot be written the next start finds another mark, and is a new
+/// voter.
+fn mark(Lock(lock): &Lock, written: &File, text: &str) {
+    let mark = mark_of(written, text).unwrap_or_default();
+    let noted = lock.set_len(0).and_then(|()| lock.write_all_at(mark.as_bytes(), 0));
+    if mark.is_empty() || noted.is_err() {
+        tracing::warn!(
+            error = noted.err().map(|error| error.to_string()),
+            "it cannot be noted which file was written last (a file system that tells no birth times?): each start is a new voter"
+        );
+    }
+}
+
+/// The file beside, synced.
+fn put_beside(path: &Path, text: &str) -> std::io::Result<File> {
     let mut file =
         File::options().create(true).truncate(true).write(true).mode(0o600).open(beside(path, ".new"))?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()
+    file.sync_all()?;
+    Ok(file)
 }
 
 fn put_in_place(path: &Path) -> std::io::Result<()> {
@@ -236,7 +311,7 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-/// Five lines, the last of which vouches for the others.
+/// Writes the content: five lines, the last of which is a digest of the others.
 fn spell(me: &RegionName, version: u64, acceptor: &Acceptor) -> Result<String, String> {
     let acceptor = acceptor.to_text().map_err(|error| error.to_string())?;
     let body = format!("{FORMAT}\nname {me}\nversion {version}\n{acceptor}\n");

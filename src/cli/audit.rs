@@ -1,7 +1,9 @@
-//! `onceway audit`: keys that ran at risk, those that ran twice, answers that came too late, and the life of one key.
+//! `onceway audit`: keys that ran at risk, keys that ran twice, late answers, and the life of one
+//! key.
 //!
-//! Neighbours: `gateway::audit` is the contract of the JSON; [`export`] prints everything, [`compare`] holds it against a ledger. It shows keys: whoever asks an admin listener may see them. It must not
-//! judge: the gateway says which runs are doubles.
+//! `gateway::audit` is the contract of the JSON. [`export`] prints everything, and [`compare`]
+//! compares it with a ledger. The output shows keys: a person who may ask an admin listener may see
+//! them. It must not judge: the gateway says which runs are doubles.
 
 mod compare;
 mod export;
@@ -18,14 +20,19 @@ use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
 
-/// List the keys that a region ran although a lost one may have run them too, and what its journal says ran twice.
+/// List the keys that a region ran although a lost one may have run them too, and the keys that ran
+/// twice by its journal.
 ///
-/// A key is listed when the window alone allowed its run. Once the lost region is back its records are compared: `clean` means that no
-/// other run is known, `double` that there are two answers, `possible` that there are two records and one has no answer. The journal lists
-/// doubles, however they were found, and answers that came `late`: after their attempt had been released or taken over.
+/// A key is listed if only the window allowed its run. Once the lost region is back its records are
+/// compared: `clean` means that no other run is known, `double` that there are two answers,
+/// `possible` that there are two records and one has no answer. The journal lists doubles, however
+/// they were found, and `late` answers: those that came after their attempt had been released or
+/// taken over.
 ///
-/// Two answers are a double whatever their claims say of a risk. It is explained by `risk` (one of the two ran at risk) or by `over` (one of
-/// them knew of the other: a route's recovery, or an operator, held that one for ended). One that nothing explains is a bug.
+/// Two answers are a double whatever their claims say of a risk. There are two explanations: `risk`
+/// (one of the two ran at risk) and `over` (one of them knew of the other). Under `over` a route's
+/// recovery, or an operator, held the other attempt for ended. A double without an explanation is a
+/// bug.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -47,7 +54,7 @@ pub struct Audit {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// How far back the journal is listed.
+    /// Days of the journal to list, back from now.
     #[arg(long, value_name = "N", default_value = "30", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     days: u64,
 }
@@ -59,7 +66,8 @@ enum Command {
     Compare(compare::Compare),
 }
 
-/// Tell the life of one key over all regions: records with their claims' epochs and attempts, answers, and what the journals say.
+/// Show the life of one key over all regions: records with their claims' epochs and attempts,
+/// answers, and the journals' entries.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit codes: 0 told; 1 the gateway does not answer; 2 wrong arguments; 3 not possible yet, as while the store does not answer: run it again.")]
@@ -160,7 +168,7 @@ fn picture(runs: &[Value]) -> String {
     columns(&[Side::Left; 8], &rows)
 }
 
-/// What the journal found, if anything.
+/// Findings of the journal, as text; empty if it has none.
 fn journal(findings: &[Value]) -> String {
     if findings.is_empty() {
         return String::new();

@@ -1,14 +1,15 @@
-//! Authority as `onceway status` and `onceway region status` show it: who owns what share, since when, and what still waits.
+//! Authority as `onceway status` and `onceway region status` show it: owners, shares, since when,
+//! and waits.
 //!
-//! Neighbours: `gateway::authority::status` is the contract of the JSON. A field that an older or newer gateway does not send is shown as
-//! "-". It must not judge: it prints what the gateway says.
+//! `gateway::authority::status` is the contract of the JSON. A field that an older or newer gateway
+//! does not send is shown as "-". It must not judge: it prints the gateway's report.
 
 use serde_json::Value;
 
 use super::status::word;
 use super::table::{Side, columns};
 
-/// One line about the register and the lease; nothing if the gateway says nothing of them.
+/// One line about the register and the lease; nothing if the gateway does not report them.
 pub fn summary(authority: &Value) -> Vec<(&'static str, String)> {
     if authority.is_null() {
         return Vec::new();
@@ -37,10 +38,10 @@ pub fn summary(authority: &Value) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// A row per region, and what the keys wait for that this gateway's region has gained.
+/// A row per region, and the waits of the keys that this gateway's region has gained.
 pub fn picture(authority: &Value) -> String {
     let Some(regions) = authority["regions"].as_array() else { return String::new() };
-    // Before the founding nobody owns anything, and nobody comes to by itself.
+    // Before the founding no region owns anything, and none begins to by itself.
     if authority["founded"] == false {
         return String::new();
     }
@@ -58,7 +59,7 @@ pub fn picture(authority: &Value) -> String {
     text
 }
 
-/// How one region stands, and what its keys wait for.
+/// Standing of one region, and the waits of its keys.
 pub fn one(authority: &Value, region: &Value) -> String {
     let rows = [
         ("region", word(&region["name"])),
@@ -71,7 +72,7 @@ pub fn one(authority: &Value, region: &Value) -> String {
     format!("{}{}", columns(&[Side::Left, Side::Left], &rows), waits(authority))
 }
 
-/// What keeps gained keys from starting, each with the time that is left.
+/// Waits that keep gained keys from starting, each with the time that is left.
 fn waits(authority: &Value) -> String {
     let mut rows = Vec::new();
     for missing in authority["opening"].as_array().into_iter().flatten() {
@@ -84,13 +85,13 @@ fn waits(authority: &Value) -> String {
     format!("\nkeys that this region has gained wait for\n{rows}")
 }
 
-/// One thing that keeps gained keys from starting, in a line.
+/// One wait that keeps gained keys from starting, in a line.
 pub fn hindrance(missing: &Value) -> String {
     let (what, left, text) = (word(&missing["what"]), left(missing), word(&missing["text"]));
     if left.is_empty() { format!("{what}: {text}") } else { format!("{what}: {left}: {text}") }
 }
 
-/// How long it takes still, or who has to act.
+/// The time that is left, or the need of an operator.
 fn left(missing: &Value) -> String {
     match (missing["left_ms"].is_null(), missing["needs_operator"] == true) {
         (false, _) => format!("{} left", seconds(&missing["left_ms"])),
@@ -99,7 +100,7 @@ fn left(missing: &Value) -> String {
     }
 }
 
-/// What the word means: nobody should have to look it up while a region is down.
+/// Meaning of the standing in words: nobody should have to look it up while a region is down.
 fn standing(region: &Value) -> String {
     let why = match region["standing"].as_str() {
         Some(_) if region["in_ring"] == false => "left the ring: listed while rows of it live on",

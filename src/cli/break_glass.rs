@@ -1,7 +1,8 @@
 //! `onceway break-glass`: going on without a majority.
 //!
-//! Neighbours: `http` asks a gateway that is left, `gateway::authority` refuses while there is anything else to do. It must not be possible
-//! by accident: what is stopped is named, attested, and confirmed.
+//! `http` asks a gateway that is left, and `gateway::authority` refuses while another way is open.
+//! It must not be possible by accident: the operator names the stopped regions, attests, and
+//! confirms.
 
 use clap::Args;
 use serde_json::json;
@@ -15,13 +16,17 @@ use crate::protocol::region::RegionName;
 
 /// Go on without a majority: the regions and witnesses that are left decide alone.
 ///
-/// Without a majority of the voters no region runs keys, because nobody can know whether the others still do. If you know, because their
-/// machines are switched off and stay off until they can reach those that are left, you can say so here. From then on they are lost
-/// and vote no more; their keys run elsewhere after the window, as after any loss. If what you attest is not true, keys run twice,
-/// and nothing can notice it. It is journalled, with who and what was attested, before anything is done.
+/// Without a majority of the voters no region runs keys, because no region can know whether the
+/// others still do. You may know: their machines are switched off, and stay off until they can
+/// reach those that are left. Then you can say so here. From then on they are lost and vote no
+/// more; their keys run elsewhere after the window, as after any loss. If your attestation is not
+/// true, keys run twice, and nothing can notice it. Your name and attestation are journalled before
+/// anything is done.
 ///
-/// With --poisoned-above: ballots or epochs of the register are so large that nothing can follow them, though the regions are there. Name the last
-/// epoch that the regions agreed on (`onceway status` of a region that was not reached, or its log); they go on from its view, above the poison.
+/// With --poisoned-above: ballots or epochs of the register are so large that nothing can follow
+/// them, although the regions run. Name the last epoch that the regions agreed on. `onceway status`
+/// of a region that was not reached shows it, or its log. The regions go on from its view, above
+/// the poison.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -40,7 +45,7 @@ pub struct BreakGlass {
     /// The register was poisoned: go on from the view of this epoch, the last one that is genuine.
     #[arg(long, value_name = "EPOCH")]
     poisoned_above: Option<u64>,
-    /// How you know that they are stopped, and that they stay so.
+    /// The reason why you know that they are stopped, and that they stay so.
     #[arg(long, value_name = "TEXT")]
     attest: String,
     /// The same names, and the epoch, once more, separated by commas.

@@ -1,6 +1,7 @@
 //! `onceway certs`: an authority and a certificate per region, for deployments without their own.
 //!
-//! Neighbours: `adapters::issue` makes and writes them, and the list of those that are revoked. It must not overwrite a key or a certificate.
+//! `adapters::issue` makes and writes them, and the list of revoked ones. It must not overwrite a
+//! key or a certificate.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -13,11 +14,12 @@ use super::{Failure, print};
 use crate::adapters::issue::{self, Purpose};
 use crate::protocol::region::RegionName;
 
-/// Make an authority and one certificate per region, with which regions know each other.
+/// Make an authority and one certificate per region, by which regions know each other.
 ///
-/// Writes ca.pem, ca.key and for each region or witness NAME.pem and NAME.key. Where ca.key is there already, as for a region that is added later,
-/// that authority signs. Give each region's machines ca.pem and its own two
-/// files, nothing else: whoever has ca.key can be any region. Files that are there already are never overwritten.
+/// Writes ca.pem, ca.key and, for each region or witness NAME, NAME.pem and NAME.key. If ca.key
+/// exists, as for a region that is added later, that authority signs. Give each region's machines
+/// ca.pem and its own two files, nothing else: with ca.key a machine can pose as any region.
+/// Existing files are never overwritten.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -36,16 +38,17 @@ Exit codes: 0 made; 1 a file is there already, or could not be read or written; 
 pub struct Certs {
     #[command(subcommand)]
     act: Option<Act>,
-    /// The folder to write into; made if it is not there, for its owner alone.
+    /// The folder to write into; made if it does not exist, for its owner alone.
     #[arg(long, required = true, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The regions, as in ring.toml.
     #[arg(long = "region", required_unless_present = "witnesses", num_args = 1.., value_name = "NAME")]
     regions: Vec<String>,
-    /// The witnesses, as in ring.toml. Their certificates are for servers only: no region takes one for a client.
+    /// The witnesses, as in ring.toml. Their certificates are for servers only: no region takes one
+    /// for a client.
     #[arg(long = "witness", num_args = 1.., value_name = "NAME")]
     witnesses: Vec<String>,
-    /// Say which files would be made, and make none. Ends with 1 if one is there already.
+    /// List the files that would be made, and make none. Ends with 1 if one exists already.
     #[arg(long)]
     dry_run: bool,
     /// Print JSON: dir, authority (made, or there already) and files.
@@ -58,11 +61,12 @@ enum Act {
     Revoke(Revoke),
 }
 
-/// Revoke the certificates of a region or witness that left: nobody hears it any more.
+/// Revoke the certificates of a region or witness that left: no region accepts them any more.
 ///
-/// Puts a revocation list behind the authority's certificate in DIR/ca.pem, in place of the one that is there; what that one has stays on it. Give
-/// every region and witness the new ca.pem: gateways read it again within seconds, refuse the certificate at new connections, and answer nothing on
-/// those that are open.
+/// Puts a revocation list behind the authority's certificate in DIR/ca.pem, in place of an earlier
+/// list, whose entries stay on it. Give every region and witness the new ca.pem. Gateways read it
+/// again within seconds, refuse the certificate at new connections, and answer nothing on open
+/// ones.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -77,7 +81,8 @@ struct Revoke {
     /// The folder with ca.pem, ca.key and NAME.pem.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Instead of NAME.pem: a certificate of it that is still valid, such as one of before a rotation; repeat it for each.
+    /// Instead of NAME.pem: a certificate of it that is still valid, such as one of before a
+    /// rotation; repeat it for each.
     #[arg(long = "certificate", value_name = "FILE")]
     certificates: Vec<PathBuf>,
     /// Say how many certificates would be revoked, and write nothing.
@@ -141,7 +146,7 @@ impl Certs {
         if self.dry_run {
             return self.rehearse(out, &names, is_there);
         }
-        // Whoever reads its keys can be any region.
+        // Only the owner may read: with these keys a machine can pose as any region.
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -170,7 +175,7 @@ impl Certs {
         }
     }
 
-    /// The files that are made.
+    /// Names of the files that are made.
     fn files(regions: &[RegionName], is_there: bool) -> Vec<String> {
         let authority = ["ca.pem", "ca.key"].map(str::to_owned).into_iter().filter(|_| !is_there);
         let own = regions.iter().flat_map(|name| [format!("{name}.pem"), format!("{name}.key")]);

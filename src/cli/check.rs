@@ -1,6 +1,6 @@
-//! `onceway check`: is this configuration right?
+//! `onceway check`: lists the mistakes of configuration files.
 //!
-//! Neighbours: `config` reads and checks. It must not connect to anything.
+//! `config` reads and checks. It must not connect to anything.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use toml::de::DeTable;
 
 use super::{Failure, complain, print};
-use crate::config::disagree::{self, Difference};
+use crate::config::diff::{self, Difference};
 use crate::config::reader::Problem;
 use crate::config::region::NO_OTLP;
 use crate::config::secret::Need;
@@ -19,12 +19,15 @@ use crate::protocol::region::RegionName;
 
 /// Check configuration files, and list every mistake in them.
 ///
-/// A region file is checked together with the files it names, a witness file too. Ring, route and credential files can be checked alone. Several
-/// region files are also compared: what all regions must share must be equal. Certificates and keys are read as a gateway reads them. Nothing is
+/// A region file is checked together with the files it names, and so is a witness file. Ring, route
+/// and credential files can be checked alone. Several region files are also compared: shared
+/// settings must be equal. Certificates and keys are read as a gateway reads them. Nothing is
 /// connected to.
 ///
-/// Secrets, certificates and environment variables that the files name and this machine does not have are warnings: a configuration may be
-/// checked where it is written. So are the seed, tokens and keys of the reference files, which everybody knows. --strict is for the machine that it is for, with --serve for one on which only gateways run.
+/// Secrets, certificates and environment variables that the files name and this machine does not
+/// have are warnings: a configuration may be checked where it is written. The seed, tokens and keys
+/// of the reference files are warnings, too, because everybody knows them. --strict is for the
+/// machine that will run the configuration; add --serve if only gateways run on it.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -43,10 +46,12 @@ pub struct Check {
     /// Region files, or ring, route or credential files alone.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What the files name must be here: missing secrets, certificates and environment variables are errors.
+    /// Require everything that the files name: missing secrets, certificates and environment
+    /// variables are errors.
     #[arg(long)]
     strict: bool,
-    /// Look only for what a process that serves needs: not for the secrets of [provision], which only `onceway store` reads.
+    /// Look only for the needs of a process that serves: not for the secrets of [provision], which
+    /// only `onceway store` reads.
     #[arg(long)]
     serve: bool,
     /// Print JSON.
@@ -54,10 +59,10 @@ pub struct Check {
     json: bool,
 }
 
-/// What the checks of several files found.
+/// Findings of the checks of several files.
 #[derive(Default)]
 struct All<'a> {
-    /// The files that could be read, each with what it is.
+    /// The files that could be read, each with its kind.
     right: Vec<(&'a PathBuf, String)>,
     wrong: Vec<Problem>,
     missing: Vec<Problem>,
@@ -93,7 +98,7 @@ impl Check {
         match (wrong.is_empty(), self.json) {
             (true, _) => Ok(()),
             (false, false) => Err(Errors(wrong).into()),
-            // They stand on stdout.
+            // The problems stand on stdout.
             (false, true) => Err(Failure::Bad(format!("{} problems in the configuration", wrong.len()))),
         }
     }
@@ -113,7 +118,7 @@ fn as_json(right: &[(&PathBuf, String)], wrong: &[Problem], warnings: &[Problem]
     format!("{}\n", json!({ "files": files, "problems": problems }))
 }
 
-/// Files that several region files name are read once for each.
+/// Removes repeated problems: a file that several region files name is read once for each.
 fn once(problems: Vec<Problem>) -> Vec<Problem> {
     let mut once = Vec::new();
     for problem in problems {
@@ -126,8 +131,9 @@ fn once(problems: Vec<Problem>) -> Vec<Problem> {
 
 impl<'a> All<'a> {
     fn check(&mut self, file: &'a PathBuf, need: Need) {
-        // A file that cannot be read or parsed is taken for a region file, whose reader says what is wrong. Numbers stay text, as for that reader: a
-        // seed may be larger than TOML's own integers.
+        // A file that cannot be read or parsed counts as a region file, whose reader reports the
+        // mistake. Numbers stay text, as for that reader: a seed may be larger than TOML's own
+        // integers.
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let table = DeTable::parse(&text).map(|table| table.into_inner()).unwrap_or_default();
         let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
@@ -165,7 +171,7 @@ impl<'a> All<'a> {
     }
 }
 
-/// What is wrong with several regions together.
+/// Problems of several regions together.
 fn compare(regions: &[(&PathBuf, Regional)]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut seen = BTreeMap::new();
@@ -176,13 +182,13 @@ fn compare(regions: &[(&PathBuf, Regional)]) -> Vec<Problem> {
                 format!("region {} is the region of {} too: give each its own", config.me, before.display());
             problems.push(Problem { file: file.to_path_buf(), line: 0, key: None, text });
         }
-        let differing = disagree::first((&config.shared, &config.places), (&first.shared, &first.places));
+        let differing = diff::first((&config.shared, &config.places), (&first.shared, &first.places));
         problems.extend(differing.into_iter().flatten().map(|found| differs(found, [&config.me, &first.me])));
     }
     problems
 }
 
-/// A setting that two regions do not have alike, said where the one has it.
+/// The problem of a setting that differs between two regions, placed in the file of one of them.
 fn differs(found: Difference, regions: [&RegionName; 2]) -> Problem {
     let Difference { key, route, at: [here, there] } = found;
     let of = route.map(|name| format!(" of route {name:?}")).unwrap_or_default();

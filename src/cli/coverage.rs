@@ -1,7 +1,9 @@
-//! `onceway coverage`: which state-changing requests gateways have seen without a key's protection; a check for CI.
+//! `onceway coverage`: state-changing requests that gateways have seen without a key's protection;
+//! a check for CI.
 //!
-//! Neighbours: `gateway::coverage` counts and says what is protected; this merges gateways, decides what fails the check and says what to
-//! write into `routes.toml`. It must not show anything but shapes of paths, and never passes on what it could not ask.
+//! `gateway::coverage` counts and classifies. This command merges gateways, decides if the check
+//! fails and suggests entries for `routes.toml`. It must not show anything but shapes of paths, and
+//! must not pass if a gateway could not be asked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,7 +40,7 @@ pub struct Coverage {
     /// A file with the admin token; not needed where the listeners are on loopback.
     #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// List what is protected too.
+    /// List protected requests too.
     #[arg(long)]
     all: bool,
     /// Count PUT, DELETE and routes with key = "off" as unprotected.
@@ -59,7 +61,7 @@ struct Line {
     refused: bool,
 }
 
-/// What the check makes of a line.
+/// Class of a line for the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Unprotected,
@@ -69,7 +71,7 @@ enum Class {
 }
 
 impl Line {
-    /// A line as a gateway wrote it; `None` if it is not one.
+    /// Reads a line as a gateway wrote it; `None` if it is not one.
     fn read(value: &Value) -> Option<(Self, u64)> {
         let text = |field: &str| value[field].as_str().map(plain);
         let line = Self {
@@ -91,7 +93,7 @@ impl Line {
         }
     }
 
-    /// What protects it, in words.
+    /// Protection of the line, in words.
     fn why(&self) -> String {
         match (self.protection.as_str(), &self.route, self.refused) {
             ("protected", ..) => "protected".to_owned(),
@@ -103,7 +105,7 @@ impl Line {
     }
 }
 
-/// Control characters could rewrite the terminal that shows them.
+/// Replaces control characters, which could rewrite the terminal that shows them.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -202,7 +204,7 @@ impl Coverage {
     }
 }
 
-/// What to write into routes.toml.
+/// Suggested text for routes.toml.
 fn advice<'a>(lines: impl Iterator<Item = &'a Line>) -> String {
     let (mut new, mut told) = (String::new(), String::new());
     for line in lines {

@@ -1,6 +1,7 @@
 //! `onceway demo`: a whole deployment on this machine, and a guided tour of it.
 //!
-//! Neighbours: `fleet::demo` runs it. It must not leave anything behind, nor log to stdout: that is for the tour.
+//! `fleet::demo` runs it. It must not leave anything behind, nor log to stdout: that is for the
+//! tour.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,9 +14,10 @@ use crate::fleet::demo::{self as fleet_demo, Ended};
 
 /// Run three regions on this machine, with a guided tour.
 ///
-/// Starts us-east, eu-west and ap-south: a gateway and a private Postgres each, replication between all, and a sample payments
-/// service that counts every effect. Then shows what happens to retries, also when things break. Without --exit all stays up to
-/// be played with, until Ctrl-C. Everything it started ends with it, and nothing is left behind.
+/// Starts us-east, eu-west and ap-south: a gateway and a private Postgres each, replication between
+/// all, and a sample payments service that counts every effect. Then shows what happens to retries,
+/// also when things break. Without --exit everything stays up for you to try, until Ctrl-C.
+/// Everything it started ends with it, and nothing is left behind.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,10 +32,10 @@ Postgres 15 or newer is found by ONCEWAY_PG_BIN, pg_config or the distribution's
 
 Exit codes: 0 every effect happened once; 1 some effect happened twice, or something could not be started.")]
 pub struct Demo {
-    /// Leave when the tour is over.
+    /// Leave after the tour.
     #[arg(long)]
     exit: bool,
-    /// Do not show around.
+    /// Run without the tour.
     #[arg(long)]
     no_tour: bool,
     /// Print JSON lines instead of prose.
@@ -45,7 +47,7 @@ pub struct Demo {
     /// The first port.
     #[arg(long, value_name = "PORT", default_value_t = 7400)]
     port_base: u16,
-    /// Where the data lives, to be found again; by default in a folder that is deleted in the end.
+    /// Folder to keep the data in; by default a folder that is deleted in the end.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }

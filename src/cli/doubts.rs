@@ -1,7 +1,7 @@
 //! `onceway doubts`: the keys of a region that are in doubt.
 //!
-//! Neighbours: `gateway::operator` is the contract of the JSON; `key` acts on what is listed. It shows keys: whoever asks an admin
-//! listener may see them. It must not judge.
+//! `gateway::operator` is the contract of the JSON, and `key` acts on a listed key. The output
+//! shows keys: a person who may ask an admin listener may see them. It must not judge.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
 
-/// List the keys of a region whose effect may or may not have happened: its own attempts, and those that other regions left under keys that
-/// it owns now.
+/// List the keys of a region whose effect may or may not have happened: its own attempts, and those
+/// that other regions left under keys that it owns now.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit codes: 0 none is in doubt, 3 some are, 1 the gateway could not be asked.

@@ -1,7 +1,8 @@
-//! `onceway drill`: breaks a deployment on this machine in many ways, under load, and counts effects.
+//! `onceway drill`: breaks a deployment on this machine in many ways, under load, and counts
+//! effects.
 //!
-//! Neighbours: `fleet::drill` does it. Reports go to stdout, progress to stderr. It must not leave anything behind, nor call a run held whose
-//! bounds were not.
+//! `fleet::drill` does it. Reports go to stdout, progress to stderr. It must not leave anything
+//! behind, nor report a run as held if a bound was not.
 
 use std::fs::OpenOptions;
 use std::future::Future;
@@ -23,9 +24,11 @@ use crate::fleet::ports;
 
 /// Break three regions on this machine on purpose, under load, and count effects.
 ///
-/// Starts what `onceway demo` starts, sends it new keys and retries from all regions, breaks something, mends it, brings every key to its
-/// end, and holds the histories of all keys against the ledger of the sample payments service: keys with more than one effect, answers
-/// that changed, replies that a client should not see, how long keys did not run. Everything it started ends with it.
+/// Starts the deployment of `onceway demo`, and sends it new keys and retries from all regions.
+/// Then it breaks something, mends it, and brings every key to its end. It compares the histories
+/// of all keys with the ledger of the sample payments service: keys with more than one effect,
+/// answers that changed, replies that a client should not see, times in which keys did not run.
+/// Everything it started ends with it.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -59,16 +62,16 @@ A route that says recovery = \"rerun\" asks for a second effect where the first 
 
 Exit codes: 0 every bound held; 1 one did not, or something could not be started; 2 wrong arguments.")]
 pub struct Drill {
-    /// Which drills; all but the soak if none is named.
+    /// Names of the drills; all but the soak if none is named.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// How often each runs, but for window and histories, which run once.
+    /// Runs of each drill, except window and histories, which run once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
-    /// How long a fault lasts, where a drill leaves it open.
+    /// Seconds that a fault lasts, for drills that have no length of their own.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=3600))]
     seconds: Option<u64>,
-    /// How long the soak goes on.
+    /// Minutes that the soak goes on.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: u64,
     /// Keys that clients start per second, in all regions together.
@@ -77,13 +80,14 @@ pub struct Drill {
     /// Round trip between regions.
     #[arg(long, value_name = "SPAN", default_value = "60ms", value_parser = span::parse)]
     rtt: Duration,
-    /// The first port; by default some that are free.
+    /// The first port; by default free ones are chosen.
     #[arg(long, value_name = "PORT")]
     port_base: Option<u16>,
-    /// Only tell how long things took, and hold no span against a bound: for a machine that does other work beside.
+    /// Only report times, and hold no span against a bound: for a machine that does other work,
+    /// too.
     #[arg(long)]
     untimed: bool,
-    /// Write what the drill histories saw to this file, in place of holding it against what was recorded.
+    /// Write the histories to this file, instead of comparing them with the recorded ones.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Print one JSON object per run, then one per drill that adds its runs up.
@@ -102,7 +106,7 @@ impl Drill {
             if !self.names.iter().any(|name| name == Name::Histories.name()) {
                 return Err(Failure::Bad("--record is for the drill histories: name it".to_owned()));
             }
-            // Told now, and not after a minute.
+            // An error now is better than one after a minute.
             let opened = OpenOptions::new().create(true).append(true).open(file);
             opened.map_err(|why| Failure::Bad(format!("cannot write {}: {why}", file.display())))?;
         }
@@ -186,7 +190,8 @@ impl Drill {
 }
 
 impl Drill {
-    /// What did not come as it was recorded; nothing if it is recorded now.
+    /// Name of the drill if its results differ from the recording; nothing if they are recorded
+    /// now.
     async fn histories(
         &self,
         options: &Options,
@@ -218,7 +223,7 @@ impl Drill {
     }
 }
 
-/// What comes of it, unless a signal comes first.
+/// Result of the work, unless a signal comes first.
 async fn unless_asked_to_leave<T>(work: impl Future<Output = anyhow::Result<T>>) -> Result<T, Failure> {
     tokio::select! {
         biased;
@@ -227,7 +232,8 @@ async fn unless_asked_to_leave<T>(work: impl Future<Output = anyhow::Result<T>>)
     }
 }
 
-/// Ends with the first signal; then everything that was started ends with this process (the janitor waits for that).
+/// Ends with the first signal. Then everything that was started ends with this process (the janitor
+/// waits for that).
 async fn asked_to_leave() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) =

@@ -1,6 +1,7 @@
-//! `onceway config explain`: what the keys of the configuration mean.
+//! `onceway config explain`: the meaning of the configuration's keys.
 //!
-//! Neighbours: `config::reference` reads the reference files, which hold it all. It must not explain anything in words of its own.
+//! `config::reference` reads the reference files, which hold all of it. It must not explain
+//! anything in words of its own.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use super::table::{Side, columns};
 use super::{Failure, print};
 use crate::config::reference::{self, Entry};
 
-/// Know the configuration: what each key means.
+/// Know the configuration: the meaning of each key.
 #[derive(Subcommand)]
 pub enum Command {
     Explain(Explain),
@@ -24,9 +25,11 @@ impl Command {
     }
 }
 
-/// Say what a key is for, what counts where it is absent, and what may stand there; without a key, list all of them.
+/// Explain a key: its purpose, its default, and its allowed values; without a key, list all of
+/// them.
 ///
-/// The words are those of the reference files in config/, the bounds those of the reader that a gateway uses.
+/// The words are those of the reference files in config/, the bounds those of the reader that a
+/// gateway uses.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -75,7 +78,7 @@ fn object(entry: &Entry) -> Value {
     })
 }
 
-/// What counts where the key is absent, or that it must not be.
+/// The default of a key, or that it is required.
 fn default(entry: &Entry) -> Option<&str> {
     entry.shown_default().or_else(|| reference::is_required(entry).then_some("required"))
 }
@@ -93,7 +96,7 @@ fn paragraph(entry: &Entry) -> String {
     format!("{}\n{}{}", entry.path, columns(&[Side::Left, Side::Left], &rows), wrapped(&entry.why))
 }
 
-/// The text in lines of at most 100 characters, set in.
+/// The text in indented lines of at most 100 characters.
 fn wrapped(text: &str) -> String {
     const WIDTH: usize = 98;
     let mut lines = vec![String::new()];

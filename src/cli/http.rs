@@ -1,7 +1,7 @@
-//! Asking an admin listener: its address and token, one GET or one POST.
+//! Requests to an admin listener: its address and token, one GET or one POST.
 //!
-//! Neighbours: whatever command asks a running gateway; `fleet::client` carries. It must not follow redirects, and shows the token to nobody
-//! but the address that was given.
+//! `fleet::client` carries them. It must not follow redirects, and must not show the token to any
+//! address but the given one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,18 +18,18 @@ use crate::config::Config;
 use crate::fleet::client::{Answer, Ask};
 use crate::gateway::percent;
 
-/// How long the answer may take.
+/// Time limit of an answer.
 const WITHIN: Duration = Duration::from_secs(10);
-/// How long an act may take: other regions are asked, and keys are handed over.
+/// Time limit of an act: the gateway asks other regions, and keys are handed over.
 const ACT_WITHIN: Duration = Duration::from_secs(60);
 
-/// The one gateway that is asked.
+/// The one gateway to ask.
 #[derive(Args)]
 pub struct Admin {
     /// The gateway's admin listener.
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
     admin: String,
-    /// A file with the admin token; not needed where the listener is on loopback.
+    /// A file with the admin token; not needed if the listener is on loopback.
     #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -60,7 +60,8 @@ impl Admin {
         self.target()?.get(path)
     }
 
-    /// A list, page by page: `GET path`, then the same with `after` for what each page names as `next`. `each` says whether to go on.
+    /// Reads a list page by page: `GET path`, then the same with `after` set to each page's `next`.
+    /// `each` returns true to go on.
     pub fn pages(
         &self,
         path: &str,
@@ -95,7 +96,7 @@ impl Admin {
         Ok((region, all))
     }
 
-    /// Where it is, with its token.
+    /// Its address, with its token.
     pub fn target(&self) -> Result<Target, Failure> {
         Ok(Target { base: self.admin.clone(), token: token(self.token_file.as_deref())? })
     }
@@ -119,7 +120,7 @@ impl Local {
     }
 }
 
-/// Where a listener is found from its own machine.
+/// The address of a listener from its own machine.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -130,8 +131,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 impl Target {
-    /// The JSON of `GET path`, within ten seconds. Whatever else is answered is [`Failure::Failed`]: a list that could not be had is not one
-    /// with entries, which [`Failure::Incomplete`] says of it.
+    /// The JSON of `GET path`, within ten seconds. Any other answer is [`Failure::Failed`]: a
+    /// missing list is not a list with entries, which is [`Failure::Incomplete`].
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
         let sent = send(&self.base, Ask::get(path), self.token.as_deref());
         self.parsed(&block_on(async { sent.await.map_err(Failure::failed) })?)
@@ -142,12 +143,14 @@ impl Target {
         self.judged(Ask::get(path), WITHIN)
     }
 
-    /// An act, within a minute. What may succeed later is [`Failure::Incomplete`], what is no act [`Failure::Bad`].
+    /// Posts an act, within a minute. [`Failure::Incomplete`] means that it may succeed later,
+    /// [`Failure::Bad`] that it is no act.
     pub fn act(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         self.judged(Ask::post(path, body.to_string()), ACT_WITHIN)
     }
 
-    /// The JSON of an answer, or the failure that its status and code are by the table of exit codes.
+    /// The JSON of an answer, or its failure: the table of exit codes gives it for the status and
+    /// code.
     fn judged(&self, ask: Ask, within: Duration) -> Result<Value, Failure> {
         let answer = block_on(async {
             ask_at(&self.base, ask, self.token.as_deref(), within).await.map_err(Failure::failed)
@@ -191,7 +194,7 @@ pub async fn get(base: &str, path: &str, token: Option<&str>) -> Result<Bytes> {
     send(base, Ask::get(path), token).await
 }
 
-/// Sends what is asked of a path to the listener at `base`.
+/// Sends a request to the listener at `base`.
 async fn send(base: &str, ask: Ask, token: Option<&str>) -> Result<Bytes> {
     let answer = ask_at(base, ask, token, WITHIN).await?;
     match answer.status {
@@ -227,7 +230,8 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// One segment of a path, with everything but letters, digits, '-', '_', '.' and '~' escaped (RFC 3986, section 2.3).
+/// One segment of a path, with everything but letters, digits, '-', '_', '.' and '~' escaped (RFC
+/// 3986, section 2.3).
 pub fn segment(text: &str) -> String {
     percent::encode(text)
 }

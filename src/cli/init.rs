@@ -1,7 +1,7 @@
 //! `onceway init`: founds a deployment's register, once.
 //!
-//! Neighbours: `http` asks the gateway of the region file, `gateway::authority::acts` founds. It must not found with files that the
-//! gateway was not started with: what they say would not be what runs.
+//! `http` asks the gateway of the region file, `gateway::authority::admin_ops` founds. It must not
+//! found with files other than the gateway's own: they would not describe the running deployment.
 
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use crate::config::{Config, span};
 
 /// Found the deployment: from now on its regions run keys. Once, when all of them are up.
 ///
-/// Proposes the first view to every voter: all regions of ring.toml, and its witnesses. Each of them must answer and be empty. One
-/// that cannot be reached, or is not empty, is named, and nothing runs. If it was cut short, run it again: it ends what was begun.
+/// Proposes the first view to every voter: all regions of ring.toml, and its witnesses. Each of
+/// them must answer and be empty. If one cannot be reached, or is not empty, it is named, and
+/// nothing runs. If a founding was cut short, run it again: it completes the first one.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -41,7 +42,7 @@ pub struct Init {
     /// Begin above this epoch; only for founding again after the register was lost.
     #[arg(long, value_name = "N")]
     epoch_above: Option<u64>,
-    /// How long to try again while a voter does not answer.
+    /// Span to try again while a voter does not answer.
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse, conflicts_with = "dry_run")]
     wait: Duration,
     #[command(flatten)]
@@ -66,11 +67,11 @@ impl Init {
     }
 }
 
-/// Between two tries.
+/// Time between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Init {
-    /// Asks the gateway, again and again while that is too early and there is time.
+    /// Asks the gateway, and asks again while it is too early and time is left.
     fn found(&self, target: &Target, act: &Value) -> Result<Value, Failure> {
         let until = Instant::now() + self.wait;
         loop {
@@ -86,7 +87,7 @@ impl Init {
     }
 }
 
-/// The gateway must run what the files say: it proposes its own ring.
+/// Checks that the gateway runs these files: it proposes its own ring.
 fn same_files(config: &Config, target: &Target) -> Result<(), Failure> {
     let status = target.get("/v1/status")?;
     let (region, shared, view) = (&status["region"], &status["shared"], &status["view"]);
@@ -98,7 +99,7 @@ fn same_files(config: &Config, target: &Target) -> Result<(), Failure> {
         )));
     }
     let founded = status["epoch"].as_u64().is_some_and(|epoch| epoch > 0);
-    // Once it is founded, its view is the register's; the gateway says so itself.
+    // Once it is founded, its view is the register's; the gateway checks that itself.
     if !founded && *view != config.shared.view().digest().to_string() {
         return Err(differs("ring.toml"));
     }

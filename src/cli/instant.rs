@@ -1,10 +1,10 @@
 //! Dates as people and ledgers write them: RFC 3339, a day, or seconds or milliseconds since 1970.
 //!
-//! Neighbours: `audit` prints and reads with it. It must not know the time of day: whoever asks names it.
+//! `audit` prints and reads with it. It must not read the time of day: its callers pass it.
 
 /// Milliseconds of a day.
 const DAY: i64 = 86_400_000;
-/// From this number on a bare number is milliseconds: as seconds it would be the year 5138.
+/// Smallest bare number that counts as milliseconds: as seconds it would be the year 5138.
 const MILLIS_FROM: i64 = 100_000_000_000;
 
 /// Milliseconds since 1970 in RFC 3339, in UTC.
@@ -16,8 +16,12 @@ pub fn stamp(millis: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
-/// A date in milliseconds since 1970: `2026-01-31T10:00:00.5Z` (with `Z`, an offset, or none for UTC; a blank may stand for the `T`),
-/// `2026-01-31`, or a whole number since 1970: seconds, or milliseconds from 100000000000 on. `None` if it is none of these.
+/// Reads a date as milliseconds since 1970; `None` if it is none of these:
+///
+/// - `2026-01-31T10:00:00.5Z` (with `Z`, an offset, or none for UTC; a blank may stand for the
+///   `T`),
+/// - `2026-01-31`,
+/// - a whole number since 1970: seconds, or milliseconds from 100000000000 on.
 pub fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() > 8 {
@@ -38,7 +42,7 @@ fn days(text: &str) -> Option<i64> {
     let (year, month, day) =
         (number(parts.next()?, 4)?, number(parts.next()?, 2)?, number(parts.next()?, 2)?);
     let found = days_from_civil(year, month, day);
-    // What is no day of the calendar comes back as another one.
+    // A date that is not in the calendar comes back as another one.
     (parts.next().is_none() && civil(found) == (year, month, day)).then_some(found)
 }
 

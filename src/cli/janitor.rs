@@ -1,6 +1,7 @@
-//! `onceway janitor`, hidden: cleans up behind a demo that was killed.
+//! `onceway janitor`, hidden: cleans up after a demo that was killed.
 //!
-//! Neighbours: `fleet::janitor` starts this command and does its work. It must not run on an async runtime: that has its own.
+//! `fleet::janitor` starts this command and does its work. It must not run on an async runtime: the
+//! janitor has its own.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use clap::Args;
 use super::Failure;
 use crate::fleet::janitor::run_janitor;
 
-/// Wait on stdin for `bye`; if it ends without that, kill what works in DIR.
+/// Wait on stdin for `bye`; if it ends without that, kill the processes that work in DIR.
 #[derive(Args)]
 pub struct Janitor {
     /// The deployment's folder.

@@ -1,7 +1,8 @@
-//! `onceway jobs`: the accepted requests of a region, and what to do with dead letters.
+//! `onceway jobs`: the accepted requests of a region, and acts on dead letters.
 //!
-//! Neighbours: `gateway::letters` is the contract of the JSON, `server::admin` serves it. It shows keys: whoever asks an admin
-//! listener may see them. It must not judge: a reason and a name are given, or nothing is done.
+//! `gateway::dead_letters` is the contract of the JSON, `server::admin` serves it. The output shows
+//! keys: a person who may ask an admin listener may see them. It must not judge: without a reason
+//! and a name it does nothing.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -14,7 +15,8 @@ use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
 
-/// List the accepted requests of a region that wait to be run, and its dead letters. Each region lists its own.
+/// List the accepted requests of a region that wait to be run, and its dead letters. Each region
+/// lists its own.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -44,7 +46,8 @@ pub struct Jobs {
 enum Command {
     /// Give a dead letter back to the workers, its runs counted anew.
     Retry(Act),
-    /// Remove a job and its stored request. If nothing happened so far, its client may send it again.
+    /// Remove a job and its stored request. If nothing happened so far, its client may send it
+    /// again.
     Drop(Act),
 }
 

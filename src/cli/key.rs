@@ -1,7 +1,7 @@
 //! `onceway key`: one key as its region's store shows it, and ending an attempt in doubt by hand.
 //!
-//! Neighbours: `gateway::operator` decides and journals; `doubts` lists what may need it. It must not guess: a status, a reason and a
-//! name are given, or nothing is done.
+//! `gateway::operator` decides and journals; `doubts` lists keys that may need it. It must not
+//! guess: without a status, a reason and a name it does nothing.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub enum Command {
     Release(Release),
 }
 
-/// The key, and whom to ask.
+/// The key, and the gateway to ask.
 #[derive(Args)]
 struct Which {
     /// The tenant.
@@ -37,7 +37,7 @@ struct Which {
     json: bool,
 }
 
-/// Show what a region's store says about a key: its rows, and what was done to it by hand.
+/// Show a key in a region's store: its rows, and acts on it by hand.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -50,30 +50,30 @@ pub struct Show {
     which: Which,
 }
 
-/// Who acts, and why.
+/// Name and reason of an act.
 #[derive(Args)]
 pub(super) struct Why {
-    /// Why: it is journalled with the act, in the same transaction.
+    /// Reason of the act, journalled with it in the same transaction.
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: String,
     #[command(flatten)]
     pub(super) who: Who,
 }
 
-/// Who acts.
+/// Name of the acting person.
 #[derive(Args)]
 pub(super) struct Who {
-    /// Who: it is journalled with the act.
+    /// Name of the acting person, journalled with the act.
     #[arg(long, value_name = "NAME", env = "USER", default_value_t = this_user())]
     pub(super) actor: String,
 }
 
-/// Where nothing names the user, as in many containers: the number that the system knows.
+/// The user's number in the system, if nothing names the user, as in many containers.
 fn this_user() -> String {
     format!("uid {}", rustix::process::getuid().as_raw())
 }
 
-/// It happened: store this answer, which every retry is given from now on.
+/// Settle: the effect happened. Store this answer, which every retry gets from now on.
 #[derive(Args)]
 #[command(after_long_help = "\
 Only a key in doubt can be settled, at its owner, once its attempt is surely over. The upstream is not asked: make sure there
@@ -88,7 +88,7 @@ running: run it again.")]
 pub struct Settle {
     #[command(flatten)]
     which: Which,
-    /// The status that clients are given, 200 to 599.
+    /// The status for clients, 200 to 599.
     #[arg(long, value_name = "STATUS")]
     status: u16,
     /// A header of the answer; may be repeated.
@@ -106,7 +106,7 @@ pub struct Settle {
     dry: Dry,
 }
 
-/// It did not happen: nothing is sent now, but a retry of the client runs again.
+/// Release: the effect did not happen. Nothing is sent now, but a retry of the client runs again.
 #[derive(Args)]
 #[command(after_long_help = "\
 Only a key in doubt can be released, at its owner, once its attempt is surely over. The upstream is not asked: if the effect did
@@ -185,7 +185,7 @@ impl Which {
         if self.json { print(&format!("{status}\n")) } else { print(&picture(status)) }
     }
 
-    /// Tells a person; whoever wants JSON gets nothing else.
+    /// Prints for a person. With --json it prints nothing more.
     fn say(&self, text: &str) -> Result<(), Failure> {
         if self.json { Ok(()) } else { print(&format!("\n{text}\n")) }
     }

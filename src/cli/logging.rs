@@ -1,7 +1,8 @@
 //! Logs: to stderr, as text or as JSON, chosen by `ONCEWAY_LOG` or the configuration.
 //!
-//! Neighbours: commands that run for long set it up once, before anything else; [`super::stderr`] writes the lines. What is logged is the other rooms' business; keys
-//! and tokens never are. It must not write to stdout: that is for answers.
+//! Commands that run for long set logging up once, before anything else; [`super::stderr`] writes
+//! the lines. Other rooms decide what to log; keys and tokens are never logged. It must not write
+//! to stdout: that is for answers.
 
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -17,21 +18,22 @@ use crate::config::levels;
 use crate::config::region::LogFormat;
 use crate::server::reload::Levels;
 
-/// The variable that chooses what is logged.
+/// The variable with the filter of the log.
 const VARIABLE: &str = "ONCEWAY_LOG";
 
-/// What looks on beside the log, with a filter of its own.
+/// Another layer beside the log, with a filter of its own.
 type Beside = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Sets logging up for this process, and `beside` with it. What it returns says what is logged from then on, unless `ONCEWAY_LOG` does, and is held
-/// to the end, when the last lines are written.
+/// Sets logging up for this process, and `beside` with it. The returned [`Levels`] change the
+/// filter later, unless `ONCEWAY_LOG` is set. Hold the returned [`Lines`] to the end, when the last
+/// lines are written.
 ///
 /// # Errors
 /// `ONCEWAY_LOG` cannot be read, or logging is set up already.
 pub fn set_up(format: LogFormat, level: &str, beside: Option<Beside>) -> Result<(Levels, Lines), Failure> {
     let chosen = std::env::var(VARIABLE).ok().filter(|chosen| !chosen.trim().is_empty());
     let wanted = chosen.as_deref().unwrap_or(level);
-    // What a file says was read when the file was.
+    // The reader of the file has checked the file's level already.
     let filter = levels::filter(wanted).map_err(|why| Failure::Bad(format!("{VARIABLE}: {why}")))?;
     let (filter, handle) = reload::Layer::new(filter);
     let failed = |error: &dyn Display| Failure::Failed(format!("cannot set logging up: {error}"));

@@ -1,7 +1,8 @@
-//! `onceway completion` and `onceway man`: what shells and manual pages know of the commands, made from the commands' own definitions.
+//! `onceway completion` and `onceway man`: completions and manual pages, made from the commands'
+//! own definitions.
 //!
-//! Neighbours: `super::Cli` defines everything that is told here; `clap_complete` and `clap_mangen` write it. It must not say anything that
-//! `--help` does not.
+//! `super::Cli` defines the commands; `clap_complete` and `clap_mangen` write the texts. It must
+//! not say anything that `--help` does not.
 
 use std::path::PathBuf;
 
@@ -35,7 +36,7 @@ Examples:
 
 Exit codes: 0 printed or written; 1 a page could not be written; 2 wrong arguments.")]
 pub struct Man {
-    /// The folder to write all pages into; made if it is not there.
+    /// The folder to write all pages into; made if it does not exist.
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print JSON: dir and pages.
@@ -82,7 +83,7 @@ impl Man {
     }
 }
 
-/// The command and all commands below it that are shown.
+/// Calls `what` for the command and all shown commands below it.
 fn each(command: &Command, what: &mut impl FnMut(&Command) -> Result<(), Failure>) -> Result<(), Failure> {
     what(command)?;
     let shown = command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");

@@ -1,8 +1,9 @@
 //! The command line: arguments in, one command run, an exit code out.
 //!
-//! One file per command, each with its own arguments and help; `table` lines columns up, `http` asks an admin listener, `logging`
-//! sets logs up, `failure` has the exit codes, `rehearsal` shows dry runs. Neighbours: `config` checks files, `server`, `fleet` and `adapters` do the work. It must not decide
-//! anything, and never prints a secret or a key that it was not given for that.
+//! One file per command, with its own arguments and help. Shared: `table` lines columns up, `http`
+//! asks an admin listener, `logging` sets logs up, `failure` has the exit codes, `rehearsal` shows
+//! dry runs. It must not decide anything. It must not print a secret, nor a key except one that it
+//! was given to print.
 
 mod audit;
 mod authority;
@@ -154,7 +155,7 @@ fn end(failure: &Failure, as_json: bool) -> ExitCode {
     ExitCode::from(failure.code())
 }
 
-/// Whether the command, the innermost one that is named, is asked for JSON.
+/// True if the innermost command that is named is asked for JSON.
 fn wants_json(matches: &ArgMatches) -> bool {
     let own = matches.try_get_one::<bool>("json").ok().flatten().copied();
     own.unwrap_or(false) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
@@ -193,7 +194,7 @@ impl Command {
     }
 }
 
-/// Writes a line to stderr. Nobody may read it any more, and the exit code says the same.
+/// Writes a line to stderr. A failed write is ignored: the exit code says the same.
 fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -1,7 +1,9 @@
-//! `onceway protocol raise`: has the regions go by the newest version that all of them speak; and which versions a process speaks.
+//! `onceway protocol raise`: makes the regions use the newest version that all of them speak.
+//! [`Speech`] sets a process's versions.
 //!
-//! Neighbours: `http` asks any gateway of the deployment, `gateway::authority` asks everybody and has the view changed; `serve` and `witness`
-//! take [`Speech`]. It must not raise anything without --yes: there is no way back.
+//! `http` asks any gateway of the deployment; `gateway::authority` asks all others and changes the
+//! view. `serve` and `witness` take [`Speech`]. It must not raise anything without --yes: there is
+//! no way back.
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -20,10 +22,12 @@ pub enum Command {
     Raise(Raise),
 }
 
-/// Have all regions go by the newest protocol version that each of them and each witness speaks. Without --yes: a dry run.
+/// Have all regions go by the newest protocol version that each of them and each witness speaks.
+/// Without --yes: a dry run.
 ///
-/// This ends an upgrade. Until then every gateway can be put back to the onceway before; afterwards one that does not speak
-/// the version serves nothing, and says why. Of several gateways of a region one answers for all: look at `onceway status` of each first.
+/// This ends an upgrade. Until then every gateway can be put back to the onceway before. Afterwards
+/// a gateway that does not speak the version serves nothing, and says why. Of several gateways of a
+/// region one answers for all: look at `onceway status` of each first.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,10 +43,10 @@ pub struct Raise {
     gateway: Admin,
     #[command(flatten)]
     who: Who,
-    /// Do it.
+    /// Raise it.
     #[arg(long)]
     yes: bool,
-    /// Say what would be raised and change nothing, as without --yes.
+    /// Show the version that would be in force and change nothing, as without --yes.
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
     /// Print JSON.
@@ -90,7 +94,8 @@ fn picture(told: &Value, is_dry: bool) -> String {
     text
 }
 
-/// Whoever does not speak the version in force runs nothing: an upgrade that is raised and not ended.
+/// Fails if a region does not speak the version in force and so runs nothing: the upgrade is
+/// raised, but not ended.
 fn left_behind(told: &Value) -> Result<(), Failure> {
     let (now, common) = (told["protocol"].as_u64(), told["common"].as_u64());
     let Some(now) = now.filter(|now| common.is_some_and(|common| common < *now)) else { return Ok(()) };
@@ -107,11 +112,12 @@ fn left_behind(told: &Value) -> Result<(), Failure> {
     )))
 }
 
-/// Which versions a process speaks.
+/// Versions that a process speaks.
 #[derive(Args)]
 pub(super) struct Speech {
-    /// Speak these protocol versions only, such as 1-1. For tests of two versions side by side. A flag, as nobody types it by accident; whatever is
-    /// said here, a process can only be refused by more of the others.
+    /// Speak these protocol versions only, such as 1-1. For tests of two versions side by side. It
+    /// is a flag, because nobody types one by accident. With any value, the only possible harm is
+    /// that more of the others refuse the process.
     #[arg(long, hide = true, value_name = "OLDEST-NEWEST", value_parser = versions)]
     speaks: Option<Versions>,
 }

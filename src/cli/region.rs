@@ -1,7 +1,8 @@
-//! `onceway region drain | resume | status | rebuild`, and `onceway takeover`: acts on one region, and how it stands.
+//! `onceway region drain | resume | status | rebuild`, and `onceway takeover`: acts on one region,
+//! and its standing.
 //!
-//! Neighbours: `http` asks any gateway of the deployment, `gateway::authority::acts` performs. It must not force anything that was not named
-//! twice.
+//! `http` asks any gateway of the deployment, `gateway::authority::admin_ops` performs. It must not
+//! force anything that the operator did not name twice.
 
 use std::io::{IsTerminal, Write};
 
@@ -16,7 +17,7 @@ use super::status::word;
 use super::{Failure, print};
 use crate::protocol::region::RegionName;
 
-/// Take a region out of service, bring it back, see how it stands, or give it a new store.
+/// Take a region out of service, bring it back, show its standing, or give it a new store.
 #[derive(Subcommand)]
 pub enum Command {
     Drain(Drain),
@@ -27,8 +28,9 @@ pub enum Command {
 
 /// Take a region out of service: its keys move to their next regions, without a gap in the record.
 ///
-/// The region stops taking its keys, lets what runs finish for a moment (drain_limit in ring.toml), and hands over; nothing is run twice
-/// and nothing is lost. It goes on forwarding and replaying, and stays out until `onceway region resume`. Any gateway can be asked.
+/// The region stops taking its keys, lets running attempts finish for a moment (drain_limit in
+/// ring.toml), and hands over; nothing is run twice and nothing is lost. It goes on forwarding and
+/// replaying, and stays out until `onceway region resume`. Any gateway can be asked.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -44,22 +46,25 @@ pub struct Drain {
     which: Which,
     #[command(flatten)]
     who: Who,
-    /// Why.
+    /// Reason, journalled with the act.
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
-    /// Drain it although fewer than min_serving regions would be left; asks for the region's name once more, and for a reason.
+    /// Drain it although fewer than min_serving regions would be left; asks for the region's name
+    /// once more, and for a reason.
     #[arg(long, requires = "reason")]
     force: bool,
-    /// The region's name once more; where there is no terminal to type it at.
+    /// The region's name once more, if there is no terminal to type it at.
     #[arg(long, value_name = "REGION", requires = "force")]
     confirm: Option<String>,
     #[command(flatten)]
     dry: Dry,
 }
 
-/// Bring a drained region back: it takes its keys home as soon as it has everything that was written meanwhile.
+/// Bring a drained region back: it takes its keys home as soon as it has everything that was
+/// written meanwhile.
 ///
-/// A region that was lost needs nobody: it comes back by itself once it has been well for a while (stable_for in ring.toml).
+/// A lost region needs no command: it comes back by itself once it has been well for a while
+/// (stable_for in ring.toml).
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -75,7 +80,7 @@ pub struct Resume {
     dry: Dry,
 }
 
-/// Show how a region stands, and what it waits for.
+/// Show the standing of a region, and its waits.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -90,14 +95,17 @@ pub struct Status {
     which: Which,
 }
 
-/// Give a region an empty store in place of one that is gone, forgot what it had written, or is to be replaced.
+/// Give a region an empty store in place of one that is gone, forgot what it had written, or is to
+/// be replaced.
 ///
-/// The old store is retired: what the other regions have of it stays, and the new one fetches it from them before it serves. A region whose
-/// Postgres was restored from an old copy says so (`onceway status`) and serves nothing until this was done.
+/// The old store is retired: its rows in the other regions stay, and the new store fetches them
+/// before it serves. A region whose Postgres was restored from an old copy says so
+/// (`onceway status`) and serves nothing until this was done.
 ///
-/// A region that is lost may have rows that no other region has: they are gone then, and keys whose rows never left it may run a second
-/// time. That has to be accepted by --accept-risk, and is journalled. A drained one has given everything away:
-/// once its gateways are stopped, nothing is at risk.
+/// A lost region may have rows that no other region has: they are gone then, and keys whose rows
+/// never left it may run a second time. You have to accept that with --accept-risk, and it is
+/// journalled. A drained region has given everything away: once its gateways are stopped, nothing
+/// is at risk.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -120,7 +128,7 @@ pub struct Rebuild {
     dry: Dry,
 }
 
-/// The region, and whom to ask.
+/// The region, and the gateway to ask.
 #[derive(Args)]
 struct Which {
     /// The region.
@@ -135,12 +143,15 @@ struct Which {
 
 /// Declare a region lost by hand, or open its keys elsewhere before the window says so.
 ///
-/// Without --accept-risk: where failover = "manual", this is what starts a takeover. The region must be stopped: its lease must have
-/// run out, or nothing happens. Its successors then wait their window, as after any loss.
+/// Without --accept-risk: with failover = "manual", this starts a takeover. The region must be
+/// stopped: its lease must have run out, or nothing happens. Its successors then wait their window,
+/// as after any loss.
 ///
-/// With --accept-risk its successors also open at once. Keys whose last rows never left the region are then run again: make sure first,
-/// at the upstream's own ledger, that this is better than waiting. It is journalled, with who and why. Where the region has a new store by now
-/// (`onceway region rebuild`), this accepts the loss of the old one, and leaves the region as it is.
+/// With --accept-risk its successors also open at once. Keys whose last rows never left the region
+/// are then run again: make sure first, at the upstream's own ledger, that this is better than
+/// waiting. Your name and reason are journalled. The region may have a new store by now
+/// (`onceway region rebuild`). Then this accepts the loss of the old store, and leaves the region
+/// as it is.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -283,7 +294,7 @@ impl Takeover {
 }
 
 impl Which {
-    /// Asks for an act that says why, and may accept a risk.
+    /// Asks for an act with a reason, which may accept a risk.
     fn explained(&self, path: &str, why: &Why, accept_risk: bool, dry: &Dry) -> Result<Value, Failure> {
         if why.reason.trim().is_empty() {
             return Err(Failure::Bad("--reason must say why: it is journalled".to_owned()));
@@ -294,18 +305,19 @@ impl Which {
         self.gateway.target()?.act(path, &dry.mark(act))
     }
 
-    /// Tells a person, or a program.
+    /// Prints for a person, or for a program.
     fn say(&self, done: &Value, text: &str) -> Result<(), Failure> {
         if self.json { print(&format!("{done}\n")) } else { print(&format!("{text}\n")) }
     }
 }
 
-/// A step that breaks a safety rule is named twice: by --confirm, or by hand where somebody sits.
+/// Checks that a step that breaks a safety rule is named twice: by --confirm, or typed at the
+/// terminal.
 fn confirmed(region: &RegionName, given: Option<&str>) -> Result<(), Failure> {
     let typed = match given {
         Some(given) => given.to_owned(),
         None if std::io::stdin().is_terminal() => {
-            // To stderr: stdout is for what came of it.
+            // To stderr: stdout is for results.
             let asked = write!(std::io::stderr(), "This breaks a safety rule. Type {region} to go on: ");
             let mut line = String::new();
             asked.and_then(|()| std::io::stdin().read_line(&mut line)).map_err(Failure::failed)?;

@@ -1,7 +1,7 @@
-//! Dry runs, as people see them: what an act would come to, and that nothing was changed.
+//! Dry runs, as people see them: the expected result of an act, and that nothing was changed.
 //!
-//! Neighbours: `gateway::authority::rehearse` is the contract of the JSON: the gateway that would act says what would come of it. It must not
-//! guess anything itself.
+//! `gateway::authority::dry_run` is the contract of the JSON: the gateway that would act computes
+//! the result. It must not guess anything itself.
 
 use clap::Args;
 use serde_json::Value;
@@ -10,16 +10,17 @@ use super::ring_change::moves;
 use super::status::word;
 use super::{Failure, print};
 
-/// Whether an act is only rehearsed.
+/// Flag of a dry run.
 #[derive(Args)]
 pub struct Dry {
-    /// Say what would happen and what hinders it; change nothing. The exit code is that of the act.
+    /// Show the result and the obstacles; change nothing. The exit code is that of the act.
     #[arg(long)]
     pub dry_run: bool,
 }
 
 impl Dry {
-    /// What is posted, marked as a dry run if it is one. A gateway that does not know the mark refuses all of it.
+    /// The act to post, marked if it is a dry run. A gateway that does not know the mark refuses
+    /// all of it.
     pub fn mark(&self, mut act: Value) -> Value {
         if self.dry_run {
             act["dry_run"] = true.into();
@@ -28,7 +29,7 @@ impl Dry {
     }
 }
 
-/// Shows what the gateway said, to a person or a program.
+/// Shows the gateway's answer, to a person or a program.
 pub fn show(said: &Value, as_json: bool) -> Result<(), Failure> {
     if as_json { print(&format!("{said}\n")) } else { print(&picture(said)) }
 }

@@ -1,7 +1,8 @@
-//! `onceway ring show | explain`: who owns how much, and why a key is where it is.
+//! `onceway ring show | explain`: shares of the regions, and the reason for a key's place.
 //!
-//! Neighbours: `config::ring` reads the file, `protocol::ring` places, `ring_change` has `plan` and `apply`. The picture is of the file: what is
-//! in force is in `onceway status`. It must not print a key's text, only its digest, so that what is pasted into a ticket gives nothing away.
+//! `config::ring` reads the file, `protocol::ring` places, `ring_change` has `plan` and `apply`.
+//! The picture is of the file: `onceway status` shows the ring in force. It must not print a key's
+//! text, only its digest, so that pasting it into a ticket reveals nothing.
 
 use std::path::PathBuf;
 
@@ -17,7 +18,8 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::{ARCS, PlaceBy};
 
-/// Look at a ring: who owns how much, where a key belongs; compare the file with what is in force, and put it in force.
+/// Look at a ring: its shares, and the place of a key; compare the file with the ring in force, and
+/// put it in force.
 #[derive(Subcommand)]
 pub enum Command {
     Show(Show),
@@ -55,10 +57,10 @@ pub struct Show {
     json: bool,
 }
 
-/// Explain where a key belongs, and which rule says so.
+/// Explain the place of a key, and the rule behind it.
 ///
-/// Prints the key's arc, the regions in order of preference (home first) and the rule: a pin of the tenant, or the arc. The
-/// key itself is not printed, only its digest as it stands in the logs.
+/// Prints the key's arc, the regions in order of preference (home first) and the rule: a pin of the
+/// tenant, or the arc. The key itself is not printed, only its digest as it stands in the logs.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -78,7 +80,7 @@ pub struct Explain {
     json: bool,
 }
 
-/// How wide the longest bar is.
+/// Width of the longest bar.
 const BAR: usize = 40;
 
 impl Show {
@@ -88,7 +90,7 @@ impl Show {
     }
 }
 
-/// The regions with the number of arcs that each is home of.
+/// The regions with their weights and the number of arcs that each is home of.
 fn homes(file: &RingFile) -> Vec<(&RegionName, u32, u64)> {
     let regions = file.ring.regions().iter();
     // A share is a number of arcs over 65,536, which a f64 holds exactly.

@@ -1,7 +1,9 @@
-//! `onceway ring plan | apply`: what the ring file would change in the register's ring, and putting it in force.
+//! `onceway ring plan | apply`: changes that the ring file would make in the register's ring, and
+//! putting them in force.
 //!
-//! Neighbours: `config` reads the files, `http` asks the gateway of the region file, `gateway::authority::acts` compares and performs. The
-//! file is a proposal: nothing moves until it is applied with --yes. It must not print the seed.
+//! `config` reads the files, `http` asks the gateway of the region file,
+//! `gateway::authority::admin_ops` compares and performs. The file is a proposal: nothing moves
+//! until it is applied with --yes. It must not print the seed.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -15,7 +17,8 @@ use super::{Failure, print};
 use crate::config::Config;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, RingSpec};
 
-/// Show what ring.toml and routes.toml would change in what is in force: arcs that move, pins, regions, escrow. Changes nothing.
+/// Show the changes that ring.toml and routes.toml would make to the state in force: arcs that
+/// move, pins, regions, escrow. Changes nothing.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -32,10 +35,11 @@ pub struct Plan {
     json: bool,
 }
 
-/// Put ring.toml and the escrow of routes.toml in force, in all regions at once. Without --yes: a dry run.
+/// Put ring.toml and the escrow of routes.toml in force, in all regions at once. Without --yes: a
+/// dry run.
 ///
-/// Each region that loses keys stops taking them, writes down what it gives up, and the others go on from there: a pause of less
-/// than a second for keys that move, none for all others.
+/// Each region that loses keys stops taking them and records which ones it gives up, and the others
+/// go on from there. Keys that move pause for less than a second, all others not at all.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -56,11 +60,11 @@ pub struct Apply {
     /// The epoch that the plan was compared with.
     #[arg(long, value_name = "N")]
     expect_epoch: u64,
-    /// Do it.
+    /// Apply it.
     #[arg(long)]
     yes: bool,
-    /// Ask whether it would be taken now, what would move and what hinders it, in place of the plan; change nothing. The exit code is that
-    /// of --yes.
+    /// Ask whether it would be accepted now, what would move and what hinders it, in place of the
+    /// plan; change nothing. The exit code is that of --yes.
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
     /// Print JSON.
@@ -105,7 +109,7 @@ impl Apply {
         }
     }
 
-    /// After a dry run: what to type, or why that would be refused.
+    /// After a dry run: the command to type, or the reason why it would be refused.
     fn dry(&self, plan: &Value) -> Result<(), Failure> {
         if plan["epoch"] != self.expect_epoch {
             return Err(Failure::Failed(format!(
@@ -125,7 +129,7 @@ impl Apply {
     }
 }
 
-/// The ring and the escrow of the files, as the admin listener takes them.
+/// The ring and the escrow of the files, in the admin listener's form.
 fn proposal(config: &Config) -> Value {
     let RingSpec { seed, place_by, regions, pins } = config.shared.ring.spec();
     let place_by = match place_by {
@@ -149,7 +153,7 @@ fn proposal(config: &Config) -> Value {
     })
 }
 
-/// The lists of a plan, each with how people call it.
+/// The lists of a plan, each with its name for people.
 const LISTS: [(&str, &str); 6] = [
     ("regions_added", "regions that join"),
     ("regions_removed", "regions that leave"),

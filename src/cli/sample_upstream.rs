@@ -1,6 +1,7 @@
-//! `onceway sample-upstream`: the demo's payments service as an upstream of its own, to try a deployment with.
+//! `onceway sample-upstream`: the demo's payments service as an upstream of its own, for trying a
+//! deployment.
 //!
-//! Neighbours: `fleet::sample` runs it. It must not know of gateways or their configuration.
+//! `fleet::sample` runs it. It must not know of gateways or their configuration.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,9 +13,10 @@ use crate::fleet::sample;
 
 /// Run the sample payments service, until SIGTERM or SIGINT: an upstream to try a deployment with.
 ///
-/// It is one provider for all regions, does not deduplicate, and writes every effect into its ledger, a line each, before it answers: how often
-/// a key stands there is how often its effect happened. It answers at /v1/charges, /v1/payouts, /v1/emails and /v1/notes, and probes at
-/// /onceway/effects. Anybody who reaches it may use it: never where real requests come.
+/// The service is one provider for all regions. It does not deduplicate, and writes every effect
+/// into its ledger, a line each, before it answers: a key's lines in the ledger are its effects. It
+/// answers at /v1/charges, /v1/payouts, /v1/emails and /v1/notes, and probes at /onceway/effects.
+/// Anybody who reaches it may use it: never run it where real requests come.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -24,10 +26,10 @@ Examples:
 
 Exit codes: 0 stopped as asked; 1 could not start, as when the ledger's file is there already; 2 wrong arguments.")]
 pub struct SampleUpstream {
-    /// The file for its ledger, which must not be there yet: effects of different runs must not mix.
+    /// The file for its ledger, which must not exist yet: effects of different runs must not mix.
     #[arg(long, value_name = "FILE")]
     ledger: PathBuf,
-    /// Where it listens, IP address and port.
+    /// Address to listen on: IP address and port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7404")]
     listen: SocketAddr,
 }

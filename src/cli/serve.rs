@@ -1,6 +1,7 @@
 //! `onceway serve`: one gateway process of one region.
 //!
-//! Neighbours: `config` checks everything first, `server::run` does the rest. It must not start anything before all is valid.
+//! `config` checks everything first, then `server::run` serves. It must not start anything before
+//! all is valid.
 
 use std::path::PathBuf;
 
@@ -15,13 +16,17 @@ use crate::server::run;
 
 /// Run one gateway of one region, until SIGTERM or SIGINT.
 ///
-/// Reads the region file and the files it names, checks everything, and only then listens. On SIGTERM or SIGINT new keyed
-/// requests are refused, those that have begun finish (at most `drain`), and it ends with 0.
+/// Reads the region file and the files it names, checks everything, and only then listens. On
+/// SIGTERM or SIGINT it refuses new keyed requests, lets running ones finish (at most `drain`), and
+/// ends with 0.
 ///
-/// On SIGHUP, and within seconds of a change, the files are read again: routes, credentials, quotas, limits, certificates and the log's level are
-/// replaced at once, and no request is dropped. Files that are wrong change nothing; `onceway status` says so, and what needs a restart.
+/// On SIGHUP, and within seconds of a change, it reads the files again: routes, credentials,
+/// quotas, limits, certificates and the log's level are replaced at once, and no request is
+/// dropped. Files that are wrong change nothing; `onceway status` says so, and names the settings
+/// that need a restart.
 ///
-/// For people: /console on the admin listener ([listen] admin, such as http://127.0.0.1:7402/console).
+/// For people: /console on the admin listener ([listen] admin, such as
+/// http://127.0.0.1:7402/console).
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

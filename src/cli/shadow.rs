@@ -1,7 +1,8 @@
-//! `onceway shadow`: what a gateway in shadow mode would have done.
+//! `onceway shadow`: counts of the decisions that a gateway in shadow mode would have made.
 //!
-//! Neighbours: `gateway::shadow` counts, `server::admin` serves, this prints. A field that an older or newer gateway does not send counts as
-//! nothing. It must not judge: it prints what the gateway says.
+//! `gateway::shadow` counts, `server::admin` serves, this command prints. A field that an older or
+//! newer gateway does not send counts as nothing. It must not judge: it prints the gateway's
+//! report.
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 use super::table::{Side, columns, thousands};
 use super::{Failure, block_on, http, print};
 
-/// Show what a gateway in shadow mode would have run, replayed or refused.
+/// Show how many requests a gateway in shadow mode would have run, replayed or refused.
 #[derive(Args)]
 #[command(after_long_help = "\
 A gateway whose region file says shadow = true passes everything to its upstream and counts what it would have done. It is one
@@ -35,7 +36,7 @@ pub struct Shadow {
     /// The gateway's admin listener.
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
     admin: String,
-    /// A file with the admin token; not needed where the listener is on loopback.
+    /// A file with the admin token; not needed if the listener is on loopback.
     #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Print the gateway's JSON as it is.
@@ -57,7 +58,7 @@ impl Shadow {
     }
 }
 
-/// The columns of counts, as people and as the report name them.
+/// The columns of counts, with their names for people and in the report.
 const COUNTS: [(&str, &str); 6] = [
     ("run", "run"),
     ("replayed", "replayed"),

@@ -1,7 +1,8 @@
-//! `onceway status`: what a gateway says of itself, for people.
+//! `onceway status`: a gateway's report of itself, for people.
 //!
-//! Neighbours: `gateway::status` is the contract of the JSON that `server::admin` serves and this reads. A field that an older or
-//! newer gateway does not send is shown as "-". It must not judge: it prints what the gateway says.
+//! `gateway::status` is the contract of the JSON, and `server::admin` serves it. A field that an
+//! older or newer gateway does not send is shown as "-". It must not judge: it prints the gateway's
+//! report.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,8 @@ use super::http::{Admin, printable};
 use super::table::{Side, columns};
 use super::{Failure, print};
 
-/// Show what a gateway says of itself: readiness, store, who owns what and why, peers, observed lag, replication.
+/// Show a gateway's report of itself: readiness, store, owners and the reasons, peers, observed
+/// lag, replication.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -107,7 +109,7 @@ fn picture(status: &Value) -> String {
     text
 }
 
-/// How far the search for keys that ran twice is, and what it found.
+/// Progress of the search for keys that ran twice, and its findings.
 fn audit(audit: &Value) -> String {
     let Some(age) = audit["age_ms"].as_u64() else { return "-".to_owned() };
     let (age, passes) = (age / 1_000, &audit["passes"]);
@@ -127,7 +129,7 @@ fn audit(audit: &Value) -> String {
     format!("{found}; {pass}")
 }
 
-/// How what runs stands to what its files say.
+/// Differences between the running configuration and the files.
 fn configuration(config: &Value) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     for problem in config["problems"].as_array().into_iter().flatten() {
@@ -139,7 +141,8 @@ fn configuration(config: &Value) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// A row per region: its share of the ring, and for peers how they are and how far this region's copy is behind.
+/// A row per region: its share of the ring. For peers also their state, and the lag of this
+/// region's copy.
 fn regions(status: &Value) -> String {
     let header = [
         "region",
@@ -158,7 +161,8 @@ fn regions(status: &Value) -> String {
     let me = status["region"].as_str();
     let copies = status["subscriptions"].as_array();
     let names = |field: &str| status[field].as_object().into_iter().flatten().map(|(name, _)| name.clone());
-    // One that is about to join is a peer before it is in the ring; one that left, for as long as it is known.
+    // A region that is about to join is a peer before it is in the ring. One that left stays a peer
+    // as long as it is known.
     let all: BTreeSet<String> = names("shares").chain(names("peers")).collect();
     for name in &all {
         let (share, peer) = (&status["shares"][name], &status["peers"][name]);

@@ -1,8 +1,10 @@
-//! Standard error, as a log writes to it: whoever reads it may stand still, and the process goes on.
+//! Standard error for the log: its reader may stand still, and the process goes on.
 //!
-//! A line is written at once where that waits for nobody, so that one who is killed has written its last lines. Else it queues for a thread that waits for the
-//! reader, and where the queue is full it is dropped, counted, and told of once the reader is back. A file is always written
-//! to at once: a disk that stands still holds it up. Neighbour: [`super::logging`]. It must not change the order of lines, nor drop one while there is room.
+//! A line is written at once if that does not block, so that a killed process has written its last
+//! lines. Otherwise it queues for a thread that waits for the reader. If the queue is full, the
+//! line is dropped and counted; the log says so once the reader is back. A file is always written
+//! at once: a disk that stands still blocks the caller. It must not change the order of lines, nor
+//! drop a line while there is room.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -16,23 +18,23 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::ports::observe;
 
-/// So much a pipe takes whole and without waiting, if it takes anything (PIPE_BUF).
+/// Bytes that a pipe takes whole and without blocking, if it takes anything (PIPE_BUF).
 const AT_ONCE: usize = 4_096;
-/// The most bytes that queue: some seconds of a busy gateway's lines.
+/// Most bytes in the queue: some seconds of a busy gateway's lines.
 const MOST: usize = 4 << 20;
-/// How long a process that ends waits for its reader.
+/// Time that an ending process waits for its reader.
 const AT_END: Duration = Duration::from_secs(1);
 
-/// Where lines go. A process writes the last ones when this is dropped.
+/// Destination of the lines. Dropping it lets the last ones be written, for at most one second.
 pub struct Lines(Arc<Shared>);
 
 struct Shared {
     to: File,
     most: usize,
     queue: Mutex<Queue>,
-    /// There is a line in the queue.
+    /// Signals that the queue has a line.
     more: Condvar,
-    /// There is none, and none is being written.
+    /// Signals that the queue is empty and no line is being written.
     none: Condvar,
 }
 
@@ -40,17 +42,17 @@ struct Shared {
 struct Queue {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Dropped since the reader was told last.
+    /// Lines dropped since the last report.
     lost: u64,
-    /// A line of it is being written.
+    /// True while the thread writes a line of the queue.
     writes: bool,
 }
 
 impl Lines {
-    /// To standard error.
+    /// Writes to standard error.
     ///
     /// # Errors
-    /// It is closed, or there can be no further thread.
+    /// Standard error is closed, or no further thread can start.
     pub fn to_stderr() -> io::Result<Self> {
         Self::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), MOST)
     }
@@ -63,7 +65,7 @@ impl Lines {
         Ok(Self(shared))
     }
 
-    /// Another hand that writes the same lines.
+    /// Another writer of the same lines.
     pub fn writer(&self) -> impl for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static {
         let shared = self.0.clone();
         move || Hand(shared.clone())
@@ -81,7 +83,7 @@ impl Drop for Lines {
 struct Hand(Arc<Shared>);
 
 impl Write for Hand {
-    /// A whole line: a log writes each by one call.
+    /// Takes a whole line: a log writes each by one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.line(line);
         Ok(line.len())
@@ -100,7 +102,7 @@ impl Shared {
     fn line(&self, line: &[u8]) {
         let mut queue = self.lock();
         if queue.lines.is_empty() && !queue.writes && line.len() <= AT_ONCE && self.takes() {
-            // There is nobody to tell that the log cannot be written.
+            // A failed write is ignored: nobody is left to report it to.
             drop((&self.to).write_all(line));
         } else if queue.bytes + line.len() <= self.most {
             queue.bytes += line.len();
@@ -112,13 +114,13 @@ impl Shared {
         }
     }
 
-    /// Whether a write would wait for nobody. One that fails does not.
+    /// True if a write would not block. One that fails does not.
     fn takes(&self) -> bool {
         let mut asked = [PollFd::new(&self.to, PollFlags::OUT)];
         poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// Writes what queues, and waits for whoever reads it.
+    /// Writes the queue's lines, and waits for their reader.
     fn write_on(&self) {
         loop {
             let mut queue = self.lock();
@@ -135,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// Says how many lines were lost, once there is nothing left to write before that.
+    /// Reports the number of lost lines, once nothing is left to write before that.
     fn tell(&self) {
         let mut queue = self.lock();
         if queue.lines.is_empty() && queue.lost > 0 {
@@ -153,9 +155,10 @@ mod tests {
 
     use super::*;
 
-    /// Room for forty lines beside what the pipe takes: 64 KiB, of whose pages the last one need not be filled.
+    /// Room for forty lines beside the pipe's own 64 KiB. The last one of its pages need not be
+    /// full.
     const ROOM: usize = 40 * 512;
-    /// For so many there is room for sure.
+    /// Number of lines that always find room.
     const SURELY: usize = 15 * 8 + 40;
 
     fn lines() -> (Lines, BufReader<PipeReader>) {
@@ -163,7 +166,7 @@ mod tests {
         (Lines::to(File::from(OwnedFd::from(writer)), ROOM).unwrap(), BufReader::new(reader))
     }
 
-    /// A line of 512 bytes that says which it is.
+    /// A line of 512 bytes with its number.
     fn line(number: usize) -> String {
         format!("{number:0511}\n")
     }
@@ -187,7 +190,8 @@ mod tests {
         assert_eq!(numbers(&mut reader, 3), [0, 1, 2]);
     }
 
-    /// Fails unless these are the first lines, and later ones, in order: what found room again may follow on some that were dropped.
+    /// Fails unless these are the first lines, then later ones, in order. Some lines may be missing
+    /// in between: they were dropped before there was room again.
     fn in_order(numbers: &[usize], contiguous: usize) {
         assert_eq!(numbers[..contiguous], (0..contiguous).collect::<Vec<_>>());
         assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
@@ -232,7 +236,7 @@ mod tests {
         drop(reader);
     }
 
-    /// What a subscriber wrote.
+    /// Output of a subscriber.
     struct Told(Arc<Mutex<Vec<u8>>>);
 
     impl Write for Told {

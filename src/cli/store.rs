@@ -1,6 +1,8 @@
-//! `onceway store init | check | reseed`: make a region's store or print its SQL, say what it lacks, follow a peer anew.
+//! `onceway store init | check | reseed`: makes a region's store or prints its SQL, lists its
+//! missing parts, follows a peer anew.
 //!
-//! Neighbours: `config` names roles and publishers, `adapters::postgres::provision` does it. It must not print a connection string.
+//! `config` names roles and publishers, `adapters::postgres::provision` does it. It must not print
+//! a connection string.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,11 +15,11 @@ use crate::adapters::postgres::address::BadAddress;
 use crate::adapters::postgres::provision::{self, Hint, Line, Plan, Report, Role, Script, Status, Whence};
 use crate::config::provision::{Provision, conninfo};
 use crate::config::region::LogFormat;
-use crate::config::secret::SecretSource;
+use crate::config::secret::{Secret, SecretSource};
 use crate::config::{Config, span};
 use crate::protocol::region::{Origin, RegionName};
 
-/// Make a region's store, say what it lacks, or follow a peer anew whose slot was lost.
+/// Make a region's store, list its missing parts, or follow a peer anew whose slot was lost.
 #[derive(Subcommand)]
 pub enum Command {
     Init(Init),
@@ -38,8 +40,9 @@ impl Command {
 
 /// Make the region's store: schema, roles, publication, and subscriptions to the other regions.
 ///
-/// Safe to repeat and in any order of regions: it adds what is missing and changes nothing else. While another region is not
-/// ready yet, its part is pending; with --wait it is tried again until all is done.
+/// Safe to repeat and in any order of regions: it adds missing parts and changes nothing else.
+/// While another region is not ready yet, its part is pending; with --wait it is tried again until
+/// all is done.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -47,6 +50,7 @@ Examples:
   onceway store init --config config/us-east.toml --wait 60s
   onceway store init --config config/us-east.toml --dry-run      what would be made
   onceway store init --config config/us-east.toml --print >us-east.sql     for a DBA, who runs it with psql
+  onceway store init --config config/us-east.toml --verifiers >us-east.verifiers     its passwords, as psql may send them
 
 Needs [provision] in the region file: a role that may create others, and how to reach the other regions' Postgres.
 
@@ -55,25 +59,33 @@ pub struct Init {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
     config: PathBuf,
-    /// How long to try again while something is pending.
+    /// Span to try again while something is pending.
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
     wait: Duration,
-    /// Say what is there and what would be made; change nothing. Ends as with a --wait that is long enough: 0, or 1 where something needs a
-    /// person.
+    /// Show the existing parts and those that would be made; change nothing. Ends as with a --wait
+    /// that is long enough: 0, or 1 if something needs a person.
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with setting, is and recommended.
+    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with
+    /// setting, is and recommended.
     #[arg(long)]
     json: bool,
-    /// Print the SQL for psql instead of running it: nothing is asked of any server, and no secret is needed or shown. What stands in the files
-    /// counts: where another region's store was replaced, only the command itself finds out.
+    /// Print the SQL for psql instead of running it: nothing is asked of any server, and no secret
+    /// is needed or shown. The SQL follows the files alone: only the command itself finds out that
+    /// another region's store was replaced.
     #[arg(long, conflicts_with_all = ["wait", "dry_run", "json"])]
     print: bool,
+    /// Print the psql variables that the script of --print needs to make roles with passwords: the
+    /// SCRAM verifiers of the passwords in [provision]. A verifier lets its reader try passwords,
+    /// so keep it as secret as a password.
+    #[arg(long, conflicts_with_all = ["wait", "dry_run", "json", "print"])]
+    verifiers: bool,
 }
 
-/// Say what the region's store has and lacks; change nothing.
+/// List the existing and the missing parts of the region's store; change nothing.
 ///
-/// A setting of Postgres that is not as deploy/postgres/onceway.conf recommends is a hint: it changes no exit code.
+/// A Postgres setting that differs from the recommendation of deploy/postgres/onceway.conf is a
+/// hint: it changes no exit code.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -84,16 +96,18 @@ pub struct Check {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
     config: PathBuf,
-    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with setting, is and recommended.
+    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with
+    /// setting, is and recommended.
     #[arg(long)]
     json: bool,
 }
 
 /// Follow a peer anew: its slot for this region was lost, or is missing.
 ///
-/// A slot is lost where it held back more WAL than the peer's max_slot_wal_keep_size allows, or where the peer failed over to a standby.
-/// Rows were lost on the way, and `store check` says so; until this was done the region gains no keys. What is here of the peer stays
-/// readable throughout; then everything is copied again. Safe while gateways run.
+/// A slot is lost if it held back more WAL than the peer's max_slot_wal_keep_size allows, or if the
+/// peer failed over to a standby. Rows were lost on the way, and `store check` says so; until this
+/// was done the region gains no keys. The peer's rows here stay readable throughout; then
+/// everything is copied again. Safe while gateways run.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -107,23 +121,27 @@ pub struct Reseed {
     /// The peer.
     #[arg(long, value_name = "REGION", value_parser = RegionName::parse)]
     from: RegionName,
-    /// How long to wait for the copy.
+    /// Span to wait for the copy.
     #[arg(long, value_name = "SPAN", default_value = "0s", value_parser = span::parse)]
     wait: Duration,
-    /// Say whether the slot is lost and what would be copied; change nothing. Ends as with a --wait that is long enough: 0, or 1 where there
-    /// is nothing to repair.
+    /// Show if the slot is lost and the copy that would be made; change nothing. Ends as with a
+    /// --wait that is long enough: 0, or 1 if there is nothing to repair.
     #[arg(long)]
     dry_run: bool,
-    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with setting, is and recommended.
+    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with
+    /// setting, is and recommended.
     #[arg(long)]
     json: bool,
 }
 
-/// Between two tries.
+/// Time between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Init {
     fn run(&self) -> Result<(), Failure> {
+        if self.verifiers {
+            return print(&Wanted::read(&self.config)?.verifiers()?);
+        }
         if self.print {
             return print(&provision::script(&Wanted::read(&self.config)?.script()?));
         }
@@ -136,7 +154,7 @@ impl Init {
     }
 }
 
-/// Makes what is missing, again and again while something is pending and there is time.
+/// Makes missing parts, again and again while something is pending and time is left.
 async fn complete(plan: &Plan, wait: Duration) -> Result<Report, Failure> {
     let until = tokio::time::Instant::now() + wait;
     loop {
@@ -188,7 +206,7 @@ fn tell(plan: &Plan, report: &Report, as_json: bool, dry_run: bool) -> Result<()
     if report.is_broken() {
         Err(Failure::Failed("the store needs a person: see the lines marked broken".to_owned()))
     } else if report.is_complete() || dry_run {
-        // What is pending is what the act makes, or waits for.
+        // Pending parts are those that the act makes, or waits for.
         Ok(())
     } else {
         Err(Failure::Incomplete(
@@ -221,7 +239,8 @@ fn object(plan: &Plan, report: &Report, dry_run: bool) -> Value {
     said
 }
 
-/// What the region's store has to be, by its files. Which build of their stores other regions have, provisioning finds out.
+/// The region's store as its files demand it. Provisioning finds out the generations of other
+/// regions' stores.
 struct Wanted<'a> {
     file: &'a Path,
     config: Config,
@@ -231,7 +250,7 @@ struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     fn read(file: &'a Path) -> Result<Self, Failure> {
         let config = Config::load_for_command(file)?;
-        // It says less than any pipe takes, so nothing of it waits to be written at the end.
+        // The command logs less than any pipe takes, so no line waits to be written at the end.
         drop(logging::set_up(LogFormat::Text, "info", None)?);
         let written = config.process.provision.clone();
         let provision =
@@ -285,6 +304,19 @@ impl<'a> Wanted<'a> {
         })
     }
 
+    fn verifiers(&self) -> Result<String, Failure> {
+        let Provision { gateway_password, replication_password, .. } = &self.provision;
+        let environment = |name: &str| std::env::var(name).ok();
+        let secret = |source: &SecretSource| {
+            let found = source.resolve(&environment, |_| Ok(()));
+            found.map_err(|why| bad(self.file, &format!("[provision]: {why}")))
+        };
+        let gateway = gateway_password.as_ref().map(secret).transpose()?;
+        let replication = replication_password.as_ref().map(secret).transpose()?;
+        let text = |secret: &Option<Secret>| secret.as_ref().map(|secret| secret.reveal().to_owned());
+        Ok(provision::verifiers(text(&gateway).as_deref(), text(&replication).as_deref()))
+    }
+
     fn script(&self) -> Result<Script, Failure> {
         let whence = |source: &SecretSource| match source {
             SecretSource::Written(open) => Whence::Written(open.reveal().to_owned()),
@@ -299,8 +331,8 @@ impl<'a> Wanted<'a> {
             me: self.me(),
             all: self.all()?,
             deployment: self.config.shared.deployment.clone(),
-            gateway_role: (gateway_role.clone(), gateway_password.as_ref().map(whence)),
-            replication_role: (replication_role.clone(), replication_password.as_ref().map(whence)),
+            gateway_role: (gateway_role.clone(), gateway_password.is_some()),
+            replication_role: (replication_role.clone(), replication_password.is_some()),
             subscribe: subscribe.collect::<Result<_, Failure>>()?,
         })
     }

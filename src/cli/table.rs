@@ -1,8 +1,8 @@
 //! Lines columns up, for people.
 //!
-//! Neighbours: `ring` and `status` print with it. It must not shorten anything: what is looked for must be there.
+//! `ring` and `status` print with it. It must not shorten anything: a reader searches the text.
 
-/// Which side a column keeps.
+/// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Texts.
@@ -11,7 +11,7 @@ pub enum Side {
     Right,
 }
 
-/// The rows under each other, two blanks between columns, no blanks at line ends.
+/// The rows below one another, two blanks between columns, no blanks at line ends.
 pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

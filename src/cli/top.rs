@@ -1,7 +1,8 @@
 //! `onceway top`: regions, leases, windows and rates, live in a terminal.
 //!
-//! Neighbours: [`sample`] asks gateways, [`frame`] draws what they said, [`screen`] has the terminal and gives it back. What is shown is in the
-//! words of `onceway status`. It must not act on anything, and goes on while gateways do not answer.
+//! [`sample`] asks gateways, [`frame`] draws their answers, [`screen`] has the terminal and gives
+//! it back. The words are those of `onceway status`. It must not act on anything, and goes on while
+//! gateways do not answer.
 
 mod frame;
 mod sample;
@@ -20,15 +21,15 @@ use frame::Frame;
 use sample::Sample;
 use screen::{Asked, Screen};
 
-/// How many columns and rows a frame may take where nobody says how large the terminal is.
+/// Columns of a frame, if the terminal's size is unknown.
 const WIDTH: u16 = 80;
-/// A terminal of the least usual size.
+/// Rows of a frame, if the terminal's size is unknown.
 const HEIGHT: u16 = 24;
 
-/// Show live what gateways say: who owns what, leases, lag, windows that run, rates, keys in doubt.
+/// Show the gateways' reports live: owners, leases, lag, running windows, rates, keys in doubt.
 ///
-/// The first gateway tells of the regions as it sees them; each is listed with its lease and its rates. What does not answer is shown as
-/// such, and asked again. Press q to quit.
+/// The first gateway reports the regions as it sees them; each gateway is listed with its lease and
+/// its rates. A gateway that does not answer is shown as such, and asked again. Press q to quit.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -44,10 +45,10 @@ pub struct Top {
     /// A gateway's admin listener; may be repeated.
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
     admin: Vec<String>,
-    /// A file with the admin token; not needed where the listeners are on loopback.
+    /// A file with the admin token; not needed if the listeners are on loopback.
     #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Between two frames.
+    /// Time between two frames.
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = interval)]
     interval: Duration,
     /// Print one frame and end.
@@ -85,7 +86,7 @@ impl Top {
         let frame = Frame::of(&Sample::take(&self.admin, token).await, Some(&first));
         match self.json {
             true => print(&format!("{}\n", frame.as_json()))?,
-            // A script's frame is not cut: what it looks for must be there.
+            // A script's frame is not cut: a script searches it.
             false => print(&frame.lines(usize::from(u16::MAX), usize::from(u16::MAX)).concat())?,
         }
         if frame.is_silent() { Err(Failure::Failed(frame.silence())) } else { Ok(()) }
@@ -96,7 +97,7 @@ impl Top {
         let mut before: Option<Sample> = None;
         loop {
             let due = Instant::now() + self.interval;
-            // Who wants to leave does not wait for a gateway that does not answer.
+            // A person who wants to leave does not wait for a silent gateway.
             let now = tokio::select! {
                 biased;
                 () = screen.asked_to_leave() => return Ok(()),

@@ -1,7 +1,7 @@
 //! `onceway witness`: a voter without a store.
 //!
-//! Neighbours: `config::witness` checks the file, `adapters::witness` keeps what it promised, `server::witness` does the rest. It must not make
-//! a new file unless it was asked to.
+//! `config::witness` checks the file, `adapters::witness` keeps the promises, `server::witness`
+//! serves. It must not make a new file unless it was asked to.
 
 use std::path::PathBuf;
 
@@ -20,12 +20,16 @@ use crate::server::witness_reload::WitnessFiles;
 
 /// Run a witness: a third voter for deployments of two regions, until SIGTERM or SIGINT.
 ///
-/// Two regions cannot fail over by themselves: the one that is left cannot tell a dead neighbour from a cut link. A witness is one
-/// more vote, in a third place. It keeps one small file with what it promised, has no store, and sees no keys and no requests.
+/// Two regions cannot fail over by themselves: the one that is left cannot tell a dead neighbour
+/// from a cut link. A witness is one more vote, in a third place. It keeps one small file with its
+/// promises, has no store, and sees no keys and no requests.
 ///
-/// It needs its file: a witness that forgot its promises could let both regions run the same keys, so it never starts with
-/// a missing or damaged one. Give each witness a disk of its own, never restore the file from a backup, and never run two processes on
-/// copies of it.
+/// It needs its file: a witness that forgot its promises could let both regions run the same keys,
+/// so it never starts with a missing or damaged one. Give each witness a disk of its own, and never
+/// run two processes on copies of it. If the file was put back from a copy, or the machine was
+/// started anew, the witness is a new voter: its file may not be the last one that it wrote. A new
+/// voter is silent until the regions have taken it in. They do that by themselves within seconds,
+/// if both of them are up.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -50,10 +54,11 @@ pub struct Witness {
     config: PathBuf,
     #[command(flatten)]
     speech: Speech,
-    /// Make the file of a new witness, and end. Refused if it is there already.
+    /// Make the file of a new witness, and end. Refused if it exists already.
     #[arg(long)]
     init: bool,
-    /// With --init: say what would be made, and make nothing. Ends with 2 if the file is there already, or its folder is not.
+    /// With --init: show the file that would be made, and make nothing. Ends with 2 if the file
+    /// exists already, or its folder does not.
     #[arg(long, requires = "init")]
     dry_run: bool,
     /// With --init: print JSON: file, name, acceptor.
@@ -82,10 +87,11 @@ impl Witness {
             return print(&format!("{shown}: made for {}, acceptor {:032x}\n", config.name, id.0));
         }
         let (levels, _lines) = logging::set_up(config.log.format, &config.log.level, None)?;
-        let file = AcceptorFile::open(&config.file, &config.name).map_err(bad)?;
+        let anew = AcceptorId(SystemDice.nonce().0);
+        let opened = AcceptorFile::open(&config.file, &config.name, anew).map_err(bad)?;
         let files = WitnessFiles { file: self.config.clone(), watched };
         let speaks = self.speech.versions();
-        block_on(async { witness::run(config, file, files, levels, speaks).await.map_err(Failure::failed) })
+        block_on(async { witness::run(config, opened, files, levels, speaks).await.map_err(Failure::failed) })
     }
 
     fn rehearse(&self, config: &WitnessConfig) -> Result<(), Failure> {

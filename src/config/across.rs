@@ -1,6 +1,7 @@
-//! What no file can know alone: the region against the ring, the routes against the clocks and the ring.
+//! Rules across files: the region against the ring, the routes against the clocks and the ring.
 //!
-//! Neighbours: `mod` calls it once all files are read. Every rule here says what breaks without it. It must not read anything.
+//! `mod` calls it once all files are read. Every message says what fails without the rule. This
+//! file must not read anything.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
 
-/// The region file against the ring.
+/// Checks the region file against the ring.
 pub fn region_in_ring(me: &Located<RegionName>, others: &Others, file: &RingFile, problems: &Problems) {
     let (ring, witnesses) = (&*file.ring, &file.failover.witnesses);
     let Located { at, value: me } = me;
@@ -53,7 +54,8 @@ pub fn region_in_ring(me: &Located<RegionName>, others: &Others, file: &RingFile
     }
 }
 
-/// A front that names no principals could never ask on a route that binds its keys to them.
+/// Checks that the front names principals. A front without them could never send a request on a
+/// route that binds its keys to them.
 pub fn front_names_principals(route: &RouteAt, listen: &Listen, problems: &Problems) {
     if listen.trusted.as_ref().is_some_and(|front| front.principal_header.is_none()) {
         problems.add(
@@ -66,7 +68,8 @@ pub fn front_names_principals(route: &RouteAt, listen: &Listen, problems: &Probl
     }
 }
 
-/// A body that is larger than all the room for bodies would be refused as overloaded however often it is sent.
+/// Checks that each body fits into the room for all bodies. A larger body would be refused as
+/// overloaded each time it is sent.
 pub fn bodies_fit(routes: &[RouteAt], listen: &Listen, problems: &Problems) {
     let most = listen.at_once.bodies;
     for route in routes {
@@ -87,7 +90,7 @@ fn has(ring: &Ring, name: &RegionName) -> bool {
     ring.regions().iter().any(|region| region.name == *name)
 }
 
-/// The ring's regions, as this one sees them.
+/// The ring's regions, as this region sees them.
 struct Members<'a> {
     me: &'a RegionName,
     ring: &'a Ring,
@@ -95,7 +98,7 @@ struct Members<'a> {
 }
 
 impl Members<'_> {
-    /// Every region but this one must be in the table.
+    /// Checks that the table names every region but this one.
     fn all_in<T>(&self, table: &ByRegion<T>, name: &str, what: &str) {
         let others = self.ring.regions().iter().filter(|region| region.name != *self.me);
         for region in others.filter(|region| !table.mentions(&region.name)) {
@@ -104,7 +107,8 @@ impl Members<'_> {
         }
     }
 
-    /// No region may be in the table that is this one or not in the ring; `witnesses` may.
+    /// Checks that the table names neither this region nor one outside the ring. It may name
+    /// `witnesses`.
     fn only_in<T>(&self, table: &ByRegion<T>, name: &str, witnesses: &[RegionName]) {
         for (region, located) in &table.entries {
             if region == self.me {
@@ -120,7 +124,8 @@ impl Members<'_> {
     }
 }
 
-/// The routes against the upstreams that can be asked: a probe goes to the region that made the attempt.
+/// Checks the routes against the upstreams that can be asked: a probe goes to the region of the
+/// attempt.
 pub fn probes_reach(me: &RegionName, others: &Others, ring: &Ring, routes: &[RouteAt], problems: &Problems) {
     let probes = |route: &&RouteAt| policy(route).is_some_and(|policy| policy.recovery == Recovery::Probe);
     let (Some(false), Some(probed)) = (others.shared, routes.iter().find(probes)) else { return };
@@ -137,7 +142,8 @@ pub fn probes_reach(me: &RegionName, others: &Others, ring: &Ring, routes: &[Rou
     }
 }
 
-/// A route that refuses keys while nobody can hold their claims must have somebody at least while all is well.
+/// Checks that claims under escrow have a holder. A route that refuses keys without a holder must
+/// have one at least while all regions serve.
 pub fn escrow_has_a_holder(routes: &[RouteAt], ring: &Ring, problems: &Problems) {
     let refuses = |route: &&RouteAt| {
         policy(route).is_some_and(|policy| match policy.escrow {
@@ -168,7 +174,10 @@ pub fn escrow_has_a_holder(routes: &[RouteAt], ring: &Ring, problems: &Problems)
     }
 }
 
-/// Each policy against the longest outage that a client which comes back when it is told to may have to sit out. Alone a region is taken over by nobody.
+/// Checks each policy against the longest outage that an obedient client may have to wait for.
+///
+/// Such a client comes back when it is told to. A single region has no successor, so nothing is
+/// checked.
 pub fn outlives_an_outage(routes: &[RouteAt], ring: &Ring, failover: &Failover, problems: &Problems) {
     if ring.regions().iter().filter(|region| region.weight > 0).count() < 2 {
         return;
@@ -180,7 +189,8 @@ pub fn outlives_an_outage(routes: &[RouteAt], ring: &Ring, failover: &Failover, 
         else {
             continue;
         };
-        // Else the key that was settled before its region was lost is forgotten when its client may ask again, and runs once more.
+        // Otherwise the record of a key settled before the loss of its region is forgotten by the
+        // client's next try. The key would run once more.
         let window = *hold + *settle_time + lease + beyond;
         if *retention + *tombstone <= window {
             problems.add(
@@ -202,10 +212,10 @@ pub fn outlives_an_outage(routes: &[RouteAt], ring: &Ring, failover: &Failover, 
     }
 }
 
-/// How much longer than its parts a hold must be at least, so that a send is possible at all when all goes slowly.
+/// Least room in a hold beyond its parts, so that a send is possible even if everything is slow.
 const ROOM: Duration = Duration::from_millis(100);
 
-/// Each policy against the clocks and the gateway's bounds.
+/// Checks each policy against the clocks and the gateway's bounds.
 pub fn routes_fit(routes: &[RouteAt], drift: Drift, timings: &Timings, problems: &Problems) {
     for route in routes {
         if let Some(policy) = policy(route) {
@@ -220,7 +230,8 @@ pub fn routes_fit(routes: &[RouteAt], drift: Drift, timings: &Timings, problems:
 fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(String)) {
     let Policy { hold, wait, upstream_timeout, settle_time, retention, escrow, .. } = policy;
     let usable = drift.holder(*hold);
-    // Another region is asked before the send, and again before the answer is given; one that is silent for longer is not reachable.
+    // Another region is asked before the send, and again before the answer is given. A region that
+    // is silent for longer counts as unreachable.
     let (lodging, lodged) = match escrow {
         Escrow::Off => (Duration::ZERO, String::new()),
         Escrow::Claim(_) => (timings.silent_after, format!(" escrow ({}),", show(timings.silent_after))),
@@ -229,7 +240,8 @@ fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(S
         }
     };
     let needed = timings.claim_within + lodging + *upstream_timeout + ROOM;
-    // Else `protocol::hold::SendBy` would forbid the send of a slow claim, and of every claim if it is much shorter.
+    // Otherwise `protocol::hold::SendBy` would forbid the send of a slow claim, and with a much
+    // shorter hold of every claim.
     if usable < needed {
         fail(format!(
             "hold {} is too short: {} of it can be relied on (clock drift {} ppm, margin {}), but claiming ({}),{lodged} the upstream \
@@ -248,7 +260,7 @@ fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(S
     if wait > hold {
         fail(format!("wait {} is longer than hold {}: shorten wait", show(*wait), show(*hold)));
     }
-    // Else a job could outlive the key that stops it from happening twice.
+    // Otherwise a job could outlive the key that stops it from running twice.
     if let Retention::For(retention) = *retention
         && policy.mode != Mode::Sync
         && policy.accept.request_retention > retention
@@ -259,7 +271,7 @@ fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(S
             show(retention)
         ));
     }
-    // Else a key could be forgotten while its attempt may still be at work.
+    // Otherwise a key could be forgotten while its attempt may still be at work.
     if let Retention::For(retention) = *retention
         && retention <= *hold + *settle_time
     {
@@ -272,7 +284,7 @@ fn policy_fits(policy: &Policy, drift: Drift, timings: &Timings, fail: &dyn Fn(S
     }
 }
 
-/// To whole milliseconds, downwards.
+/// Rounds down to whole milliseconds.
 fn round(span: Duration) -> Duration {
     Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }

@@ -1,8 +1,9 @@
-//! The certificates that a region or witness file names, read by the very code that takes them into use: what a start or a reload would refuse, a
-//! check says.
+//! Checks of the certificates that a region or witness file names, by the code that later uses
+//! them.
 //!
-//! Neighbours: `region`, `listen`, `provision` and `witness` name the files, `adapters` reads them. That a file is not here is said by
-//! [`Surroundings::file`]; when it expires is a metric's business. It must not keep what it reads, and says nothing where nobody checks.
+//! So a check reports every error that a start or a reload would find. [`Surroundings::file`]
+//! reports missing files; a metric shows expiry. This file must not keep the certificates, and
+//! reports nothing outside of a check.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use crate::adapters::postgres::address::{self, Address};
 use crate::adapters::tls;
 use crate::protocol::region::RegionName;
 
-/// What a region or witness is known by to its peers.
+/// Checks the files of a region's or witness's own identity.
 pub(super) fn of_peer(
     section: &Section<'_>,
     me: &RegionName,
@@ -26,7 +27,7 @@ pub(super) fn of_peer(
     }
 }
 
-/// TLS for clients.
+/// Checks the files of TLS for clients.
 pub(super) fn of_clients(
     section: &Section<'_>,
     certificate: &Path,
@@ -38,7 +39,8 @@ pub(super) fn of_clients(
     }
 }
 
-/// Those that the store's URL names. A process that serves reads them for each connection, so a change of theirs is none of its configuration.
+/// Checks the certificates that the store's URL names. A serving process reads them for each
+/// connection, so their change is no change of its configuration.
 pub(super) fn of_store(
     url: &Secret,
     section: &Section<'_>,
@@ -59,7 +61,7 @@ pub(super) fn of_store(
     }
 }
 
-/// The authorities of other regions' Postgres.
+/// Checks the authorities of other regions' Postgres.
 pub(super) fn of_publishers(
     section: &Section<'_>,
     key: &'static str,
@@ -74,7 +76,7 @@ pub(super) fn of_publishers(
     }
 }
 
-/// Each at the key that names its file.
+/// Reports each error at the key that names its file.
 fn tell(section: &Section<'_>, wrong: Vec<IdentityError>, keys: &[(&'static str, &Path)]) {
     for error in wrong.iter().filter(|error| !error.is_unread()) {
         let named = keys.iter().find(|(_, path)| error.path() == Some(path));

@@ -1,8 +1,9 @@
-//! `credentials.toml`: who may ask. API tokens by their SHA-256, issuers of signed tokens by their public keys.
+//! `credentials.toml`: the callers. API tokens by their SHA-256, issuers of signed tokens by their
+//! public keys.
 //!
-//! Neighbours: `gateway::credentials` holds what is read here, `jwks` reads the keys. The
-//! file holds digests and public keys only, so that whoever reads it cannot use it. It must never repeat a token's digest
-//! in a message: somebody may have written the token itself.
+//! The file holds only digests and public keys, so that its readers cannot use it. `jwks` reads the
+//! keys. This file must never repeat a token's digest in a message: its author may have written the
+//! token itself.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use super::{jwks, published};
 use crate::gateway::credentials::issuer::{Algorithm, Issuer};
 use crate::gateway::credentials::{Caller, Credentials, PRINCIPAL_LIMIT, TokenDigest, Voucher};
 
-/// The algorithms that may be pinned: public keys only.
+/// Algorithms that may be pinned: public keys only.
 const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("ES256", Algorithm::ES256),
     ("ES384", Algorithm::ES384),
@@ -28,30 +29,30 @@ const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("PS512", Algorithm::PS512),
 ];
 
-/// How far an issuer's clock may be off at most.
+/// Most that an issuer's clock may be off.
 const MOST_LEEWAY: Duration = Duration::from_secs(300);
 
 /// The file of credentials.
 #[derive(Clone, Debug)]
 pub(super) struct CredentialsFile {
     path: PathBuf,
-    /// Some route binds its keys to the principal, so every token must name one.
+    /// Set if some route binds its keys to the principal, so that every token must name one.
     named: bool,
 }
 
 impl CredentialsFile {
-    /// `named`: every token must name its principal.
+    /// Makes the reader of a file. If `named` is set, every token must name its principal.
     pub fn new(path: &Path, named: bool) -> Self {
         Self { path: path.to_owned(), named }
     }
 
-    /// Reads the file; what is wrong is added to `problems`.
+    /// Reads the file. Errors are added to `problems`.
     pub fn read(&self, wanted_by: &At, problems: &Problems) -> Option<Credentials> {
         let source = Source::read(&self.path, wanted_by, problems)?;
         self.read_text(&source, problems)
     }
 
-    /// Like [`CredentialsFile::read`], of a text that was read already.
+    /// Like [`CredentialsFile::read`], for a text that was read already.
     pub fn read_text(&self, source: &Source, problems: &Problems) -> Option<Credentials> {
         let document = source.parse(problems)?;
         let top = Section::top(source, &document, problems);

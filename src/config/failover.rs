@@ -1,7 +1,9 @@
-//! `ring.toml`, `[failover]` and `[[witness]]`: who declares a region lost, how long leases run, how long successors wait.
+//! `ring.toml`, `[failover]` and `[[witness]]`: the mode of failover, the lease, the window of
+//! successors, the witnesses.
 //!
-//! Neighbours: `ring` asks for it, `gateway::authority` holds what is read here, `across` finds the witnesses' addresses. Its values are
-//! shared: they go into the digest that peers compare. It must not accept a deployment that could never fail over without saying so.
+//! The values are shared: they are in the digest that peers compare. `across` finds the witnesses'
+//! addresses. This file must not accept a deployment that could never fail over, unless the file
+//! itself says so.
 
 use std::time::Duration;
 
@@ -17,8 +19,11 @@ use crate::protocol::ring::{MAX_REGIONS, RegionSpec};
 use crate::protocol::time::Drift;
 use crate::protocol::window::WindowRule;
 
-/// What a gateway does unless the file says otherwise. A lease of ten seconds outlives a restart of Postgres and a pause of a gateway
-/// without a takeover; the window's two lags are the seeds' rule, its floor covers what two heartbeats cannot show.
+/// Default settings.
+///
+/// A lease of ten seconds outlives a restart of Postgres and a pause of a gateway without a
+/// takeover. The window is twice the observed lag (docs/protocol.md#rule-31). Its floor covers the
+/// lag that two heartbeats cannot show.
 fn usual() -> Failover {
     Failover {
         mode: Mode::Automatic,
@@ -38,20 +43,20 @@ fn usual() -> Failover {
 
 /// Twice the observed lag: less needs the unsafe flag.
 const LEAST_PERCENT: u32 = 200;
-/// A hundred times the observed lag: more would be a slip of the pen.
+/// A hundred times the observed lag: more is taken for a slip.
 const MOST_MULTIPLE: u32 = 100;
 
-/// What of the rest of the file the settings are held against.
+/// Other settings of the file against which these are checked.
 pub(super) struct Beside<'a> {
-    /// Between two heartbeats.
+    /// Time between two heartbeats.
     pub heartbeat: Duration,
-    /// How wrong clocks may be.
+    /// Bounds on the error of clocks.
     pub drift: Drift,
-    /// The regions, where all of them could be read.
+    /// The regions, if all of them could be read.
     pub regions: Option<&'a [Located<RegionSpec>]>,
 }
 
-/// Reads the settings; what is wrong is reported and leaves the default.
+/// Reads the settings. An error is reported, and the default stays.
 pub(super) fn read(top: &Section<'_>, beside: &Beside<'_>) -> Failover {
     let mut failover = usual();
     let mut section = None;
@@ -64,7 +69,7 @@ pub(super) fn read(top: &Section<'_>, beside: &Beside<'_>) -> Failover {
         settings(section, &mut failover);
     }
     failover.witnesses = witnesses(top, beside.regions);
-    // A problem stands where the setting does, or where the one does that it does not fit.
+    // The problem is reported at the lease, or at the setting that the lease does not fit.
     let (place, lease) = match &section {
         Some(section) => (section, "lease"),
         None => (top, "heartbeat"),
@@ -135,7 +140,7 @@ fn settings(section: &Section<'_>, failover: &mut Failover) {
         section.optional("min_serving", count).map_or(failover.min_serving, |count| count as usize);
 }
 
-/// The witnesses, in order of name.
+/// Reads the witnesses, in order of name.
 fn witnesses(top: &Section<'_>, regions: Option<&[Located<RegionSpec>]>) -> Vec<RegionName> {
     let mut names: Vec<RegionName> = Vec::new();
     for section in top.tables("witness") {
@@ -156,7 +161,8 @@ fn witnesses(top: &Section<'_>, regions: Option<&[Located<RegionSpec>]>) -> Vec<
     names
 }
 
-/// A lease must be renewed a few times over before it ends: else one late heartbeat or one lost message would cost a region its keys.
+/// Reports a lease that ends before several renewals. One late heartbeat or one lost message would
+/// then cost a region its keys.
 fn short_lease(lease: Duration, beside: &Beside<'_>) -> Option<String> {
     let Beside { heartbeat, drift, regions: _ } = beside;
     let usable = drift.holder(lease);
@@ -175,12 +181,12 @@ fn short_lease(lease: Duration, beside: &Beside<'_>) -> Option<String> {
     })
 }
 
-/// What the number of regions allows.
+/// Reports settings that the number of regions does not allow.
 fn enough_regions(top: &Section<'_>, failover: &Failover, regions: &[Located<RegionSpec>]) {
     let owners = regions.iter().filter(|region| region.value.weight > 0).count();
     let place = if top.has("failover") { "failover" } else { "region" };
     let voters = regions.len() + failover.witnesses.len();
-    // Every region has an acceptor, an edge too. With two of them a majority is both.
+    // Every region has an acceptor, an edge too. With two of them only both are a majority.
     if failover.mode == Mode::Automatic && owners > 1 && voters < 3 {
         top.fail_at(
             place,

@@ -1,7 +1,8 @@
-//! An issuer's public keys: a local JWK Set (RFC 7517) becomes keys, each with the pinned algorithms that fit it.
+//! Public keys of an issuer: a local JWK Set (RFC 7517) becomes keys, each with the pinned
+//! algorithms that fit it.
 //!
-//! Neighbours: `credentials` names the file and pins the algorithms, `gateway::credentials::issuer` verifies with what is read here. A key that could
-//! be used wrongly is a mistake, not a key to be skipped. It must not fetch anything, and repeats no key material.
+//! `credentials` names the file and pins the algorithms. A key that could be misused is an error,
+//! and is not skipped. This file must not fetch anything, and must not repeat key material.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,7 +16,7 @@ use super::published;
 use super::reader::{At, Located, Problems};
 use crate::gateway::credentials::issuer::{Algorithm, VerifyingKey};
 
-/// The most bytes of a file of keys.
+/// Most bytes of a file of keys.
 const LIMIT: usize = 256 * 1024;
 const EC_256: [Algorithm; 1] = [Algorithm::ES256];
 const EC_384: [Algorithm; 1] = [Algorithm::ES384];
@@ -29,7 +30,7 @@ const RSA: [Algorithm; 6] = [
     Algorithm::PS512,
 ];
 
-/// Reads the keys; what is wrong is added to `problems`. Blocks.
+/// Reads the keys. Errors are added to `problems`. Blocks.
 pub(super) fn read(
     file: &Located<PathBuf>,
     pinned: &[Algorithm],
@@ -93,7 +94,7 @@ fn text(path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// One key; `None` if it is said to be for encryption, which is none of ours.
+/// Reads one key. `None` if the key is for encryption, which onceway does not use.
 fn key(value: &Value, pinned: &[Algorithm]) -> Result<Option<VerifyingKey>, String> {
     if value.get("kty").and_then(Value::as_str) == Some("oct") || value.get("k").is_some() {
         return Err("is symmetric, so whoever verifies could sign: use an issuer with public keys".to_owned());

@@ -1,6 +1,7 @@
-//! What is logged: the one reader of levels, for files, for `ONCEWAY_LOG` and for a change while the process runs.
+//! Levels of the log: their one reader, for files, for `ONCEWAY_LOG` and for a change while the
+//! process runs.
 //!
-//! Neighbours: `region` reads `[log]` with it, `cli::logging` sets logging up. It must not log anything.
+//! `cli::logging` sets logging up. This file must not log anything.
 
 use tracing_subscriber::EnvFilter;
 
@@ -8,7 +9,10 @@ use super::nearest::nearest;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What a text chooses. A word alone is a level: the filter would take any other for a part of the program, and silence all the rest.
+/// Makes the filter of a text.
+///
+/// A single word must be a level: the filter would take any other word for a part of the program,
+/// and silence the rest.
 ///
 /// # Errors
 /// One line that says what to write.

@@ -1,6 +1,8 @@
-//! `[listen]` of a region file: where a gateway listens, TLS for its clients, and how much of it one client may hold.
+//! `[listen]` of a region file: the gateway's addresses, TLS for clients, and the bounds of one
+//! client.
 //!
-//! Neighbours: `region` reads the rest of the file, `server` listens by it. It must not open a port, nor read the files it names.
+//! `region` reads the rest of the file. This file must not open a port, nor read the files that it
+//! names.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,15 +15,15 @@ use super::reader::{self, Section};
 use super::region::{needed, pem};
 use super::secret::Surroundings;
 use super::trusted::{self, Trusted};
-use crate::gateway::crowd::MostAtOnce;
+use crate::gateway::concurrency::MostAtOnce;
 
-/// The least room for bodies, in bytes.
+/// Least room for bodies, in bytes.
 const LEAST_BODIES: usize = 1 << 20;
 
-/// The least room for heads, in bytes.
+/// Least room for heads, in bytes.
 const LEAST_HEADS: usize = 1 << 20;
 
-/// Where a gateway listens.
+/// Addresses and bounds of a gateway's listeners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// For clients; plain HTTP unless there is `tls`.
@@ -30,13 +32,13 @@ pub struct Listen {
     pub admin: SocketAddr,
     /// For peers, mTLS.
     pub peer: SocketAddr,
-    /// For a front that has verified who asks, plain HTTP; `None` if there is none.
+    /// For a front that has verified the caller, plain HTTP; `None` if there is none.
     pub trusted: Option<Trusted>,
     /// TLS for clients of `public`.
     pub tls: Option<TlsFiles>,
     /// Bounds of the public listener.
     pub limits: PublicLimits,
-    /// The most requests at once.
+    /// Most requests at once.
     pub at_once: MostAtOnce,
 }
 
@@ -45,26 +47,27 @@ pub struct Listen {
 pub struct TlsFiles {
     /// The certificate and the intermediate ones, PEM.
     pub certificate: PathBuf,
-    /// Its private key, PEM.
+    /// The certificate's private key, PEM.
     pub key: PathBuf,
 }
 
 /// Bounds of the public listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicLimits {
-    /// The most connections at a time.
+    /// Most connections at a time.
     pub connections: usize,
-    /// The most connections of one client address at a time.
+    /// Most connections of one client address at a time.
     pub connections_per_ip: usize,
-    /// The most bytes of all request heads together, beyond the first 4 KiB of each.
+    /// Most bytes of all request heads together, beyond the first 4 KiB of each.
     pub heads: usize,
-    /// How long a TLS handshake may take, the first byte of a connection may take, and a request's head may take from its first byte.
+    /// Longest time for a TLS handshake, for the first byte of a connection, and for a request's
+    /// head from its first byte.
     pub head_time: Duration,
-    /// How long the next piece of a request's body may take.
+    /// Longest time for the next piece of a request's body.
     pub body_stall: Duration,
-    /// How long the client may read nothing of an answer.
+    /// Longest time in which the client reads nothing of an answer.
     pub write_stall: Duration,
-    /// How long a connection is kept on which nothing is asked.
+    /// Longest time for which a connection without requests is kept.
     pub idle_time: Duration,
 }
 
@@ -82,7 +85,7 @@ impl Default for PublicLimits {
     }
 }
 
-/// Reads `[listen]`, and where the admin listener is, whatever is wrong with the rest.
+/// Reads `[listen]`. Also returns the address of the admin listener, even if the rest has errors.
 pub(super) fn read(
     top: &Section<'_>,
     base: &Path,
@@ -94,7 +97,7 @@ pub(super) fn read(
     let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
     let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
     let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
-    // A [listen.tls] or [listen.trusted] that is there must be right; none at all is right too.
+    // A [listen.tls] or [listen.trusted] that exists must be right. Its absence is right, too.
     let tls = match section.has("tls") {
         true => section.table("tls").and_then(|tls| self::tls(tls, base, surroundings)).map(Some),
         false => Some(None),
@@ -116,7 +119,8 @@ pub(super) fn read(
     (whole(), admin)
 }
 
-/// Refuses listeners of which the second one could not be opened, as far as their addresses could be read.
+/// Reports listeners with the same port, as far as their addresses could be read: the second one
+/// could not be opened.
 pub(super) fn apart(top: &Section<'_>, all: &[(&str, Option<SocketAddr>)]) {
     let known: Vec<_> = all.iter().filter_map(|(name, at)| Some((name, (*at)?))).collect();
     for (number, (name, at)) in known.iter().enumerate() {

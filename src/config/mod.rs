@@ -1,4 +1,4 @@
-//! Configuration: TOML files become checked values, and everything that is wrong with them is said at once.
+//! Configuration: TOML files become checked values, and all their errors are reported at once.
 //!
 //! | file | who shares it | read by |
 //! |---|---|---|
@@ -8,13 +8,13 @@
 //! | `witness.toml` | one witness | [`witness`] |
 //! | `credentials.toml` and the key files it names | all regions, as a rule | [`credentials`] |
 //!
-//! Neighbours: `server` and `cli` take a [`Config`]; the rooms below define what they are told ([`Settings`], `Policy`, `Ring`).
-//! Rules across files are in `across`. It must not open a port or a connection, and must not show a secret.
+//! Rules across files are in `across`. The lower rooms define the values ([`Settings`], `Policy`,
+//! `Ring`). This room must not open a port or a connection, and must not show a secret.
 
 mod across;
 mod certificates;
 mod credentials;
-pub mod disagree;
+pub mod diff;
 mod failover;
 mod jwks;
 pub mod levels;
@@ -52,7 +52,7 @@ use crate::gateway::{Settings, Timings};
 use crate::protocol::region::RegionName;
 
 use credentials::CredentialsFile;
-use disagree::Places;
+use diff::Places;
 use problems::Found;
 use reader::{At, Problem, Problems, Source};
 use region::Process;
@@ -62,20 +62,20 @@ use secret::{Environment, Need, Surroundings};
 use shared::Shared;
 pub use stamp::Watched;
 
-/// Everything one gateway process is told, checked.
+/// All checked settings of one gateway process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The region it serves in.
+    /// The region in which it serves.
     pub me: RegionName,
-    /// What all regions have alike.
+    /// Settings that are equal in all regions.
     pub shared: Shared,
-    /// Who may ask.
+    /// The callers.
     pub credentials: Arc<Credentials>,
     /// The settings of this process.
     pub process: Process,
 }
 
-/// Everything that is wrong with some files; at least one problem.
+/// All errors of some files; at least one problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Errors(pub Vec<Problem>);
 
@@ -87,8 +87,10 @@ impl fmt::Display for Errors {
 }
 
 impl Config {
-    /// Reads a region file and those that it names, and checks everything. Secrets that stand in the environment are taken
-    /// from there. Blocks: some files, and some milliseconds per region to build the ring.
+    /// Reads a region file and the files that it names, and checks everything.
+    ///
+    /// Secrets that the file names by variables come from the environment. Blocks: some files, and
+    /// some milliseconds per region to build the ring.
     ///
     /// # Errors
     /// All problems of all files.
@@ -96,8 +98,9 @@ impl Config {
         Self::load_with(region_file, &|name| std::env::var(name).ok())
     }
 
-    /// Like [`Config::load`], for commands that ask a running gateway or make its store: the store's address and the key that seals requests
-    /// are not looked up, and are empty.
+    /// Like [`Config::load`], for commands that ask a running gateway or make its store.
+    ///
+    /// The store's address and the key that seals requests are not looked up, and are empty.
     ///
     /// # Errors
     /// All problems of all files.
@@ -107,7 +110,8 @@ impl Config {
         alone(|problems| read(region_file, &surroundings, problems))
     }
 
-    /// Like [`Config::load`], and which files were looked at, as they were then, whatever came of it.
+    /// Like [`Config::load`]. Also returns the files that were looked at, with their state then,
+    /// even after errors.
     pub fn load_watched(region_file: &Path) -> (Result<Self, Errors>, Watched) {
         let environment = |name: &str| std::env::var(name).ok();
         let problems = Problems::default();
@@ -125,7 +129,7 @@ impl Config {
         alone(|problems| read(region_file, &Surroundings { environment, need: Need::Serve }, problems))
     }
 
-    /// What the gateway is told.
+    /// Settings for the gateway.
     pub fn settings(&self) -> Settings {
         let Process { store, accept_key, quota, shadow, upstream, listen, .. } = &self.process;
         Settings {
@@ -139,7 +143,7 @@ impl Config {
     }
 }
 
-/// What these two files say together: of all that the gateways of a deployment are told, what is the same for each.
+/// Reads these two files: the settings that are equal for all gateways of a deployment.
 ///
 /// # Errors
 /// All problems of both.
@@ -158,7 +162,8 @@ pub fn load_ring(path: &Path) -> Result<RingFile, Errors> {
     alone(|problems| ring::read(path, &At::file(path), problems))
 }
 
-/// Reads a file of routes alone. Its holds are checked with the default clocks: the ring's are not known.
+/// Reads a file of routes alone. Its holds are checked with the default clocks: the ring's are not
+/// known.
 ///
 /// # Errors
 /// All its problems.
@@ -180,29 +185,30 @@ pub fn load_credentials(path: &Path) -> Result<Credentials, Errors> {
     alone(|problems| CredentialsFile::new(path, false).read(&At::file(path), problems))
 }
 
-/// What a check of a file finds.
+/// Result of a check of a file.
 #[derive(Debug)]
 pub struct Checked<T> {
-    /// What the file says, if nothing in it is wrong.
+    /// Value of the file, if it has no errors.
     pub value: Option<T>,
-    /// What is wrong with it.
+    /// Errors of the file.
     pub wrong: Vec<Problem>,
-    /// Secrets and files that it names and that are not on this machine, and values that everybody knows.
+    /// Secrets and files that it names and that are not on this machine, and values that everybody
+    /// knows.
     pub missing: Vec<Problem>,
-    /// What may be meant as it is written, and means more than its writer may know.
+    /// Valid settings with an effect that their author may not expect.
     pub advice: Vec<Problem>,
 }
 
-/// Which region a file is of, and what it shares with the others.
+/// The region of a file, and the settings that it shares with other regions.
 #[derive(Debug)]
 pub struct Regional {
     /// The region.
     pub me: RegionName,
-    /// What all regions have alike.
+    /// Settings that are equal in all regions.
     pub shared: Shared,
-    /// Where that was written.
+    /// Places of those settings.
     pub places: Places,
-    /// It names a collector of spans.
+    /// True if it names a collector of spans.
     pub exports_spans: bool,
 }
 
@@ -221,8 +227,10 @@ pub fn check_credentials(path: &Path) -> Checked<Credentials> {
     checked(|problems| CredentialsFile::new(path, false).read(&At::file(path), problems))
 }
 
-/// Checks a region file and those that it names, and looks for everything they name, as far as `need` goes. Nobody can serve by what it returns:
-/// secrets may be missing.
+/// Checks a region file and the files that it names, and looks for everything that they name, as
+/// far as `need` goes.
+///
+/// No process can serve by the result: secrets may be missing.
 pub fn check_region(region_file: &Path, environment: Environment<'_>, need: Need) -> Checked<Regional> {
     let regional = |problems: &Problems| {
         let (config, places) = read_placed(region_file, &Surroundings { environment, need }, problems)?;
@@ -232,7 +240,7 @@ pub fn check_region(region_file: &Path, environment: Environment<'_>, need: Need
     checked(regional)
 }
 
-/// Checks a witness file and the ring that it names. Its name, if nothing is wrong.
+/// Checks a witness file and the ring that it names. Its value is the witness's name.
 pub fn check_witness(file: &Path, environment: Environment<'_>) -> Checked<RegionName> {
     checked(|problems| {
         witness::read(file, &Surroundings { environment, need: Need::All }, problems)
@@ -253,7 +261,7 @@ fn alone<T>(read: impl FnOnce(&Problems) -> Option<T>) -> Result<T, Errors> {
     judged(value, problems)
 }
 
-/// A value counts only where nothing is wrong.
+/// A value counts only if there is no problem.
 fn judged<T>(value: Option<T>, problems: Problems) -> Result<T, Errors> {
     match (value, problems.into_sorted()) {
         (Some(value), none) if none.is_empty() => Ok(value),
@@ -298,7 +306,7 @@ fn read_placed(
     Some((Config { me, shared, credentials, process }, places?))
 }
 
-/// What was read of the two files that all regions share, held against one another.
+/// Checks the two files that all regions share against each other.
 fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Problems) -> Option<Shared> {
     let (ring, routes) = (ring?, routes?);
     across::routes_fit(&routes, ring.drift, &timings(ring.heartbeat), problems);
@@ -307,7 +315,7 @@ fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Pro
     Some(Shared::of(ring, routes))
 }
 
-/// Whether the route binds its keys to the principal.
+/// True if the route binds its keys to the principal.
 fn binds(route: &Route) -> bool {
     match &route.protection {
         Protection::Required(policy) | Protection::Optional(policy) => policy.bind == Binding::Principal,
@@ -315,8 +323,10 @@ fn binds(route: &Route) -> bool {
     }
 }
 
-/// The gateway's periods and bounds. Only the heartbeat is a setting so far; the others follow from it or from the bounds of
-/// the store's statements (1.4 s each, at most two in a claim).
+/// The gateway's periods and bounds.
+///
+/// Only the heartbeat is a setting so far. The others follow from it, or from the bounds of the
+/// store's statements (1.4 s each, at most two in a claim).
 fn timings(heartbeat: Duration) -> Timings {
     let ms = Duration::from_millis;
     Timings {

@@ -1,6 +1,6 @@
-//! The nearest known word to one that is not known, for messages about misspelt keys.
+//! The nearest known word to an unknown one, for messages about misspelt keys.
 //!
-//! Neighbours: `reader` asks. It must not be used to accept anything: a near miss is still an error.
+//! This file must not be used to accept anything: a near miss is still an error.
 
 /// The known word with the fewest edits from `word`, if they are few enough to be a slip.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
@@ -10,7 +10,8 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     (edits <= (word.len().max(candidate.len()) / 3).max(1)).then_some(candidate)
 }
 
-/// How many letters must be put in, taken out, changed or swapped with their neighbour, `-` and `_` being one letter, case ignored.
+/// Number of edits: letters to insert, remove, change or swap with the next one. `-` and `_` are
+/// one letter, and case is ignored.
 fn edits(left: &str, right: &str) -> usize {
     let letters = |text: &str| -> Vec<char> {
         text.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_lowercase() }).collect()

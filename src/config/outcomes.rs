@@ -1,14 +1,16 @@
-//! The outcome sets of a route, as lists of statuses: `final = ["2xx", 404, "410-499"]`, `nothing_happened = [429, "503+Retry-After"]`.
+//! The outcome sets of a route, as lists of statuses: `final = ["2xx", 404, "410-499"]`,
+//! `nothing_happened = [429, "503+Retry-After"]`.
 //!
-//! Neighbours: `protocol::outcome` holds the sets and their defaults, `routes` asks. A set that is not written is the default one
-//! without what the other, written set claims. It must not decide what a status means where both are written: an overlap is an error.
+//! `protocol::outcome` holds the sets and their defaults. If only one set is written, the other is
+//! its default without the statuses of the written one. This file must not decide the meaning of a
+//! status in both written lists: an overlap is an error.
 
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
 use crate::protocol::outcome::{Outcome, OutcomeSets, StatusSet};
 
-/// Reads both lists of a route; what is wrong is reported and leaves the defaults.
+/// Reads both lists of a route. An error is reported, and the defaults stay.
 pub fn read(section: &Section<'_>) -> OutcomeSets {
     let finals = section.optional("final", statuses);
     let nothing = section.optional("nothing_happened", statuses_or_told_when);
@@ -45,7 +47,7 @@ fn statuses(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
     Ok(reader::list(value, range)?.concat())
 }
 
-/// The same, and apart those that end in [`TOLD_WHEN`].
+/// Reads a list of statuses, and apart from them those that end in [`TOLD_WHEN`].
 fn statuses_or_told_when(value: &DeValue<'_>) -> Result<(Vec<u16>, Vec<u16>), String> {
     let (mut plain, mut told_when) = (Vec::new(), Vec::new());
     let item = |value: &DeValue<'_>| {
@@ -61,10 +63,10 @@ fn statuses_or_told_when(value: &DeValue<'_>) -> Result<(Vec<u16>, Vec<u16>), St
     Ok((plain, told_when))
 }
 
-/// The end of an item that counts only where the upstream says when to come back.
+/// End of an item that counts only if the upstream says when to come back.
 const TOLD_WHEN: &str = "+Retry-After";
 
-/// One item of a list: `404`, `"404"`, `"4xx"` or `"400-407"`.
+/// Reads one item of a list: `404`, `"404"`, `"4xx"` or `"400-407"`.
 fn range(value: &DeValue<'_>) -> Result<Vec<u16>, String> {
     if value.is_integer() {
         return reader::number(value, 200, 599).map(|status| vec![status as u16]);

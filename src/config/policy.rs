@@ -1,7 +1,8 @@
-//! A route's tables of their own: `[route.key_policy]`, `[route.fingerprint]`, its dialect for mismatches, and its escrow.
+//! The tables of a route: `[route.key_policy]`, `[route.fingerprint]`, its dialect for mismatches,
+//! and its escrow.
 //!
-//! Neighbours: `routes` asks for them, `protocol::key_policy` and `gateway::signature` hold what is read here. What is not written is
-//! what a gateway does by itself. It must not read any other key of a route.
+//! `protocol::key_policy` and `gateway::signature` hold the values. A missing key keeps the
+//! gateway's default. This file must not read any other key of a route.
 
 use toml::de::DeValue;
 
@@ -11,10 +12,10 @@ use crate::gateway::signature::{FingerprintRule, Pointer, Selection};
 use crate::protocol::key::Key;
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
 
-/// The most fields that a signature names: each is compared at every level of a body.
+/// Most fields that a signature names: each is compared at every level of a body.
 const MOST_FIELDS: usize = 64;
 
-/// The rules for keys; what is wrong is reported and leaves the default.
+/// Reads the rules for keys. An error is reported, and the default stays.
 pub fn key_policy(route: &Section<'_>) -> KeyPolicy {
     let usual = KeyPolicy::default();
     let Some(section) = below(route, "key_policy") else { return usual };
@@ -42,7 +43,8 @@ pub fn key_policy(route: &Section<'_>) -> KeyPolicy {
     policy
 }
 
-/// Rules that no key could keep at once are a mistake, not a way to close a route.
+/// Reports rules that no key could meet together: such rules are an error, not a way to close a
+/// route.
 fn fits(policy: &KeyPolicy, section: &Section<'_>) {
     const UUID_LENGTH: usize = 36;
     let KeyPolicy { min_length, max_length, alphabet, form, entropy_bits: _ } = policy;
@@ -63,7 +65,8 @@ fn fits(policy: &KeyPolicy, section: &Section<'_>) {
     }
 }
 
-/// What of a body says what is asked; what is wrong is reported and leaves the default.
+/// Reads the parts of a body that count for the fingerprint. An error is reported, and the default
+/// stays.
 pub fn fingerprint(route: &Section<'_>) -> FingerprintRule {
     let Some(section) = below(route, "fingerprint") else { return FingerprintRule::Whole };
     let include = section.optional("include", fields);
@@ -100,7 +103,7 @@ fn fields(value: &DeValue<'_>) -> Result<Vec<Pointer>, String> {
     }
 }
 
-/// The dialect for a key that was used for another request.
+/// Reads the dialect for a key that was used for another request.
 pub fn mismatch(route: &Section<'_>) -> Mismatch {
     let read = |value: &DeValue<'_>| match reader::number(value, 400, 499) {
         Ok(422) => Ok(Mismatch::Unprocessable),
@@ -110,7 +113,8 @@ pub fn mismatch(route: &Section<'_>) -> Mismatch {
     route.optional("mismatch", read).unwrap_or(Mismatch::Unprocessable)
 }
 
-/// Whether claims are lodged with the next serving region, and what is done while there is none.
+/// Reads whether claims are lodged with the next serving region, and what happens while there is
+/// none.
 pub fn escrow(route: &Section<'_>) -> Escrow {
     let alone = [("refuse", Alone::Refuse), ("run", Alone::Run)];
     let alone = route.optional("escrow_alone", |value| reader::word(value, &alone)).unwrap_or(Alone::Refuse);
@@ -121,7 +125,7 @@ pub fn escrow(route: &Section<'_>) -> Escrow {
     ];
     let escrow = route.optional("escrow", |value| reader::word(value, &kinds));
     if escrow.unwrap_or(Escrow::Off) == Escrow::Off && route.has("escrow_alone") {
-        // Where the kind is wrong, it was meant to be one.
+        // A wrong kind was meant to be a kind.
         if escrow.is_some() || !route.has("escrow") {
             route.fail_at(
                 "escrow_alone",
@@ -132,7 +136,7 @@ pub fn escrow(route: &Section<'_>) -> Escrow {
     escrow.unwrap_or(Escrow::Off)
 }
 
-/// A table of the route, named in messages with its route.
+/// A table of the route. Messages name it with its route.
 fn below<'a>(route: &Section<'a>, key: &'static str) -> Option<Section<'a>> {
     let mut section = route.table(key)?;
     section.rename(format!("{} [route.{key}]", route.name()));

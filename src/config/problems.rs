@@ -1,7 +1,8 @@
-//! What is wrong with configuration files, each at its file and line; and what they name that this machine does not have.
+//! Problems of configuration files, each at its file and line, and named things that this machine
+//! does not have.
 //!
-//! Neighbours: `reader` and the rooms that read files add problems, `mod` decides which of them are errors. It must not read a file, and
-//! shows every problem in one line.
+//! `mod` decides which problems are errors. This file must not read a file, and shows every problem
+//! in one line.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,16 +11,16 @@ use std::sync::Arc;
 
 use super::stamp::{Stamp, Watched};
 
-/// One thing that is wrong: where, what, and what to do.
+/// One problem: its place, the fault, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Which file.
+    /// The file.
     pub file: PathBuf,
-    /// Which line, from 1; 0 if the file as a whole is meant.
+    /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// Which key with its tables, such as `failover.lease`; `None` if it is of no single key.
+    /// The key with its tables, such as `failover.lease`; `None` if it is of no single key.
     pub key: Option<Arc<str>>,
-    /// What is wrong and what to do, in one line.
+    /// The fault and what to do, in one line.
     pub text: String,
 }
 
@@ -29,7 +30,7 @@ impl Problem {
         Self { file, line: at.line, key, text: one_line(&text.into()) }
     }
 
-    /// The problem as one line that begins with its place; `kind` says how bad it is.
+    /// Writes the problem as one line that begins with its place; `kind` says how bad it is.
     pub fn line(&self, kind: &str) -> String {
         match self.line {
             0 => format!("{}: {kind}{}", self.file.display(), self.text),
@@ -44,7 +45,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The text with its control characters written out: a value that is repeated, such as the path of a file, may hold any.
+/// The text with its control characters escaped. A repeated value, such as the path of a file, may
+/// hold any.
 fn one_line(text: &str) -> String {
     let shown = |char: char| {
         if char.is_control() { char.escape_default().to_string() } else { char.to_string() }
@@ -62,50 +64,52 @@ pub struct Problems {
     looked_at: RefCell<Vec<(PathBuf, Stamp)>>,
 }
 
-/// All that was found, in order.
+/// All findings, in order.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// What is wrong with the files.
+    /// Errors of the files.
     pub wrong: Vec<Problem>,
-    /// What they name and this machine does not have: on another one they may be right. And what is right, and should not stay.
+    /// Named things that this machine does not have, which may be right on another one. Also valid
+    /// values that should not stay.
     pub missing: Vec<Problem>,
-    /// What is right, and means more than its writer may know.
+    /// Valid settings with an effect that their author may not expect.
     pub advice: Vec<Problem>,
 }
 
 impl Problems {
-    /// Adds one.
+    /// Adds an error.
     pub fn add(&self, at: &At, text: impl Into<String>) {
         self.wrong.borrow_mut().push(Problem::at(at, text));
     }
 
-    /// Adds something that a file names and this machine does not have. Whoever needs it must refuse to go on.
+    /// Adds a named thing that this machine does not have. Code that needs it must refuse to go on.
     pub fn miss(&self, at: &At, text: impl Into<String>) {
         self.missing.borrow_mut().push(Problem::at(at, text));
     }
 
-    /// Adds a value that everybody knows. It serves all the same; only [`Problems::into_found`] tells of it.
+    /// Adds a value that everybody knows. The process serves with it; only [`Problems::into_found`]
+    /// reports it.
     pub fn warn(&self, at: &At, text: impl Into<String>) {
         self.known.borrow_mut().push(Problem::at(at, text));
     }
 
-    /// Adds advice about a value that may be meant. Nobody refuses it; only [`Problems::into_found`]
-    /// tells of it.
+    /// Adds advice about a value that may be meant. Nothing is refused for it; only
+    /// [`Problems::into_found`] reports it.
     pub fn advise(&self, at: &At, text: impl Into<String>) {
         self.advice.borrow_mut().push(Problem::at(at, text));
     }
 
-    /// A file is about to be read: whoever watches has to know, whatever comes of it.
+    /// Notes a file that is about to be read, so that it is watched even if reading fails.
     pub fn looks_at(&self, path: &Path) {
         self.looked_at.borrow_mut().push((path.to_owned(), Stamp::of(path)));
     }
 
-    /// The files that were looked at, as they were then.
+    /// The files that were looked at, with their state then.
     pub fn looked_at(&self) -> Watched {
         Watched::of(self.looked_at.borrow().clone())
     }
 
-    /// How many there are.
+    /// Number of errors and missing things.
     pub fn count(&self) -> usize {
         self.wrong.borrow().len() + self.missing.borrow().len()
     }
@@ -117,7 +121,7 @@ impl Problems {
         sorted(all)
     }
 
-    /// The same, with what is missing apart.
+    /// All findings, with missing things and advice apart.
     pub fn into_found(self) -> Found {
         let mut missing = self.missing.into_inner();
         missing.extend(self.known.into_inner());
@@ -143,11 +147,11 @@ fn sorted(mut all: Vec<Problem>) -> Vec<Problem> {
 /// A place in a file.
 #[derive(Clone, Debug)]
 pub struct At {
-    /// Which file.
+    /// The file.
     pub file: Arc<Path>,
-    /// Which line, from 1; 0 if the file as a whole is meant.
+    /// The line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// Which key with its tables; `None` if no single one is meant.
+    /// The key with its tables; `None` if it is no single key.
     pub key: Option<Arc<str>>,
 }
 
@@ -167,11 +171,11 @@ impl At {
     }
 }
 
-/// A value and where it was written.
+/// A value and its place.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
-    /// Where.
+    /// Place.
     pub at: At,
-    /// What.
+    /// Value.
     pub value: T,
 }

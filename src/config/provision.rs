@@ -1,6 +1,8 @@
-//! `[provision]` of a region file: what `onceway store init` needs, and a process that serves does not.
+//! `[provision]` of a region file: settings that `onceway store init` needs, and a serving process
+//! does not.
 //!
-//! Neighbours: `region` reads the rest of the file, `cli::store` looks the secrets up when it needs them. It must not connect to anything.
+//! `region` reads the rest of the file; `cli::store` looks the secrets up when it needs them. This
+//! file must not connect to anything.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,23 +33,25 @@ const REPLICATION_PASSWORD: Names = Names {
 
 const PUBLISHERS_CA: &str = "publishers_ca";
 
-/// What provisioning the store needs.
+/// Settings for provisioning the store.
 #[derive(Clone, Debug)]
 pub struct Provision {
-    /// The connection URL of a role that may create roles, tables, publications and subscriptions. Read when needed: serving
-    /// must not need it.
+    /// Connection URL of a role that may create roles, tables, publications and subscriptions. Read
+    /// when needed: serving must not need it.
     pub admin_url: SecretSource,
-    /// The role that gateways connect as.
+    /// Role as which gateways connect.
     pub gateway_role: String,
-    /// Its password, should it have to be created.
+    /// Password of that role, if it has to be created.
     pub gateway_password: Option<SecretSource>,
-    /// The role that other regions replicate as.
+    /// Role as which other regions replicate.
     pub replication_role: String,
-    /// Its password, should it have to be created.
+    /// Password of that role, if it has to be created.
     pub replication_password: Option<SecretSource>,
-    /// libpq connection strings of every other region's Postgres, as seen from this region's: read when needed.
+    /// libpq connection strings of every other region's Postgres, as seen from this region's. Read
+    /// when needed.
     pub publishers: BTreeMap<RegionName, SecretSource>,
-    /// The authorities of their servers' certificates on this machine, where `sslrootcert` is a path of another: PEM.
+    /// Authorities of the servers' certificates on this machine, PEM, if `sslrootcert` is a path on
+    /// another machine.
     pub publishers_ca: Option<PathBuf>,
 }
 
@@ -113,7 +117,8 @@ fn role(value: &DeValue<'_>) -> Result<String, String> {
     Ok(text)
 }
 
-/// How another region's Postgres is reached: the connection string itself, or where one is that holds a password.
+/// Reads the connection string of another region's Postgres, or the source of one that holds a
+/// password.
 fn publisher(value: &DeValue<'_>, base: &Path, authorities: Option<&Path>) -> Result<SecretSource, String> {
     const ADVICE: &str = "write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string";
     if let DeValue::Table(table) = value {
@@ -133,7 +138,8 @@ fn publisher(value: &DeValue<'_>, base: &Path, authorities: Option<&Path>) -> Re
     conninfo(&text, authorities).map(|()| SecretSource::Written(Secret::new(&text)))
 }
 
-/// A libpq connection string; `authorities` as in [`Provision::publishers_ca`]. It may hold a password, so no message repeats it.
+/// Checks a libpq connection string; `authorities` as in [`Provision::publishers_ca`]. It may hold
+/// a password, so no message repeats it.
 pub fn conninfo(text: &str, authorities: Option<&Path>) -> Result<(), String> {
     let has = |key: &str| text.split_whitespace().any(|word| word.starts_with(key));
     match ["host=", "dbname=", "user="].into_iter().find(|key| !has(key)) {

@@ -1,7 +1,8 @@
-//! `[quota]` of a region file: how fast each tenant may start keys, ask for what is stored, and ask for what is not, and how many keys it may have.
+//! `[quota]` of a region file: limits for each tenant.
 //!
-//! Neighbours: `region` reads the file around it, `gateway::quota` counts. All of them are optional, but not all at once. It must not know
-//! what a request costs.
+//! They limit the number of keys, and the rates of requests that start a key, read a stored one, or
+//! ask for an absent one. Each limit is optional, but one must be written. `gateway::quota` counts.
+//! This file must not know what a request costs.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +11,7 @@ use toml::de::DeValue;
 use super::reader::{self, Section};
 use crate::gateway::quota::{Pace, Quota};
 
-/// Reads the table; what is wrong is reported.
+/// Reads the table. Errors are reported.
 pub(super) fn read(section: Section<'_>) -> Option<Quota> {
     let before = section.stands("new_keys_per_second");
     let (new_keys, burst) =

@@ -1,8 +1,9 @@
-//! Reads TOML tables value by value, and keeps every problem with its file and line instead of stopping at the first.
+//! Reader of TOML tables, value by value: it keeps every problem with its file and line instead of
+//! stopping at the first.
 //!
-//! Neighbours: `ring`, `routes`, `region` and `credentials` say which keys there are and how each is read. What nobody asked for is
-//! an unknown key. It must not know any key itself, and never repeats a value in a message: the reading functions do, where
-//! the value is no secret.
+//! `ring`, `routes`, `region` and `credentials` name the keys and read their values. A key that no
+//! reader asked for is unknown. This file must not know any key itself, and must never repeat a
+//! value in a message. The reading functions do, if the value is no secret.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,7 +25,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads the file; if it cannot be read, that is a problem of `wanted_by`. Blocks.
+    /// Reads the file. If it cannot be read, that is a problem of `wanted_by`. Blocks.
     pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Self> {
         problems.looks_at(path);
         match std::fs::read_to_string(path) {
@@ -36,12 +37,12 @@ impl Source {
         }
     }
 
-    /// A text that was read already, or was made of one. Its problems are said of that file.
+    /// Takes a text that was read already, or was made from one. Its problems name that file.
     pub fn of(path: &Path, text: String) -> Self {
         Self { path: path.into(), text }
     }
 
-    /// Which file it is said to be of.
+    /// The file that problems name.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -51,7 +52,7 @@ impl Source {
         &self.text
     }
 
-    /// Parses the text. What is no TOML is reported, and nothing of it is read.
+    /// Parses the text. Text that is not TOML is reported, and nothing of it is read.
     pub fn parse<'a>(&'a self, problems: &Problems) -> Option<Spanned<DeTable<'a>>> {
         let (document, errors) = DeTable::parse_recoverable(&self.text);
         for error in &errors {
@@ -71,16 +72,16 @@ impl Source {
     }
 }
 
-/// One table being read. [`Section::finish`] reports what was not asked for.
+/// One table being read. [`Section::finish`] reports keys that were not asked for.
 pub struct Section<'a> {
     source: &'a Source,
     problems: &'a Problems,
     table: &'a DeTable<'a>,
     at: At,
-    /// How messages name it: `[listen]`, `route "charges"`; empty at the top.
+    /// Name in messages: `[listen]`, `route "charges"`; empty at the top.
     name: String,
     asked: RefCell<Vec<&'static str>>,
-    /// The keys that are no settings, and about which more is said than that they are unknown.
+    /// Keys that are no settings, and that have a message of their own.
     refused: RefCell<Vec<&'static str>>,
 }
 
@@ -99,17 +100,17 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Gives the section a name of its own for messages, once it is known.
+    /// Gives the section its own name for messages, once it is known.
     pub fn rename(&mut self, name: String) {
         self.name = name;
     }
 
-    /// Where the section begins.
+    /// Place where the section begins.
     pub fn at(&self) -> &At {
         &self.at
     }
 
-    /// How messages name the section.
+    /// The section's name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -119,17 +120,17 @@ impl<'a> Section<'a> {
         self.problems.add(&self.at, self.said(text));
     }
 
-    /// Reports a problem of one key, at its line if it is there.
+    /// Reports a problem of one key, at its line if it is written.
     pub fn fail_at(&self, key: &'static str, text: impl fmt::Display) {
         self.problems.add(&self.at_key(key), self.said(text));
     }
 
-    /// A file that a key names is about to be read, or will be by whoever needs it.
+    /// Notes a file that a key names and that is about to be read, now or later.
     pub fn looks_at(&self, path: &Path) {
         self.problems.looks_at(path);
     }
 
-    /// Reports that something a key names is not on this machine, at its line.
+    /// Reports that a thing that a key names is not on this machine, at its line.
     pub fn miss_at(&self, key: &'static str, text: impl fmt::Display) {
         self.problems.miss(&self.at_key(key), self.said(text));
     }
@@ -139,7 +140,7 @@ impl<'a> Section<'a> {
         self.problems.warn(&self.at_key(key), self.said(text));
     }
 
-    /// Reports this key, if it stands there: it is no setting, and `text` says what to write.
+    /// Reports this key if it is written: it is no setting, and `text` says what to write.
     pub fn refuse(&self, key: &'static str, text: impl fmt::Display) {
         self.refused.borrow_mut().push(key);
         if self.stands(key) {
@@ -147,30 +148,30 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Where the key stands; the section's place, with the key's name, if it does not.
+    /// Place of the key; the section's place, with the key's name, if it is not written.
     pub fn at_key(&self, key: &'static str) -> At {
         let found = self.table.get_key_value(key);
         let at = found.map_or_else(|| self.at.clone(), |(key, _)| self.source.at(key.span().start));
         at.of(&self.at, key)
     }
 
-    /// Whether the key stands there, whatever it is: asking does not make it known.
+    /// True if the key is written, with any value. Does not count as asking for it.
     pub fn stands(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    /// Whether the key stands there.
+    /// True if the key is written. Counts as asking for it.
     pub fn has(&self, key: &'static str) -> bool {
         self.asked.borrow_mut().push(key);
         self.table.contains_key(key)
     }
 
-    /// Whether the key stands there with a text: for tables that have a short form.
+    /// True if the key is written with a text: for tables that have a short form.
     pub fn is_text(&self, key: &'static str) -> bool {
         self.has(key) && matches!(self.table.get(key).map(Spanned::get_ref), Some(DeValue::String(_)))
     }
 
-    /// The key's value, if it stands there and reads well. What `read` refuses is reported.
+    /// The key's value, if it is written and valid. A value that `read` refuses is reported.
     pub fn optional<T>(
         &self,
         key: &'static str,
@@ -196,7 +197,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The key's value; if it is absent, `advice` says what to write.
+    /// The key's value. If it is absent, `advice` says what to write.
     pub fn required<T>(
         &self,
         key: &'static str,
@@ -251,7 +252,8 @@ impl<'a> Section<'a> {
         sections
     }
 
-    /// All entries, whatever their keys: for tables whose keys are names. Counts as asking for all of them.
+    /// All entries with any keys: for tables whose keys are names. Counts as asking for all of
+    /// them.
     pub fn entries<T>(&self, read: impl Fn(&str, &DeValue<'_>) -> Result<T, String>) -> Vec<Located<T>> {
         let mut all = Vec::new();
         for (key, value) in self.table.iter() {
@@ -264,12 +266,12 @@ impl<'a> Section<'a> {
         all
     }
 
-    /// All keys that stand there.
+    /// All keys that are written.
     pub fn keys(&self) -> Vec<String> {
         self.table.keys().map(|key| key.get_ref().to_string()).collect()
     }
 
-    /// Reports every key that nobody asked for, with the nearest one that there is.
+    /// Reports every key that no reader asked for, with the nearest known one.
     pub fn finish(self) {
         let asked = self.asked.borrow();
         for (key, _) in self.table.iter() {
@@ -313,7 +315,7 @@ fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// A text.
+/// Reads a text.
 pub fn text(value: &DeValue<'_>) -> Result<String, String> {
     match value.as_str() {
         Some("") => Err("must not be empty".to_owned()),
@@ -322,12 +324,13 @@ pub fn text(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// `true` or `false`.
+/// Reads `true` or `false`.
 pub fn flag(value: &DeValue<'_>) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| format!("must be true or false, not {}", kind(value)))
 }
 
-/// A whole number from `least` to `most`. The number is not repeated in the message: it may be the seed.
+/// Reads a whole number from `least` to `most`. The message does not repeat the number: it may be
+/// the seed.
 pub fn number(value: &DeValue<'_>, least: u64, most: u64) -> Result<u64, String> {
     let range = match most {
         u64::MAX => format!("must be a whole number from {least} to 2^64 - 1"),
@@ -340,7 +343,7 @@ pub fn number(value: &DeValue<'_>, least: u64, most: u64) -> Result<u64, String>
     }
 }
 
-/// A number from 0 to `most` with at most two decimals, in hundredths.
+/// Reads a number from 0 to `most` with at most two decimals, in hundredths.
 pub fn hundredths(value: &DeValue<'_>, most: u32) -> Result<u32, String> {
     let range = format!("must be a number from 0 to {most} with at most two decimals, such as 2 or 2.5");
     let (whole, decimals) = match value {
@@ -367,7 +370,7 @@ pub fn hundredths(value: &DeValue<'_>, most: u32) -> Result<u32, String> {
     }
 }
 
-/// A span of time between two others.
+/// Reads a span of time between two others.
 pub fn time(
     value: &DeValue<'_>,
     least: std::time::Duration,
@@ -392,7 +395,7 @@ pub fn time(
     Ok(found)
 }
 
-/// A size in bytes between two others.
+/// Reads a size in bytes between two others.
 pub fn size(value: &DeValue<'_>, least: usize, most: usize) -> Result<usize, String> {
     let Some(text) = value.as_str() else {
         return Err(format!(
@@ -413,7 +416,7 @@ pub fn size(value: &DeValue<'_>, least: usize, most: usize) -> Result<usize, Str
     Ok(found)
 }
 
-/// A list whose items are each read by `item`.
+/// Reads a list. `item` reads each item.
 pub fn list<T>(
     value: &DeValue<'_>,
     item: impl Fn(&DeValue<'_>) -> Result<T, String>,
@@ -422,7 +425,7 @@ pub fn list<T>(
     items.iter().map(|one| item(one.get_ref())).collect()
 }
 
-/// One of a few words, each with its meaning.
+/// Reads one of a few words, each with its meaning.
 pub fn word<T: Copy>(value: &DeValue<'_>, words: &[(&str, T)]) -> Result<T, String> {
     let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
     let known = known.join(" or ");

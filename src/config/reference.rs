@@ -1,7 +1,9 @@
-//! The reference files as one source for people: what each key is for and by default, read from the very files in `config/`.
+//! The reference files as one source for people: purpose and default of each key, from the files in
+//! `config/`.
 //!
-//! Neighbours: `cli::explain` shows it; what may stand at a key is asked of the readers that gateways use, so neither can say anything that the other
-//! does not. Tests hold the files against those readers. It must not read anything but the text that was built in.
+//! The valid values of a key come from the readers that gateways use, so the two cannot disagree.
+//! Tests check the files against those readers. `cli::explain` shows the result. This file must not
+//! read anything but the text that was built in.
 
 use std::path::Path;
 
@@ -20,45 +22,46 @@ pub const FILES: [(&str, &str); 5] = [
     ("witness.toml", include_str!("../../config/witness.toml")),
 ];
 
-/// The tables whose keys are names of regions.
+/// Tables whose keys are names of regions.
 const BY_REGION: [&str; 3] = ["peer.addresses", "upstream.elsewhere", "provision.publishers"];
 
 /// One key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The reference file.
+    /// Reference file of the key.
     pub file: &'static str,
-    /// Its tables and itself, such as `failover.lease`; `REGION` stands for a region's name.
+    /// Tables of the key and itself, such as `failover.lease`; `REGION` stands for a region's name.
     pub path: String,
-    /// The value that stands in the file, as written.
+    /// Value in the file, as written.
     pub value: String,
-    /// What counts where the key is absent.
+    /// Behaviour without the key.
     pub default: Default,
-    /// What it is for, and what its bounds are.
+    /// Purpose and bounds of the key.
     pub why: String,
-    /// Its line in the file, from 0.
+    /// Line of the key in the file, from 0.
     pub line: usize,
-    /// The line of its table, from 0, where that is commented out.
+    /// Line of its table, from 0, if that is commented out.
     pub table_line: Option<usize>,
-    /// Whether the line is commented out.
+    /// True if the line is commented out.
     pub commented: bool,
 }
 
-/// What counts where a key is absent.
+/// Behaviour without a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Default {
-    /// The value that stands in the file.
+    /// The value in the file applies.
     Value,
-    /// What the file says in words.
+    /// The file says it in words.
     Words(String),
-    /// Nothing: it must be written, or it has no effect.
+    /// None: the key must be written, or has no effect.
     None,
-    /// The file does not say, which a test refuses.
+    /// The file does not say it, which a test refuses.
     Unsaid,
 }
 
 impl Entry {
-    /// What counts where the key is absent, as it would be written, or in words; `None` if nothing does.
+    /// The behaviour without the key, as it would be written, or in words. `None` if there is no
+    /// default.
     pub fn shown_default(&self) -> Option<&str> {
         match &self.default {
             Default::Value => Some(&self.value),
@@ -73,15 +76,15 @@ impl Entry {
     }
 }
 
-/// Every key of every reference file, in order, each where it stands first.
+/// Every key of every reference file, in order, each at its first place.
 pub fn entries() -> Vec<Entry> {
     FILES.iter().flat_map(|(file, text)| read(file, text)).collect()
 }
 
-/// The keys that a user means by this: the whole path, its end, or a table with all its keys. None: the path of the nearest, if there is one that is near.
+/// Finds the keys that a user means: the whole path, its end, or a table with all its keys.
 ///
 /// # Errors
-/// Nothing is called so.
+/// No key has that name. The error is the nearest path or key, if one is near.
 pub fn find(wanted: &str) -> Result<Vec<Entry>, Option<String>> {
     let all = entries();
     let (end, table) = (format!(".{wanted}"), format!("{wanted}."));
@@ -97,7 +100,7 @@ pub fn find(wanted: &str) -> Result<Vec<Entry>, Option<String>> {
     Err(near.map(str::to_owned))
 }
 
-/// A line of a reference file that assigns a value, perhaps commented out.
+/// A line of a reference file that assigns a value; it may be commented out.
 struct Assignment<'a> {
     key: &'a str,
     value: &'a str,
@@ -123,11 +126,11 @@ pub fn read(file: &'static str, text: &str) -> Vec<Entry> {
             let said = |trailing: &str| [&block.join(" "), trailing].join(" ").trim().to_owned();
             let default = match (by_region, default(trailing, &said(trailing))) {
                 (true, _) => Default::None,
-                // What the table says of all its keys.
+                // The statement of a table about all its keys.
                 (false, Default::Unsaid) if of_table.contains("No defaults.") => Default::None,
                 (false, said) => said,
             };
-            // Where keys are names of regions, the table says what they are for.
+            // Where keys are names of regions, the table has their purpose.
             let own = said(without_default(trailing));
             let why = if by_region { [&of_table, own.as_str()].join(" ").trim().to_owned() } else { own };
             block.clear();
@@ -167,7 +170,7 @@ fn assignment(line: &str) -> Option<Assignment<'_>> {
     let (key, rest) = bare.split_once(" = ")?;
     let is_key = key.starts_with(|c: char| c.is_ascii_lowercase())
         && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-    // Prose is no TOML.
+    // Prose is not TOML.
     if !is_key || bare.parse::<toml::Table>().is_err() {
         return None;
     }
@@ -178,7 +181,7 @@ fn assignment(line: &str) -> Option<Assignment<'_>> {
     Some(Assignment { key, value, trailing, commented: bare != line })
 }
 
-/// Where the comment of a value begins.
+/// Position at which the comment of a value begins.
 fn comment_at(rest: &str) -> Option<usize> {
     let mut quoted = false;
     rest.char_indices().find_map(|(at, char)| {
@@ -187,7 +190,7 @@ fn comment_at(rest: &str) -> Option<usize> {
     })
 }
 
-/// What the comments say about the default.
+/// Reads the default from the comments.
 fn default(trailing: &str, why: &str) -> Default {
     if let Some(rest) = trailing.strip_prefix("default")
         && !rest.starts_with(':')
@@ -204,13 +207,14 @@ fn default(trailing: &str, why: &str) -> Default {
     Default::Words(words[..end].trim().to_owned())
 }
 
-/// What a comment behind a value says beside the default, which is shown by itself.
+/// The comment behind a value without the default, which is shown apart.
 fn without_default(trailing: &str) -> &str {
     let (first, rest) = trailing.split_once(';').unwrap_or((trailing, ""));
     if first.starts_with("default") || first == "no default" { rest.trim_start() } else { trailing }
 }
 
-/// What may stand at a key, in the words in which its reader refuses a table there; `None` if that takes one.
+/// Valid values of a key, in the words with which its reader refuses a table there; `None` if the
+/// reader takes a table.
 pub fn must_be(entry: &Entry) -> Option<String> {
     let (_, text) = FILES.iter().find(|(file, _)| *file == entry.file)?;
     let said = problems(entry.file, &with(text, entry, "{}"));
@@ -223,10 +227,11 @@ pub fn must_be(entry: &Entry) -> Option<String> {
         .map(|(_, words)| words.replace(", not a table", ""))
 }
 
-/// Whether the key must be written wherever its table stands: its reader misses it where all others are written.
+/// True if the key must be written wherever its table is: its reader reports its absence when all
+/// others are written.
 pub fn is_required(entry: &Entry) -> bool {
     let Some((_, text)) = FILES.iter().find(|(file, _)| *file == entry.file) else { return false };
-    // A default that is none would be found by the test that leaves its key out.
+    // A false default would be found by the test that leaves its key out.
     if entry.shown_default().is_some() {
         return false;
     }
@@ -236,7 +241,7 @@ pub fn is_required(entry: &Entry) -> bool {
         .any(|problem| problem.text.starts_with(&missed) || problem.text.contains(&format!(": {missed}")))
 }
 
-/// The file without a key, all others of its table written if that is commented out.
+/// The file without a key. If its table is commented out, all other keys of the table are written.
 fn without(text: &str, entry: &Entry) -> String {
     let from = entry.table_line.unwrap_or(usize::MAX);
     let end = text.lines().enumerate().skip(from).find(|(_, line)| !line.starts_with('#'));
@@ -251,7 +256,8 @@ fn without(text: &str, entry: &Entry) -> String {
     lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// The file with another value at a key, which is not commented out any more, nor is the beginning of its table.
+/// The file with another value at a key. The key and the beginning of its table are no longer
+/// commented out.
 pub fn with(text: &str, entry: &Entry, value: &str) -> String {
     let open = |line: &str| line.strip_prefix("# ").unwrap_or(line).to_owned();
     let lines = text.lines().enumerate().map(|(number, line)| {
@@ -268,7 +274,7 @@ pub fn with(text: &str, entry: &Entry, value: &str) -> String {
     lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// What the reader of a file says about a text.
+/// Problems that the reader of a file finds in a text.
 pub fn problems(file: &str, text: &str) -> Vec<Problem> {
     let (source, problems) = (Source::of(Path::new(file), text.to_owned()), Problems::default());
     let surroundings = Surroundings { environment: &|_| None, need: Need::Command };

@@ -1,7 +1,9 @@
-//! The region file: what one gateway process of one region is told, and where the shared files are.
+//! The region file: settings of one gateway process of one region, and the paths of the shared
+//! files.
 //!
-//! Neighbours: `mod` reads the files named here, `across` holds it against the ring. Paths are relative to the file. Secrets stay
-//! in [`Secret`]; no message repeats one. It must not open a port or a connection.
+//! Paths are relative to the file. `mod` reads the files that it names; `across` checks it against
+//! the ring. Secrets stay in [`Secret`], and no message repeats one. This file must not open a port
+//! or a connection.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,8 @@ use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::quota::Quota;
 use crate::protocol::region::RegionName;
 
-/// A region file as far as it could be read: each part by itself, so that a mistake in one hides none in the others.
+/// A region file as far as it could be read: each part by itself, so that an error in one hides
+/// none in the others.
 #[derive(Debug)]
 pub(super) struct RegionFile {
     /// The region.
@@ -34,38 +37,38 @@ pub(super) struct RegionFile {
     pub routes: Option<Located<PathBuf>>,
     /// `credentials.toml`.
     pub credentials: Option<Located<PathBuf>>,
-    /// What it says of other regions.
+    /// Settings about other regions.
     pub others: Others,
-    /// The rest.
+    /// The other settings.
     pub process: Option<Process>,
 }
 
-/// What a region file says of other regions, with the places, to be held against the ring.
+/// Settings about other regions, with their places, for the check against the ring.
 #[derive(Debug)]
 pub(super) struct Others {
     /// `[peer.addresses]`.
     pub addresses: ByRegion<String>,
     /// `[upstream.elsewhere]`.
     pub elsewhere: ByRegion<String>,
-    /// Whether the upstreams are shared; `None` if it does not say.
+    /// True if the upstreams are shared; `None` if the file does not say.
     pub shared: Option<bool>,
     /// `[provision.publishers]`; `None` if there is no `[provision]`.
     pub publishers: Option<ByRegion<SecretSource>>,
 }
 
-/// A table from region to something.
+/// A table with a value for each region.
 #[derive(Clone, Debug)]
 pub(super) struct ByRegion<T> {
-    /// Where the table is, or should be.
+    /// Place of the table, or the place where it should be.
     pub at: At,
     /// Its entries.
     pub entries: BTreeMap<RegionName, Located<T>>,
-    /// The keys that could not be read: what is wrong with them has been said.
+    /// Keys that could not be read. Their problems are reported already.
     pub broken: Vec<String>,
 }
 
 impl<T> ByRegion<T> {
-    /// Whether it says anything about this region, right or wrong.
+    /// True if the table mentions this region, with a valid value or not.
     pub fn mentions(&self, region: &RegionName) -> bool {
         self.entries.contains_key(region) || self.broken.iter().any(|key| key == region.as_str())
     }
@@ -81,29 +84,30 @@ impl<T> ByRegion<T> {
 /// The settings of one gateway process.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Whether everything passes and nothing is decided.
+    /// True in shadow mode: requests pass through, and decisions are only counted.
     pub shadow: bool,
-    /// How fast each tenant may start keys here.
+    /// Limits of each tenant's rates and keys.
     pub quota: Option<Quota>,
-    /// Where it listens.
+    /// Listeners.
     pub listen: Listen,
-    /// The token that the admin listener asks for; `None` only where that listens on loopback.
+    /// Token that the admin listener requires; `None` only if that listens on loopback.
     pub admin_token: Option<Secret>,
-    /// The key that seals stored requests: 32 bytes as base64. Without one they are stored as they are, without credentials.
+    /// Key that seals stored requests: 32 bytes as base64. Without one they are stored unsealed,
+    /// without credentials.
     pub accept_key: Option<Secret>,
-    /// Its store.
+    /// The store.
     pub store: Store,
     /// The protected service.
     pub upstream: Upstream,
-    /// Its peers.
+    /// The peers.
     pub peer: Peer,
-    /// What `store init` needs; absent where another machine provisions.
+    /// Settings of `store init`; absent if another machine provisions.
     pub provision: Option<Provision>,
-    /// How logs are written, and what is logged.
+    /// Format and levels of the log.
     pub log: Log,
-    /// Where spans go; `None`: nowhere.
+    /// Collector of spans; `None` if spans are not exported.
     pub otlp: Option<Otlp>,
-    /// How long a graceful stop may take.
+    /// Longest time of a graceful stop.
     pub drain: Duration,
 }
 
@@ -112,45 +116,45 @@ pub struct Process {
 pub struct Otlp {
     /// `http://host:port`.
     pub endpoint: String,
-    /// How many of a hundred traces that begin here are recorded.
+    /// Percentage of the traces beginning here that are recorded.
     pub sample_percent: u8,
 }
 
-/// What is said of `[otlp]` in a build that exports no spans.
+/// Warning about `[otlp]` in a build that exports no spans.
 pub const NO_OTLP: &str = "this onceway was built without the export of spans, so [otlp] does nothing: build it with `cargo build --release --features otlp`, or remove the table";
 
 /// The region's Postgres.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// The connection URL, with the gateway role.
+    /// Connection URL, with the gateway role.
     pub url: Secret,
-    /// The most connections at once.
+    /// Most connections at once for keys.
     pub pool: usize,
-    /// Which build of the store this is: 1, and one more each time it was replaced.
+    /// Generation of the store: 1, and one more each time it was replaced.
     pub generation: u32,
 }
 
 /// The protected service.
 #[derive(Clone, Debug)]
 pub struct Upstream {
-    /// `http://host:port` of this region's.
+    /// `http://host:port` of this region's upstream.
     pub address: String,
-    /// Whether any region's upstream can answer a probe about any effect.
+    /// True if any region's upstream can answer a probe about any effect.
     pub shared: bool,
     /// `http://host:port` of other regions' upstreams, for probes.
     pub elsewhere: BTreeMap<RegionName, String>,
-    /// How long a connection without requests is kept.
+    /// Time for which a connection without requests is kept.
     pub keep_idle: Duration,
-    /// How its health is checked; `None` if it is not.
+    /// Checks of its health; `None` if it is not checked.
     pub health: Option<UpstreamHealth>,
 }
 
-/// How a gateway and its peers know and find each other.
+/// Settings by which a gateway and its peers know and find each other.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// The region's certificate, PEM.
     pub certificate: PathBuf,
-    /// Its private key, PEM.
+    /// The certificate's private key, PEM.
     pub key: PathBuf,
     /// The certificates of the deployment's authority, PEM.
     pub ca: PathBuf,
@@ -161,13 +165,13 @@ pub struct Peer {
 /// The log of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// How it is written.
+    /// Format of the log.
     pub format: LogFormat,
-    /// What is logged, as `tracing_subscriber::EnvFilter` reads it.
+    /// Levels of the log, as `tracing_subscriber::EnvFilter` reads them.
     pub level: String,
 }
 
-/// How logs are written.
+/// Format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -176,12 +180,12 @@ pub enum LogFormat {
     Json,
 }
 
-/// Reads the file; what is wrong is added to `problems`. Blocks.
+/// Reads the file. Errors are added to `problems`. Blocks.
 pub(super) fn read(path: &Path, surroundings: &Surroundings<'_>, problems: &Problems) -> Option<RegionFile> {
     read_text(&Source::read(path, &At::file(path), problems)?, surroundings, problems)
 }
 
-/// Like [`read`], of a text that was read already.
+/// Like [`read`], for a text that was read already.
 pub(super) fn read_text(
     source: &Source,
     surroundings: &Surroundings<'_>,
@@ -217,7 +221,7 @@ pub(super) fn read_text(
     top.finish();
     let drain = drain.unwrap_or(Duration::from_secs(25));
     let whole = || -> Option<Process> {
-        // A [provision] that is there must be right; none at all is right too.
+        // A [provision] that exists must be right. Its absence is right, too.
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
         let quota = quota.map_or(Some(None), |written| written.map(Some))?;
         let otlp = otlp.map_or(Some(None), |written| written.map(Some))?;
@@ -243,7 +247,7 @@ pub(super) fn read_text(
     Some(RegionFile { region, ring, routes, credentials, others, process })
 }
 
-/// How logs are written, and what is logged.
+/// Reads format and levels of the log.
 pub(super) fn log(top: &Section<'_>) -> Log {
     let mut log = Log { format: LogFormat::Text, level: "info".to_owned() };
     if let Some(section) = top.table("log") {
@@ -260,7 +264,7 @@ fn level(value: &DeValue<'_>) -> Result<String, String> {
     levels::filter(&text).map(|_| text)
 }
 
-/// A section that must be there.
+/// A section that must exist.
 pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
     if !top.has(name) {
         top.fail(format!("[{name}] is missing: {advice}"));
@@ -268,7 +272,7 @@ pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) ->
     top.table(name)
 }
 
-/// The keys of the store's address.
+/// Keys of the store's address.
 const URL: Names = Names { written: "url", variable: "url_env", file: "url_file", holds: "the URL" };
 
 fn store(top: &Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<Store> {
@@ -356,12 +360,12 @@ fn peer(
     (peer, addresses)
 }
 
-/// How messages name the tables from region to something.
+/// Names of the tables by region in messages.
 pub(super) const ADDRESSES: &str = "[peer.addresses]";
 pub(super) const ELSEWHERE: &str = "[upstream.elsewhere]";
 pub(super) const PUBLISHERS: &str = "[provision.publishers]";
 
-/// A table from region to something. Which regions it must have is `across`'s business.
+/// Reads a table by region. `across` checks which regions it must have.
 pub(super) fn by_region<T>(
     section: Option<Section<'_>>,
     parent: &At,
@@ -384,7 +388,7 @@ pub(super) fn by_region<T>(
     ByRegion { at: section.at().clone(), entries, broken }
 }
 
-/// A file that the key names: whoever needs it reads it later.
+/// A file that the key names and that other code reads later.
 pub(super) fn pem(
     section: &Section<'_>,
     key: &'static str,
@@ -435,7 +439,7 @@ fn http_address(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// A Postgres URL. It may hold a password, so no message repeats it.
+/// Checks a Postgres URL. It may hold a password, so no message repeats it.
 pub(super) fn database_url(text: &str) -> Result<(), String> {
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
         return text.parse::<Address>().map(drop).map_err(|why| format!("cannot be used: {why}"));
@@ -443,5 +447,5 @@ pub(super) fn database_url(text: &str) -> Result<(), String> {
     Err("must be a Postgres URL, such as \"postgres://user@host:5432/database\"".to_owned())
 }
 
-/// A Postgres URL without a password may stand in the file.
+/// A Postgres URL without a password may be written in the file.
 pub(super) const PLAIN_URL: Plain = Plain { right: database_url, open: no_password_in_url };

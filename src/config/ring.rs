@@ -1,7 +1,7 @@
-//! `ring.toml`: what all regions agree on about placement, clocks, heartbeats and failover.
+//! `ring.toml`: the agreement of all regions on placement, clocks, heartbeats and failover.
 //!
-//! Neighbours: `failover` reads its part, `protocol::ring` checks and builds what is read here, `cli::ring` shows it. Its values are shared: they go into the
-//! digest that peers compare. It must not hold anything of one process.
+//! The values are shared: they are in the digest that peers compare. `failover` reads its part;
+//! `protocol::ring` checks the ring and builds it. This file must not hold anything of one process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,28 +20,30 @@ use crate::protocol::time::Drift;
 pub struct RingFile {
     /// The deployment's name.
     pub deployment: String,
-    /// What a key is placed by.
+    /// Part of a key by which it is placed.
     pub place_by: PlaceBy,
     /// The pins, as written.
     pub pins: Vec<Pin>,
     /// The built ring.
     pub ring: Arc<Ring>,
-    /// How wrong clocks may be.
+    /// Bounds on the error of clocks.
     pub drift: Drift,
-    /// How much longer than promised an answer is stored.
+    /// Time for which an answer is stored beyond the promise.
     pub skew: Duration,
-    /// Between two heartbeats.
+    /// Time between two heartbeats.
     pub heartbeat: Duration,
-    /// How regions take over from one another.
+    /// Rules of takeovers.
     pub failover: Failover,
 }
 
-/// Reads the file; what is wrong is added to `problems`, and then the value only serves to find more. Blocks: it reads a file and builds the ring (milliseconds per region).
+/// Reads the file. Errors are added to `problems`; then the value only helps to find more.
+///
+/// Blocks: it reads a file and builds the ring (milliseconds per region).
 pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<RingFile> {
     read_text(&Source::read(path, wanted_by, problems)?, problems)
 }
 
-/// Like [`read`], of a text that was read already. Builds the ring (milliseconds per region).
+/// Like [`read`], for a text that was read already. Builds the ring (milliseconds per region).
 pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     let document = source.parse(problems)?;
     let top = Section::top(source, &document, problems);
@@ -78,7 +80,8 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     top.finish();
     let (region_places, regions): (Vec<At>, Vec<RegionSpec>) = apart(regions?);
     let (pin_places, pins): (Vec<At>, Vec<Pin>) = apart(pins?);
-    // What is missing has been reported, so the file is refused; the rest is checked all the same.
+    // Missing values are reported already, so the file is refused. The rest is checked all the
+    // same.
     let place_by = place_by.unwrap_or(PlaceBy::Key);
     let spec = RingSpec { seed: seed.unwrap_or_default(), place_by, regions, pins };
     if spec.regions.is_empty() {
@@ -103,7 +106,8 @@ fn apart<T>(all: Vec<Located<T>>) -> (Vec<At>, Vec<T>) {
     all.into_iter().map(|located| (located.at, located.value)).unzip()
 }
 
-/// The section that a problem of the ring is about: the last pin or region of the name with which it begins.
+/// Place of the section that a problem of the ring names at its beginning: the last such pin or
+/// region.
 fn place<'a>(problem: &str, spec: &RingSpec, regions: &'a [At], pins: &'a [At]) -> Option<&'a At> {
     let is_of_pin = |pin: &Pin| {
         let tenant = &pin.tenant;
@@ -115,16 +119,16 @@ fn place<'a>(problem: &str, spec: &RingSpec, regions: &'a [At], pins: &'a [At]) 
     pin.or_else(|| spec.regions.iter().rposition(is_of_region).and_then(|index| regions.get(index)))
 }
 
-/// The largest weight, as `Ring::build` takes it.
+/// Largest weight, as `Ring::build` takes it.
 const MOST_WEIGHT: u64 = 10_000;
 
-/// Between two heartbeats, unless the file says otherwise.
+/// Default time between two heartbeats.
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(250);
 
-/// How wrong clocks may be, unless the file says otherwise.
+/// Default bounds on the error of clocks.
 pub(super) const DRIFT: Drift = Drift { ppm: 500, margin: Duration::from_millis(50) };
 
-/// How much longer than promised an answer is stored, unless the file says otherwise.
+/// Default time for which an answer is stored beyond the promise.
 pub(super) const SKEW: Duration = Duration::from_secs(1);
 
 fn clock(top: &Section<'_>) -> (Drift, Duration) {
@@ -166,7 +170,7 @@ fn pin(section: Section<'_>) -> Option<Located<Pin>> {
     Some(Located { at, value: Pin { tenant: tenant?, regions: regions? } })
 }
 
-/// The name of a deployment, for people.
+/// Reads the name of a deployment, for people.
 fn name(value: &toml::de::DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -176,13 +180,13 @@ fn name(value: &toml::de::DeValue<'_>) -> Result<String, String> {
     Ok(text)
 }
 
-/// A region's name.
+/// Reads a region's name.
 pub(super) fn region_name(value: &toml::de::DeValue<'_>) -> Result<RegionName, String> {
     let text = reader::text(value)?;
     RegionName::parse(&text).map_err(|error| format!("{text:?}: {error}"))
 }
 
-/// A tenant.
+/// Reads a tenant.
 pub(super) fn tenant(value: &toml::de::DeValue<'_>) -> Result<Tenant, String> {
     Tenant::parse(&reader::text(value)?).map_err(|error| error.to_string())
 }

@@ -1,7 +1,9 @@
-//! `routes.toml`: which requests need a key, and the policy under which a key's effect is performed.
+//! `routes.toml`: the requests that need a key, and the policy under which a key's effect is
+//! performed.
 //!
-//! Neighbours: `gateway::route` holds what is read here, `outcomes` reads the lists of statuses, `across` holds each policy against
-//! the clocks. Its values are shared: they go into the digest that peers compare. It must not give recovery a default.
+//! The values are shared: they are in the digest that peers compare. `outcomes` reads the lists of
+//! statuses; `across` checks each policy against the clocks. This file must not give recovery a
+//! default.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,10 +25,10 @@ use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 
-/// A route and where it was written.
+/// A route and its place.
 pub type RouteAt = Located<Route>;
 
-/// The keys that mean something only where keys are handled.
+/// Keys that have a meaning only on routes that handle keys.
 const POLICY_KEYS: [&str; 23] = [
     "syntax",
     "key_policy",
@@ -60,12 +62,12 @@ const BARE_503: &str = "takes a 503 without Retry-After for \"nothing happened\"
 balancers answer 503 also when a connection broke after the request was sent, and then a retry runs a second time. Write \
 \"503+Retry-After\" in its place if anything stands between the gateway and the service";
 
-/// Reads the file; what is wrong is added to `problems`. Blocks.
+/// Reads the file. Errors are added to `problems`. Blocks.
 pub fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Vec<RouteAt>> {
     read_text(&Source::read(path, wanted_by, problems)?, problems)
 }
 
-/// Like [`read`], of a text that was read already.
+/// Like [`read`], for a text that was read already.
 pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
     let document = source.parse(problems)?;
     let top = Section::top(source, &document, problems);
@@ -98,7 +100,7 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
     Some(routes)
 }
 
-/// Whether a route handles keys, as written.
+/// The route's handling of keys, as written.
 #[derive(Clone, Copy)]
 enum Handling {
     Required,
@@ -127,7 +129,8 @@ fn route(mut section: Section<'_>) -> Option<Route> {
         Some(Handling::Required) => policy(&section).map(|policy| Protection::Required(Arc::new(policy))),
         Some(Handling::Optional) => policy(&section).map(|policy| Protection::Optional(Arc::new(policy))),
         None => {
-            // What was meant is not known: all keys of a policy may stand here, and none must.
+            // The intended handling is not known: all keys of a policy may be written, and none
+            // must be.
             for key in POLICY_KEYS.into_iter().chain(["upstream_timeout"]) {
                 section.has(key);
             }
@@ -199,7 +202,8 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     Some(Policy { recovery, probe, ..policy })
 }
 
-/// An outage of an hour is ridden out: the spans between 20 runs add up to 32 to 64 minutes.
+/// Defaults that outlast an outage of an hour: the spans between 20 runs add up to 32 to 64
+/// minutes.
 const ACCEPT: Accept = Accept {
     request_retention: Duration::from_secs(86_400),
     max_runs: 20,
@@ -244,7 +248,7 @@ fn kept(value: &DeValue<'_>) -> Result<HeaderName, String> {
     }
 }
 
-/// Stripe's, and the drafts' usual choice: it outlives every sensible client's retries.
+/// Stripe's value, and the usual choice of the drafts: it outlives every sensible client's retries.
 const RETENTION: Retention = Retention::For(Duration::from_secs(86_400));
 
 fn retention(value: &DeValue<'_>) -> Result<Retention, String> {
@@ -257,7 +261,7 @@ fn retention(value: &DeValue<'_>) -> Result<Retention, String> {
         .map_err(|why| format!("{why}, or \"never\""))
 }
 
-/// Bodies are kept in memory while they are read, and answers in one row.
+/// Bodies are held in memory while they are read, and answers in one row.
 const MOST_BYTES: usize = 256 << 20;
 const DEFAULT_BYTES: usize = 1 << 20;
 
@@ -343,7 +347,7 @@ fn name(value: &DeValue<'_>) -> Result<String, String> {
     Ok(text)
 }
 
-/// What is wrong with two routes together.
+/// Reports faults of two routes together.
 fn compare(earlier: &Route, later: &RouteAt, problems: &Problems) {
     let Located { at, value: later } = later;
     if earlier.name == later.name {
@@ -365,7 +369,7 @@ fn compare(earlier: &Route, later: &RouteAt, problems: &Problems) {
     }
 }
 
-/// Advice where a wide route without keys stands behind routes with keys that lie in it.
+/// Advises about a wide route without keys that comes after routes with keys inside its path.
 fn advise_on_catch_all(before: &[RouteAt], later: &RouteAt, problems: &Problems) {
     let Located { at, value: wide } = later;
     let changes = wide.methods.is_empty() || wide.methods.iter().any(|method| !method.is_safe());
@@ -384,7 +388,7 @@ fn advise_on_catch_all(before: &[RouteAt], later: &RouteAt, problems: &Problems)
     }
 }
 
-/// Whether every path that `narrow` matches is matched by `wide` too. Both are patterns that were parsed.
+/// True if `wide` matches every path that `narrow` matches. Both are parsed patterns.
 fn covers(wide: &str, narrow: &str) -> bool {
     let any = |segment: &str| segment.starts_with('{');
     let (mut wide, mut narrow) = (wide[1..].split('/'), narrow[1..].split('/'));

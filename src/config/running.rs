@@ -1,12 +1,14 @@
-//! A configuration that runs, and what becomes of it when its files are read again: some of it is replaced, the rest waits for a restart.
+//! A running configuration, and the effect of new files: some settings are replaced, the others
+//! wait for a restart.
 //!
-//! Neighbours: `server::reload` reads and hands over what [`Running::adopt`] takes. What a reload may not change is what ownership, leases, windows
-//! and clocks hang on, and what was opened at the start. Every field is named here, so that a new one is decided on. It must not read a file.
+//! A reload must not change the settings on which ownership, leases, windows and clocks depend, nor
+//! anything opened at the start. Every field is named here, so that a new one needs a decision.
+//! `server::reload` reads the files. This file must not read a file.
 
 use std::time::Duration;
 
 use super::across;
-use super::disagree;
+use super::diff;
 use super::listen::Listen;
 use super::reader::{At, Located, Problems};
 use super::region::{Log, Peer, Process, Store, Upstream};
@@ -14,27 +16,29 @@ use super::{Config, timings};
 use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::route::Routes;
 
-/// What one process runs by.
+/// The configuration by which one process runs.
 #[derive(Clone, Debug)]
 pub struct Running {
     config: Config,
-    /// The longest hold and settle time of the routes that it started with: so long it distrusts a database's clock that stepped.
+    /// The longest hold and settle time of the routes at the start: so long the process distrusts a
+    /// database's clock that stepped.
     longest: Duration,
 }
 
 impl Running {
-    /// What a process starts with.
+    /// Makes it from the configuration at the start.
     pub fn start(config: Config) -> Self {
         let longest = longest(&config.shared.routes);
         Self { config, longest }
     }
 
-    /// What it runs by now.
+    /// The present configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What it runs by once this was read, and what of it waits for a restart: keys of the files, with a reason where it is not plain.
+    /// Takes a new configuration over. Returns the next one, and the keys that wait for a restart,
+    /// with a reason if it is not obvious.
     pub fn adopt(&self, read: Config) -> (Self, Vec<String>) {
         let mut restart = Vec::new();
         let Config { me, shared, credentials, process } = read;
@@ -45,8 +49,9 @@ impl Running {
             }
         };
         differs("region", me != next.me);
-        // Regions, weights and pins are a proposal, which `onceway ring apply` takes; all else waits.
-        disagree::of_ring_files(&next.shared, &shared, &mut differs);
+        // Regions, weights and pins are a proposal, which `onceway ring apply` takes. All other
+        // settings wait.
+        diff::of_ring_files(&next.shared, &shared, &mut differs);
         let Process {
             shadow,
             quota,
@@ -74,14 +79,14 @@ impl Running {
             Ok(()) => next.shared = next.shared.with_routes(shared.routes),
             Err(why) => {
                 restart.push(format!("routes: {why}"));
-                // Their bodies have to fit, too.
+                // The bodies of the present routes have to fit, too.
                 at_once.bodies = at_once.bodies.max(next.process.listen.at_once.bodies);
             }
         }
         next.credentials = credentials;
         let now = &mut next.process;
         now.quota = quota;
-        // The token is of the address: none is right on loopback only.
+        // The token depends on the address: only a loopback address may have none.
         if listen.admin == now.listen.admin {
             now.admin_token = admin_token;
         }
@@ -96,7 +101,7 @@ impl Running {
         (Self { config: next, longest: self.longest }, restart)
     }
 
-    /// Whether routes can be run beside what stays as it is.
+    /// Checks that the routes fit the settings that stay.
     fn fits(&self, routes: &Routes) -> Result<(), String> {
         let shared = &self.config.shared;
         let at = At::file(std::path::Path::new("routes"));

@@ -1,7 +1,7 @@
-//! Secrets, which no log and no message shows, and where they come from: an environment variable or a file, never the configuration.
+//! Secrets, and their sources: an environment variable or a file, never the configuration.
 //!
-//! Neighbours: `region`, `provision` and `tokens` read them, `server` and `cli` hand them to Postgres or compare them. It must not implement
-//! `Display`, and no message repeats a secret.
+//! No log and no message shows a secret. `server` and `cli` give them to Postgres or compare them.
+//! A secret must not implement `Display`, and no message may repeat one.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::reader::{self, At, Problems, Section};
 use super::region::file;
 
-/// A text that must not be shown. `Debug` shows that there is one.
+/// A text that must not be shown. `Debug` shows only that there is one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -19,7 +19,7 @@ impl Secret {
         Self(text.to_owned())
     }
 
-    /// The text, for whoever must send or compare it.
+    /// The text, for code that must send or compare it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -31,33 +31,36 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Looks up an environment variable; a parameter, so that tests need not touch the process's own.
+/// Looks up an environment variable. It is a parameter, so that tests need not touch the process's
+/// own environment.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Where the files that are read lie: what they name is looked for here.
+/// Surroundings of the files that are read: the things that they name are looked for here.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
     /// The environment variables.
     pub environment: Environment<'a>,
-    /// What for.
+    /// Purpose of the reading.
     pub need: Need,
 }
 
-/// Who needs what the files name.
+/// Purpose for which the named things are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// A process that serves: what only `onceway store` needs is not looked for.
+    /// A process that serves. Things that only `onceway store` needs are not looked for.
     Serve,
-    /// A command that asks a running gateway, or makes its store: nor is what only a process that serves needs.
+    /// A command that asks a running gateway or makes its store. Things that only a serving process
+    /// needs are not looked for either.
     Command,
-    /// A check for a machine that only serves: as [`Need::All`], but what only `onceway store` needs is not looked for.
+    /// A check for a machine that only serves: as [`Need::All`], without the things that only
+    /// `onceway store` needs.
     Gateway,
-    /// A check: everything is looked for, and every file that is named must be there.
+    /// A check: everything is looked for, and every named file must exist.
     All,
 }
 
 impl Surroundings<'_> {
-    /// The same, for what only `onceway store` needs.
+    /// The same surroundings, for things that only `onceway store` needs.
     pub fn for_store(&self) -> Self {
         match self.need {
             Need::Gateway => Self { need: Need::Serve, ..*self },
@@ -65,12 +68,12 @@ impl Surroundings<'_> {
         }
     }
 
-    /// Whether what is named must be here, and be right.
+    /// True if named things must exist here and be right.
     pub fn checks(&self) -> bool {
         matches!(self.need, Need::Gateway | Need::All)
     }
 
-    /// A file that is read later, by whoever needs it: where everything is looked for, it must be there.
+    /// Notes a file that is read later. In a check it must exist.
     pub fn file(&self, section: &Section<'_>, key: &'static str, path: &Path) {
         section.looks_at(path);
         if self.checks()
@@ -80,7 +83,7 @@ impl Surroundings<'_> {
         }
     }
 
-    /// A secret that is read later. `check` must not repeat it.
+    /// Checks a secret that is read later. `check` must not repeat it.
     pub fn secret(
         &self,
         source: &SecretSource,
@@ -99,24 +102,25 @@ impl Surroundings<'_> {
     }
 }
 
-/// Where a secret is.
+/// Source of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// In the configuration, as nothing in it is secret: a database's address without a password.
+    /// The configuration, as nothing in the text is secret: a database's address without a
+    /// password.
     Written(Secret),
-    /// In this environment variable.
+    /// An environment variable.
     Variable(String),
-    /// In this file; white space around it does not count.
+    /// A file. White space around the secret does not count.
     File(PathBuf),
 }
 
-/// Why a secret is not to be had, in one line.
+/// Reason why a secret cannot be had, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unresolved {
-    /// The variable is not set, or the file cannot be read: here, or by this account.
+    /// The variable is not set, or the file cannot be read here or by this account.
     #[error("{0}")]
     Absent(String),
-    /// It is there and cannot be right.
+    /// The secret exists and cannot be right.
     #[error("{0}")]
     Wrong(String),
 }
@@ -124,18 +128,19 @@ pub enum Unresolved {
 /// The keys of one secret.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
-    /// For what holds no secret; where nothing can be written without one, the key is only there to be refused.
+    /// Key for a value that holds no secret. If no value can be written without one, the key exists
+    /// only to be refused.
     pub written: &'static str,
-    /// For the name of an environment variable.
+    /// Key for the name of an environment variable.
     pub variable: &'static str,
-    /// For the path of a file.
+    /// Key for the path of a file.
     pub file: &'static str,
-    /// What they hold, for messages.
+    /// Content of the sources, for messages.
     pub holds: &'static str,
 }
 
 impl Names {
-    /// What to write instead of the secret itself.
+    /// Advice to write a source instead of the secret itself.
     pub fn advice(&self) -> String {
         let Self { written: _, variable, file, holds } = self;
         format!(
@@ -144,12 +149,12 @@ impl Names {
     }
 }
 
-/// What may be written into the configuration itself.
+/// Rules for a value in the configuration itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain {
-    /// Refuses what cannot be right.
+    /// Refuses a value that cannot be right.
     pub right: fn(&str) -> Result<(), String>,
-    /// Refuses what is secret.
+    /// Refuses a value that is secret.
     pub open: fn(&str) -> Result<(), String>,
 }
 
@@ -165,7 +170,7 @@ impl SecretSource {
         Self::read_if_there(section, names, base, plain)
     }
 
-    /// Like [`SecretSource::read`], but none of the keys must be there.
+    /// Like [`SecretSource::read`], but all of the keys may be absent.
     pub fn read_if_there(
         section: &Section<'_>,
         names: &Names,
@@ -197,7 +202,7 @@ impl SecretSource {
         written.or(variable).or(file)
     }
 
-    /// Which of its keys it stands under.
+    /// The key under which the source is written.
     pub fn key(&self, names: &Names) -> &'static str {
         match self {
             Self::Written(_) => names.written,
@@ -206,12 +211,13 @@ impl SecretSource {
         }
     }
 
-    /// Where it stands in the section that it was read from.
+    /// Place of the source in the section from which it was read.
     pub fn at(&self, section: &Section<'_>, names: &Names) -> At {
         section.at_key(self.key(names))
     }
 
-    /// Like [`SecretSource::needed`], but only a process that serves needs it: for others it is empty.
+    /// Like [`SecretSource::needed`], but only a process that serves needs it: for others it is
+    /// empty.
     pub fn needed_to_serve(
         &self,
         section: &Section<'_>,
@@ -225,8 +231,10 @@ impl SecretSource {
         }
     }
 
-    /// The secret itself, needed now; `check` must not repeat it. If it is not to be had, that is reported, and the file is refused: then
-    /// the value only serves to find more.
+    /// The secret itself, needed now. `check` must not repeat it.
+    ///
+    /// If it cannot be had, that is reported and the file is refused. The value then only helps to
+    /// find more errors.
     pub fn needed(
         &self,
         section: &Section<'_>,
@@ -252,10 +260,10 @@ impl SecretSource {
         }
     }
 
-    /// The secret itself. Blocks, if it is in a file.
+    /// The secret itself. Blocks if it is in a file.
     ///
     /// # Errors
-    /// It is not there, or `check` refuses it.
+    /// It does not exist, or `check` refuses it.
     pub fn resolve(
         &self,
         environment: Environment<'_>,
@@ -294,7 +302,8 @@ pub fn no_password_in_url(url: &str) -> Result<(), String> {
 
 /// Refuses a libpq connection string that holds a password.
 pub fn no_password_in_conninfo(conninfo: &str) -> Result<(), String> {
-    // Blanks may stand around the '=', and a value in quotes may hold anything: a password named in one is refused, too.
+    // Blanks may be around the '=', and a value in quotes may hold anything: a password named
+    // inside a value is refused, too.
     let keys = conninfo.split('=').filter_map(|before| before.split_whitespace().last());
     let keys: Vec<&str> = keys.collect();
     let named = keys.iter().take(keys.len().saturating_sub(1)).any(|key| is_password(key));

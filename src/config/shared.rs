@@ -1,8 +1,9 @@
-//! What all regions must have alike, and the digest of it over one canonical text.
+//! Settings that must be equal in all regions, and their digest over one canonical text.
 //!
-//! Neighbours: peers compare it in their pings (`ports::peers`). The text is built from the checked values, not from the files, so
-//! comments, order of keys and ways to write a span make no difference; the ring has a digest of its own in the view. It
-//! must not hold anything that may differ between regions, nor any secret.
+//! Peers compare the digest in their pings (`ports::peers`). The text is built from the checked
+//! values, not from the files. So comments, the order of keys and the spelling of spans make no
+//! difference. The ring has its own digest in the view. This file must not hold anything that may
+//! differ between regions, nor any secret.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -16,8 +17,8 @@ use super::routes::RouteAt;
 use super::timings;
 use crate::gateway::Settings;
 use crate::gateway::authority::{self, Failover};
+use crate::gateway::concurrency::MostAtOnce;
 use crate::gateway::credentials::Credentials;
-use crate::gateway::crowd::MostAtOnce;
 use crate::gateway::route::{
     Accept, Binding, Escrow, Mismatch, Mode, Policy, Protection, Route, Routes, UPSTREAM_TIMEOUT,
 };
@@ -34,29 +35,29 @@ use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
 use crate::protocol::window::WindowRule;
 
-/// What all regions must have alike, checked: what `ring.toml` and `routes.toml` say.
+/// Settings that must be equal in all regions, checked: those of `ring.toml` and `routes.toml`.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// The deployment's name.
     pub deployment: String,
     /// The ring.
     pub ring: Arc<Ring>,
-    /// How wrong clocks may be.
+    /// Bounds on the error of clocks.
     pub drift: Drift,
-    /// How much longer than promised an answer is stored.
+    /// Time for which an answer is stored beyond the promise.
     pub skew: Duration,
-    /// Between two heartbeats.
+    /// Time between two heartbeats.
     pub heartbeat: Duration,
-    /// How regions take over from one another, and the witnesses.
+    /// Rules of takeovers, and the witnesses.
     pub failover: Failover,
     /// The routes.
     pub routes: Routes,
-    /// Digest of all of that but the ring, which views carry.
+    /// Digest of all of these but the ring, which views carry.
     pub digest: Digest32,
 }
 
 impl Shared {
-    /// What the two files say together.
+    /// Makes it from the two files.
     pub(super) fn of(file: RingFile, routes: Vec<RouteAt>) -> Self {
         let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, failover } = file;
         let routes = Routes(routes.into_iter().map(|route| route.value).collect());
@@ -66,14 +67,14 @@ impl Shared {
         Self { deployment, ring, drift, skew, heartbeat, failover, routes, digest }
     }
 
-    /// The same with other routes, and with the digest of both together.
+    /// The same settings with other routes, and with the digest of both.
     pub(super) fn with_routes(&self, routes: Routes) -> Self {
         let clocks = Clocks { drift: self.drift, skew: self.skew, heartbeat: self.heartbeat };
         let text = canonical(&self.deployment, &routes, &clocks, &self.failover);
         Self { routes, digest: digest("onceway/shared/1", &[text.as_bytes()]), ..self.clone() }
     }
 
-    /// What the gateway of a region is told, where its region file says nothing more.
+    /// Settings of a region's gateway whose region file says nothing more.
     pub fn settings(&self, me: RegionName, generation: u32, credentials: Arc<Credentials>) -> Settings {
         Settings {
             me,
@@ -100,13 +101,13 @@ impl Shared {
         self.routes.0.iter().filter(lodged).map(|route| route.name.clone()).collect()
     }
 
-    /// What a gateway goes by before it has read its region's gate.
+    /// The view of a gateway before it has read its region's gate.
     pub fn view(&self) -> View {
         View::unfounded(self.ring.clone())
     }
 }
 
-/// What `ring.toml` says of clocks.
+/// The clocks' settings of `ring.toml`.
 struct Clocks {
     drift: Drift,
     skew: Duration,
@@ -127,7 +128,7 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Fail
     for route in &routes.0 {
         let methods: Vec<&str> = route.methods.iter().map(|method| method.as_str()).collect();
         let _ = writeln!(text, "route {} {:?} {}", route.name, methods, route.path.as_str());
-        // Where it is not the default, as in `write_newer`.
+        // Only if it is not the default, as in `write_newer`.
         if route.allow_overrides {
             text.push_str("allows overrides\n");
         }
@@ -225,7 +226,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     );
 }
 
-/// Settings written only where they are not the default, so that they make no difference to
+/// Writes newer settings only if they are not the default, so that they make no difference to
 /// gateways that do not know them.
 fn write_newer(text: &mut String, status_ends_attempt: bool, keep_headers: &[HeaderName]) {
     if status_ends_attempt {

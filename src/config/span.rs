@@ -1,7 +1,8 @@
-//! Spans of time and sizes as people write them: `"250ms"`, `"10s"`, `"24h"`; `"64KiB"`, `"1MiB"`, `"5MB"`.
+//! Spans of time and sizes as people write them: `"250ms"`, `"10s"`, `"24h"`; `"64KiB"`, `"1MiB"`,
+//! `"5MB"`.
 //!
-//! Neighbours: the files of this room read and show values with it, `cli` reads arguments. It must not know any default, and must
-//! not guess a unit: a bare number is an error.
+//! The files of this room read and show values with it, and `cli` reads arguments. This file must
+//! not know any default. It must not guess a unit: a bare number is an error.
 
 use std::time::Duration;
 
@@ -26,10 +27,11 @@ const SIZES: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
 ];
 
-/// No span in a file is longer: ten years.
+/// Longest span in a file: ten years.
 const LONGEST: Duration = Duration::from_secs(3_650 * 86_400);
 
-/// Reads a span of time: a whole number and one of `us`, `ms`, `s`, `m`, `h`, `d`; zero only as `0s`-like text.
+/// Reads a span of time: a whole number and one of `us`, `ms`, `s`, `m`, `h`, `d`. Zero needs a
+/// unit, too, such as `0s`.
 ///
 /// # Errors
 /// One line that says how it must be written.
@@ -64,19 +66,20 @@ pub fn parse_size(text: &str) -> Result<usize, String> {
     size.ok_or_else(|| format!("{text:?} is too large"))
 }
 
-/// Writes a span the way [`parse`] reads it, in the largest unit that is exact; below a microsecond it is rounded down.
+/// Writes a span as [`parse`] reads it, in the largest unit that is exact. Below a microsecond it
+/// is rounded down.
 pub fn show(span: Duration) -> String {
     let nanos = span.as_nanos();
     if nanos == 0 {
         return "0s".to_owned();
     }
-    // Whole days, hours and minutes only where they say it all: "90s", not "1m30s".
+    // Whole days, hours and minutes only if they are exact: "90s", not "1m30s".
     let exact = TIMES.into_iter().find(|(_, unit)| nanos.is_multiple_of(*unit));
     let (name, unit) = exact.unwrap_or(("us", 1_000));
     format!("{}{name}", nanos / unit)
 }
 
-/// Writes a size the way [`parse_size`] reads it, in the largest unit that is exact.
+/// Writes a size as [`parse_size`] reads it, in the largest unit that is exact.
 pub fn show_size(size: usize) -> String {
     let size = size as u64;
     let exact = SIZES.into_iter().rfind(|(_, unit)| size > 0 && size.is_multiple_of(*unit));
@@ -84,7 +87,7 @@ pub fn show_size(size: usize) -> String {
     format!("{}{name}", size / unit)
 }
 
-/// The number and the unit; blanks between them are allowed.
+/// The number and the unit. Blanks between them are allowed.
 fn split(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit())?;
     let number = text[..end].parse().ok()?;

@@ -1,16 +1,19 @@
-//! What tells a changed file from the one that was read.
+//! Stamps of files, which tell a changed file from the one that was read.
 //!
-//! Neighbours: `credentials` compares them. It must not read a file's text, nor take a file that is not there for unchanged.
+//! `problems` takes a stamp before each file is read. This file must not read a file's text, nor
+//! take a missing file for unchanged.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file as the system describes it. `None`: it was not there, or not to be seen.
+/// A file as the system describes it. `None` if it did not exist, or could not be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp(Option<Facts>);
 
-/// Which file, how long, when written, and when anything about it was changed: tools that copy may keep the time of writing,
-/// and one digest is as long as another, but nobody sets the time of change.
+/// Identity, size, time of writing and time of change of a file.
+///
+/// Tools that copy may keep the time of writing, and one digest is as long as another. But no tool
+/// sets the time of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Facts {
     file: (u64, u64),
@@ -20,7 +23,8 @@ struct Facts {
 }
 
 impl Stamp {
-    /// The file's stamp, through links. Take it before the file is read: a change in between is then seen later. Blocks.
+    /// The file's stamp, through links. Take it before the file is read: a change in between is
+    /// then noticed later. Blocks.
     pub fn of(path: &Path) -> Self {
         let facts = |file: std::fs::Metadata| Facts {
             file: (file.dev(), file.ino()),
@@ -32,7 +36,7 @@ impl Stamp {
     }
 }
 
-/// Files, and what they were when they were looked at last.
+/// Files, with their stamps at the last look.
 #[derive(Clone, Debug, Default)]
 pub struct Watched(Vec<(PathBuf, Stamp)>);
 
@@ -41,7 +45,7 @@ impl Watched {
         Self(files)
     }
 
-    /// Whether any of the files is another than when it was looked at. Blocks.
+    /// True if any of the files has changed since the look. Blocks.
     pub fn has_changed(&self) -> bool {
         self.0.iter().any(|(path, stamp)| Stamp::of(path) != *stamp)
     }
@@ -51,7 +55,7 @@ impl Watched {
         Self(self.0.iter().map(|(path, _)| (path.clone(), Stamp::of(path))).collect())
     }
 
-    /// How many there are.
+    /// Number of files.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -71,7 +75,8 @@ mod tests {
         fs::write(&file, "one").unwrap();
         let (before, written) = (Stamp::of(&file), fs::metadata(&file).unwrap().modified().unwrap());
         assert_eq!(before, Stamp::of(&file));
-        // The system's clock for files ticks every few milliseconds: written again until it has ticked.
+        // The system's clock for files ticks every few milliseconds. The file is written again
+        // until the clock has ticked.
         while fs::metadata(&file).unwrap().modified().unwrap() == written {
             fs::write(&file, "two").unwrap();
         }

@@ -1,6 +1,8 @@
-//! `[admin]` and `[accept]`: the token that the admin listener asks for, and the key that seals stored requests.
+//! `[admin]` and `[accept]`: the token that the admin listener requires, and the key that seals
+//! stored requests.
 //!
-//! Neighbours: `region` and `witness` read the rest of their files, `secret` knows where secrets may come from. No message must repeat one.
+//! `region` and `witness` read the rest of their files; `secret` reads the sources. Messages must
+//! not repeat a secret.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,7 +22,8 @@ const KEY: Names = Names {
 const TOKEN: Names =
     Names { written: "token", variable: "token_env", file: "token_file", holds: "the token" };
 
-/// The key that seals stored requests: `Some(None)` if none is written, `None` if something is wrong.
+/// Reads the key that seals stored requests. `Some(None)` if none is written, `None` after an
+/// error.
 pub(super) fn accept_key(
     top: &Section<'_>,
     base: &Path,
@@ -33,7 +36,7 @@ pub(super) fn accept_key(
     key.map(Some)
 }
 
-/// It is a secret, so no message repeats it.
+/// Checks the key. The message does not repeat it, as it is a secret.
 fn seal_key(text: &str) -> Result<(), String> {
     match STANDARD.decode(text) {
         Ok(bytes) if bytes.len() == 32 => Ok(()),
@@ -43,7 +46,7 @@ fn seal_key(text: &str) -> Result<(), String> {
     }
 }
 
-/// The admin token: `Some(None)` if none is needed, `None` if something is wrong.
+/// Reads the admin token. `Some(None)` if none is needed, `None` after an error.
 pub(super) fn admin(
     top: &Section<'_>,
     base: &Path,
@@ -74,7 +77,7 @@ pub(super) fn admin(
     }
 }
 
-/// It is a secret, so no message repeats it.
+/// Checks the token. The message does not repeat it, as it is a secret.
 fn token(text: &str) -> Result<(), String> {
     if text.len() < 16 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("must hold one token of 16 or more visible ASCII characters, such as `openssl rand -hex 32` prints".to_owned());

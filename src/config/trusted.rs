@@ -1,7 +1,9 @@
-//! `[listen.trusted]`: a listener that is bound to a front which has verified who asks, and says so in a header.
+//! `[listen.trusted]`: a listener for a front that has verified the caller and names it in a
+//! header.
 //!
-//! Neighbours: `region` reads it as a part of `[listen]`, `server::door` goes by it. Such a listener believes whoever reaches it, so it
-//! is on loopback or says who may reach it. It must not make a header mean anything on the public listener.
+//! Such a listener believes everybody who reaches it. So it is on loopback, or says who may reach
+//! it. `server::listener_kind` uses it. This file must not give a header a meaning on the public
+//! listener.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,18 +16,19 @@ use super::reader::{self, Section};
 /// A listener for a trusted front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trusted {
-    /// Where it listens, plain HTTP.
+    /// Address of the listener, plain HTTP.
     pub address: SocketAddr,
-    /// The header in which the front names the tenant.
+    /// Header in which the front names the tenant.
     pub tenant_header: HeaderName,
-    /// The header in which the front names the principal; `None`: it names none.
+    /// Header in which the front names the principal; `None` if it names none.
     pub principal_header: Option<HeaderName>,
-    /// From where the front may connect; empty on loopback only, where whoever runs on this machine may.
+    /// Addresses from which the front may connect. Empty only on loopback, where every process of
+    /// this machine may.
     pub from: Vec<Network>,
 }
 
 impl Trusted {
-    /// Whether a peer of this address may connect.
+    /// True if a client with this address may connect.
     pub fn allows(&self, peer: IpAddr) -> bool {
         self.from.is_empty() || self.from.iter().any(|network| network.contains(peer))
     }
@@ -67,7 +70,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Whether the address is in the range. IPv4 addresses seen through IPv6 count as IPv4.
+    /// True if the address is in the range. IPv4 addresses seen through IPv6 count as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_ipv4() == self.address.is_ipv4() && bits(address) & self.mask() == bits(self.address)
@@ -122,7 +125,7 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Trusted> {
     (!wrong).then_some(whole)
 }
 
-/// A header that means nothing else.
+/// Reads the name of a header that has no other meaning.
 fn header(value: &DeValue<'_>) -> Result<HeaderName, String> {
     const TAKEN: [&str; 11] = [
         "authorization",

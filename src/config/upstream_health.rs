@@ -1,7 +1,8 @@
-//! `[upstream.health]` of the region file: how the upstream is checked, and when it is sick for long enough to ask for a drain.
+//! `[upstream.health]` of the region file: the health check of the upstream, and the sickness that
+//! asks for a drain.
 //!
-//! Neighbours: `region` reads it with the rest of `[upstream]`, `gateway::authority::upstream` goes by it. Without the table nothing is checked
-//! and nothing is drained. It must not read anything that all regions have to share: `min_serving` and `stable_for` stand in `ring.toml`.
+//! Without the table nothing is checked and nothing is drained. `gateway::authority::upstream` uses
+//! it. This file must not read shared settings: `min_serving` and `stable_for` are in `ring.toml`.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::reader::{self, Section};
 use super::span::show;
 use crate::gateway::authority::upstream::UpstreamHealth;
 
-/// Reads the table; what is wrong is reported.
+/// Reads the table. Errors are reported.
 pub(super) fn read(mut section: Section<'_>) -> Option<UpstreamHealth> {
     section.rename("[upstream.health]".to_owned());
     let advice =

@@ -1,7 +1,8 @@
-//! The witness file: what a witness is told, and where the ring is.
+//! The witness file: settings of a witness, and the path of the ring.
 //!
-//! Neighbours: `ring` has the lease, the drift and the list of witnesses, which all regions share; `server::witness` runs by it. Paths are
-//! relative to the file. It must not open a port or a connection, nor touch the file that the witness keeps.
+//! Paths are relative to the file. `ring` has the lease, the drift and the list of witnesses, which
+//! all regions share. This file must not open a port or a connection, nor touch the file that the
+//! witness keeps.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,37 +21,38 @@ use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
 
-/// Everything a witness is told, checked.
+/// All checked settings of a witness.
 #[derive(Clone, Debug)]
 pub struct WitnessConfig {
-    /// Its name, as in its certificate and in `ring.toml`.
+    /// Name of the witness, as in its certificate and in `ring.toml`.
     pub name: RegionName,
-    /// Where it keeps its acceptor.
+    /// File of its acceptor.
     pub file: PathBuf,
     /// For peers, mTLS.
     pub peer: SocketAddr,
     /// For operators and health checks, plain HTTP.
     pub admin: SocketAddr,
-    /// The token that the admin listener asks for; `None` only where that listens on loopback.
+    /// Token that the admin listener requires; `None` only if that listens on loopback.
     pub admin_token: Option<Secret>,
-    /// Its certificate, PEM.
+    /// The witness's certificate, PEM.
     pub certificate: PathBuf,
-    /// Its private key, PEM.
+    /// The certificate's private key, PEM.
     pub key: PathBuf,
     /// The certificates of the deployment's authority, PEM.
     pub ca: PathBuf,
-    /// The ring of the files: whom it hears before it knows a view.
+    /// The ring of the files: its regions are heard before a view is known.
     pub ring: Arc<Ring>,
-    /// How wrong clocks may be.
+    /// Bounds on the error of clocks.
     pub drift: Drift,
-    /// How long a lease runs.
+    /// Duration of a lease.
     pub lease: Duration,
-    /// How logs are written, and what is logged.
+    /// Format and levels of the log.
     pub log: Log,
 }
 
 impl WitnessConfig {
-    /// Reads a witness file and the ring that it names, and checks everything. Blocks: two files, and some milliseconds per region.
+    /// Reads a witness file and the ring that it names, and checks everything. Blocks: two files,
+    /// and some milliseconds per region.
     ///
     /// # Errors
     /// All problems of both files.
@@ -58,7 +60,8 @@ impl WitnessConfig {
         Self::load_watched(path).0
     }
 
-    /// Like [`WitnessConfig::load`], and which files were looked at, as they were then, whatever came of it.
+    /// Like [`WitnessConfig::load`]. Also returns the files that were looked at, with their state
+    /// then, even after errors.
     pub fn load_watched(path: &Path) -> (Result<Self, Errors>, Watched) {
         let environment = |name: &str| std::env::var(name).ok();
         let problems = Problems::default();
@@ -68,7 +71,7 @@ impl WitnessConfig {
     }
 }
 
-/// Reads the file and the ring that it names; what is wrong is added to `problems`.
+/// Reads the file and the ring that it names. Errors are added to `problems`.
 pub(super) fn read(
     path: &Path,
     surroundings: &Surroundings<'_>,
@@ -77,7 +80,7 @@ pub(super) fn read(
     read_text(&Source::read(path, &At::file(path), problems)?, surroundings, problems)
 }
 
-/// Like [`read`], of a text that was read already.
+/// Like [`read`], for a text that was read already.
 pub(super) fn read_text(
     source: &Source,
     surroundings: &Surroundings<'_>,

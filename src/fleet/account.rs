@@ -1,7 +1,8 @@
-//! The unprivileged account that Postgres runs under when we are root: `initdb` and `postgres` refuse root.
+//! The unprivileged account for Postgres when onceway runs as root: `initdb` and `postgres` refuse
+//! root.
 //!
-//! Used by [`crate::fleet::cluster`] and [`crate::fleet::process`]. It must not create accounts or widen the rights of a
-//! folder that it did not make.
+//! [`crate::fleet::cluster`] and [`crate::fleet::process`] use it. It must not create accounts or
+//! widen the rights of a folder that it did not make.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +10,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// Accounts tried in this order: the distribution's own Postgres account, then the one that owns nothing.
+/// Accounts tried in this order: the distribution's own Postgres account, then the account that
+/// owns nothing.
 const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
 
 /// An operating-system account.
@@ -24,8 +26,9 @@ pub struct Account {
 }
 
 impl Account {
-    /// The account for Postgres: none when we are not root (it then runs as ourselves). Blocks for one small file.
-    /// Errors when we are root and the machine has neither a `postgres` nor a `nobody` account.
+    /// Finds the account for Postgres; none if onceway is not root, and Postgres then runs as the
+    /// same user. Blocks for one small file. Errors when onceway is root and the machine has
+    /// neither a `postgres` nor a `nobody` account.
     pub fn for_postgres() -> Result<Option<Account>> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
@@ -40,7 +43,8 @@ impl Account {
         }
     }
 
-    /// Checks that this account can walk through every parent of `path`. Errors name the folder that is in the way.
+    /// Checks that this account can walk through every parent of `path`. Errors name the folder
+    /// that forbids it.
     pub fn check_can_reach(&self, path: &Path) -> Result<()> {
         for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
             let meta = fs::metadata(parent)

@@ -1,8 +1,8 @@
-//! One TCP address in front of several gateways of a region, as a load balancer gives them.
+//! One TCP address in front of several gateways of a region, like a load balancer.
 //!
-//! Each connection goes to the next gateway that is ready (`/readyz` of its admin listener, looked at five times a second) and accepts; where
-//! none is said to be ready, to any that accepts; where none accepts, it is reset. Neighbours: `region` holds one per listener, [`super::relay`]
-//! is the wire between regions. It must not look into the bytes.
+//! Each connection goes to the next gateway that is ready and accepts. The balancer asks `/readyz`
+//! of each admin listener five times a second. If no gateway is ready, the connection goes to any
+//! that accepts; if none accepts, the balancer resets it. This file must not look into the bytes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::client::Ask;
 use super::wait;
 
-/// Between two looks at a gateway's readiness.
+/// Time between two looks at a gateway's readiness.
 const LOOKS_EVERY: Duration = Duration::from_millis(200);
-/// How long a look may take: whoever takes longer is not ready.
+/// Time limit of a look: a gateway that takes longer is not ready.
 const LOOKS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Which of a region's gateways are ready, by number. Dropping it ends the looking.
+/// Readiness of a region's gateways, by number. Dropping it ends the looks.
 pub struct Readiness {
     ready: Arc<Vec<AtomicBool>>,
     looking: Vec<JoinHandle<()>>,
@@ -79,11 +79,13 @@ async fn accept(listener: TcpListener, targets: Arc<[SocketAddr]>, ready: Arc<Ve
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            // What ended first: each connection ends once, so this cannot starve the listener.
+            // Ended connections first: each connection ends once, so this cannot starve the
+            // listener.
             biased;
             Some(_done) = connections.join_next() => {}
             accepted = listener.accept() => {
-                // An error here is the connection's (it was reset before we took it), not the listener's.
+                // An error here belongs to the connection (a reset before this accept), not to the
+                // listener.
                 let Ok((client, _)) = accepted else { continue };
                 connections.spawn(carry(client, targets.clone(), ready.clone(), next.clone()));
             }
@@ -104,7 +106,8 @@ async fn carry(
         let Ok(mut gateway) = TcpStream::connect(targets[number]).await else { continue };
         let _ = (client.set_nodelay(true), gateway.set_nodelay(true));
         if copy_bidirectional(&mut client, &mut gateway).await.is_err() {
-            // Whoever broke off, the other end hears of it as it would without us.
+            // After a broken connection the other end sees a reset, as it would without the
+            // balancer.
             let _ = (client.set_zero_linger(), gateway.set_zero_linger());
         }
         return;
@@ -122,7 +125,8 @@ mod tests {
 
     const BOUND: Duration = Duration::from_secs(30);
 
-    /// A gateway that says its name to whoever connects, and whose admin listener says that it is ready, or not.
+    /// A gateway that sends its name to every connection. Its admin listener says if the gateway is
+    /// ready.
     async fn gateway(name: u8, ready: bool) -> (SocketAddr, String, [JoinHandle<()>; 2]) {
         let public = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let admin = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -145,8 +149,9 @@ mod tests {
         (addresses.0, addresses.1, [serving, telling])
     }
 
-    /// Ends a gateway. A process that another test starts at this moment has a copy of its listener,
-    /// which accepts and resets until that process runs its program: only who is refused is gone.
+    /// Ends a gateway. A process that another test starts at this moment has a copy of the
+    /// listener, which accepts and resets until that process runs its program. A refused connection
+    /// is therefore the only proof that the gateway is gone.
     async fn ends(address: SocketAddr, tasks: [JoinHandle<()>; 2]) {
         for task in tasks {
             task.abort();

@@ -1,31 +1,34 @@
-//! What a caller asks the sample upstream to do: the header `Demo-Behave`, parsed.
+//! Parser of the header `Demo-Behave`, by which a caller tells the sample upstream how to treat a
+//! call.
 //!
-//! Neighbour: [`crate::fleet::upstream`] does it. Values: `slow=2s | status=500 | status=402 | drop-answer | hang | big=5MB`, several
-//! with commas between: `slow` with any other one, the others exclude each other. It must not guess: what it does not
-//! know is an error, so that a mistyped drill does not pass.
+//! [`crate::fleet::upstream`] acts on it. Values:
+//! `slow=2s | status=500 | status=402 | drop-answer | hang | big=5MB`. Commas separate several
+//! values: `slow` goes with any other one, and the others exclude each other. This file must not
+//! guess: an unknown value is an error, so that a mistyped drill does not pass.
 
 use std::time::Duration;
 
 use http::StatusCode;
 
-/// The largest answer on request.
+/// Most bytes of an answer on request.
 const MOST_BYTES: usize = 1_000_000_000;
 
-/// How to treat one call.
+/// Treatment of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behave {
-    /// Effect and answer come this much later.
+    /// Delay of the effect and of the answer.
     pub slow: Option<Duration>,
-    /// What comes then.
+    /// Outcome after the delay.
     pub then: Then,
 }
 
-/// What becomes of one call.
+/// Outcome of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// The effect, and the usual answer.
     Answer,
-    /// The effect, and an answer of exactly this many bytes (or a little more, if that is too few for the usual one).
+    /// The effect, and an answer of exactly this many bytes. If that is too few for the usual
+    /// answer, the body is a little longer.
     Big(usize),
     /// The effect; the connection is closed without an answer.
     DropAnswer,
@@ -36,7 +39,7 @@ pub enum Then {
 }
 
 impl Then {
-    /// Whether the call is going to have its effect.
+    /// True if the call has its effect.
     pub fn has_effect(self) -> bool {
         match self {
             Then::Answer | Then::Big(_) | Then::DropAnswer => true,
@@ -46,8 +49,8 @@ impl Then {
 }
 
 impl Behave {
-    /// Parses the values of all `Demo-Behave` lines of a request; none at all means an ordinary answer. The error says what is
-    /// not understood.
+    /// Parses the values of all `Demo-Behave` lines of a request. No line means an ordinary answer.
+    /// The error names the word that the parser does not understand.
     pub fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Behave, String> {
         let (mut slow, mut then) = (None, None);
         for word in lines.flat_map(|line| line.split(',')).map(str::trim).filter(|word| !word.is_empty()) {

@@ -1,8 +1,9 @@
-//! Finds the Postgres programs (15 or newer) of this machine, and installs them where we may.
+//! Finds the Postgres programs (15 or newer) of this machine, and installs them where it is allowed
+//! to.
 //!
-//! Order: the folder in `ONCEWAY_PG_BIN`; else `pg_config --bindir`; else the distributions' versioned folders, newest first.
-//! Neighbour: [`crate::fleet::cluster`] runs what is found. It must not install anything without saying so on stderr first,
-//! and leave no database server behind that was not there before. Everything here blocks (it runs commands).
+//! Order: the folder in `ONCEWAY_PG_BIN`; else `pg_config --bindir`; else the distributions'
+//! versioned folders, newest first. It must not install anything without saying so on stderr first,
+//! and must not leave behind a new database server. Every function here blocks (it runs commands).
 
 use std::env;
 use std::fs;
@@ -14,7 +15,8 @@ use anyhow::{Context, Result, bail};
 
 /// The environment variable that names the folder of `postgres` and `initdb`.
 pub const ENV_FOLDER: &str = "ONCEWAY_PG_BIN";
-/// The oldest major version we run on: partition-aware publications and `ALTER SUBSCRIPTION .. SKIP` are there since then.
+/// The oldest supported major version: the first with partition-aware publications and
+/// `ALTER SUBSCRIPTION .. SKIP`.
 pub const OLDEST_MAJOR: u32 = 15;
 
 /// Folders with one child per major version, and the path from there to the programs.
@@ -25,7 +27,8 @@ const VERSIONED: [(&str, &str, &str); 5] = [
     ("/usr/local/opt", "postgresql@", "bin"),
     ("/Applications/Postgres.app/Contents/Versions", "", "bin"),
 ];
-/// While this file is there, Debian's packages do not make and start a cluster of their own on installation.
+/// While this file exists, Debian's packages do not make and start a cluster of their own on
+/// installation.
 const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/onceway-no-main-cluster.conf";
 
 /// The programs of one Postgres installation.
@@ -36,8 +39,8 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Finds Postgres; when it is missing and this is a Debian-like system where we are root, installs it after saying so.
-    /// Errors say in one line what to type.
+    /// Finds Postgres. If Postgres is missing, this is a Debian-like system and onceway is root, it
+    /// says so and installs Postgres. Errors name the command to type, in one line.
     pub fn find_or_install() -> Result<Binaries> {
         if let Some(found) = find()? {
             return Ok(found);
@@ -81,7 +84,8 @@ fn how_to_get_it() -> String {
     )
 }
 
-/// Looks in all places; none if there is no server at all, an error if what there is cannot be used.
+/// Looks in all places. None if no server is installed; an error if an installed one cannot be
+/// used.
 fn find() -> Result<Option<Binaries>> {
     if let Some(folder) = env::var_os(ENV_FOLDER) {
         let folder = PathBuf::from(folder);
@@ -96,11 +100,12 @@ fn find() -> Result<Option<Binaries>> {
     choose(&candidates, &major_of)
 }
 
-/// The first candidate that is a server installation and new enough. `major_of` tells the version of a `postgres` program.
+/// The first candidate that is a server installation and new enough. `major_of` returns the version
+/// of a `postgres` program.
 fn choose(candidates: &[PathBuf], major_of: &dyn Fn(&Path) -> Result<u32>) -> Result<Option<Binaries>> {
     let mut too_old = None;
     for folder in candidates {
-        // A client-only installation has `pg_config` and `psql`, and neither of these.
+        // A client-only installation has `pg_config` and `psql`, but neither of these two.
         if !folder.join("postgres").is_file() || !folder.join("initdb").is_file() {
             continue;
         }
@@ -169,14 +174,15 @@ fn install_with_apt() -> Result<()> {
     let mut file = fs::File::create(&guard).with_context(|| format!("cannot write {NO_MAIN_CLUSTER}"))?;
     file.write_all(b"# Written by onceway while it installs Postgres; removed right after.\ncreate_main_cluster = false\n")?;
     let install = ["install", "-y", "--no-install-recommends", "postgresql"];
-    // The package lists of a fresh machine or container are empty or stale: that is when an update is needed.
+    // The package lists of a fresh machine or container are empty or stale: then the update is
+    // needed.
     let done = apt_get(&install).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&install)));
     let removed = fs::remove_file(&guard).with_context(|| format!("cannot remove {NO_MAIN_CLUSTER}"));
     done.and(removed)
 }
 
 fn apt_get(args: &[&str]) -> Result<()> {
-    // Its output goes to stderr: stdout may be read by a program.
+    // The command's output goes to stderr, because a program may read stdout.
     let mut command = Command::new("/usr/bin/apt-get");
     command
         .args(args)

@@ -1,7 +1,8 @@
-//! A small HTTP/1.1 client for the demo's tour, the command line and the tests: one connection, one request, the whole answer.
+//! A small HTTP/1.1 client for the demo's tour, the command line and the tests: one connection, one
+//! request, the whole answer.
 //!
-//! Neighbours: `tour` and `cli::status` call it. It follows no redirect and resends nothing, so that what it shows is what one
-//! `curl` would show. It must not be used by the gateway: adapters have their own, stricter client.
+//! It follows no redirect and resends nothing, so that its output is what one `curl` would show.
+//! The gateway must not use it: adapters have their own, stricter client.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// An answer, whole.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Its status.
@@ -25,23 +26,23 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A header's text; empty if it is absent or no text.
+    /// A header's text; empty if the header is absent or not text.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
 
-    /// The body as text, with what is not UTF-8 replaced.
+    /// The body as text. Bytes that are not UTF-8 are replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON; null if it is none.
+    /// The body as JSON; null if the body is not JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-/// What to ask.
+/// One request.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// Method.
@@ -72,7 +73,8 @@ impl Ask {
         self
     }
 
-    /// Asks, and waits at most `within` for the whole answer. Errors say which address and what went wrong.
+    /// Sends the request, and waits at most `within` for the whole answer. Errors name the address
+    /// and the cause.
     pub async fn send(&self, within: Duration) -> Result<Answer> {
         match timeout(within, self.converse()).await {
             Ok(answer) => answer.with_context(|| format!("{} {}", self.method, self.url)),
@@ -80,7 +82,7 @@ impl Ask {
         }
     }
 
-    /// As [`Ask::send`], for a task of its own.
+    /// Does the same as [`Ask::send`], for a task of its own.
     pub async fn send_owned(self, within: Duration) -> Result<Answer> {
         self.send(within).await
     }

@@ -1,9 +1,10 @@
-//! One private Postgres: made, started, killed, paused and thrown away; the key store of one region of a fleet.
+//! One private Postgres, the key store of one region of a fleet: made, started, killed, paused,
+//! deleted.
 //!
-//! The server is our own child (never daemonised by `pg_ctl`), so that a killed one is reaped at once and can be started
-//! again. TCP on loopback only, everybody trusted: for one machine and test data. Neighbours: [`crate::fleet::binaries`] finds
-//! the programs, [`crate::fleet::process`] holds the child; the store's schema belongs to the Postgres adapter. Its settings
-//! must never let a key into the log.
+//! The server is a child of this process (never daemonised by `pg_ctl`), so that a killed server is
+//! reaped at once and can start again. It listens on loopback TCP only and trusts every client: for
+//! one machine and test data. The Postgres adapter owns the store's schema. The settings here must
+//! never let a key into the log.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,16 +26,16 @@ use super::{proctable, shared_memory, wait};
 
 /// The superuser of every private cluster; no password.
 pub const SUPERUSER: &str = "postgres";
-/// How long a start may take: crash recovery on a busy machine included.
+/// Time limit of a start, including crash recovery on a busy machine.
 const START_BOUND: Duration = Duration::from_secs(60);
 const TRY_BOUND: Duration = Duration::from_secs(5);
 const STRAY_BOUND: Duration = Duration::from_secs(10);
 const SETTINGS_FILE: &str = "onceway.conf";
 
 /// Settings of a server for tests and demos. Terse errors leave out the DETAIL lines ("Key (tenant,
-/// key)=(..) already exists"); the statement and its parameters are never logged. A server that was
-/// killed syncs its folder before it recovers: one call for the file system instead of one for each
-/// of more than a thousand files, which a busy disk makes seconds of.
+/// key)=(..) already exists"). The log never contains a statement or its parameters. A killed
+/// server syncs its folder before it recovers. `syncfs` is one call for the whole file system. One
+/// call for each of more than a thousand files would take seconds on a busy disk.
 const SETTINGS: [(&str, &str); 33] = [
     ("listen_addresses", "127.0.0.1"),
     ("unix_socket_directories", ""),
@@ -71,7 +72,8 @@ const SETTINGS: [(&str, &str); 33] = [
     ("log_autovacuum_min_duration", "-1"),
 ];
 
-/// A private Postgres. Dropping it kills every process of it (blocking for a few milliseconds); its files stay.
+/// A private Postgres. Dropping it kills every process of it (blocking for a few milliseconds); its
+/// files stay.
 #[derive(Debug)]
 pub struct Cluster {
     binaries: Binaries,
@@ -79,13 +81,15 @@ pub struct Cluster {
     port: u16,
     account: Option<Account>,
     server: Mutex<Option<Arc<Process>>>,
-    /// One start at a time: two servers on one folder would be refused, and look like a failure.
+    /// One start at a time: Postgres refuses two servers on one folder, and that would look like a
+    /// failure.
     starting: tokio::sync::Mutex<()>,
 }
 
 impl Cluster {
-    /// Makes the data folder in `dir` (made if absent) unless it is there already, and writes the settings: ours, then
-    /// `settings` (name, value), which win. Nothing is started. Errors name the folder or show what `initdb` said.
+    /// Makes the data folder in `dir` (made if absent) unless it exists, and writes the settings.
+    /// `settings` (name, value) override the default ones. Starts nothing. Errors name the folder
+    /// or show the output of `initdb`.
     pub async fn create(
         binaries: &Binaries,
         dir: &Path,
@@ -117,7 +121,7 @@ impl Cluster {
     }
 
     async fn initdb(&self) -> Result<()> {
-        // Under another name until it is whole: a data folder that is there can be trusted to be complete.
+        // Another name until the folder is whole: an existing data folder is then always complete.
         let fresh = self.dir.join("data.new");
         if fresh.exists() {
             fs::remove_dir_all(&fresh).with_context(|| format!("cannot remove {}", fresh.display()))?;
@@ -158,7 +162,7 @@ impl Cluster {
         fs::rename(&fresh, self.data()).with_context(|| format!("cannot rename {}", fresh.display()))
     }
 
-    /// An empty one in place of one that is stopped: its data folder is deleted.
+    /// Deletes the data folder of a stopped cluster and makes an empty one.
     pub async fn make_anew(&self) -> Result<()> {
         fs::remove_dir_all(self.data())
             .with_context(|| format!("cannot remove {}", self.data().display()))?;
@@ -182,8 +186,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts the server, or resumes a paused one, and waits until it accepts connections. No error and no new process if
-    /// it runs already. Errors carry the tail of the server's log; at most about a minute.
+    /// Starts the server, or resumes a paused one, and waits until it accepts connections. If the
+    /// server runs, this is no error and makes no new process. Errors carry the tail of the
+    /// server's log. Takes at most about a minute.
     pub async fn start(&self) -> Result<()> {
         let _one_at_a_time = self.starting.lock().await;
         let server = match self.server() {
@@ -196,7 +201,8 @@ impl Cluster {
         let trouble = Mutex::new(String::new());
         let note = |what| *trouble.lock().unwrap_or_else(PoisonError::into_inner) = what;
         let answering = async || {
-            // A foreign listener may take the connection and never say a word; a server that ended needs no waiting for.
+            // A foreign listener may accept the connection and never answer. A server that ended is
+            // not worth a wait.
             let tried = tokio::select! {
                 biased;
                 how = server.exited() => Err(anyhow!("{how}")),
@@ -219,18 +225,20 @@ impl Cluster {
     }
 
     async fn spawn(&self) -> Result<Arc<Process>> {
-        // Backends of a server that somebody else killed may take a moment to notice; a new server must not meet them.
+        // Backends of a killed server may take a moment to notice. A new server must not meet them.
         self.kill_strays().await?;
         let pid_file = self.data().join("postmaster.pid");
         if pid_file.exists() {
-            // Its process is surely over, but its number may by now belong to a stranger, which would hinder the start.
+            // The old process is over. But its number may by now belong to another process, and
+            // that would prevent the start.
             shared_memory::release(&self.data());
             fs::remove_file(&pid_file).with_context(|| format!("cannot remove {}", pid_file.display()))?;
         }
         let server = Arc::new(Process::spawn(&Launch {
             program: self.binaries.postgres(),
             args: vec!["-D".into(), self.data().into()],
-            // Subscriptions look there for certificates, and ours may not be its account's to read.
+            // Subscriptions look in `HOME` for certificates, and the account may not be allowed to
+            // read this process's home.
             env: vec![("HOME".into(), self.data().into())],
             cwd: self.data(),
             log: self.dir.join("postgres.log"),
@@ -240,7 +248,8 @@ impl Cluster {
         Ok(server)
     }
 
-    /// One connection and one statement. It asks for the data folder, because somebody else may listen on the port.
+    /// Opens one connection and runs one statement. Asks for the data folder, because another
+    /// server may listen on the port.
     async fn answers(&self) -> Result<()> {
         let client = self.connect(SUPERUSER).await?;
         let row = client.query_one("show data_directory", &[]).await?;
@@ -251,7 +260,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// A connection as superuser. It runs in a task that ends when the client is dropped.
+    /// Opens a connection as superuser. The connection runs in a task that ends when the client is
+    /// dropped.
     pub async fn connect(&self, database: &str) -> Result<tokio_postgres::Client> {
         let mut config = tokio_postgres::Config::new();
         config
@@ -270,7 +280,7 @@ impl Cluster {
         format!("postgres://{SUPERUSER}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Makes a database; no error if it is there.
+    /// Makes a database; no error if it exists.
     pub async fn create_database(&self, name: &str) -> Result<()> {
         let client = self.connect(SUPERUSER).await?;
         if client.query_opt("select 1 from pg_database where datname = $1", &[&name]).await?.is_none() {
@@ -279,8 +289,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Shuts down in order (SIGINT: sessions are ended), within `bound`, else kills. With a frozen link the order may wait
-    /// for a subscriber until `wal_sender_timeout`. No error if it does not run.
+    /// Shuts down in order (SIGINT: sessions end) within `bound`, else kills. With a frozen link an
+    /// orderly stop may wait for a subscriber until `wal_sender_timeout`. No error if the server
+    /// does not run.
     pub async fn stop(&self, bound: Duration) -> Result<()> {
         if let Some(server) = self.server() {
             server.stop(Signal::INT, bound).await?;
@@ -288,7 +299,8 @@ impl Cluster {
         self.kill_strays().await
     }
 
-    /// SIGKILL to the postmaster and all its children, as if the host had died. Everything is gone and reaped on return.
+    /// Sends SIGKILL to the postmaster and all its children, as if the host had died. On return
+    /// every process is gone and reaped.
     pub async fn kill(&self) -> Result<()> {
         if let Some(server) = self.server() {
             server.kill().await?;
@@ -304,12 +316,13 @@ impl Cluster {
         .await?
     }
 
-    /// SIGSTOP to the postmaster and all its children; returns when all stand still. Error if it does not run.
+    /// Sends SIGSTOP to the postmaster and all its children, and returns when all of them have
+    /// stopped. Error if the server does not run.
     pub async fn pause(&self) -> Result<()> {
         self.server().context("this Postgres does not run and cannot be paused")?.pause().await
     }
 
-    /// SIGCONT to all of them. No error if it does not run.
+    /// Sends SIGCONT to all of them. No error if the server does not run.
     pub async fn resume(&self) -> Result<()> {
         match self.server() {
             Some(server) => server.resume().await,
@@ -324,7 +337,7 @@ impl Cluster {
             .map(|server| server.pid())
     }
 
-    /// What the server is doing; none if it was never started.
+    /// State of the server; none if it was never started.
     pub fn state(&self) -> Option<State> {
         self.server().map(|server| server.state())
     }
@@ -338,7 +351,7 @@ impl Cluster {
         self.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Its data folder, to be copied while it does not run.
+    /// The data folder. Copy it only while the server does not run.
     pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }

@@ -1,7 +1,9 @@
-//! What a region's store says about keys that ran at risk, more than once, or twice: the drills' own look behind the product's audit.
+//! Reads from a region's store which keys ran at risk, more than once, or twice: the drills' check
+//! of the product's audit.
 //!
-//! Neighbours: `cluster` connects, the drills hold this against the ledger. It reads as the superuser, behind every door, so that a fault of
-//! the audit itself would show. It must not change a row, apart from switching subscriptions off and on.
+//! The drills compare this with the ledger. This file reads as the superuser and bypasses the
+//! gateway, so that a fault of the audit itself shows. It must not change a row, apart from the
+//! acceptor in [`Cluster::replace_acceptor`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,10 +13,10 @@ use anyhow::Result;
 use super::cluster::Cluster;
 use super::wait;
 
-/// What a store says of one key.
+/// Findings of a store about one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
-    /// Some row says that the window alone allowed its claim.
+    /// Some row records that only the window allowed its claim.
     pub at_risk: bool,
     /// Some row was claimed over other rows, or by a second attempt.
     pub again: bool,
@@ -23,30 +25,30 @@ pub struct Noted {
 }
 
 impl Noted {
-    /// Adds what another store says.
+    /// Adds the findings of another store.
     pub fn merge(&mut self, other: Noted) {
         self.at_risk |= other.at_risk;
         self.again |= other.again;
         self.journal.extend(other.journal);
     }
 
-    /// Whether the store lists the key for people: an attempt at risk, a double, or an answer that came too late.
+    /// True if the store lists the key for people: an attempt at risk, a double, or a late answer.
     pub fn is_listed(&self) -> bool {
         self.at_risk || self.journal.contains("double") || self.journal.contains("late")
     }
 }
 
-/// How keys stand in a store.
+/// Keys of a store by final state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
     /// Some row is settled.
     pub settled: BTreeSet<String>,
-    /// None is, and some row is claimed or in doubt.
+    /// No row is settled, and some row is claimed or in doubt.
     pub open: BTreeSet<String>,
 }
 
 impl Cluster {
-    /// How the keys that begin with `mark` stand here.
+    /// Final states of the keys that begin with `mark`.
     pub async fn ends(&self, database: &str, mark: &str) -> Result<Ends> {
         let client = self.connect(database).await?;
         let rows = "select convert_from(key, 'UTF8'), bool_or(state = 4), bool_or(state in (1, 2)) \
@@ -64,7 +66,8 @@ impl Cluster {
         Ok(ends)
     }
 
-    /// What this store says of the keys that begin with `mark`; keys that it says nothing about are left out.
+    /// Findings of this store about the keys that begin with `mark`; keys without a finding are
+    /// left out.
     pub async fn noted(&self, database: &str, mark: &str) -> Result<BTreeMap<String, Noted>> {
         let client = self.connect(database).await?;
         let mut all: BTreeMap<String, Noted> = BTreeMap::new();
@@ -84,7 +87,7 @@ impl Cluster {
         Ok(all)
     }
 
-    /// The keys that begin with `mark` and of which this store holds a row that `region` wrote.
+    /// Keys that begin with `mark` and of which this store holds a row written by `region`.
     pub async fn written_by(&self, database: &str, region: &str, mark: &str) -> Result<BTreeSet<String>> {
         let client = self.connect(database).await?;
         let rows = "select distinct convert_from(key, 'UTF8') from onceway.records \
@@ -92,7 +95,8 @@ impl Cluster {
         client.query(rows, &[&mark, &region]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Waits until every subscriber has been sent what is committed here by now, which is not to say that it has arrived.
+    /// Waits until this server has sent every commit up to now to every subscriber. A sent commit
+    /// may still be on its way.
     pub async fn sent(&self, database: &str, within: Duration) -> Result<()> {
         let client = self.connect(database).await?;
         let now: String =
@@ -104,7 +108,7 @@ impl Cluster {
         wait::for_some("what is committed to be sent", within, sent).await
     }
 
-    /// How many subscriptions and slots here name that region.
+    /// Number of subscriptions and slots here that name that region.
     pub async fn ties_to(&self, database: &str, region: &str) -> Result<i64> {
         let client = self.connect(database).await?;
         let like = format!("%{}%", region.replace('-', "\\_"));

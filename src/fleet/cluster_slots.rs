@@ -1,7 +1,8 @@
-//! What holds up or breaks what a Postgres sends to another one, and how far it got: for the drill that records histories.
+//! Delays and breaks replication between two Postgres, and reads its progress, for the drill that
+//! records histories.
 //!
-//! Neighbours: `cluster` connects, `drill::histories` calls. It acts as the superuser, on locks,
-//! slots and sessions, and with one trigger that waits. It must not change a row.
+//! It acts as the superuser, on locks, slots and sessions, and with one trigger that waits. It must
+//! not change a row.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -14,29 +15,32 @@ use tokio_postgres::Client;
 use super::cluster::Cluster;
 use super::wait;
 
-/// The lock that every row of records waits for that a copy brings, once a copy was held up.
+/// Advisory lock that each row waits for when replication brings it into the records, after
+/// [`Cluster::hold_copy`].
 const COPIES: i64 = 0x636f_7069_6573;
 
-/// A subscription that applies nothing for as long as this lives: what a large transaction before it would do, for a span that the holder chooses.
+/// A subscription that applies nothing while this value lives. It has the effect of a large
+/// transaction ahead, for a span that the holder chooses.
 pub struct HeldUp(Client);
 
 impl HeldUp {
-    /// Lets it go on.
+    /// Ends the delay.
     pub async fn end(self) -> Result<()> {
         Ok(self.0.batch_execute("rollback").await?)
     }
 }
 
-/// A session that is looked at from beside.
+/// A gateway's session, as another session sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     pid: i32,
-    /// When its last statement began, as text.
+    /// Start of its last statement, as text.
     began: String,
 }
 
 impl Cluster {
-    /// The name of the subscription here, and so of its slot there, that brings the rows of this region.
+    /// Name of the subscription here that brings the rows of this region. The slot on the other
+    /// side has the same name.
     pub async fn subscription_from(&self, database: &str, region: &str) -> Result<String> {
         let client = self.connect(database).await?;
         let like = format!("%\\_from\\_{}", region.replace('-', "\\_"));
@@ -48,7 +52,8 @@ impl Cluster {
         Ok(row.try_get(0)?)
     }
 
-    /// Lets this subscription apply nothing, while whatever it brought can be read. Waits for what it is applying just now.
+    /// Stops this subscription from applying anything; readers still see every row that it has
+    /// brought. Waits for the transaction that it applies now.
     pub async fn hold_up(&self, database: &str, subscription: &str) -> Result<HeldUp> {
         let client = self.connect(database).await?;
         let tables = tables(&client, subscription).await?;
@@ -57,11 +62,12 @@ impl Cluster {
         Ok(HeldUp(client))
     }
 
-    /// Has a subscription made anew by `reseed`, with the copy of its records held up at its first
-    /// row; that of its heartbeats is not. Returns what came of `reseed`, and what holds the copy.
+    /// Makes a subscription anew with `reseed`. The copy of its records waits at its first row; the
+    /// copy of its heartbeats does not wait. Returns the result of `reseed` and the hold on the
+    /// copy.
     ///
-    /// A lock of the table would hold up the worker that applies, too, and with it the heartbeats:
-    /// it opens a table before it sees that the table is still copied.
+    /// A lock of the table would also delay the worker that applies, and with it the heartbeats.
+    /// That worker opens a table before it sees that the table is still being copied.
     pub async fn hold_copy<T>(
         &self,
         database: &str,
@@ -80,7 +86,8 @@ impl Cluster {
         Ok((reseed.await?, HeldUp(client)))
     }
 
-    /// Waits until the subscriber of this name is there and was sent what is committed here by now, which is not to say that it was applied.
+    /// Waits until the subscriber of this name exists and has been sent every commit up to now. A
+    /// sent commit may not be applied yet.
     pub async fn sent_to(&self, database: &str, subscription: &str, within: Duration) -> Result<()> {
         let client = self.connect(database).await?;
         let now: String =
@@ -92,14 +99,14 @@ impl Cluster {
         wait::for_some("what is committed to be sent", within, sent).await
     }
 
-    /// Drops a slot, whoever reads from it.
+    /// Drops a slot, and ends any session that reads from it.
     pub async fn drop_slot(&self, database: &str, slot: &str, within: Duration) -> Result<()> {
         let client = self.connect(database).await?;
         let refused = Mutex::new(String::new());
         let dropped = async || {
             let ends = "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = $1 and active";
             client.query(ends, &[&slot]).await?;
-            // One that is still in use refuses.
+            // Postgres refuses to drop a slot that is still in use.
             let drops = client.query("select pg_drop_replication_slot($1::text::name)", &[&slot]).await;
             Ok(drops.map(drop).map_err(|why| lock(&refused).push_str(&format!("{why}\n"))).ok())
         };
@@ -107,7 +114,7 @@ impl Cluster {
         waited.with_context(|| std::mem::take(&mut *lock(&refused)))
     }
 
-    /// The sessions of gateways in this database, by the name that they give themselves.
+    /// Process ids of the gateways' sessions in this database, found by their application name.
     pub async fn sessions(&self, database: &str) -> Result<BTreeSet<i32>> {
         let client = self.connect(database).await?;
         let pids = "select pid from pg_stat_activity \
@@ -115,12 +122,13 @@ impl Cluster {
         client.query(pids, &[&database]).await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// That session, at rest.
+    /// Snapshot of that session, at rest.
     pub async fn session(&self, database: &str, pid: i32) -> Result<Session> {
         self.rested(database, pid).await?.context("the session is gone, or at work")
     }
 
-    /// Waits until the session has begun and ended a statement since it was looked at: what that wrote is committed.
+    /// Waits until the session has begun and ended a statement after the snapshot `before`. The
+    /// writes of that statement are then committed.
     pub async fn has_worked(&self, database: &str, before: &Session, within: Duration) -> Result<()> {
         let worked = async || {
             let now = self.rested(database, before.pid).await?;
@@ -137,7 +145,7 @@ impl Cluster {
     }
 }
 
-/// The tables that a subscription brings, in the order of their names.
+/// Tables that a subscription brings, ordered by name.
 async fn tables(client: &Client, subscription: &str) -> Result<Vec<String>> {
     let sql = "select srrelid::regclass::text from pg_subscription_rel join pg_subscription s on s.oid = srsubid \
                where subname = $1 order by 1";
@@ -150,7 +158,7 @@ fn locks(tables: &str) -> String {
     format!("begin; set local lock_timeout = '30s'; lock table {tables} in share row exclusive mode")
 }
 
-/// Has each row that replication brings into a table wait for whoever holds [`COPIES`].
+/// Makes each row that replication brings into a table wait for the holder of [`COPIES`].
 fn makes_copies_wait(table: &str) -> String {
     format!(
         "create or replace function onceway.copy_waits() returns trigger language plpgsql as \

@@ -1,7 +1,8 @@
-//! Tests of private clusters with real servers: kill and restart, pause and resume, drop, and a start that must fail.
+//! Tests of private clusters with real servers: kill and restart, pause and resume, drop, and a
+//! start that must fail.
 //!
-//! Part of [`crate::fleet::cluster`], whose Postgres they ask in its own language. They must leave no process behind and
-//! know nothing of the store's schema: the tables here are their own.
+//! Part of [`crate::fleet::cluster`]; they query its Postgres in SQL. They must leave no process
+//! behind and must not use the store's schema: the tables here are their own.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -14,7 +15,7 @@ use crate::fleet::proctable::Activity;
 
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A folder that the account of Postgres can walk through, and a cluster in it.
+/// A cluster in a folder that the account of Postgres can walk through.
 async fn cluster() -> (TempDir, Cluster) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -1,8 +1,10 @@
-//! The same clients against two designs at once, on the same machines, while one region dies: onceway, and the naive one.
+//! Runs the same clients against two designs at once, on the same machines, while one region dies:
+//! onceway and the naive one.
 //!
-//! Each key is used at both, in the same regions, at the same moments, with the same retries; only what is behind the doors differs. The
-//! route is one that must not run twice: at onceway `park` with escrow. Neighbours: [`super::naive`] is the other design, the demo's tour and
-//! `tests/long/drill.rs` show the counts. It must not treat one of the two better than the other.
+//! Both designs get each key in the same regions, at the same moments, with the same retries; only
+//! the design behind the address differs. The route must not run twice: at onceway it is `park`
+//! with escrow. The demo's tour and `tests/long/drill.rs` show the counts. This file must not treat
+//! one of the two better than the other.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,32 +25,33 @@ use super::{files, wait};
 
 /// The tenant of all keys.
 pub(super) const TENANT: &str = files::TENANTS[0].0;
-/// Where all requests go.
+/// Path of all requests.
 pub(super) const PATH: &str = "/v1/payouts";
-/// What they ask for.
+/// Body of all requests.
 pub(super) const BODY: &str = r#"{"amount":2000,"currency":"usd","destination":"acct_1"}"#;
-/// What a client waits for one answer.
+/// Time that a client waits for one answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-/// How long a client retries.
+/// Time that a client retries.
 const RETRIES: Duration = Duration::from_secs(20);
 const BETWEEN_RETRIES: Duration = Duration::from_millis(300);
-/// How often a client is told in doubt until it leaves the key to an operator: for longer than a takeover takes, as doubts may end with it.
+/// Answers "in doubt" until a client leaves the key to an operator. They last longer than a
+/// takeover, because a takeover may end doubts.
 const DOUBTED_ENOUGH: u32 = 20;
 
-/// What clients do, and what happens to them.
+/// The clients' work, and the fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// Keys per second, in all regions together.
     pub rate: f64,
-    /// How long keys are started.
+    /// Time during which clients start keys.
     pub span: Duration,
     /// The region that is killed, by number.
     pub victim: usize,
-    /// When, from the beginning.
+    /// Moment of the kill, from the beginning.
     pub killed_after: Duration,
 }
 
-/// What came of it at one design.
+/// Results of one design.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Keys that clients used.
@@ -57,41 +60,42 @@ pub struct Counts {
     pub effects: u64,
     /// Keys with more than one effect.
     pub doubles: u64,
-    /// Keys whose clients were told that the outcome is not known, and left them to an operator.
+    /// Keys in doubt: their clients learned that the outcome is unknown, and left them to an
+    /// operator.
     pub in_doubt: u64,
     /// Keys whose clients gave up without an answer.
     pub unanswered: u64,
 }
 
-/// What came of the same workload at both.
+/// Results of the same workload at both designs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Compared {
-    /// Each region its own store, replicated asynchronously.
+    /// The naive design: each region has its own store, replicated asynchronously.
     pub naive: Counts,
     /// This product.
     pub onceway: Counts,
 }
 
-/// What a client is told.
+/// Answer to a client, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     /// The upstream's answer.
     Answered,
-    /// Another request works on it: come again.
+    /// Another request works on the key: the client comes again.
     Busy,
-    /// Nobody knows what became of it.
+    /// The outcome is unknown.
     InDoubt,
     /// Anything else.
     Failed,
 }
 
-/// What clients talk to.
+/// A design that clients can talk to.
 pub(super) trait Design: Send + Sync + 'static {
-    /// Asks region number `via` to do what `key` stands for.
+    /// Asks region number `via` to perform the effect of `key`.
     fn serve(&self, via: usize, key: &str) -> impl Future<Output = Told> + Send;
 }
 
-/// Onceway, as anybody reaches it.
+/// Onceway, through its public addresses.
 struct Onceway {
     regions: Vec<String>,
 }
@@ -111,8 +115,8 @@ impl Design for Onceway {
     }
 }
 
-/// Runs the workload through both, with one kill of one region's gateway and Postgres; starts the region again and counts. `mark` makes the
-/// keys new ones.
+/// Runs the workload through both designs, and kills one region's gateway and Postgres once. Then
+/// starts the region again and counts. `mark` makes the keys of this run new.
 pub async fn run(deployment: &Deployment, workload: &Workload, mark: &str) -> Result<Compared> {
     let naive = Naive::start(deployment).await?;
     let ended = under_load(deployment, &naive, workload, mark).await;
@@ -134,7 +138,7 @@ pub async fn run(deployment: &Deployment, workload: &Workload, mark: &str) -> Re
     Ok(Compared { naive: counts(at_naive, &theirs), onceway: counts(at_onceway, &ours) })
 }
 
-/// How clients' keys ended.
+/// Counts of clients' keys by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     keys: u64,
@@ -187,8 +191,9 @@ async fn ends(mut clients: JoinSet<Told>) -> Result<Ends> {
     Ok(ends)
 }
 
-/// A client, as in the drills: some send twice at once, some lose their answer and ask again elsewhere, and all retry through the next region.
-/// The best that it was told in the end.
+/// Runs a client, as in the drills. Some clients send twice at once, and some lose their answer and
+/// ask another region. All retry through the next region. Returns the best answer that the client
+/// got.
 async fn client<D: Design>(design: Arc<D>, regions: usize, key: String, number: usize) -> Told {
     let until = Instant::now() + RETRIES;
     let mut via = number % regions;
@@ -204,7 +209,7 @@ async fn client<D: Design>(design: Arc<D>, regions: usize, key: String, number: 
             Told::InDoubt => doubts += 1,
             Told::Busy | Told::Failed => {}
         }
-        // One in three loses its answer, and asks once more elsewhere.
+        // One in three loses its answer, and asks once more in another region.
         if answers > usize::from(number.is_multiple_of(3)) {
             break;
         }

@@ -1,8 +1,11 @@
 //! The demo's control listener: breaks and mends a deployment over HTTP.
 //!
-//! `POST /regions/{name}/{kill|stop|start|pause|resume}` (`?part=gateway|postgres`), `GET /regions`,
-//! `POST /links/{a}/{b}/{cut|heal|freeze}` and `POST /links/{a}/{b}?rtt=200ms` (`?oneway=1`), `GET /ledger` (`?key=K`).
-//! Neighbours: `deployment` does it. It listens on loopback only, has no password, and must never be part of a gateway.
+//! - `POST /regions/{name}/{kill|stop|start|pause|resume}` (`?part=gateway|postgres`),
+//!   `GET /regions`
+//! - `POST /links/{a}/{b}/{cut|heal|freeze}` and `POST /links/{a}/{b}?rtt=200ms` (`?oneway=1`)
+//! - `GET /ledger` (`?key=K`)
+//!
+//! It listens on loopback only and has no password. It must never be part of a gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +25,7 @@ use tokio::task::JoinHandle;
 use super::deployment::Deployment;
 use super::region::{Action, Part};
 
-/// A refusal: status and one line that says what to do.
+/// A refusal: status, and one line with the remedy.
 type Refusal = (StatusCode, String);
 
 /// A running control listener. Dropping it closes it.
@@ -31,11 +34,11 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens on the deployment's control port; `events` hears of everything that is done.
+    /// Listens on the deployment's control port. `events` receives one event per action.
     pub async fn start(deployment: Arc<Deployment>, events: UnboundedSender<Value>) -> Result<Control> {
         let address = ("127.0.0.1", deployment.ports.control);
         let listener = TcpListener::bind(address).await.context("cannot bind the control port")?;
-        // Weak: only a call at work holds the deployment, so that it can be shut down by its one owner.
+        // Weak: only a running call holds the deployment, so that its one owner can shut it down.
         let deployment = Arc::downgrade(&deployment);
         let accepting = tokio::spawn(async move {
             loop {
@@ -48,7 +51,7 @@ impl Control {
                             Ok::<_, std::convert::Infallible>(answer(deployment, &events, &request).await)
                         }
                     });
-                    // An error is the caller's hang-up.
+                    // An error means that the caller hung up.
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -90,7 +93,8 @@ async fn route(
     events: &UnboundedSender<Value>,
     request: &Request<Incoming>,
 ) -> Result<Value, Refusal> {
-    // A browser names the page's origin with every POST it sends for a page: such a page must not break the demo.
+    // A browser names the page's origin with every POST that it sends for a page. Such a page must
+    // not break the demo.
     if request.headers().contains_key(http::header::ORIGIN) {
         return Err((StatusCode::FORBIDDEN, "no orders are taken from web pages: use curl".to_owned()));
     }
@@ -158,7 +162,7 @@ fn link(
     Ok(event)
 }
 
-/// The regions, as in the ready line, with their states and current pids.
+/// The regions with their states and current pids, in the form of the ready line.
 pub fn shown(deployment: &Deployment) -> Value {
     json!(deployment.regions.iter().map(super::region::Region::show).collect::<Vec<_>>())
 }

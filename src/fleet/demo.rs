@@ -1,7 +1,7 @@
-//! `onceway demo`: a whole deployment to play with, and a guided tour of it.
+//! `onceway demo`: a whole deployment to try, and a guided tour of it.
 //!
-//! Neighbours: `deployment` starts it, `control` takes it apart, `tour` shows it around; `cli::demo` parses the options. One line
-//! is printed when all is ready, one per event after. It must leave no process and, without `--data`, no file behind.
+//! It prints one line when everything is ready, and then one line per event. It must leave no
+//! process and, without `--data`, no file behind.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,36 +17,37 @@ use super::deployment::{Deployment, Options};
 use super::tour::{self, Narrator};
 use super::wait;
 
-/// How long control calls at work may take when everything ends.
+/// Time limit for running control calls when the demo ends.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
 
-/// How the demo runs.
+/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct Demo {
-    /// Leave when the tour is over.
+    /// Ends the demo after the tour.
     pub exit: bool,
-    /// Show around.
+    /// Runs the tour.
     pub tour: bool,
-    /// Print JSON lines instead of prose.
+    /// Prints JSON lines instead of prose.
     pub json: bool,
     /// Round trip between regions.
     pub rtt: Duration,
     /// First port.
     pub port_base: u16,
-    /// Where the data lives; `None`: in a scratch folder.
+    /// Folder of the data; a scratch folder if `None`.
     pub data: Option<PathBuf>,
 }
 
-/// How it ended.
+/// Result of a demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Every effect happened once.
     Well,
-    /// Some effect happened twice, or the tour met something it should not.
+    /// Some effect happened twice, or a claim of the tour was false.
     Badly,
 }
 
-/// Runs the demo until its tour is over or a signal asks it to leave. Everything it started has ended when it returns.
+/// Runs the demo until its tour is over or a signal ends it. On return, every process that it
+/// started has ended.
 pub async fn run(demo: Demo) -> Result<Ended> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let options = Options {
@@ -75,7 +76,8 @@ pub async fn run(demo: Demo) -> Result<Ended> {
     if !demo.json {
         eprintln!("  … cleaning up");
     }
-    // The tour and the control listener have been dropped: only a control call at work may still hold it.
+    // The tour and the control listener are dropped: only a running control call may still hold the
+    // deployment.
     let alone = async || Ok((Arc::strong_count(&deployment) == 1).then_some(()));
     wait::for_some("the last control call to end", CALLS_END_WITHIN, alone).await?;
     match Arc::try_unwrap(deployment) {
@@ -137,7 +139,8 @@ fn announce(demo: &Demo, deployment: &Deployment) {
     println!("  control   {control}   (GET /regions, GET /ledger, POST /regions/eu-west/kill, …)\n");
 }
 
-/// Whether any effect happened twice. Keyless calls share one row of the ledger and say nothing.
+/// Says whether any effect happened twice. Keyless calls share one row of the ledger, so that row
+/// does not count.
 fn verdict(deployment: &Deployment) -> Ended {
     let twice = deployment.ledger.totals(None).iter().any(|total| !total.key.is_empty() && total.effects > 1);
     if twice { Ended::Badly } else { Ended::Well }

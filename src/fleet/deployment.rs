@@ -1,7 +1,8 @@
-//! A whole deployment on one machine: three regions, their Postgres, links and sample upstreams, from empty folder to serving.
+//! A whole deployment on one machine: three regions, their Postgres, links and sample upstreams,
+//! from empty folder to serving.
 //!
-//! Neighbours: `demo` runs one for people, the drills and tests for themselves; `control` takes it apart over HTTP. Everything it starts
-//! ends with it, even if it is killed (`janitor`). It must not decide anything about keys.
+//! Everything that it starts ends with it, even if the supervisor is killed: the janitor sees to
+//! that. It must not decide anything about keys.
 
 use std::ffi::OsString;
 use std::fs;
@@ -32,41 +33,41 @@ use crate::protocol::region::{Origin, RegionName};
 /// The regions of the demo, in the order of their ports.
 pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 
-/// One more, which [`Deployment::start_with_spare`] prepares.
+/// The additional region that [`Deployment::start_with_spare`] prepares.
 pub const SPARE: &str = "sa-east";
 
-/// How long everything may take until every region serves.
+/// Time limit until every region serves.
 const SERVES_WITHIN: Duration = Duration::from_secs(60);
-/// How long the founding may take: all regions must have seen each other first.
+/// Time limit of the founding: all regions must have seen each other first.
 const FOUNDED_WITHIN: Duration = Duration::from_secs(40);
-/// How long an upstream's calls in progress may take when everything ends.
+/// Time limit for an upstream's running calls when everything ends.
 const UPSTREAM_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// What to start.
+/// Options of a deployment.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The onceway binary.
     pub program: PathBuf,
     /// First port; see the demo's contract.
     pub port_base: u16,
-    /// Where the data lives; a scratch folder, deleted at the end, if `None`.
+    /// Folder of the data; if `None`, a scratch folder that is deleted at the end.
     pub data: Option<PathBuf>,
     /// Round trip between regions.
     pub rtt: Duration,
-    /// What stands in the routes file; the demo's routes if `None`.
+    /// Text of the routes file; the demo's routes if `None`.
     pub routes: Option<String>,
-    /// What stands in the ring file about failover, the table's head included; the demo's rules if `None`.
+    /// Text of the ring file about failover, with the table's head; the demo's rules if `None`.
     pub failover: Option<String>,
 }
 
-/// What is not as usual in a deployment.
+/// Deviations from the usual deployment.
 #[derive(Clone, Copy, Default)]
 struct Kind<'a> {
-    /// One more region that there are machines for.
+    /// An additional region that gets machines.
     spare: Option<&'a str>,
-    /// How many gateways each region has, by number; one, beyond the list.
+    /// Number of gateways of each region, by region number; regions beyond the list have one.
     gateways: &'a [usize],
-    /// The protocol versions that gateways speak; all that they can, if `None`.
+    /// Protocol versions that gateways speak; all that they can, if `None`.
     speaks: Option<&'a str>,
 }
 
@@ -74,7 +75,8 @@ struct Kind<'a> {
 pub struct Deployment {
     /// The regions, in order.
     pub regions: Vec<Region>,
-    /// Machines for one more region: ports, links, an upstream and certificates are there, nothing runs, no file of the others names it.
+    /// Machines for one more region: ports, links, an upstream and certificates. Nothing runs, and
+    /// no file of the other regions names it.
     pub spare: Option<Region>,
     /// The network between them.
     pub links: Links,
@@ -89,13 +91,13 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Starts everything and returns when every region serves and every replication is caught up. `progress` hears what is
-    /// going on, in words.
+    /// Starts everything, and returns when every region serves and every replication has caught up.
+    /// `progress` receives each step, in words.
     pub async fn start(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
         Deployment::launch(options, Kind::default(), progress).await
     }
 
-    /// The same, of gateways that speak these protocol versions only.
+    /// Does the same with gateways that speak these protocol versions only.
     pub async fn start_speaking(
         options: &Options,
         versions: &str,
@@ -105,7 +107,8 @@ impl Deployment {
         Deployment::launch(options, kind, progress).await
     }
 
-    /// The same with so many gateways in each region, by number, that share its store behind its one address.
+    /// Does the same with several gateways per region. `gateways` has their number by region; they
+    /// share the region's store behind its one address.
     pub async fn start_shared(
         options: &Options,
         gateways: &[usize],
@@ -114,7 +117,7 @@ impl Deployment {
         Deployment::launch(options, Kind { gateways, ..Kind::default() }, progress).await
     }
 
-    /// The same, and machines for one more region, which is left to be added.
+    /// Does the same, and prepares machines for one more region, which is not a member yet.
     pub async fn start_with_spare(options: &Options, progress: &(dyn Fn(&str) + Sync)) -> Result<Deployment> {
         let kind = Kind { spare: Some(SPARE), ..Kind::default() };
         Deployment::launch(options, kind, progress).await
@@ -213,7 +216,7 @@ impl Deployment {
         self.each(async |region| region.serves().await).await
     }
 
-    /// Does the same with every region at once.
+    /// Does the same work with every region at once.
     async fn each(&self, work: impl AsyncFn(&Region) -> Result<()>) -> Result<()> {
         let [one, two, three] = &self.regions[..] else { bail!("a deployment has three regions") };
         tokio::try_join!(work(one), work(two), work(three))?;
@@ -241,25 +244,27 @@ impl Deployment {
         })
     }
 
-    /// All regions that there are machines for.
+    /// All regions that have machines, the spare one included.
     pub fn all(&self) -> impl Iterator<Item = &Region> {
         self.regions.iter().chain(&self.spare)
     }
 
-    /// Writes the file of region `mine` anew, for a deployment of these regions, by number; the spare one has the last.
+    /// Writes the file of region `mine` anew, for a deployment of these regions, by number. The
+    /// spare region has the last number.
     pub fn write_file(&self, mine: usize, members: &[usize]) -> Result<()> {
         let names: Vec<RegionName> = self.all().map(|region| region.name.clone()).collect();
         write_files(&self.dir, &names, &self.ports, &self.links, mine, members).map(drop)
     }
 
-    /// Lets a region's sample upstream fail its health checks, or not.
+    /// Makes a region's sample upstream fail its health checks (`sick`) or pass them.
     pub fn set_sick(&self, number: usize, sick: bool) {
         if let Some(upstream) = self.upstreams.get(number) {
             upstream.set_sick(sick);
         }
     }
 
-    /// Where its files are: what all regions share lies there, a region's own in a folder of its name.
+    /// Folder of its files. Shared files lie in it; each region's own files lie in a folder of the
+    /// region's name.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -274,7 +279,7 @@ impl Deployment {
         self.regions.iter().find(|region| region.name.as_str() == name)
     }
 
-    /// Ends everything, whatever its state, and deletes the scratch folder. Takes a few seconds at most.
+    /// Ends everything in any state, and deletes the scratch folder. Takes a few seconds at most.
     pub async fn shut_down(self) -> Result<()> {
         let keep = !self.scratch;
         let mut ending = JoinSet::new();
@@ -305,7 +310,8 @@ impl Deployment {
 }
 
 impl Region {
-    /// Waits until this region runs keys, reaches its peers and has measured its lag behind each: by all of its gateways.
+    /// Waits until each gateway of this region runs keys, reaches its peers and has measured its
+    /// lag behind each.
     pub async fn serves(&self) -> Result<()> {
         for gateway in &self.gateways {
             let url = format!("{}/v1/status", gateway.admin());
@@ -350,8 +356,8 @@ fn set_rtt(links: &Links, regions: usize, rtt: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Writes the file of one region, who its neighbours are and how it reaches them, and those of its gateways if it has several. The files that
-/// gateways are started with.
+/// Writes the file of one region, with its peers and their addresses. If the region has several
+/// gateways, writes a file for each. Returns the files that gateways are started with.
 fn write_files(
     dir: &Path,
     names: &[RegionName],
@@ -396,7 +402,7 @@ async fn region(
         log: home.join(log),
         account: None,
     };
-    // Commands are given the region's file: it names the address that all know.
+    // Commands get the region's file, which names the address that everybody knows.
     let file = dir.join(format!("{name}.toml"));
     let region = Region::new(name.clone(), own, cluster, launch(&file, "gateway.log".to_owned()));
     let listeners = &ports.gateways[number];

@@ -1,7 +1,9 @@
-//! The files of a deployment on one machine: ring, routes, credentials, one region file per gateway, certificates.
+//! The files of a deployment on one machine: ring, routes, credentials, one region file per
+//! gateway, certificates.
 //!
-//! Neighbours: `deployment` writes them at each start; `config` reads them like anybody's. The demo has no configuration of its own
-//! kind: what it runs is what a user would write. It must not start anything.
+//! `deployment` writes them at each start, and `config` reads them as it reads any user's files.
+//! The demo has no configuration of its own kind: it runs files as a user would write them. This
+//! file must not start anything.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -72,7 +74,8 @@ path = "/v1/blobs"
 key = "off"
 "#;
 
-/// Failover that people can watch: a lost region's keys run elsewhere within seconds, and are home again soon after it is.
+/// Failover that people can watch. A lost region's keys run elsewhere within seconds, and return
+/// soon after the region does.
 pub const FAILOVER: &str = r#"
 [failover]
 lease = "3s"
@@ -88,7 +91,7 @@ mode = "prefer"
 accept = { keep_headers = ["Demo-Behave"] }
 "#;
 
-/// Where one gateway finds what it needs.
+/// Contents of one gateway's region file.
 pub struct RegionFile<'a> {
     /// Its region.
     pub name: &'a RegionName,
@@ -100,7 +103,8 @@ pub struct RegionFile<'a> {
     pub publishers: Vec<(RegionName, SocketAddr)>,
 }
 
-/// Writes what all regions share into `dir`: ring, routes, credentials; and certificates, for those to come too.
+/// Writes the shared files into `dir`: ring, routes, credentials, and certificates for all of
+/// `certified`, future regions included.
 pub fn write_shared(dir: &Path, regions: &[RegionName], certified: &[RegionName]) -> Result<()> {
     let mut ring = ring(regions, &vec![1; regions.len()], FAILOVER);
     if regions.len() == 2 {
@@ -110,7 +114,7 @@ pub fn write_shared(dir: &Path, regions: &[RegionName], certified: &[RegionName]
     write(dir, "ring.toml", &ring)?;
     let mut routes = ROUTES.replace("recovery =", &format!("{POLICY}recovery ="));
     if regions.len() == 1 {
-        // Nobody else could hold a claim.
+        // In a deployment of one region, no other region can hold a claim.
         routes = routes.replace("escrow = \"claim\"\n", "");
     }
     write(dir, "routes.toml", &routes)?;
@@ -129,7 +133,7 @@ pub fn write_shared(dir: &Path, regions: &[RegionName], certified: &[RegionName]
     Ok(())
 }
 
-/// The text of a ring file: these regions with these weights, and what it says about failover.
+/// The text of a ring file: these regions with these weights, and the rules of failover.
 pub fn ring(regions: &[RegionName], weights: &[u32], failover: &str) -> String {
     let mut ring = format!("deployment = \"{DEPLOYMENT}\"\nseed = {SEED}\nplace_by = \"key\"\n");
     for (name, weight) in regions.iter().zip(weights) {
@@ -144,7 +148,8 @@ pub fn write_region(dir: &Path, region: &RegionFile<'_>) -> Result<PathBuf> {
     write_as(dir, region.name.as_str(), region)
 }
 
-/// Writes the file of one of several gateways of a region, which has that one's own ports, and returns its name.
+/// Writes the file of one of several gateways of a region, with that gateway's own ports, and
+/// returns its name.
 pub fn write_gateway(dir: &Path, number: usize, region: &RegionFile<'_>) -> Result<PathBuf> {
     write_as(dir, &format!("{}-{}", region.name, number + 1), region)
 }
@@ -195,7 +200,7 @@ ca = "certificates/ca.pem"
     Ok(dir.join(file))
 }
 
-/// How a region's Postgres reaches another one that listens there.
+/// Connection string from a region's Postgres to another one at this address.
 pub fn conninfo(at: SocketAddr) -> String {
     format!("host={} port={} user={REPLICATION_ROLE} dbname={DATABASE}", at.ip(), at.port())
 }
@@ -206,14 +211,15 @@ pub fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// The same for a file that somebody reads while it is written: whole or not at all.
+/// Does the same for a file that a process reads meanwhile: the reader sees the old or the new
+/// file, whole.
 pub fn replace(dir: &Path, name: &str, text: &str) -> Result<()> {
     let fresh = format!(".{name}.new");
     write(dir, &fresh, text)?;
     fs::rename(dir.join(fresh), dir.join(name)).with_context(|| format!("cannot replace {name}"))
 }
 
-/// New certificates and keys for these regions in place of the old, under the same authority.
+/// Makes new certificates and keys for these regions in place of the old, under the same authority.
 pub fn rotate(dir: &Path, regions: &[RegionName]) -> Result<()> {
     let (here, fresh) = (dir.join("certificates"), dir.join("certificates").join(".new"));
     fs::create_dir(&fresh)?;

@@ -1,6 +1,7 @@
-//! One gateway process of a region: where it listens, and its start, stop, pause and death.
+//! One gateway process of a region: its addresses, start, stop, pause and death.
 //!
-//! Neighbours: `region` holds one, or several that share its Postgres behind a `balancer`. It must not know what the others do.
+//! A `region` holds one gateway, or several that share its Postgres behind a `balancer`. A gateway
+//! must not depend on the others.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,9 +17,9 @@ use super::process::{Launch, Process, State};
 use super::region::Action;
 use super::wait;
 
-/// How long a gateway may take until all its listeners accept connections.
+/// Time limit of a start, until all listeners accept connections.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
-/// How long an orderly stop of one part of a region may take before it is killed.
+/// Time limit of an orderly stop of one part of a region; then the part is killed.
 pub(super) const STOP_WITHIN: Duration = Duration::from_secs(8);
 
 /// One gateway.
@@ -27,7 +28,7 @@ pub struct Gateway {
     pub ports: GatewayPorts,
     launch: Launch,
     process: Mutex<Option<Arc<Process>>>,
-    /// The protocol versions that its next process is told to speak; all that it can, if `None`.
+    /// Protocol versions for the next process; all that it can speak, if `None`.
     speaks: Mutex<Option<String>>,
 }
 
@@ -37,12 +38,12 @@ impl Gateway {
         Self { ports, launch, process: Mutex::default(), speaks: Mutex::default() }
     }
 
-    /// Has the process that is started next speak these protocol versions only, such as `1-1`; all, if `None`.
+    /// Limits the next process to these protocol versions, such as `1-1`; no limit if `None`.
     pub fn speak(&self, versions: Option<&str>) {
         *self.speaks.lock().unwrap_or_else(PoisonError::into_inner) = versions.map(str::to_owned);
     }
 
-    /// Where it writes its log.
+    /// Path of its log.
     pub fn log(&self) -> &PathBuf {
         &self.launch.log
     }
@@ -63,8 +64,9 @@ impl Gateway {
         process.clone().filter(|process| !matches!(process.state(), State::Exited { .. }))
     }
 
-    /// Does this to it. Starting is idempotent and returns when all its listeners accept connections; to kill or stop what does not run is no error,
-    /// to pause it is one.
+    /// Performs the action. A start is idempotent and returns when all listeners accept
+    /// connections. To kill or stop a gateway that does not run is no error; to pause it is an
+    /// error.
     pub async fn act(&self, action: Action) -> Result<()> {
         let process = self.process();
         match (action, process) {
@@ -111,7 +113,7 @@ impl Gateway {
             .with_context(|| format!("the gateway with log {}", self.launch.log.display()))
     }
 
-    /// What it is doing, in a word: running, paused or down.
+    /// State in a word: running, paused or down.
     pub fn word(&self) -> &'static str {
         super::region::word(self.process().map(|process| process.state()))
     }

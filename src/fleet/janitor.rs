@@ -1,9 +1,10 @@
-//! The janitor: a helper process that cleans up behind a supervisor which was killed (SIGKILL leaves no time to do it).
+//! The janitor: a helper process that cleans up after a killed supervisor, because SIGKILL leaves
+//! the supervisor no time.
 //!
-//! It reads a pipe whose other end only the supervisor holds. The line `bye` means "I have cleaned up myself"; the end of
-//! the pipe without it means that the supervisor is dead. Neighbours: [`crate::fleet::proctable`] finds what is left,
-//! [`crate::fleet::scratch`] deletes. It must not touch a process that does not work in the deployment's folder, or that is
-//! neither this program nor a Postgres, and must outlive Ctrl-C.
+//! It reads a pipe; only the supervisor holds the other end. The line `bye` means that the
+//! supervisor has cleaned up. The end of the pipe without that line means that the supervisor is
+//! dead. The janitor must not touch a process outside of the deployment's folder, or one that is
+//! neither this program nor a Postgres. It must outlive Ctrl-C.
 
 use std::ffi::OsString;
 use std::io::BufRead;
@@ -19,22 +20,25 @@ use tokio::time::timeout;
 
 use super::{proctable, scratch, shared_memory};
 
-/// The hidden subcommand of our own binary: `onceway janitor DIR [--delete]` must call [`run_janitor`].
+/// The hidden subcommand of this binary: `onceway janitor DIR [--delete]` must call
+/// [`run_janitor`].
 pub const SUBCOMMAND: &str = "janitor";
-/// Deletes the folder in the end.
+/// Flag: deletes the folder in the end.
 pub const DELETE_FLAG: &str = "--delete";
 
 const KILL_BOUND: Duration = Duration::from_secs(30);
 const BYE_BOUND: Duration = Duration::from_secs(5);
 
-/// The supervisor's end of the pipe. Dropping it without [`Janitor::dismiss`] sets the janitor to work, as our death would.
+/// The supervisor's end of the pipe. Dropping it without [`Janitor::dismiss`] starts the cleanup,
+/// as the supervisor's death would.
 #[derive(Debug)]
 pub struct Janitor {
     child: Child,
 }
 
 impl Janitor {
-    /// Starts `program janitor DIR [--delete]`. Must be called inside a tokio runtime with I/O enabled.
+    /// Starts `program janitor DIR [--delete]`. Must be called inside a tokio runtime with I/O
+    /// enabled.
     pub fn spawn(program: &Path, dir: &Path, delete: bool) -> Result<Janitor> {
         let mut args: Vec<OsString> = vec![SUBCOMMAND.into(), dir.into()];
         if delete {
@@ -46,8 +50,8 @@ impl Janitor {
     }
 
     fn launch(mut command: Command) -> Result<Janitor> {
-        // A process group of its own and no output: neither Ctrl-C nor a closed terminal may end it first. Its working
-        // directory is outside the folder that it empties.
+        // A process group of its own and no output: neither Ctrl-C nor a closed terminal can end it
+        // early. Its working directory is outside of the folder that it empties.
         command
             .process_group(0)
             .current_dir("/")
@@ -62,7 +66,8 @@ impl Janitor {
         self.child.id()
     }
 
-    /// Tells it that all is cleaned up, and waits until it has left (at most five seconds).
+    /// Tells the janitor that everything is cleaned up, and waits until it has left (at most five
+    /// seconds).
     pub async fn dismiss(mut self) -> Result<()> {
         let mut pipe = self.child.stdin.take().context("the janitor has no pipe")?;
         pipe.write_all(b"bye\n").await.context("the janitor is gone")?;
@@ -75,13 +80,17 @@ impl Janitor {
     }
 }
 
-/// The janitor's life: waits on stdin for `bye` or the end; after an end without `bye` kills every process of this program
-/// or of Postgres that works in `dir`, releases their shared memory and, if `delete`, deletes `dir` (only a folder made
-/// by [`scratch::create`]). Blocks until then. Errors when something survives.
+/// Waits on stdin for `bye` or the end. After an end without `bye`:
+///
+/// - kills every process of this program or of Postgres that works in `dir`,
+/// - releases their shared memory,
+/// - deletes `dir` if `delete` (only a folder made by [`scratch::create`]).
+///
+/// Blocks until then. Errors when something survives.
 pub fn run_janitor(dir: &Path, delete: bool) -> Result<()> {
     let dir = dir.canonicalize().with_context(|| format!("no folder {}", dir.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    // Holding these streams replaces the signals' default action, which is to end us.
+    // Holding these streams replaces the signals' default action, which would end this process.
     let _deaf_to = {
         let _inside = runtime.enter();
         [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]
@@ -97,7 +106,8 @@ pub fn run_janitor(dir: &Path, delete: bool) -> Result<()> {
     killed.and(deleted)
 }
 
-/// Reads to the line `bye` (true) or to the end of the pipe (false). A pipe that cannot be read is an end.
+/// Reads to the line `bye` (true) or to the end of the pipe (false). A pipe that cannot be read is
+/// an end.
 fn said_bye() -> bool {
     std::io::stdin().lock().lines().map_while(Result::ok).any(|line| line == "bye")
 }
@@ -113,7 +123,8 @@ mod tests {
     const ROLE: &str = "ONCEWAY_TEST_ROLE";
     const DIR: &str = "ONCEWAY_TEST_DIR";
 
-    /// This test executable plays the onceway binary: the parts below start it again with a role in the environment.
+    /// This test executable plays the onceway binary: the tests below start it again with a role in
+    /// the environment.
     fn myself(role: &str, dir: &Path) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -150,7 +161,7 @@ mod tests {
         let dir = scratch::create("onceway-test").unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
         let mut inside = gateway(&dir);
-        // `wait` would close it, and so end the child before the janitor does.
+        // `wait` would close the pipe, and so end the child before the janitor does.
         let _open = inside.stdin.take();
         let mut outside = gateway(elsewhere.path());
         let mut foreign =
@@ -158,7 +169,8 @@ mod tests {
         let janitor = Janitor::launch(myself("janitor", &dir)).unwrap();
         let pid = Pid::from_raw(i32::try_from(janitor.pid().unwrap()).unwrap()).unwrap();
 
-        // Deaf to the terminal's signals, once it has got that far; the catching mask in /proc tells.
+        // The janitor ignores the terminal's signals once it catches them; the mask in /proc shows
+        // that.
         let deaf = async || Ok(catches(pid, &[1, 2, 15]).then_some(()));
         wait::for_some("the janitor to catch signals", BOUND, deaf).await.unwrap();
         for deaf_to in

@@ -1,9 +1,9 @@
-//! The ledger of the sample payments service: one append-only file in which every effect is a line, flushed before anybody
-//! hears of it. It is what the demo and the drills count, so it never deduplicates.
+//! The ledger of the sample payments service: an append-only file with one line per effect, flushed
+//! before any answer. The demo and the drills count it, so it never deduplicates.
 //!
-//! Three [`crate::fleet::upstream`]s, one per region, are doors to the same ledger. Beside the file it keeps in memory the totals, the
-//! answer of every effect and the calls in progress, for probes. It must not know of claims, holds or gateways: it is
-//! somebody else's machine.
+//! Three [`crate::fleet::upstream`]s, one per region, write to the same ledger. Beside the file it
+//! keeps three things in memory, for probes: the totals, the answer of every effect and the calls
+//! in progress. It must not know of claims, holds or gateways: it plays another company's machine.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde::Serialize;
 
-/// What a caller wants done, once per call.
+/// An effect that a caller orders, once per call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Order {
     /// The caller's idempotency key; empty if it sent none.
@@ -26,19 +26,20 @@ pub struct Order {
     pub path: String,
 }
 
-/// The answer that was (or would have been) given for an effect.
+/// The answer to an effect, given or kept for a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// JSON body before padding.
     pub body: Bytes,
-    /// Padded with blanks to this many bytes when it is written (JSON may end in blanks). 0 for an ordinary answer.
+    /// Length in bytes: the answer is padded with blanks (JSON may end in blanks). 0 for an
+    /// ordinary answer.
     pub padded_to: usize,
 }
 
-/// What a probe is told about an order.
+/// Answer to a probe about an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It had its effect; this was the answer to the first one.
+    /// The effect happened; this was the answer to the first one.
     Happened(Answer),
     /// A call is in progress and is going to have its effect.
     Pending,
@@ -53,9 +54,9 @@ pub struct Totals {
     pub key: String,
     /// Account.
     pub tenant: String,
-    /// How many effects there were. More than 1 with a key is the fault that this project exists to prevent.
+    /// Number of effects. More than 1 with a key is the fault that this project prevents.
     pub effects: u64,
-    /// Regions of the doors through which they came, each once, in order.
+    /// Regions whose upstreams performed them, each once, in order.
     pub regions: Vec<String>,
 }
 
@@ -79,7 +80,7 @@ struct Journal {
 #[derive(Debug, Default)]
 struct Book {
     totals: Vec<Totals>,
-    /// (tenant, key) to its place in `totals`.
+    /// Index in `totals`, by tenant and key.
     places: BTreeMap<(String, String), usize>,
     answers: HashMap<Order, Answer>,
     pending: HashMap<Order, usize>,
@@ -97,14 +98,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ledger {
-    /// Starts a new ledger in a file that must not be there yet: effects of different runs must not mix.
+    /// Starts a new ledger in a file that must not exist yet: effects of different runs must not
+    /// mix.
     pub fn create(path: &Path) -> io::Result<Arc<Ledger>> {
         let file = OpenOptions::new().append(true).create_new(true).open(path)?;
         Ok(Arc::new(Ledger { journal: Mutex::new(Journal { file, effects: 0 }), book: Mutex::default() }))
     }
 
-    /// Performs one effect: writes and flushes its line, then keeps the answer that `answer` makes from the effect's
-    /// number (from 1). Blocks on the disk. On an error nothing is counted, though a torn line may stand in the file.
+    /// Performs one effect: writes and flushes its line, then keeps the answer that `answer` makes
+    /// from the effect's number (from 1). Blocks on the disk. On an error nothing is counted, but
+    /// the file may contain a torn line.
     pub fn perform(
         &self,
         order: &Order,
@@ -115,7 +118,7 @@ impl Ledger {
         let effect = self.write_line(order, region, amount)?;
         let answer = answer(effect);
         let mut book = lock(&self.book);
-        // A probe is told the first answer, as a retry would be.
+        // A probe gets the first answer, as a retry would.
         book.answers.entry(order.clone()).or_insert_with(|| answer.clone());
         book.count(order, region);
         Ok(answer)
@@ -143,7 +146,7 @@ impl Ledger {
         InProgress { ledger: self.clone(), order: order.clone() }
     }
 
-    /// What became of an order. An empty path means any path.
+    /// Outcome of an order. An empty path means any path.
     pub fn probe(&self, order: &Order) -> Outcome {
         let book = lock(&self.book);
         let same = |other: &&Order| {
@@ -165,7 +168,8 @@ impl Ledger {
         }
     }
 
-    /// The totals, of all keys in the order of their first effect, or of one key (under every tenant).
+    /// The totals of all keys in the order of their first effect, or of one key (under every
+    /// tenant).
     pub fn totals(&self, key: Option<&str>) -> Vec<Totals> {
         lock(&self.book)
             .totals

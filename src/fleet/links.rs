@@ -1,8 +1,9 @@
-//! The network between the regions of a fleet: for every ordered pair two [`Relay`]s, one for peer calls and one for replication.
+//! The network between the regions of a fleet: two [`Relay`]s for every ordered pair, one for peer
+//! calls and one for replication.
 //!
-//! A relay of the pair (a, b) carries the connections that a opens towards b. Bytes from a to b therefore travel forward on
-//! the relays of (a, b) and backward on those of (b, a). The demo's control listener and the drills call the controls below.
-//! It must not know what runs through the relays.
+//! A relay of the pair (a, b) carries the connections that a opens towards b. Bytes from a to b
+//! therefore travel forward on the relays of (a, b) and backward on those of (b, a). The demo's
+//! control listener and the drills call the controls below. This file must not look into the bytes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use super::relay::{Direction, Relay};
 
-/// What a connection between regions is for.
+/// Purpose of a connection between regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
     /// Gateway to gateway.
@@ -20,7 +21,7 @@ pub enum LinkKind {
     Replication,
 }
 
-/// Where a region listens. Nobody need listen yet.
+/// Addresses of a region's listeners. The listeners need not exist yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoints {
     /// The gateway's peer listener.
@@ -29,7 +30,8 @@ pub struct Endpoints {
     pub replication: SocketAddr,
 }
 
-/// There is no link between these two: a region has none to itself, and none to one that is not there.
+/// No link exists between these two regions: either they are the same region, or one of them does
+/// not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no link from region {from} to region {to}")]
 pub struct NoSuchLink {
@@ -51,8 +53,8 @@ impl Link {
     }
 }
 
-/// All links. Regions are numbered as the endpoints were given. The controls act at once and never block; delays survive
-/// cut, freeze and heal.
+/// All links. Regions have the numbers of their endpoints' order. The controls act at once and
+/// never block. Delays survive cut, freeze and heal.
 #[derive(Debug)]
 pub struct Links {
     links: BTreeMap<(usize, usize), Link>,
@@ -87,36 +89,40 @@ impl Links {
         self.links.get(&(from, to)).ok_or(NoSuchLink { from, to })
     }
 
-    /// Resets connections, and new ones as they come. One way: only those that `a` opens towards `b` (peer calls of a, and
-    /// a's subscription to b); what b opens towards a lives on.
+    /// Resets connections, and new ones as they come. One way: resets only the connections that `a`
+    /// opens towards `b` (peer calls of a, and a's subscription to b). Connections that b opens
+    /// towards a live on.
     pub fn cut(&self, a: usize, b: usize, oneway: bool) -> Result<(), NoSuchLink> {
         self.opened(a, b, oneway)?.for_each(Relay::cut);
         Ok(())
     }
 
-    /// A black hole: connections stay, nothing arrives. One way: only bytes from `a` to `b` are held back, on every
-    /// connection between the two, whoever opened it; bytes from b to a still arrive.
+    /// A black hole: connections stay, and no byte arrives. One way: holds back only bytes from `a`
+    /// to `b`, on every connection between the two, whichever region opened it. Bytes from b to a
+    /// still arrive.
     pub fn freeze(&self, a: usize, b: usize, oneway: bool) -> Result<(), NoSuchLink> {
         self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.freeze(direction));
         Ok(())
     }
 
-    /// Ends cut and freeze; what was held back arrives. One way: ends what a one-way cut and a one-way freeze from `a` to
-    /// `b` do, and leaves the opposite direction as it is.
+    /// Ends cut and freeze; the bytes held back arrive. One way: ends the effects of a one-way cut
+    /// and a one-way freeze from `a` to `b`, and leaves the opposite direction as it is.
     pub fn heal(&self, a: usize, b: usize, oneway: bool) -> Result<(), NoSuchLink> {
         self.opened(a, b, oneway)?.for_each(Relay::mend);
         self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.thaw(direction));
         Ok(())
     }
 
-    /// Bytes take `rtt` / 2 in each direction from now on. One way: only bytes from `a` to `b` take `rtt` / 2, whoever opened
-    /// the connection; the delay from b to a stays as it was, so an asymmetric link takes two calls.
+    /// Sets the delay of bytes to `rtt` / 2 in each direction from now on. One way: delays only
+    /// bytes from `a` to `b`, whichever region opened the connection. The delay from b to a stays
+    /// as it was, so an asymmetric link takes two calls.
     pub fn set_rtt(&self, a: usize, b: usize, rtt: Duration, oneway: bool) -> Result<(), NoSuchLink> {
         self.travelling(a, b, oneway)?.for_each(|(relay, direction)| relay.set_delay(direction, rtt / 2));
         Ok(())
     }
 
-    /// Holds back all bytes of replication between `a`'s subscription and `b`, until [`Links::heal`]; peer calls go on.
+    /// Holds back all bytes of replication between `a`'s subscription and `b`, until
+    /// [`Links::heal`]. Peer calls go on.
     pub fn freeze_rows(&self, a: usize, b: usize) -> Result<(), NoSuchLink> {
         let replication = &self.link(a, b)?.replication;
         replication.freeze(Direction::Forward);
@@ -124,13 +130,15 @@ impl Links {
         Ok(())
     }
 
-    /// The relays of connections opened by `a` towards `b`, and unless `oneway` those opened by b towards a.
+    /// Relays of connections opened by `a` towards `b` and, unless `oneway`, of those opened by b
+    /// towards a.
     fn opened(&self, a: usize, b: usize, oneway: bool) -> Result<impl Iterator<Item = &Relay>, NoSuchLink> {
         let (there, back) = (self.link(a, b)?.both(), self.link(b, a)?.both());
         Ok(there.into_iter().chain(back.into_iter().filter(move |_| !oneway)))
     }
 
-    /// Relay and direction of every way that bytes take from `a` to `b`, and unless `oneway` those from b to a.
+    /// Relay and direction of every way that bytes take from `a` to `b` and, unless `oneway`, from
+    /// b to a.
     fn travelling(
         &self,
         a: usize,
@@ -162,7 +170,8 @@ mod tests {
 
     const BOUND: Duration = Duration::from_secs(30);
 
-    /// Three regions whose peer listeners are ours; both ends of a connection opened by the first region towards the second.
+    /// Three regions whose peer listeners belong to the test, and both ends of a connection from
+    /// the first region to the second.
     struct Net {
         links: Links,
         listeners: Vec<TcpListener>,

@@ -1,11 +1,21 @@
-//! FLOOR 4, the fleet: a whole deployment on one machine, for `onceway demo`, the drills and the integration tests.
+//! FLOOR 4, the fleet: a whole deployment on one machine, for `onceway demo`, the drills and the
+//! integration tests.
 //!
-//! The pieces, each usable alone: [`binaries`] finds Postgres, [`cluster`] runs a private one, [`process`] and [`gateway`] run a gateway, [`region`] one or several behind a [`balancer`],
-//! [`relay`] and [`links`] are the network between regions, [`ledger`] and [`upstream`] the sample payments service ([`sample`]: alone),
-//! [`deployment`] puts them together, [`demo`] and [`tour`] show it, [`control`] takes it apart, [`drill`] does so under load and counts,
-//! [`compare`] sets it beside [`naive`], another design; [`janitor`] cleans up behind a supervisor that was killed. Processes are found and
-//! stopped through `/proc`: Linux only.
-//! Nothing here may decide anything about keys, claims or views; the fleet only starts, breaks and mends things.
+//! Each piece is usable alone:
+//!
+//! - [`binaries`] finds Postgres, and [`cluster`] runs a private one.
+//! - [`process`] and [`gateway`] run a gateway; [`region`] runs one or several behind a
+//!   [`balancer`].
+//! - [`relay`] and [`links`] are the network between regions.
+//! - [`ledger`] and [`upstream`] are the sample payments service; [`sample`] runs it alone.
+//! - [`deployment`] puts the pieces together, [`demo`] and [`tour`] show the deployment, and
+//!   [`control`] takes it apart.
+//! - [`drill`] breaks it under load and counts. [`compare`] measures it beside [`naive`], another
+//!   design.
+//! - [`janitor`] cleans up after a supervisor that was killed.
+//!
+//! The fleet finds and stops processes through `/proc`: Linux only. The fleet starts, breaks and
+//! mends things. It must not decide anything about keys, claims or views.
 
 pub mod account;
 pub mod balancer;

@@ -1,9 +1,13 @@
-//! The naive design that onceway is compared with: every region keeps its own idempotency table, replicated to the others without waiting.
+//! The naive design that onceway is compared with: every region keeps its own idempotency table,
+//! replicated asynchronously to the others.
 //!
-//! It is what is usually built first: look the key up in the local Postgres, insert it, call the upstream, store the answer; native logical
-//! replication carries the rows around. It does everything right that one region can do right. Neighbours: [`super::compare`] sets its
-//! doubles beside onceway's, under the same clients and the same death. It runs in databases of its own in the deployment's clusters, with a
-//! ledger and doors of its own. It must not be made worse than it is: no step is left out that a careful engineer would take within one region.
+//! It is the design that teams usually build first: look the key up in the local Postgres, insert
+//! it, call the upstream, store the answer. Native logical replication carries the rows to the
+//! other regions. Within one region the design is correct.
+//!
+//! It runs in databases of its own in the deployment's clusters, with its own ledger and sample
+//! upstreams. It must not be made worse than it is: it takes every step that a careful engineer
+//! would take within one region.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +27,7 @@ use super::upstream::Upstream;
 use super::wait;
 
 const DATABASE: &str = "naive";
-/// A key without an answer is taken over after this long: its worker must be dead.
+/// Seconds after which a key without an answer is taken over: its worker must be dead.
 const LOCK_SECONDS: f64 = 5.0;
 const REPLICATES_WITHIN: Duration = Duration::from_secs(30);
 const UPSTREAM_ENDS_WITHIN: Duration = Duration::from_millis(200);
@@ -36,7 +40,7 @@ pub(super) struct Naive {
 }
 
 impl Naive {
-    /// Sets it up: tables, replication, an upstream door per region with a ledger of its own.
+    /// Sets it up: tables, replication, and a sample upstream per region with a ledger of its own.
     pub(super) async fn start(deployment: &Deployment) -> Result<Naive> {
         let path = deployment.dir().join(format!("ledger-naive-{}.jsonl", std::process::id()));
         drop(std::fs::remove_file(&path));
@@ -54,13 +58,14 @@ impl Naive {
         Ok(Naive { ledger, doors, regions: Arc::new(regions) })
     }
 
-    /// What its clients talk to. Region number `victim` is gone from the moment that `died` says so: its process, and what that was working
-    /// on.
+    /// Returns the design for its clients. Region number `victim` is gone once `died` is true: its
+    /// process, and the requests that the process worked on.
     pub(super) fn design(&self, victim: usize, died: watch::Receiver<bool>) -> NaiveDesign {
         NaiveDesign { regions: self.regions.clone(), victim, died }
     }
 
-    /// Takes it down, all regions being up, and leaves the deployment as it was. What the upstreams did.
+    /// Takes the design down and leaves the deployment as it was. All regions must be up. Returns
+    /// the upstreams' effects.
     pub(super) async fn end(self, deployment: &Deployment) -> Result<Vec<Totals>> {
         drop(self.regions);
         take_down(deployment).await?;
@@ -99,7 +104,7 @@ impl Design for NaiveDesign {
 struct Copy {
     store: Client,
     upstream: String,
-    /// Its own table: each region writes only its own, so that nothing conflicts.
+    /// The region's own table. Each region writes only its own, so that nothing conflicts.
     own: String,
 }
 
@@ -146,7 +151,8 @@ fn table(region: &Region) -> String {
     format!("answers_{}", region.name.as_str().replace('-', "_"))
 }
 
-/// A table per region in every region, its own published, the others' subscribed to through the links between the regions.
+/// Makes a table per region in every region, publishes the region's own and subscribes to the
+/// others through the links.
 async fn replicate(deployment: &Deployment, regions: &[Copy]) -> Result<()> {
     let tables: Vec<&str> = regions.iter().map(|region| region.own.as_str()).collect();
     for region in regions {
@@ -180,7 +186,7 @@ async fn replicate(deployment: &Deployment, regions: &[Copy]) -> Result<()> {
     Ok(())
 }
 
-/// Subscriptions and slots first: a database with either cannot be dropped.
+/// Takes subscriptions and slots down first: a database with either cannot be dropped.
 async fn take_down(deployment: &Deployment) -> Result<()> {
     for (here, region) in deployment.regions.iter().enumerate() {
         let store = region.cluster.connect(DATABASE).await?;

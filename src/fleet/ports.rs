@@ -1,8 +1,10 @@
-//! The ports of a fleet, as the demo's contract lays them out, and the check that all are free before anything starts.
+//! The ports of a fleet, as the demo's contract lays them out, and a check before the start that
+//! all are free.
 //!
-//! Region number i has base + 10·i: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres; base + 0 is control. Where a region has
-//! several gateways these are its balancer's, and the gateways' own lie behind those of the last region. It must not hold a port open: whoever
-//! owns it binds it.
+//! Region number i has base + 10·i: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres.
+//! Control has base + 0. In a region of several gateways the first three are its balancer's. The
+//! gateways' own ports lie behind those of the last region. This file must not hold a port open:
+//! the owner of a port binds it.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,15 +16,15 @@ use super::wait;
 
 /// The lowest port that [`free_run`] gives.
 const LOWEST: u16 = 11_000;
-/// How many ports it chooses from: all below 32768, where the kernel's range for outgoing connections begins. One of those
-/// connections would take a port between the look and its use.
+/// Number of ports to choose from: all below 32768, where the kernel's range for outgoing
+/// connections begins. One of those connections would take a port between the look and its use.
 const SPREAD: u16 = 20_000;
 
 /// Longer than a process takes from its fork to its program, on a busy machine.
 const COPIED_FOR: Duration = Duration::from_millis(500);
 
-/// The first of `count` ports in a row that are free on 127.0.0.1 now; each call of a process looks further on than the one before.
-/// Error if there is no such row.
+/// The first of `count` ports in a row that are free on 127.0.0.1 now. Each call of a process
+/// searches further on than the call before. Error if no such row exists.
 pub fn free_run(count: u16) -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(40);
@@ -69,7 +71,7 @@ impl RegionPorts {
         GatewayPorts { public: self.public, admin: self.admin, peer: self.peer }
     }
 
-    /// The same region as one gateway sees it that listens there.
+    /// The same region with these listeners, as one gateway of it has them.
     pub fn with_listeners(self, own: GatewayPorts) -> RegionPorts {
         RegionPorts { public: own.public, admin: own.admin, peer: own.peer, ..self }
     }
@@ -82,7 +84,8 @@ pub struct FleetPorts {
     pub control: u16,
     /// By region number.
     pub regions: Vec<RegionPorts>,
-    /// The own listeners of each region's gateways, by region number; none where the region has one gateway, which listens itself.
+    /// Each gateway's own listeners, by region number; empty for a region of one gateway, which has
+    /// the region's listeners.
     pub gateways: Vec<Vec<GatewayPorts>>,
 }
 
@@ -111,7 +114,8 @@ impl FleetPorts {
         Ok(FleetPorts { control: base, regions, gateways })
     }
 
-    /// The same with so many gateways in each region, by number; regions beyond the list have one. Error if they do not fit below 65536.
+    /// Does the same with several gateways per region. `gateways` has their number by region;
+    /// regions beyond the list have one. Error if the ports do not fit below 65536.
     pub fn lay_out_shared(base: u16, regions: usize, gateways: &[usize]) -> Result<FleetPorts> {
         let mut ports = FleetPorts::lay_out(base, regions)?;
         let mut next = u16::try_from(regions * 10).ok().and_then(|beyond| base.checked_add(beyond));
@@ -126,8 +130,8 @@ impl FleetPorts {
         Ok(ports)
     }
 
-    /// Checks that every port can be bound on 127.0.0.1 now; `names` are the regions', for the message. The error names every
-    /// taken port and what it is for.
+    /// Checks that every port can be bound on 127.0.0.1 now. `names` are the regions' names, for
+    /// the message. The error names every taken port and its purpose.
     pub fn check_free(&self, names: &[String]) -> Result<()> {
         let mut wanted = vec![(self.control, "control".to_owned())];
         for (ports, name) in self.regions.iter().zip(names) {
@@ -162,8 +166,9 @@ impl FleetPorts {
     }
 }
 
-/// What is taken, and stays so for a moment: a process that another thread forks has a copy of any socket that was bound just then to look whether its port is
-/// free, until it executes its program.
+/// The ports that are taken and stay so for a moment. `look` binds each port to test it. A process
+/// that another thread forks at that moment keeps a copy of the socket until it executes its
+/// program.
 fn still_taken(mut look: impl FnMut() -> Vec<String>) -> Vec<String> {
     let mut taken = Vec::new();
     let freed = wait::blocking_until("ports to be free", COPIED_FOR, || {

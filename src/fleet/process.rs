@@ -1,9 +1,10 @@
-//! One child process of the supervisor: a gateway, or the postmaster of a [`crate::fleet::cluster::Cluster`].
+//! One child process of the supervisor: a gateway, or the postmaster of a
+//! [`crate::fleet::cluster::Cluster`].
 //!
-//! Children get a process group of their own (Ctrl-C on the terminal is for the supervisor, which then stops them in
-//! order) and are reaped as soon as they exit. Signals go to the whole tree below the child. Neighbours:
-//! [`crate::fleet::proctable`] finds the tree, [`crate::fleet::janitor`] covers the death of the supervisor itself.
-//! It must not restart anything: who is up is the supervisor's decision.
+//! Each child has a process group of its own: Ctrl-C on the terminal reaches only the supervisor,
+//! which then stops the children in order. A child is reaped as soon as it exits. Signals go to the
+//! whole tree below the child. [`crate::fleet::janitor`] covers the death of the supervisor itself.
+//! This file must not restart anything: the supervisor decides that.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -21,33 +22,36 @@ use tokio::time::timeout;
 use super::account::Account;
 use super::proctable::{self, Activity};
 
-/// How long a SIGKILL may take to show: only a process that waits for the disk needs more than a moment.
+/// Time limit until a SIGKILL shows. Only a process that waits for the disk needs more than a
+/// moment.
 const KILL_BOUND: Duration = Duration::from_secs(10);
 const PAUSE_BOUND: Duration = Duration::from_secs(10);
 
-/// What to start.
+/// Program to start, with its surroundings.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// Executable.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// Added to the inherited environment.
+    /// Variables added to the inherited environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Working directory. The janitor finds a process by it, so it must lie in the deployment's folder.
+    /// Working directory. The janitor finds a process by it, so it must lie in the deployment's
+    /// folder.
     pub cwd: PathBuf,
-    /// Both output streams are appended to this file.
+    /// File to which both output streams are appended.
     pub log: PathBuf,
-    /// Run under this account instead of ours; needs root. Supplementary groups are dropped.
+    /// Account for the child instead of this process's own; needs root. Supplementary groups are
+    /// dropped.
     pub account: Option<Account>,
 }
 
-/// What a child is doing.
+/// State of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Running.
     Running,
-    /// Stopped by SIGSTOP, by us or by somebody else.
+    /// Stopped by SIGSTOP, from this or from another process.
     Paused,
     /// Over and reaped.
     Exited {
@@ -60,13 +64,14 @@ pub enum State {
 #[derive(Debug)]
 pub struct Process {
     pid: Pid,
-    /// How it ended; none while it lives.
+    /// Cause of its end; none while it lives.
     ending: watch::Receiver<Option<String>>,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts a child; must be called inside a tokio runtime with I/O enabled. Errors say which program or file failed.
+    /// Starts a child; the caller must be inside a tokio runtime with I/O enabled. Errors name the
+    /// program or file that failed.
     pub fn spawn(launch: &Launch) -> Result<Process> {
         let log = OpenOptions::new().create(true).append(true).open(&launch.log);
         let log = log.with_context(|| format!("cannot open log file {}", launch.log.display()))?;
@@ -93,12 +98,12 @@ impl Process {
         Ok(Process { pid, ending, log: launch.log.clone() })
     }
 
-    /// The process id. It may belong to nobody once the state is `Exited`.
+    /// The process id. No process may have it any more once the state is `Exited`.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// What it is doing now, as the kernel tells it (one small read).
+    /// Current state, read from the kernel (one small read).
     pub fn state(&self) -> State {
         if let Some(how) = self.ending.borrow().clone() {
             return State::Exited { how };
@@ -114,7 +119,7 @@ impl Process {
         self.ending.borrow().is_some()
     }
 
-    /// Waits until the child is over and reaped; tells how it ended.
+    /// Waits until the child is over and reaped; returns the cause of its end.
     pub async fn exited(&self) -> String {
         match self.ending.clone().wait_for(Option::is_some).await {
             Ok(how) => how.clone().unwrap_or_default(),
@@ -122,7 +127,8 @@ impl Process {
         }
     }
 
-    /// SIGKILL to the child and everything below it; returns when the child is reaped. No error if it is over already.
+    /// Sends SIGKILL to the child and everything below it; returns when the child is reaped. No
+    /// error if it is over already.
     pub async fn kill(&self) -> Result<()> {
         if self.is_reaped() {
             return Ok(());
@@ -135,8 +141,9 @@ impl Process {
         }
     }
 
-    /// Asks the child to end with `signal` (SIGTERM for a gateway), waits for `bound`, then kills it. A paused child is
-    /// resumed first. Tells how it ended; no error if it is over already.
+    /// Asks the child to end with `signal` (SIGTERM for a gateway), waits for `bound`, then kills
+    /// it. A paused child is resumed first. Returns the cause of its end; no error if it is over
+    /// already.
     pub async fn stop(&self, signal: Signal, bound: Duration) -> Result<String> {
         if !self.is_reaped() {
             proctable::signal(self.pid, signal);
@@ -148,7 +155,8 @@ impl Process {
         Ok(self.exited().await)
     }
 
-    /// SIGSTOP to the child and everything below it; returns when all of them stand still. Error if it is over.
+    /// Sends SIGSTOP to the child and everything below it; returns when all of them have stopped.
+    /// Error if the child is over.
     pub async fn pause(&self) -> Result<()> {
         if self.is_reaped() {
             bail!("process {} is over and cannot be paused", self.pid());
@@ -157,7 +165,7 @@ impl Process {
         tokio::task::spawn_blocking(move || proctable::stop_tree(pid, PAUSE_BOUND)).await?
     }
 
-    /// SIGCONT to the child and everything below it. No error if it runs or is over.
+    /// Sends SIGCONT to the child and everything below it. No error if it runs or is over.
     pub async fn resume(&self) -> Result<()> {
         if !self.is_reaped() {
             let pid = self.pid;
@@ -166,7 +174,8 @@ impl Process {
         Ok(())
     }
 
-    /// SIGHUP to the child alone: a gateway reads its files again. Nothing if it is over.
+    /// Sends SIGHUP to the child alone: a gateway reads its files again. Does nothing if the child
+    /// is over.
     pub fn hang_up(&self) {
         if !self.is_reaped() {
             proctable::signal(self.pid, Signal::HUP);
@@ -187,7 +196,8 @@ impl Drop for Process {
     }
 }
 
-/// The end of a text file (at most 2 kB, whole lines where possible); empty if it cannot be read. Blocks.
+/// The end of a text file: at most 2 kB, whole lines where possible. Empty if the file cannot be
+/// read. Blocks.
 pub fn tail(path: &Path) -> String {
     const KEEP: u64 = 2048;
     let read = || -> std::io::Result<String> {
@@ -244,7 +254,7 @@ mod tests {
         child.kill().await.unwrap();
         assert!(child.exited().await.contains("signal: 9"));
         let here = dir.path().canonicalize().unwrap();
-        // A killed grandchild is gone once the system got round to it.
+        // A killed grandchild disappears a moment later.
         let nobody = || proctable::living_under(&here, &|_| true).is_empty();
         wait::blocking_until("the whole tree to be gone", Duration::from_secs(10), nobody).unwrap();
     }

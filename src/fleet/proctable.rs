@@ -1,8 +1,10 @@
-//! The table of processes as `/proc` shows it: who is whose child, who is stopped, who works in a folder.
+//! The table of processes as `/proc` shows it: parents and children, stopped processes, processes
+//! that work in a folder.
 //!
-//! Used by [`crate::fleet::process`], [`crate::fleet::cluster`] and [`crate::fleet::janitor`]. All functions block for a walk
-//! over `/proc` (about a millisecond). It must only ever signal processes that its caller named or that work in its
-//! caller's folder. A process that vanishes while we look is simply not there: that is never an error.
+//! Used by [`crate::fleet::process`], [`crate::fleet::cluster`] and [`crate::fleet::janitor`]. All
+//! functions block for a walk over `/proc` (about a millisecond). A process that vanishes during a
+//! walk is absent, never an error. This file must not signal any process except those that its
+//! caller named or that work in its caller's folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +15,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::wait;
 
-/// What a process is doing, as far as signals are concerned.
+/// State of a process, as far as signals are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// Running, or waiting for something.
     Alive,
     /// Stopped by SIGSTOP (or a debugger).
     Stopped,
-    /// Dead; perhaps a zombie that nobody has waited for yet.
+    /// Dead; perhaps a zombie that its parent has not waited for yet.
     Over,
 }
 
@@ -31,18 +33,19 @@ pub struct Entry {
     pub pid: Pid,
     /// Its parent's number; 0 for the first process and kernel threads.
     pub parent: i32,
-    /// Whether it runs.
+    /// Its state.
     pub activity: Activity,
 }
 
-/// The entry of one process; none if there is no such process.
+/// The entry of one process; none if no such process exists.
 pub fn read(pid: Pid) -> Option<Entry> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     parse_stat(pid, &stat)
 }
 
 fn parse_stat(pid: Pid, stat: &str) -> Option<Entry> {
-    // The command's name stands in parentheses and may itself hold blanks and parentheses: the last one ends it.
+    // The command's name stands in parentheses and may itself contain blanks and parentheses: the
+    // last one ends it.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let activity = match fields.next()? {
@@ -73,20 +76,23 @@ pub fn descendants(root: Pid) -> Vec<Entry> {
     found
 }
 
-/// Sends a signal; a process that is gone already is no error, and one that is not ours to signal is left alone.
+/// Sends a signal. A process that is gone already is no error. A process that this one may not
+/// signal is left alone.
 pub fn signal(pid: Pid, signal: Signal) {
     let _ = kill_process(pid, signal);
 }
 
-/// Stops (SIGSTOP) `root` and all its descendants, and returns when a scan has seen all of them stopped twice in a row:
-/// a fork that raced with one scan shows in the next. Blocks at most `bound`; then it is an error, and the signals are sent.
+/// Stops (SIGSTOP) `root` and all its descendants. Returns when two scans in a row have seen all of
+/// them stopped: a fork that raced with one scan shows in the next. Blocks at most `bound`; then it
+/// is an error, but the signals are sent.
 pub fn stop_tree(root: Pid, bound: Duration) -> Result<()> {
     let mut quiet_scans = 0;
     wait::blocking_until(&format!("process {root:?} and its children to stop"), bound, || {
         let alive = |entry: &Entry| entry.activity == Activity::Alive;
         let moving: Vec<Entry> = read(root).into_iter().chain(descendants(root)).filter(alive).collect();
         quiet_scans = if moving.is_empty() { quiet_scans + 1 } else { 0 };
-        // Parents first: one in `vfork` cannot stop before its child has gone on to `exec`, which a stopped child never does.
+        // Parents first: a parent in `vfork` cannot stop before its child has gone on to `exec`. A
+        // stopped child never does.
         let has_moving_parent =
             |child: &Entry| moving.iter().any(|entry| entry.pid.as_raw_nonzero().get() == child.parent);
         moving
@@ -97,7 +103,8 @@ pub fn stop_tree(root: Pid, bound: Duration) -> Result<()> {
     })
 }
 
-/// Lets `root` and all its descendants continue (SIGCONT). Children first, so that the parent finds them awake.
+/// Lets `root` and all its descendants continue (SIGCONT). Children first, so that the parent finds
+/// them awake.
 pub fn continue_tree(root: Pid) {
     for entry in descendants(root) {
         signal(entry.pid, Signal::CONT);
@@ -105,11 +112,12 @@ pub fn continue_tree(root: Pid) {
     signal(root, Signal::CONT);
 }
 
-/// Kills (SIGKILL) `root` and all its descendants. Blocks for a few milliseconds, at most about a second; does not wait
-/// for `root` to be reaped, which is its parent's business.
+/// Kills (SIGKILL) `root` and all its descendants. Blocks for a few milliseconds, at most about a
+/// second. Does not wait for `root` to be reaped, which is its parent's business.
 pub fn kill_tree(root: Pid) {
-    // Stopped first: a parent that cannot run cannot fork a child that the scan below would miss. If one of them cannot be
-    // stopped in time (it waits for the disk), killing what is seen is still right.
+    // The stop comes first: a parent that cannot run cannot fork a child that the scan below would
+    // miss. If a process cannot be stopped in time (it waits for the disk), the kill of the visible
+    // ones is still right.
     let _ = stop_tree(root, Duration::from_secs(1));
     for entry in descendants(root) {
         signal(entry.pid, Signal::KILL);
@@ -117,8 +125,8 @@ pub fn kill_tree(root: Pid) {
     signal(root, Signal::KILL);
 }
 
-/// Processes (never ourselves) that work in `dir` or below it and whose executable `is_ours` accepts. `dir` must be absolute
-/// and free of symbolic links.
+/// Processes (never this one) that work in `dir` or below it and whose executable `is_ours`
+/// accepts. `dir` must be absolute and free of symbolic links.
 pub fn living_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Vec<Pid> {
     let works_there = |pid: &Pid| {
         let link = |name: &str| {
@@ -130,7 +138,8 @@ pub fn living_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Vec<Pid> {
     all_pids().into_iter().filter(|pid| *pid != ourselves).filter(works_there).collect()
 }
 
-/// `/proc` marks a file that was removed or replaced since; the name before the mark is the one it was started under.
+/// Removes the mark that `/proc` adds to a file that was removed or replaced since. The rest is the
+/// name at the start of the process.
 fn without_deleted_mark(path: PathBuf) -> PathBuf {
     match path.to_str().and_then(|text| text.strip_suffix(" (deleted)")) {
         Some(kept) => PathBuf::from(kept),
@@ -138,7 +147,8 @@ fn without_deleted_mark(path: PathBuf) -> PathBuf {
     }
 }
 
-/// Kills every process of [`living_under`] until two scans in a row find none. Blocks at most `bound`; then it is an error.
+/// Kills every process of [`living_under`] until two scans in a row find none. Blocks at most
+/// `bound`; then it is an error.
 pub fn kill_all_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool, bound: Duration) -> Result<()> {
     let mut quiet_scans = 0;
     let mut found = Vec::new();
@@ -152,7 +162,7 @@ pub fn kill_all_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool, bound: Durati
     died.map_err(|error| anyhow!("{error}: {found:?} live on"))
 }
 
-/// Whether an executable is a Postgres server.
+/// True if an executable is a Postgres server.
 pub fn is_postgres(exe: &Path) -> bool {
     exe.file_name().is_some_and(|name| name == "postgres" || name == "postmaster")
 }

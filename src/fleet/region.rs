@@ -1,7 +1,9 @@
-//! One region of a deployment on one machine: its Postgres, its gateway or several that share it, and what can be done to them.
+//! One region of a deployment on one machine: its Postgres, its gateway or several that share it,
+//! and the controls of both.
 //!
-//! Neighbours: `deployment` holds three, `control` takes them apart; several gateways are behind one address (`balancer`). A region's sample upstream is not part of it: a provider is
-//! somebody else's machine, and does not die with the region. It must not know what the gateway does.
+//! Several gateways are behind one address (`balancer`). A region's sample upstream is not part of
+//! it: a provider is another company's machine, and does not die with the region. This file must
+//! not depend on the gateway's work.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -21,25 +23,25 @@ use super::process::{Launch, Process, State};
 use super::wait;
 use crate::protocol::region::RegionName;
 
-/// What a control is meant for.
+/// Target of a control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Gateways and Postgres.
     Both,
-    /// The gateway only, or all of them.
+    /// The gateway, or all of them if the region has several.
     Gateway,
     /// Postgres only.
     Postgres,
 }
 
-/// What can be done to a part.
+/// An action on a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// SIGKILL.
     Kill,
     /// An orderly stop.
     Stop,
-    /// Start what does not run, resume what is paused.
+    /// Starts a part that does not run, resumes a paused one.
     Start,
     /// SIGSTOP.
     Pause,
@@ -55,12 +57,12 @@ pub struct Region {
     pub ports: RegionPorts,
     /// Its Postgres.
     pub cluster: Cluster,
-    /// Its gateways; never none.
+    /// Its gateways; at least one.
     pub gateways: Vec<Arc<Gateway>>,
-    /// Its address, where several gateways are behind it.
+    /// Its address, if several gateways are behind it.
     _address: Option<Address>,
     launch: Launch,
-    /// One control at a time, so that a start does not meet a kill half way.
+    /// One control at a time, so that a start does not meet an unfinished kill.
     busy: tokio::sync::Mutex<()>,
 }
 
@@ -70,7 +72,7 @@ struct Address {
     _balancers: [Balancer; 3],
 }
 
-/// A region as shown to people outside.
+/// A region as users of the demo see it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
     /// Name.
@@ -103,7 +105,8 @@ impl Region {
         Self { name, ports, cluster, gateways, _address: None, launch, busy }
     }
 
-    /// Lets these gateways, which are not started, share the store behind the region's address, in place of the one.
+    /// Makes these gateways, which are not started, share the store behind the region's address.
+    /// They replace its one gateway.
     pub async fn share(mut self, gateways: Vec<Arc<Gateway>>) -> Result<Self> {
         let readiness = Readiness::watch(gateways.iter().map(|gateway| gateway.admin()).collect());
         let balancer = async |port: u16, own: fn(&GatewayPorts) -> u16| {
@@ -120,11 +123,12 @@ impl Region {
         Ok(self)
     }
 
-    /// Does `action` to `part`. Starting is idempotent and returns when the started parts accept connections.
+    /// Does `action` to `part`. Starting is idempotent and returns when the started parts accept
+    /// connections.
     pub async fn act(&self, action: Action, part: Part) -> Result<()> {
         let _one_at_a_time = self.busy.lock().await;
         let (gateways, postgres) = (part != Part::Postgres, part != Part::Gateway);
-        // Postgres first where something begins, last where it ends.
+        // A start begins with Postgres; an end ends with it.
         if postgres {
             match action {
                 Action::Start => self.cluster.start().await?,
@@ -165,7 +169,8 @@ impl Region {
         gateway.act(action).await.with_context(|| self.name.to_string())
     }
 
-    /// Has the gateways that are started from now on speak these protocol versions only, such as `1-1`; all, if `None`.
+    /// Limits the gateways' next processes to these protocol versions, such as `1-1`; no limit if
+    /// `None`.
     pub fn speak(&self, versions: Option<&str>) {
         self.gateways.iter().for_each(|gateway| gateway.speak(versions));
     }
@@ -181,7 +186,7 @@ impl Region {
             let said = String::from_utf8_lossy(&told.stderr).into_owned();
             match told.status.code() {
                 Some(0) => Ok(Some(())),
-                // Not yet: somebody is not up.
+                // Not yet: some region is not up.
                 Some(3) => Ok(None),
                 _ => anyhow::bail!("`onceway init` failed: {said}"),
             }
@@ -197,7 +202,7 @@ impl Region {
         command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
     }
 
-    /// Runs the program as an operator who asks this region's gateway: `onceway WORDS --admin URL`.
+    /// Runs the program as an operator with this region's gateway: `onceway WORDS --admin URL`.
     pub async fn operate(&self, words: &[&str]) -> Result<std::process::Output> {
         let mut command = tokio::process::Command::new(&self.launch.program);
         command.args(words).args(["--admin", &self.admin()]).current_dir(&self.launch.cwd).kill_on_drop(true);
@@ -209,7 +214,7 @@ impl Region {
         self.gateways.first()?.process()
     }
 
-    /// Where its first gateway writes its log.
+    /// Path of its first gateway's log.
     pub fn gateway_log(&self) -> &PathBuf {
         self.gateways.first().map_or(&self.launch.log, |first| first.log())
     }
@@ -224,7 +229,7 @@ impl Region {
         format!("http://127.0.0.1:{}", self.ports.admin)
     }
 
-    /// The region as shown to people outside.
+    /// The region as users of the demo see it.
     pub fn show(&self) -> Shown {
         let process = self.process();
         let gateway = self.gateways.first().map_or("down", |first| first.word());

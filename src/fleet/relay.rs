@@ -1,9 +1,10 @@
-//! One TCP relay: the wire that one region's connections towards another run through, with faults on demand.
+//! One TCP relay: the wire for one region's connections towards another, with faults on demand.
 //!
-//! Bytes are taken in at once, stamped with the moment they are due, and delivered in order: a long wire carries as much as
-//! a short one. Freezing a direction holds its bytes back, as TCP would send them again once the way is free; cutting resets.
-//! The TCP handshake itself is not delayed. Neighbour: [`crate::fleet::links`] lays one per ordered pair of regions and
-//! kind. It must not look into the bytes.
+//! The relay reads bytes at once, stamps them with the moment they are due, and delivers them in
+//! order: a long wire carries as much as a short one. A freeze of a direction holds its bytes back,
+//! as TCP would send them again once the way is free. A cut resets. The TCP handshake itself is not
+//! delayed. [`crate::fleet::links`] lays one relay per ordered pair of regions and kind. The relay
+//! must not look into the bytes.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,10 +21,10 @@ use tokio::time::Instant;
 use super::wait;
 
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Bound of what is under way per connection and direction: 256 chunks, at most 4 MiB. Then the sender waits.
+/// Most chunks under way per connection and direction: 256, at most 4 MiB. Then the sender waits.
 const CHUNKS_UNDER_WAY: usize = 256;
 
-/// A direction of travel, seen from whoever opened the connection.
+/// A direction of travel, seen from the opener of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the opener to the target.
@@ -33,29 +34,30 @@ pub enum Direction {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct Leg {
     delay: Duration,
     frozen: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Conditions {
-    forward: Way,
-    backward: Way,
+    forward: Leg,
+    backward: Leg,
     cut: bool,
-    /// How often it was cut: a connection that is older than a cut dies, even if the cut is healed before it looks.
+    /// Number of cuts so far: a connection that is older than a cut dies, even if the cut is healed
+    /// before the connection looks.
     cuts: u64,
 }
 
 impl Conditions {
-    fn way(&self, direction: Direction) -> Way {
+    fn way(&self, direction: Direction) -> Leg {
         match direction {
             Direction::Forward => self.forward,
             Direction::Backward => self.backward,
         }
     }
 
-    fn way_mut(&mut self, direction: Direction) -> &mut Way {
+    fn way_mut(&mut self, direction: Direction) -> &mut Leg {
         match direction {
             Direction::Forward => &mut self.forward,
             Direction::Backward => &mut self.backward,
@@ -63,8 +65,8 @@ impl Conditions {
     }
 }
 
-/// A running relay. Dropping it closes its listener and all its connections. The controls act at once, never block, and
-/// leave one another alone.
+/// A running relay. Dropping it closes its listener and all its connections. The controls act at
+/// once, never block, and do not change one another's effect.
 #[derive(Debug)]
 pub struct Relay {
     local_addr: SocketAddr,
@@ -73,7 +75,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens on a free port of 127.0.0.1. `target` is connected to per connection; it need not listen yet.
+    /// Listens on a free port of 127.0.0.1. Each accepted connection opens one to `target`, which
+    /// need not listen yet.
     pub async fn start(target: SocketAddr) -> io::Result<Relay> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let local_addr = listener.local_addr()?;
@@ -82,28 +85,29 @@ impl Relay {
         Ok(Relay { local_addr, conditions, accepting })
     }
 
-    /// Where to connect instead of the target.
+    /// Address to connect to instead of the target.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Bytes of `direction` that are taken in from now on arrive `delay` later.
+    /// Delays bytes of `direction` that arrive from now on by `delay`.
     pub fn set_delay(&self, direction: Direction, delay: Duration) {
         self.conditions.send_modify(|now| now.way_mut(direction).delay = delay);
     }
 
-    /// A black hole: bytes of `direction` are held back, connections stay. While any direction is frozen, new connections
-    /// are accepted but reach nobody.
+    /// A black hole: holds bytes of `direction` back, and connections stay. While any direction is
+    /// frozen, the relay accepts new connections but does not open them to the target.
     pub fn freeze(&self, direction: Direction) {
         self.conditions.send_modify(|now| now.way_mut(direction).frozen = true);
     }
 
-    /// Ends a freeze: the bytes that were held back arrive.
+    /// Ends a freeze: the bytes held back arrive.
     pub fn thaw(&self, direction: Direction) {
         self.conditions.send_modify(|now| now.way_mut(direction).frozen = false);
     }
 
-    /// Resets all connections, and new ones as they come, until [`Relay::mend`]. Bytes under way are lost.
+    /// Resets all connections, and new ones as they come, until [`Relay::mend`]. Bytes under way
+    /// are lost.
     pub fn cut(&self) {
         self.conditions.send_modify(|now| {
             now.cut = true;
@@ -127,12 +131,14 @@ async fn accept(listener: TcpListener, target: SocketAddr, conditions: watch::Re
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            // What ended first: each connection ends once, so this cannot starve the listener, but callers in a hurry could
-            // starve this, and it would pile up.
+            // Ended connections first: each connection ends once, so this cannot starve the
+            // listener. In the other order, frequent callers could starve this branch, and ended
+            // connections would pile up.
             biased;
             Some(_done) = connections.join_next() => {}
             accepted = listener.accept() => {
-                // An error here is the connection's (it was reset before we took it), not the listener's.
+                // An error here belongs to the connection (a reset before this accept), not to the
+                // listener.
                 let Ok((client, _)) = accepted else { continue };
                 let now = *conditions.borrow();
                 if now.cut {
@@ -216,16 +222,16 @@ async fn take_in(
     conditions: watch::Receiver<Conditions>,
 ) -> Result<(), Broken> {
     let mut due = Instant::now();
-    // Room first, bytes second: when the wire is full they wait in the sender's socket.
+    // Room first, bytes second: when the wire is full, bytes wait in the sender's socket.
     while let Ok(room) = under_way.reserve().await {
         let mut buffer = BytesMut::with_capacity(CHUNK_BYTES);
         let item = match from.read_buf(&mut buffer).await {
             Ok(0) => Item::End,
             Ok(_) => Item::Data(buffer.freeze()),
-            // A reset travels like everything else: a frozen link hides it.
+            // A reset travels as bytes do: a frozen link hides it.
             Err(_) => Item::Reset,
         };
-        // Never before what went ahead, even if the delay was shortened in between.
+        // Never before earlier bytes, even if the delay was shortened in between.
         due = due.max(Instant::now() + conditions.borrow().way(direction).delay);
         let more = matches!(item, Item::Data(_));
         room.send((due, item));
@@ -252,8 +258,9 @@ async fn deliver(
             Item::Data(bytes) => to.write_all(&bytes).await,
             Item::End => to.shutdown().await,
         };
-        // Whoever is dead takes nothing, and what it sent before is still under way: its end travels behind that, the other way. Words to
-        // it are swallowed until then: a reset now would reach the other end before what is under way is read.
+        // A dead end takes nothing. But bytes that it sent before are still under way, and its end
+        // travels behind them, the other way. Until then the relay swallows bytes for it: a reset
+        // now would reach the other end before it has read the bytes under way.
         dead |= taken.is_err();
     }
     Ok(())
@@ -273,7 +280,7 @@ mod tests {
         let relay = Relay::start(server.local_addr().unwrap()).await.unwrap();
         let mut near = TcpStream::connect(relay.local_addr()).await.unwrap();
         let (mut far, _) = server.accept().await.unwrap();
-        // One byte through: the kernel accepts for us before the relay knows that its connection stands.
+        // One byte through: the kernel accepts the connection before the relay has opened its own.
         near.write_all(b"!").await.unwrap();
         assert_eq!(receive(&mut far, 1).await, b"!");
         (relay, server, near, far)
@@ -285,7 +292,8 @@ mod tests {
         bytes
     }
 
-    /// Nothing has arrived although something sent *later* on a way that is free has made the whole trip.
+    /// True if nothing has arrived, although a byte sent *later* on a free way has made the whole
+    /// trip.
     fn nothing_came(from: &TcpStream) -> bool {
         let mut byte = [0];
         matches!(from.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
@@ -378,7 +386,8 @@ mod tests {
         relay.freeze(Direction::Backward);
         far.set_zero_linger().unwrap();
         drop(far);
-        // A second connection, opened during the freeze, is accepted and reaches nobody.
+        // A second connection, opened during the freeze, is accepted and stays unopened on the far
+        // side.
         let mut second = TcpStream::connect(relay.local_addr()).await.unwrap();
         second.write_all(b"early").await.unwrap();
         assert!(nothing_came(&near));
@@ -408,7 +417,7 @@ mod tests {
         let (relay, _server, mut near, mut far) = connected().await;
         relay.set_delay(Direction::Backward, Duration::from_millis(400));
         far.write_all(b"under way").await.unwrap();
-        // Unread words make the kernel reset instead of end.
+        // Unread bytes make the kernel reset instead of end.
         near.write_all(b"unread").await.unwrap();
         far.readable().await.unwrap();
         drop(far);

@@ -1,7 +1,9 @@
-//! The sample payments service alone, as a process of its own: an upstream to try a deployment with before one's own takes its place.
+//! The sample payments service alone, as a process of its own: an upstream for trying a deployment
+//! before the user's own takes its place.
 //!
-//! Neighbours: [`crate::fleet::upstream`] is its door, [`crate::fleet::ledger`] its book; `cli::sample_upstream` parses the options. It must
-//! not write into a ledger that is there already, nor end before what it was told to do has happened.
+//! [`crate::fleet::upstream`] serves, and [`crate::fleet::ledger`] keeps the effects. This file
+//! must not write into an existing ledger. At its end it must let running calls finish (at most ten
+//! seconds).
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,13 +15,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::ledger::Ledger;
 use super::upstream::Upstream;
 
-/// Whose effects they are, in the ledger and in answers: one provider for all regions.
+/// Region name for the effects, in the ledger and in answers: one provider for all regions.
 const PROVIDER: &str = "provider";
-/// How long calls in progress may take once a signal asked it to leave.
+/// Time limit for running calls after a signal to end.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(10);
 
-/// Runs the service until SIGTERM or SIGINT; `ready` is told where it listens. Errors: the ledger's file is there already or cannot be
-/// made, or the address is taken.
+/// Runs the service until SIGTERM or SIGINT; calls `ready` with the address. Errors: the ledger's
+/// file exists already or cannot be made, or the address is taken.
 pub async fn run(
     address: SocketAddr,
     ledger: &Path,

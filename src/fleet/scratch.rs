@@ -1,7 +1,7 @@
 //! Temporary folders of a deployment, with a mark that says "this one may be deleted whole".
 //!
-//! Used by the demo's supervisor and by [`crate::fleet::janitor`], which deletes nothing without the mark. It must never
-//! delete a folder that the user named.
+//! Used by the demo's supervisor and by [`crate::fleet::janitor`], which deletes nothing without
+//! the mark. This file must never delete a folder that the user named.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,8 +17,9 @@ use super::wait;
 const MARK: &str = ".onceway-scratch";
 const DELETE_BOUND: Duration = Duration::from_secs(10);
 
-/// Makes an empty folder with a random name (`<prefix>-<uuid>`) under the system's folder for temporary files. Other
-/// accounts may walk through it (Postgres may run under another one), not write to it. Blocks. The path has no symbolic links.
+/// Makes an empty folder with a random name (`<prefix>-<uuid>`) under the system's folder for
+/// temporary files. Other accounts may walk through it (Postgres may run under another one), but
+/// not write to it. Blocks. The path has no symbolic links.
 pub fn create(prefix: &str) -> Result<PathBuf> {
     let mut bytes = [0_u8; 16];
     SysRng.try_fill_bytes(&mut bytes).context("the system gives no random bytes")?;
@@ -34,8 +35,9 @@ pub fn create(prefix: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Deletes a folder made by [`create`], with all it holds; no error if it is gone. Refuses a folder without the mark.
-/// Blocks at most about ten seconds: a dying process may still put a file into a folder that is being emptied.
+/// Deletes a folder made by [`create`] and its contents; no error if it is gone. Refuses a folder
+/// without the mark. Blocks at most about ten seconds: a dying process may still put a file into a
+/// folder during the deletion.
 pub fn delete(dir: &Path) -> Result<()> {
     if !dir.exists() {
         return Ok(());
@@ -45,7 +47,7 @@ pub fn delete(dir: &Path) -> Result<()> {
     }
     let mut trouble = None;
     let deleted = wait::blocking_until("its last file to go", DELETE_BOUND, || {
-        // The mark goes last: a deletion that is interrupted can be taken up again.
+        // The mark goes last: an interrupted deletion can be taken up again.
         match delete_contents(dir).and_then(|()| fs::remove_dir_all(dir)) {
             Ok(()) => true,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && !dir.exists() => true,

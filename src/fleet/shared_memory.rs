@@ -1,8 +1,9 @@
-//! The one System V shared memory segment that a Postgres leaves behind when it is killed: found and removed.
+//! Finds and removes the one System V shared memory segment that a killed Postgres leaves behind.
 //!
-//! Postgres itself recycles the segment when it is started again on the same folder; only a deployment that is thrown away
-//! must clean up. Used by [`crate::fleet::cluster`] and [`crate::fleet::janitor`]. It must never remove a segment that somebody
-//! is attached to, or that is not named by a `postmaster.pid` of ours. Blocks for small files and one short command.
+//! Postgres itself recycles the segment when it starts again on the same folder; only a deployment
+//! that is thrown away must clean up. Used by [`crate::fleet::cluster`] and
+//! [`crate::fleet::janitor`]. It must never remove a segment with an attached process, or one that
+//! no `postmaster.pid` of this deployment names. Blocks for small files and one short command.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,13 @@ use std::time::Duration;
 
 use super::wait;
 
-/// How long a killed server's last process may take to let go of the segment: it is no longer seen in `/proc` by then.
+/// Time limit for a killed server's last process to detach from the segment. By then `/proc` no
+/// longer shows that process.
 const LET_GO_BOUND: Duration = Duration::from_secs(2);
 
-/// Removes the segment that `data`'s left-over `postmaster.pid` names, once nobody is attached to it any more. A segment that
-/// is gone, or a clean shutdown (no `postmaster.pid`), is no error; nor is a failure: the segment is 56 bytes of untidiness.
-/// Blocks for at most two seconds.
+/// Removes the segment that `data`'s left-over `postmaster.pid` names, once no process is attached
+/// to it. A segment that is gone, or a clean shutdown (no `postmaster.pid`), is no error. Nor is a
+/// failure: the segment is 56 bytes of untidiness. Blocks for at most two seconds.
 pub fn release(data: &Path) {
     let Ok(pid_file) = fs::read_to_string(data.join("postmaster.pid")) else { return };
     let Some((key, id)) = named_segment(&pid_file) else { return };
@@ -35,7 +37,7 @@ pub fn release(data: &Path) {
     }
 }
 
-/// [`release`] for every Postgres data folder in `dir`, at most four levels down.
+/// Does the same as [`release`] for every Postgres data folder in `dir`, at most four levels down.
 pub fn release_all_under(dir: &Path) {
     data_folders(dir, 4).iter().for_each(|data| release(data));
 }
@@ -51,24 +53,25 @@ fn data_folders(dir: &Path, depth: usize) -> Vec<PathBuf> {
     folders.flat_map(|folder| data_folders(&folder.path(), depth - 1)).collect()
 }
 
-/// Key and id stand in line 7 of `postmaster.pid` (documented in Postgres' `miscadmin.h`, `LOCK_FILE_LINE_SHMEM_KEY`).
+/// Key and id of the segment: line 7 of `postmaster.pid` (documented in Postgres' `miscadmin.h`,
+/// `LOCK_FILE_LINE_SHMEM_KEY`).
 fn named_segment(pid_file: &str) -> Option<(i64, i64)> {
     let mut words = pid_file.lines().nth(6)?.split_ascii_whitespace();
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
-/// Whether somebody uses a segment.
+/// Use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// There is no such segment.
+    /// No such segment exists.
     Gone,
-    /// Somebody is attached to it.
+    /// A process is attached to it.
     Attached,
-    /// It is there, and nobody is attached.
+    /// The segment exists, and no process is attached.
     Abandoned,
 }
 
-/// Columns of `/proc/sysvipc/shm`: key shmid perms size cpid lpid nattch ...
+/// Finds a segment's use. Columns of `/proc/sysvipc/shm`: key shmid perms size cpid lpid nattch ...
 fn use_of(segments: &str, key: i64, id: i64) -> Use {
     for line in segments.lines().skip(1) {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();

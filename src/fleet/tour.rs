@@ -1,7 +1,8 @@
-//! The demo's guided tour: what onceway does, shown on the running deployment, with the `curl` that does it.
+//! The demo's guided tour: shows onceway at work on the running deployment, with the `curl` command
+//! of each step.
 //!
-//! Neighbours: `demo` calls it. Every step checks what it claims against the ledger, where nobody can argue, and fails the tour if
-//! it is not so. It must not reach into a gateway by any way that a user does not have.
+//! Every step checks its claim against the ledger, and fails the tour if the claim is false. It
+//! must not reach into a gateway by any way that a user does not have.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -21,9 +22,9 @@ const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
 const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}"#;
 const COPIES: usize = 200;
 
-/// Tells what happens, to people or to programs.
+/// Prints the events, for people or for programs.
 pub struct Narrator {
-    /// JSON lines instead of prose.
+    /// Prints JSON lines instead of prose.
     pub json: bool,
 }
 
@@ -57,7 +58,7 @@ impl Narrator {
         }
     }
 
-    /// The tour met something that should not be.
+    /// Reports a claim that did not hold, or an error.
     pub fn failed(&self, why: &str) {
         if self.json {
             println!("{}", json!({ "event": "tour", "ok": false, "why": why }));
@@ -67,7 +68,7 @@ impl Narrator {
     }
 }
 
-/// Shows around. Fails at the first claim that does not hold.
+/// Runs the tour. Fails at the first claim that does not hold.
 pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
     let tour = Tour { deployment, narrator, run: run_mark()? };
     tour.payment_and_retry().await?;
@@ -97,7 +98,7 @@ pub fn totals(deployment: &Deployment, narrator: &Narrator) {
 struct Tour<'a> {
     deployment: &'a Deployment,
     narrator: &'a Narrator,
-    /// Makes the keys of this run new ones.
+    /// Mark that makes the keys of this run new.
     run: String,
 }
 
@@ -242,7 +243,8 @@ impl Tour<'_> {
             json!({}),
         );
         self.curl(eu, &new, BODY, None);
-        // What was on its way when the connection broke is answered 504 outcome-unknown; the next try knows better.
+        // A request that was on its way when the connection broke gets 504 outcome-unknown; the
+        // next try gets a definite answer.
         let told = async || {
             let answer = charge(eu, &new, BODY, None).await?;
             Ok((answer.json()["code"] == "home-unavailable").then_some(answer))
@@ -279,7 +281,8 @@ impl Tour<'_> {
         self.audited(&[us, eu]).await
     }
 
-    /// Waits until a lost region's key runs elsewhere, and says what clients are told meanwhile. Who ran it.
+    /// Waits until a lost region's key runs elsewhere, and prints the answers that clients get
+    /// meanwhile. Returns the region that ran it.
     async fn taken_over(&self, at: &Region, key: &str) -> Result<String> {
         let told = Mutex::new(String::new());
         let served = async || {
@@ -317,7 +320,7 @@ impl Tour<'_> {
         wait::for_some("the region's arcs to be home again", Duration::from_secs(60), home).await
     }
 
-    /// Every key that ran at risk is listed; none of them ran twice.
+    /// Checks that every key that ran at risk is listed, and that none of them ran twice.
     async fn audited(&self, regions: &[&Region]) -> Result<()> {
         let mut listed = 0;
         for region in regions {
@@ -333,7 +336,7 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// The same loss with and without onceway, side by side.
+    /// Shows the same loss with and without onceway, side by side.
     async fn without_onceway(&self) -> Result<()> {
         self.narrator.step(
             7,
@@ -367,7 +370,8 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// A key of this run whose home is `region`, found by asking an admin listener, as anybody could.
+    /// A key of this run whose home is `region`, found through an admin listener, as any user
+    /// could.
     async fn key_homed_at(&self, word: &str, region: &Region) -> Result<String> {
         let [us, _, _] = self.regions()?;
         for number in 0..200 {

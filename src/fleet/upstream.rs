@@ -1,9 +1,13 @@
-//! The sample payments service: one door per region to the shared [`crate::fleet::ledger`]. It does not deduplicate.
+//! The sample payments service: one server per region for the shared [`crate::fleet::ledger`]. It
+//! does not deduplicate.
 //!
-//! `POST /v1/charges | payouts | emails | notes` has one effect per call; `POST /v1/blobs` counts and digests a stream; `GET`
-//! anything describes the request; `GET /onceway/effects` is the probe that the gateway's upstream adapter asks. How a call is
-//! treated is up to [`crate::fleet::behave`]. It plays somebody else's machine: it must not know what a gateway does, and a caller
-//! that hangs up cancels no effect that was ordered.
+//! - `POST /v1/charges | payouts | emails | notes` has one effect per call.
+//! - `POST /v1/blobs` counts and digests a stream.
+//! - `GET` of any other path describes the request.
+//! - `GET /onceway/effects` is the probe that the gateway's upstream adapter asks.
+//!
+//! [`crate::fleet::behave`] says how to treat a call. The service plays another company's machine:
+//! it must not know of gateways. A caller that hangs up cancels no effect that it ordered.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -31,16 +35,17 @@ use super::behave::{Behave, Then};
 use super::ledger::{Answer, Ledger, Order, Outcome};
 use super::wait;
 
-/// Where a gateway checks its health; 503 while it is told to be sick.
+/// Path of a gateway's health check; 503 while the service is set to be sick.
 const HEALTH_PATH: &str = "/healthz";
-/// Where probes are asked. Request headers: `Idempotency-Key`, `Onceway-Tenant` and, to tell operations apart,
-/// [`EFFECT_PATH`]. Every answer carries [`EFFECT`].
+/// Path of probes. Request headers: `Idempotency-Key`, `Onceway-Tenant` and, to distinguish
+/// operations, [`EFFECT_PATH`]. Every answer carries [`EFFECT`].
 pub const PROBE_PATH: &str = "/onceway/effects";
-/// Response header: `happened` (200, with [`EFFECT_STATUS`] and the first answer's body), `none` (404) or `pending` (202).
+/// Response header: `happened` (200, with [`EFFECT_STATUS`] and the first answer's body), `none`
+/// (404) or `pending` (202).
 pub const EFFECT: &str = "onceway-effect";
 /// Response header of a probe that says `happened`: the status of the first answer.
 pub const EFFECT_STATUS: &str = "onceway-effect-status";
-/// Request header of a probe: the path of the original request; any path if it is absent.
+/// Request header of a probe: the path of the original request; any path if absent.
 pub const EFFECT_PATH: &str = "onceway-effect-path";
 
 const TENANT: &str = "onceway-tenant";
@@ -56,7 +61,8 @@ const KINDS: [(&str, &str, &str); 4] = [
     ("/v1/notes", "nt", "note"),
 ];
 
-/// A running door. Dropping it closes all its connections; effects that were ordered still happen.
+/// A running server of one region. Dropping it closes all its connections; ordered effects still
+/// happen.
 #[derive(Debug)]
 pub struct Upstream {
     address: SocketAddr,
@@ -66,7 +72,7 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Listens on `address`. `region` is what its effects are booked under.
+    /// Listens on `address`. The ledger books the effects under `region`.
     pub async fn start(region: &str, address: SocketAddr, ledger: Arc<Ledger>) -> std::io::Result<Upstream> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -76,17 +82,18 @@ impl Upstream {
         Ok(Upstream { address, stopping, door, accepting })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Whether it fails its health checks. It works as before.
+    /// Makes the service fail its health checks (`sick`) or pass them. Other calls work as before.
     pub fn set_sick(&self, sick: bool) {
         self.door.sick.store(sick, Ordering::SeqCst);
     }
 
-    /// Stops listening, lets the calls in progress end within `bound`, then closes what is left.
+    /// Stops listening, lets running calls end within `bound`, then closes the remaining
+    /// connections.
     pub async fn stop(mut self, bound: Duration) {
         self.stopping.send_replace(true);
         let _ = timeout(bound, &mut self.accepting).await;
@@ -104,7 +111,8 @@ async fn accept(listener: TcpListener, door: Arc<Door>, stopped: watch::Receiver
     let mut stop = stopped.clone();
     loop {
         tokio::select! {
-            // Busy callers must starve neither the stop nor the cleaning up; each connection ends once, so both leave room.
+            // Busy callers must starve neither the stop nor the cleanup. Each connection ends once,
+            // so both leave room.
             biased;
             _ = stop.wait_for(|stopping| *stopping) => break,
             Some(_done) = connections.join_next() => {}
@@ -122,12 +130,13 @@ async fn accept(listener: TcpListener, door: Arc<Door>, stopped: watch::Receiver
 async fn converse(stream: TcpStream, door: Arc<Door>, mut stopped: watch::Receiver<bool>) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| door.clone().serve(request));
-    // No time limit on idle connections: a caller's pool must not meet one that we close just as it sends.
+    // No time limit on idle connections: a caller's pool must not meet a connection that closes
+    // just as the caller sends.
     let connection = hyper::server::conn::http1::Builder::new()
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    // An error is the caller's hang-up or a dropped answer: both are wanted here.
+    // An error is the caller's hang-up or a dropped answer: both are intended.
     tokio::select! {
         biased;
         _ = stopped.wait_for(|stopping| *stopping) => {}
@@ -182,7 +191,8 @@ impl Door {
         }
     }
 
-    /// Reads leave no effect, and can be made slow, large, failing or mute as the writes can.
+    /// Answers a read. Reads have no effect, and `Demo-Behave` can make them slow, large, failing
+    /// or mute, like writes.
     async fn describe(&self, request: &Request<Incoming>, behave: Behave) -> Reply {
         let uri = request.uri();
         let body = json!({"method": request.method().as_str(), "path": uri.path(), "query": uri.query(), "region": self.region});
@@ -236,7 +246,8 @@ impl Door {
         }
     }
 
-    /// In a task of its own: a caller that hangs up takes its connection with it, not the effect that it ordered.
+    /// Performs the effect in a task of its own: a caller that hangs up closes its connection, but
+    /// the effect still happens.
     async fn perform(
         &self,
         order: Order,
@@ -284,7 +295,7 @@ impl Door {
     }
 }
 
-/// What the body of a write asks for.
+/// Contents of a write's body.
 struct Wanted {
     amount: Option<u64>,
     currency: Option<String>,
@@ -345,7 +356,8 @@ async fn digest(mut body: Incoming) -> Reply {
     ))
 }
 
-/// The key as its owner wrote it: the gateway sends an RFC 8941 string (section 3.3.3), `"abc"`, other callers perhaps `abc`.
+/// The key as its owner wrote it. The gateway sends an RFC 8941 string (section 3.3.3), `"abc"`;
+/// other callers may send `abc`.
 fn key(headers: &HeaderMap) -> String {
     let raw = text(headers, KEY);
     let Some(quoted) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else { return raw };
@@ -376,7 +388,7 @@ fn respond(status: StatusCode, answer: Answer) -> Response<Padded> {
     response
 }
 
-/// RFC 9457. A status that has no body (RFC 9110 section 6.4.1) gets none.
+/// An RFC 9457 problem. A status without a body (RFC 9110 section 6.4.1) gets none.
 fn problem(status: StatusCode, detail: &str) -> Response<Padded> {
     let bodiless =
         [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);
@@ -391,7 +403,7 @@ fn problem(status: StatusCode, detail: &str) -> Response<Padded> {
     response
 }
 
-/// A body with blanks after it, made as they are sent.
+/// A body with blanks after it, made while they are sent.
 #[derive(Debug)]
 struct Padded {
     head: Bytes,

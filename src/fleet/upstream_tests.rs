@@ -1,4 +1,6 @@
-//! Tests of the sample upstream over real sockets, one per behaviour. Part of [`crate::fleet::upstream`].
+//! Tests of the sample upstream over real sockets, one per behaviour.
+//!
+//! Part of [`crate::fleet::upstream`]. They must not use a gateway.
 
 use std::net::Ipv4Addr;
 
@@ -159,7 +161,7 @@ async fn a_hanging_call_has_no_effect_and_no_answer() {
     let shop = Shop::open().await;
     let mut sender = shop.connect().await;
     let mut hanging = std::pin::pin!(sender.send_request(post("/v1/charges", "hang", "hang", CHARGE)));
-    // Other calls come and go meanwhile; this one stays as it is.
+    // Other calls come and go meanwhile; this call stays open.
     for n in 0..20 {
         let key = format!("other-{n}");
         tokio::select! {

@@ -1,8 +1,9 @@
-//! Waiting, in one place: for a condition with a deadline, or for a moment that somebody asked for.
+//! Waits, in one place: for a condition with a deadline, or for a moment that a caller asked for.
 //!
-//! Used by the whole fleet and its tests; `tests/suites/tidy.rs` lets no other file of the fleet sleep. Waits are on the system's
-//! monotonic clock (tokio's where async). It must not know what is waited for: its callers name it, and an error repeats
-//! the name, so that a deployment that does not come up says what it lacks.
+//! Used by the whole fleet and its tests; `tests/suites/tidy.rs` lets no other file of the fleet
+//! sleep. Waits use the system's monotonic clock (tokio's in async code). This file must not know
+//! the conditions: callers name them, and an error repeats the name. A deployment that does not
+//! start thus says what it lacks.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,17 +11,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use tokio::time::{sleep, sleep_until, timeout};
 
-/// Between two attempts that ask another process, over a socket or in its log.
+/// Time between two attempts that ask another process, over a socket or in its log.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
-/// Between two looks at `/proc` or the file system: the moments of a fork or an exit, so it is short.
+/// Time between two looks at `/proc` or the file system. It is short, because a fork or an exit
+/// takes a moment only.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
 
-/// Tries every 20 ms until `attempt` gives something; at once if it does so the first time. `what` reads as "for `what`" in
-/// the error (`"the gateway to listen"`). An attempt's error ends the wait and is handed on; after `bound`, an attempt that is
-/// still under way is cancelled and the wait is an error.
+/// Tries every 20 ms until `attempt` returns a value; returns at once if the first attempt does.
+/// `what` reads as "for `what`" in the error (`"the gateway to listen"`). An attempt's error ends
+/// the wait and is returned. After `bound`, a running attempt is cancelled and the wait is an
+/// error.
 pub async fn for_some<T, F>(what: &str, bound: Duration, mut attempt: impl FnMut() -> F) -> Result<T>
 where
-    // Named, and no `AsyncFnMut`: only so can the compiler tell that the whole wait is `Send`, for waits inside tasks.
+    // A named future instead of `AsyncFnMut`: only so the compiler knows that the whole wait is
+    // `Send`, for waits inside tasks.
     F: Future<Output = Result<Option<T>>>,
 {
     let attempts = async {
@@ -34,8 +38,9 @@ where
     timeout(bound, attempts).await.unwrap_or_else(|_elapsed| Err(in_vain(what, bound)))
 }
 
-/// Looks every 3 ms until `condition` holds; at once if it holds the first time, and at least once. Blocks its thread at
-/// most `bound`, plus one look; then it is an error that names `what`, as [`for_some`]'s does.
+/// Looks every 3 ms until `condition` holds; looks at least once, and returns at once if it holds.
+/// Blocks its thread at most `bound`, plus one look. Then it is an error that names `what`, as in
+/// [`for_some`].
 pub fn blocking_until(what: &str, bound: Duration, mut condition: impl FnMut() -> bool) -> Result<()> {
     let start = Instant::now();
     while !condition() {
@@ -51,14 +56,16 @@ fn in_vain(what: &str, bound: Duration) -> anyhow::Error {
     anyhow!("waited {bound:?} in vain for {what}")
 }
 
-/// Lets time pass because a caller ordered it (a slow answer of the sample upstream); never to wait for something else.
+/// Pauses because a caller ordered it (a slow answer of the sample upstream). It never replaces a
+/// wait for a condition.
 pub async fn pause(length: Duration) {
     sleep(length).await;
 }
 
-/// Lets time pass until bytes on a slow wire are due; returns at once if they are.
+/// Waits until bytes on a slow wire are due; returns at once if they are.
 pub async fn pause_until(due: tokio::time::Instant) {
-    // A timer is exact to the millisecond only and rounds up: what is due already must not be held up by one.
+    // A timer is exact to the millisecond only and rounds up: it must not delay bytes that are due
+    // already.
     if due > tokio::time::Instant::now() {
         sleep_until(due).await;
     }
@@ -72,7 +79,8 @@ mod tests {
 
     const BOUND: Duration = Duration::from_secs(30);
 
-    /// In a task, because supervisors wait in tasks: the future must be `Send`, whatever the attempt borrows.
+    /// Runs in a task, because supervisors wait in tasks: the future must be `Send`, whatever the
+    /// attempt borrows.
     #[tokio::test]
     async fn what_an_attempt_gives_is_handed_on() {
         let waiting = async {

@@ -1,8 +1,7 @@
-//! Acceptance: a request that is stored and run later, and what its client is told meanwhile.
+//! Acceptance: a request that is stored and run later, and its client's replies meanwhile.
 //!
-//! Neighbours: [`super::request`] comes here before it would run anything, [`super::jobs`] runs what was accepted, [`super::address`] tells
-//! where it stands. Once a request is accepted no client's retry runs it or accepts it again: its job does, or an operator
-//! decides. It must not run anything itself.
+//! Once a request is accepted, no client's retry runs it or accepts it again: its job runs it, or
+//! an operator decides. This file must not run anything itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Gateway;
 use super::admit::{Ask, By};
-use super::ending::{jittered, read};
+use super::finish::{jittered, read};
 use super::problems::Problem;
 use super::reply::{Pending, Reply};
 use super::route::{Mode, Policy};
@@ -43,13 +42,13 @@ const KEPT: &[&str] = &[
     "x-forwarded-proto",
     "x-request-id",
 ];
-/// What a client prefers (RFC 7240).
+/// Preferences of a client (RFC 7240).
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const RESPOND_ASYNC: &str = "respond-async";
-/// A client is not told to stay away longer than this.
+/// Longest time that a client is asked to stay away.
 const MOST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who waits for what comes of a client's request.
+/// Says if the client waits for the result of its request.
 pub(super) fn by(policy: &Policy, headers: &HeaderMap) -> By {
     let preferred = prefers(headers);
     match policy.mode {
@@ -64,14 +63,15 @@ fn prefers(headers: &HeaderMap) -> bool {
     lines.flat_map(|line| line.split(',')).any(is_respond_async)
 }
 
-/// Names of preferences are compared without case; what follows a ';' or '=' does not change this one (RFC 7240, sections 2 and 4.1).
+/// Compares names without case; text after a ';' or '=' does not change this preference (RFC 7240,
+/// sections 2 and 4.1).
 fn is_respond_async(preference: &str) -> bool {
     let name = preference.split([';', '=']).next().unwrap_or_default();
     name.trim().eq_ignore_ascii_case(RESPOND_ASYNC)
 }
 
-/// The request as it is stored: without the preference that was honoured here, and unless it is
-/// sealed with some headers only.
+/// The request to store: without the preference that was honoured here. Unless it is sealed, it
+/// keeps some headers only.
 pub(super) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest {
     let mut headers = ask.headers.clone();
     let others: Vec<HeaderValue> = headers
@@ -92,8 +92,8 @@ pub(super) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest
     StoredRequest { method: ask.method.clone(), target: ask.target.clone(), headers, body: ask.body.clone() }
 }
 
-/// Leaves what describes the request, and what its route names: any other header may be a secret of
-/// the client's.
+/// Keeps headers that describe the request, and those that its route names: any other header may be
+/// a client's secret.
 fn keep_only(headers: &mut HeaderMap, named: &[HeaderName]) {
     let unnamed = |name: &&HeaderName| !KEPT.contains(&name.as_str()) && !named.contains(name);
     let others: Vec<HeaderName> = headers.keys().filter(unnamed).cloned().collect();
@@ -102,14 +102,14 @@ fn keep_only(headers: &mut HeaderMap, named: &[HeaderName]) {
     }
 }
 
-/// The reply to a request that was accepted now.
+/// The reply to a request that was just accepted.
 pub(super) fn accepted<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, expires: Date) -> Reply {
     gateway.jobs.due();
     super::metrics::job(&ask.route, "accepted");
     Reply::Accepted(Pending { first: true, ..pending(gateway, ask, ask.request_id, expires) })
 }
 
-/// What these rows allow nobody but a job to go on with. `None`: the verdict on the rows is to be performed.
+/// The reply if only a job may go on with these rows. `None`: perform the verdict on the rows.
 pub(super) async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, rows: &[Row]) -> Option<Reply> {
     let own = rows.iter().find(|row| row.origin == gateway.origin);
     let accepted = own.is_some_and(|own| own.accepted);

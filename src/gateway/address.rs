@@ -1,8 +1,8 @@
-//! The status address: where a client asks what became of its key, without sending the request again.
+//! The status address: a client reads its key's state there, without sending the request again.
 //!
-//! `GET /.well-known/onceway/requests/{key}`, with the tenant's credential, for any key, from any region. Neighbours: [`super::accept`]
-//! names it in its answers, [`super::reply`] renders. A key of another tenant does not exist here. It must not change
-//! anything, and must not hold a request's body.
+//! `GET /.well-known/onceway/requests/{key}`, with the tenant's credential, for any key, from any
+//! region. A key of another tenant does not exist here. This file must not change anything, and
+//! must not hold a request's body.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use http::{Method, Request, Response, Uri};
 use serde::Serialize;
 
 use super::authority::Here;
-use super::ending::{jittered, read, shortly};
+use super::finish::{jittered, read, shortly};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::trace::{self, Trace};
-use super::{Gateway, admit, elsewhere, metrics, percent, reply, spans};
+use super::{Gateway, admit, forwarded_verdict, metrics, percent, reply, spans};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};
@@ -31,34 +31,34 @@ use crate::protocol::key::{Key, KeyId};
 use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
 use crate::protocol::region::RegionName;
 
-/// Where it is; the key follows, percent-encoded.
+/// Path of the address; the key follows, percent-encoded.
 pub const PREFIX: &str = "/.well-known/onceway/requests/";
-/// How long another region's answer is waited for; then the local copy is told.
+/// Time to wait for another region's answer. After that the local copy answers.
 const OWNER_WITHIN: Duration = Duration::from_secs(3);
 
-/// Where a key's state is told.
+/// The address of a key's state.
 pub fn of(key: &Key) -> String {
     format!("{PREFIX}{}", percent::encode(key.as_str()))
 }
 
-/// Whether a request asks here.
+/// True if a request asks for a key's state.
 pub(super) fn is_asked(method: &Method, path: &str) -> bool {
     (*method == Method::GET || *method == Method::HEAD) && path.starts_with(PREFIX)
 }
 
-/// What is known of a key. Names and words are a contract: add, never rename.
+/// The state of a key. Names and words are a contract: add, never rename.
 #[derive(Serialize)]
 pub(super) struct Told {
-    /// accepted, running, in_doubt, settled, released, expired or dead.
+    /// `accepted`, `running`, `in_doubt`, `settled`, `released`, `expired` or `dead`.
     state: &'static str,
     /// The answer's status, once settled.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
-    /// Until when the key is promised to be remembered, as in `Idempotency-Expires`.
+    /// End of the key's promised retention, as in `Idempotency-Expires`.
     expires: Option<String>,
     /// The request that made the newest attempt, or was accepted.
     request_id: String,
-    /// How many attempts were begun.
+    /// Number of attempts that were begun.
     attempt: u32,
     /// The stored answer, once settled.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,10 +69,10 @@ pub(super) struct Told {
 struct ToldAnswer {
     status: u16,
     headers: Vec<(String, String)>,
-    /// Absent where it was over the route's stored limit.
+    /// Absent if it was over the route's stored limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<String>,
-    /// text or base64.
+    /// `text` or `base64`.
     #[serde(skip_serializing_if = "Option::is_none")]
     encoding: Option<&'static str>,
 }
@@ -98,7 +98,8 @@ pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request
     response
 }
 
-/// The answer, with the verdict and the code of its line: the key's state, or that another region told it.
+/// The answer, with the verdict and the code of its log line: the key's state, or another region's
+/// answer.
 async fn found<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
@@ -106,7 +107,7 @@ async fn found<P: Ports>(
     head: Parts,
 ) -> (&'static str, &'static str, Response<Body>) {
     let from_elsewhere =
-        |response: Response<Body>| ("forwarded", elsewhere::code(response.headers()), response);
+        |response: Response<Body>| ("forwarded", forwarded_verdict::code(response.headers()), response);
     let mut refusal = None;
     if let Some(owner) = gateway.view().owner(id).filter(|owner| **owner != gateway.settings.me)
         && !is_final(gateway, id).await
@@ -118,7 +119,7 @@ async fn found<P: Ports>(
     }
     match (here(gateway, id, principal).await, refusal) {
         (Ok((state, copy)), _) => (state, "-", copy),
-        // An owner that is there and could not say is no proof that there is nothing.
+        // An owner that is up and could not answer does not prove that the key is unknown.
         (Err(Problem::KeyUnknown), Some(refusal)) => from_elsewhere(refusal),
         (Err(problem), _) => {
             metrics::refused(&problem);
@@ -127,10 +128,10 @@ async fn found<P: Ports>(
     }
 }
 
-/// Answers a peer: what this region's store says.
+/// Answers a peer by this region's store.
 ///
 /// # Errors
-/// As of [`here`].
+/// As [`here`].
 pub(super) async fn told_peer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     forward: &Forward,
@@ -144,7 +145,7 @@ pub(super) async fn told_peer<P: Ports>(
     told.map(|(_, response)| response)
 }
 
-/// The one line per question, at each gateway that it came to.
+/// Logs the one line per question, at each gateway that it reaches.
 fn looked_up<P: Ports>(
     gateway: &Gateway<P>,
     id: &KeyId,
@@ -159,10 +160,11 @@ fn looked_up<P: Ports>(
     );
 }
 
-/// What this region's store says: the key's state as a word, and as an answer.
+/// Reads this region's store: the key's state as a word, and as an answer.
 ///
 /// # Errors
-/// That there is no such key; or that this cannot be told: the store is silent, or it is this region that would have to know and it does not serve the key.
+/// The key does not exist. Or its state cannot be told: the store is silent, or this region should
+/// know it but does not serve the key.
 async fn here<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     id: &KeyId,
@@ -247,14 +249,14 @@ async fn told<P: Ports>(
         Reading::Settled(row) => ("settled", row),
         Reading::InProgress(row) => ("running", row),
         Reading::Released(row, _) | Reading::InDoubt(row, _) if job == Some(JobState::Dead) => ("dead", row),
-        // Of a row from elsewhere only its own region knows the job.
+        // Only its own region knows the job of another region's row.
         Reading::Released(row, _) if job.is_some() || (row.accepted && row.origin != gateway.origin) => {
             ("accepted", row)
         }
         Reading::Released(row, _) => ("released", row),
         Reading::InDoubt(row, _) => ("in_doubt", row),
     };
-    // A key that is bound to another principal tells nothing, not even that it is there.
+    // A key that is bound to another principal shows nothing, not even its existence.
     if !same_principal(&row, principal) {
         return Ok(None);
     }

@@ -1,8 +1,7 @@
-//! Admission: from an HTTP request to what it asks, or to a refusal.
+//! Admission: turns an HTTP request into a keyed request, a pass-through or a refusal.
 //!
-//! Neighbours: [`super::route`] (policies), [`super::credentials`] (tenants), [`super::canonical`] (the JSON digest);
-//! [`super::request`] and [`super::pass`] take over from here. The whole body is read and fingerprinted before anything is claimed, so a body that
-//! breaks off leaves nothing behind. It must not touch the store, the peers or the upstream.
+//! The whole body is read and fingerprinted before anything is claimed, so a body that breaks off
+//! leaves nothing behind. This file must not touch the store, the peers or the upstream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +13,18 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use http_body::Body as _;
 
 use super::canonical::canonical_json;
+use super::concurrency::Place;
 use super::credentials::{Caller, Vouched};
-use super::crowd::Place;
-use super::live::Live;
-use super::pass::{NO_ROUTE, Passing, within};
+use super::passthrough::{NO_ROUTE, Passing, within};
 use super::problems::Problem;
 use super::quota::Charged;
 use super::race::{Won, race};
+use super::reloadable::Live;
 use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
 use super::signature::{FingerprintRule, Unsigned};
 use super::{Gateway, trace};
-use super::{accept, crowd};
+use super::{accept, concurrency};
 use crate::ports::body::{self, Body, Collected};
 use crate::ports::peers::Forward;
 use crate::ports::{Clock, Dice, Ports};
@@ -36,24 +35,24 @@ use crate::protocol::key::{Key, KeyError, KeyId};
 use crate::protocol::record::RequestId;
 use crate::protocol::time::Moment;
 
-/// What a request is, once admitted.
+/// Result of an admission.
 pub enum Admitted {
     /// Streams straight through to the local upstream.
     Pass(Box<Request<Body>>, Passing),
-    /// Is to take effect once.
+    /// Takes effect once.
     Keyed(Box<Ask>),
-    /// Refused, with the echo of its key where it had one.
+    /// Refused, with the echo of its key if it had one.
     Refused(Problem, Option<HeaderValue>),
 }
 
-/// Who waits for what comes of a request.
+/// The party that waits for the result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// A client, for the answer.
     Client,
-    /// A client that is told where the answer will be.
+    /// A client that gets the address of the later answer.
     Later {
-        /// It asked for that.
+        /// True if it asked for that.
         preferred: bool,
     },
     /// A worker, for its job.
@@ -65,7 +64,7 @@ pub enum By {
 pub struct Ask {
     /// Tenant and key.
     pub id: KeyId,
-    /// Who of the tenant asks; surely somebody where the route binds its keys to the principal.
+    /// The principal that asks; always present if the route binds its keys to the principal.
     pub principal: Option<Digest32>,
     /// The key header as the client wrote it.
     pub echo: HeaderValue,
@@ -83,25 +82,26 @@ pub struct Ask {
     pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
-    /// What it asks, as digests.
+    /// Digests of the request.
     pub fingerprint: Fingerprint,
     /// Its id.
     pub request_id: RequestId,
-    /// When it arrived at this gateway.
+    /// Arrival at this gateway.
     pub arrived: Moment,
-    /// How long whoever asked will wait for the answer.
+    /// Time that the asking party will wait for the answer.
     pub deadline: Duration,
-    /// Who waits for what comes of it.
+    /// The party that waits for the result.
     pub by: By,
-    /// What its tenant's quotas were charged here: at the gateway that the client asked.
+    /// Charges to its tenant's quotas here: at the gateway that the client asked.
     pub(super) charged: Charged,
-    /// Its place among the requests that are here at once, kept for as long as this is; a job has none.
+    /// Its place among the requests that are here at once, kept as long as this value; a job has
+    /// none.
     pub(super) _place: Option<Place>,
 }
 
 impl Ask {
-    /// The principal that a claim of this request binds the key to, if its route wants that. A job's key stays bound as it was when its
-    /// client was told so, whatever the route wants by now.
+    /// The principal that a claim of this request binds the key to, if its route wants that. A
+    /// job's key stays bound as its client was told, even if the route changed since.
     pub(super) fn bound_to(&self) -> Option<Digest32> {
         match (self.by, self.policy.bind) {
             (By::Worker, _) | (By::Client | By::Later { .. }, Binding::Principal) => self.principal,
@@ -140,7 +140,7 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
     }
 }
 
-/// A request that passes belongs to a trace like any other.
+/// Passes a request on. It belongs to a trace like any other.
 fn pass<P: Ports>(
     gateway: &Gateway<P>,
     (route, matched): (Arc<str>, Matched<'_>),
@@ -163,7 +163,7 @@ async fn keyed<P: Ports>(
     let (id, principal) = identify(gateway, live, &policy, &head)?;
     let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     if !place.is_of(Some(id.tenant())) {
-        return Err(crowd::overloaded(gateway));
+        return Err(concurrency::overloaded(gateway));
     }
     make_room(gateway, place, announced(&head.headers, &body, policy.body_limit)?)?;
     let charged = gateway.charge(live, id.tenant())?;
@@ -196,7 +196,7 @@ async fn keyed<P: Ports>(
     })
 }
 
-/// The tenant and the principal by the credential, and the key by its header.
+/// Reads the tenant and the principal from the credential, and the key from its header.
 pub(super) fn identify<P: Ports>(
     gateway: &Gateway<P>,
     live: &Live<P>,
@@ -211,7 +211,8 @@ pub(super) fn identify<P: Ports>(
     Ok((KeyId::new(caller.tenant, key), caller.principal))
 }
 
-/// Who asks: on a listener that is bound to a trusted front, whom that vouches for; elsewhere whose credential it is.
+/// The caller. On a listener that is bound to a trusted front, the front names it; elsewhere the
+/// credential does.
 pub(super) fn who<P: Ports>(gateway: &Gateway<P>, live: &Live<P>, head: &Parts) -> Option<Caller> {
     match head.extensions.get::<Vouched>() {
         Some(Vouched(caller)) => caller.clone(),
@@ -219,7 +220,7 @@ pub(super) fn who<P: Ports>(gateway: &Gateway<P>, live: &Live<P>, head: &Parts) 
     }
 }
 
-/// A route that binds its keys to the principal serves nobody whose credential names none.
+/// Checks that the credential names a principal, if the route binds its keys to one.
 fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
     match (policy.bind, principal) {
         (Binding::Principal, None) => Err(Problem::CredentialInvalid),
@@ -227,7 +228,8 @@ fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Probl
     }
 }
 
-/// Admits a request that a peer forwarded: tenant and key as the peer verified them, everything else judged here.
+/// Admits a request that a peer forwarded. Tenant and key are as the peer verified them; everything
+/// else is checked here.
 pub fn admit_forward<P: Ports>(
     gateway: &Gateway<P>,
     forward: Forward,
@@ -271,7 +273,8 @@ pub fn admit_forward<P: Ports>(
     })
 }
 
-/// How many bytes the body may come to: what its head says, or its framing (none at all), or what the route allows.
+/// Largest possible size of the body, in bytes: as its head says, or its framing (an empty body),
+/// or the route's limit.
 fn announced(headers: &HeaderMap, body: &Body, limit: usize) -> Result<usize, Problem> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     match announced {
@@ -291,16 +294,17 @@ async fn read_body<P: Ports>(gateway: &Gateway<P>, body: Body, limit: usize) -> 
     }
 }
 
-/// Room for the request's body, of this many bytes, or the refusal.
+/// Makes room for so many bytes of the request's body, or refuses.
 fn make_room<P: Ports>(gateway: &Gateway<P>, place: &Place, bytes: usize) -> Result<(), Problem> {
     match place.has_room_for(bytes) {
         true => Ok(()),
-        false => Err(crowd::overloaded(gateway)),
+        false => Err(concurrency::overloaded(gateway)),
     }
 }
 
-/// Both digests: of the raw bytes, and of the business signature where the route has one; else of the canonical form where the
-/// body is JSON and has a lossless one. A signature is never replaced by anything: what cannot be signed is refused.
+/// Takes two digests: of the raw bytes, and of the business signature if the route has one.
+/// Otherwise the second is of the canonical form, if the body is JSON and has a lossless one.
+/// Nothing replaces a signature: a body that cannot be signed is refused.
 pub(super) fn take_fingerprint(
     rule: &FingerprintRule,
     method: &Method,
@@ -327,7 +331,7 @@ pub(super) fn take_fingerprint(
     Ok(Fingerprint { raw: fingerprint::raw(method, target, body), canonical })
 }
 
-/// Whether the body is JSON for every reader: of two types each takes the one that it likes.
+/// True if the body is JSON for every reader. With two content types, each reader may take another.
 fn is_json(headers: &HeaderMap) -> bool {
     let mut kinds = headers.get_all(CONTENT_TYPE).iter();
     let (Some(Ok(kind)), None) = (kinds.next().map(HeaderValue::to_str), kinds.next()) else { return false };

@@ -1,8 +1,8 @@
-//! Attached duplicates: requests that wait for a running attempt's outcome instead of being told to come back.
+//! Attached duplicates: requests that wait for a running attempt's outcome.
 //!
-//! Neighbours: [`super::request`] joins and wakes. An attempt that ends in this process wakes its duplicates at once; those that end
-//! in another gateway of the region are found by one poller, which also closes the gap between reading a record and joining.
-//! It must not hold its lock over anything slow.
+//! An attempt that ends in this process wakes its duplicates at once. One poller finds those that
+//! end in another gateway of the region. It also closes the gap between reading a record and
+//! joining. This file must not hold its lock over anything slow.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::Row;
 
-/// Where requests wait for one attempt. They are woken in the order in which they came: a `watch` would wake them at random, and no seed of
-/// the simulation would be the same again.
+/// The waiting requests of one attempt. They are woken in the order of their arrival. A `watch`
+/// would wake them at random, and a seed of the simulation would not replay.
 #[derive(Default)]
 struct Place {
     rows: OnceLock<Vec<Row>>,
@@ -29,29 +29,29 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Joins those that wait for the key.
+    /// Joins the requests that wait for the key.
     pub fn join(self: &Arc<Self>, id: &KeyId) -> Waiter {
         let place = self.lock().entry(id.clone()).or_default().clone();
         self.joined.notify_one();
         Waiter { attached: self.clone(), id: id.clone(), place: Some(place) }
     }
 
-    /// Tells all that wait for the key what its rows say now.
+    /// Gives the key's present rows to all requests that wait for it.
     pub fn wake(&self, id: &KeyId, rows: Vec<Row>) {
         let place = self.lock().remove(id);
         if let Some(place) = place {
-            // Set once: whoever joins from now on waits at another place.
+            // Set once: later requests wait at another place.
             place.rows.get_or_init(|| rows);
             place.ended.notify_waiters();
         }
     }
 
-    /// The keys that are waited for.
+    /// The keys that requests wait for.
     pub fn keys(&self) -> Vec<KeyId> {
         self.lock().keys().cloned().collect()
     }
 
-    /// Completes when somebody joined since the last call.
+    /// Completes when a request joined since the last call.
     pub async fn somebody_joined(&self) {
         self.joined.notified().await;
     }
@@ -65,7 +65,7 @@ impl Attached {
 pub struct Waiter {
     attached: Arc<Attached>,
     id: KeyId,
-    /// Empty once it has left.
+    /// Empty once the request has left.
     place: Option<Arc<Place>>,
 }
 
@@ -88,7 +88,8 @@ impl Drop for Waiter {
     fn drop(&mut self) {
         let mut waiting = self.attached.lock();
         let Some(left) = self.place.take() else { return };
-        // Everybody comes and leaves under the lock: the map's and this one are all there are if nobody else waits.
+        // Requests come and leave under the lock: without others, the map's copy and this one are
+        // all.
         let alone = |place: &Arc<Place>| Arc::ptr_eq(place, &left) && Arc::strong_count(place) == 2;
         if waiting.get(&self.id).is_some_and(alone) {
             waiting.remove(&self.id);

@@ -1,8 +1,7 @@
-//! The audit, as it is shown: keys that ran at risk, those that ran twice, and answers that came too late.
+//! The audit for people: keys that ran at risk, those that ran twice, and late answers.
 //!
-//! A key that the window alone allowed carries the lost region's name in its own record: those are looked at again and again here. Neighbours:
-//! [`super::doubles`] finds keys that ran twice and journals them, [`super::status`] has the life of one key, `cli::audit` prints. It must
-//! not change any record: both answers stay as they are.
+//! If only the window allowed a key to run, its record holds the lost region's name. Those records
+//! are looked at again and again here. Must not change any record: both answers stay as they are.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,13 +17,13 @@ use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Place;
 use crate::ports::{Audit as _, Clock, Peers, Ports};
-use crate::protocol::double::{self, Trace, Twice};
+use crate::protocol::double::{self, Held, Trace, Twice};
 use crate::protocol::key::KeyId;
 use crate::protocol::region::RegionName;
 
 /// Runs at risk in one look.
 const STRETCH: u32 = 1_000;
-/// How long another region may take to tell of a key.
+/// Time limit for another region to answer about a key.
 const TELL_WITHIN: Duration = Duration::from_secs(2);
 
 /// One page of the keys that ran at risk in a region.
@@ -34,14 +33,14 @@ pub struct AuditPage {
     pub region: String,
     /// The keys, in order.
     pub runs: Vec<RunStatus>,
-    /// Whether more follow.
+    /// True if more follow.
     pub more: bool,
-    /// What to ask for the next page with; absent on the last one.
+    /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// A key that the window alone allowed to run.
+/// A key that only the window allowed to run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunStatus {
     /// The tenant.
@@ -54,10 +53,11 @@ pub struct RunStatus {
     pub risk: Vec<String>,
     /// The own record.
     pub own: RowStatus,
-    /// Records of other regions: none so far means that no other run is known.
+    /// Records of other regions. None so far means that no other run is known.
     pub others: Vec<RowStatus>,
-    /// `clean`: no other run is known of; `double`: this region and another one have an answer; `possible`: both have a record, and
-    /// one of them no answer.
+    /// - `clean`: no other run is known.
+    /// - `double`: this region and another one have an answer.
+    /// - `possible`: both have a record, and one of them no answer.
     pub verdict: &'static str,
 }
 
@@ -68,7 +68,7 @@ pub struct FindingsPage {
     pub region: String,
     /// The entries, oldest first.
     pub findings: Vec<FindingStatus>,
-    /// What to ask for the next page with; absent on the last one.
+    /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -80,7 +80,7 @@ pub struct FindingStatus {
     pub tenant: String,
     /// The key.
     pub key: String,
-    /// What the journal says.
+    /// The journal's entry.
     #[serde(flatten)]
     pub entry: JournalEntry,
 }
@@ -88,9 +88,9 @@ pub struct FindingStatus {
 /// The life of one key, over all regions.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyLife {
-    /// What each region's store shows; the region asked first.
+    /// Each region's copy of the key; the region that was asked comes first.
     pub regions: BTreeMap<String, serde_json::Value>,
-    /// Regions that did not answer, and why: what they know is missing here.
+    /// Regions that did not answer, and the reasons: their knowledge is missing here.
     pub silent: BTreeMap<String, String>,
 }
 
@@ -100,7 +100,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 }
 
 async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
-    // Where the next look at runs at risk begins: round and round, a stretch at a time.
+    // Beginning of the next look at runs at risk: round and round, a stretch at a time.
     let mut after = None;
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
@@ -112,7 +112,8 @@ async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
-/// Looks at one stretch, and says where the next one begins: where this one did, if it failed.
+/// Looks at one stretch, and returns the beginning of the next one. After a failure that is the
+/// same one.
 async fn look<P: Ports>(gateway: &Gateway<P>, after: Option<KeyId>) -> Option<KeyId> {
     let next = match doubles::look(gateway, Of::AtRisk, after.as_ref(), STRETCH).await {
         Ok(next) => next,
@@ -136,6 +137,7 @@ impl<P: Ports> Gateway<P> {
         let more = runs.len() > most as usize;
         runs.truncate(most as usize);
         let ids: Vec<KeyId> = runs.iter().map(|run| run.id.clone()).collect();
+        let held = doubles::held(self).await?;
         let traces = store.traces(&ids).await?;
         let next = ids.last().filter(|_| more).map(cursor);
         let of = |(run, traces): (RunAtRisk, Vec<Trace>)| {
@@ -148,14 +150,15 @@ impl<P: Ports> Gateway<P> {
                 risk: run.row.risk.iter().map(ToString::to_string).collect(),
                 own: status::row_status(&run.row),
                 others: others.iter().map(|trace| status::row_status(&trace.row)).collect(),
-                verdict: verdict(&own, &others),
+                verdict: verdict(&own, &others, &held),
             }
         };
         let runs = runs.into_iter().zip(traces).map(of).collect();
         Ok(AuditPage { region: self.settings.me.to_string(), runs, more, next })
     }
 
-    /// One page of the doubles and late answers in the region's journal, oldest first; those from longer ago than `back` are left out.
+    /// One page of the doubles and late answers in the region's journal, oldest first. Entries from
+    /// longer ago than `back` are left out.
     ///
     /// # Errors
     /// The store does not answer.
@@ -176,7 +179,7 @@ impl<P: Ports> Gateway<P> {
         Ok(FindingsPage { region: self.settings.me.to_string(), findings, next })
     }
 
-    /// The life of one key over all regions: claims, epochs, attempts, answers and what the journals say.
+    /// The life of one key over all regions: claims, epochs, attempts, answers and journal entries.
     ///
     /// # Errors
     /// The own store does not answer.
@@ -207,14 +210,15 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Where a list goes on after this key, as it is asked for.
+/// The cursor of a list that goes on after this key.
 pub(super) fn cursor(id: &KeyId) -> String {
     format!("{}/{}", id.tenant(), id.key().as_str())
 }
 
-/// What other regions' rows say of the own one, in a word.
-fn verdict(own: &[Trace], others: &[Trace]) -> &'static str {
-    let pairs = own.iter().flat_map(|own| others.iter().filter_map(|other| double::compare(own, other)));
+/// Compares the own row with other regions' rows, in one word.
+fn verdict(own: &[Trace], others: &[Trace], held: &Held) -> &'static str {
+    let compared = |own| others.iter().filter_map(move |other| double::compare(own, other, held));
+    let pairs = own.iter().flat_map(compared);
     match pairs.map(|double| double.twice).max() {
         Some(Twice::Surely) => "double",
         Some(Twice::Perhaps) => "possible",

@@ -1,12 +1,12 @@
-//! The canonical form of a JSON body (RFC 8785), only where it is lossless, for the canonical fingerprint.
+//! The canonical form of a JSON body (RFC 8785), only if it is lossless, for the canonical
+//! fingerprint.
 //!
-//! Lossless means: two bodies with one canonical form hold the same values, whatever parser the upstream uses. Where some
-//! parser might tell them apart (the first or the last of two equal members, a number beyond a double), the body is *raw
-//! only*: its retries must be equal byte by byte. A wrong "same" would swallow a request, a wrong "other" is a 422.
+//! Lossless: two bodies with one canonical form hold the same values for every parser. Parsers may
+//! differ about some bodies (two equal members, a number beyond a double). Such a body is *raw
+//! only*: its retries must be equal byte by byte. A wrong "same" would swallow a request, a wrong
+//! "other" is a 422.
 //!
-//! One pass over the text into one buffer; no tree of values, and no serde: it hides how a number was written, and
-//! serde_json's default float parser is not exact. Neighbours: `protocol::fingerprint` digests the result. This room
-//! must not decide which bodies are JSON, nor limit their size: routes do.
+//! This file must not decide which bodies are JSON, nor limit their size: routes do.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -15,25 +15,27 @@ use std::ops::Range;
 /// The deepest nesting of arrays and objects that has a canonical form.
 pub const MAX_DEPTH: usize = 64;
 
-/// Numbers at or above 2^53 in size are raw only: from there on a double no longer tells neighbouring integers apart.
+/// Numbers at or above 2^53 in size are raw only: from there on neighbouring integers share a
+/// double.
 const MAX_NUMBER: f64 = 9_007_199_254_740_992.0;
 
 /// Every decimal of up to 15 significant digits has a double of its own (within the normal range).
 const SAFE_DIGITS: usize = 15;
 
-/// Why a body has no lossless canonical form.
+/// Reason why a body has no lossless canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RawOnly {
     /// The body is not UTF-8.
     #[error("the body is not UTF-8")]
     NotUtf8,
-    /// The body starts with a byte order mark, which RFC 8259 section 8.1 lets parsers ignore or refuse.
+    /// The body starts with a byte order mark, which RFC 8259 section 8.1 lets parsers ignore or
+    /// refuse.
     #[error("the body starts with a byte order mark")]
     ByteOrderMark,
     /// The body is not one JSON value, as RFC 8259 defines it.
     #[error("the body is not JSON at byte {at}")]
     NotJson {
-        /// Where, in bytes from the body's start.
+        /// The place, in bytes from the body's start.
         at: usize,
     },
     /// Arrays and objects are nested deeper than [`MAX_DEPTH`].
@@ -48,17 +50,19 @@ pub enum RawOnly {
     /// A number of 2^53 or more, or -2^53 or less, however it is written.
     #[error("a number reaches 2^53")]
     LargeNumber,
-    /// A number that a double does not hold as it is written: too many digits, or too close to zero.
+    /// A number that a double does not hold as it is written: too many digits, or too close to
+    /// zero.
     #[error("a number is more precise than a double")]
     InexactNumber,
 }
 
-/// The RFC 8785 form of `body`. Numbers of one value are one number (`1`, `1.0`, `1e0`; `0`, `-0`), as RFC 8785 has it.
+/// The RFC 8785 form of `body`. Numbers of one value are one number (`1`, `1.0`, `1e0`; `0`, `-0`),
+/// as RFC 8785 has it.
 ///
-/// Takes time and memory in proportion to the body (times its depth, where members are out of order).
+/// Takes time and memory in proportion to the body (times its depth, if members are out of order).
 ///
 /// # Errors
-/// The first reason met why the body is raw only.
+/// The first reason met that makes the body raw only.
 pub fn canonical_json(body: &[u8]) -> Result<Vec<u8>, RawOnly> {
     let text = str::from_utf8(body).map_err(|_| RawOnly::NotUtf8)?;
     if text.starts_with('\u{feff}') {
@@ -71,14 +75,16 @@ pub fn canonical_json(body: &[u8]) -> Result<Vec<u8>, RawOnly> {
     if writer.at < text.len() { Err(writer.not_json()) } else { Ok(writer.out) }
 }
 
-/// Reads `text` from `at` on and appends the canonical form to `out`.
+/// Reads `text` from `at` on and appends the canonical form to `out`, in one pass. Builds no tree
+/// of values and does not use serde. Serde hides the spelling of a number, and serde_json's default
+/// float parser is not exact.
 struct Writer<'a> {
     text: &'a str,
     at: usize,
     out: Vec<u8>,
 }
 
-/// A member that was written: its name, and where in the buffer `"name":value` stands.
+/// A written member: its name, and the place of `"name":value` in the buffer.
 struct Member<'a> {
     name: Cow<'a, str>,
     written: Range<usize>,
@@ -196,7 +202,8 @@ impl<'a> Writer<'a> {
         Ok(Member { name, written: start..self.out.len() })
     }
 
-    /// Puts an object's members, written in the order met at the end of the buffer, into the order of their names.
+    /// Puts an object's members, written in the order met at the end of the buffer, into the order
+    /// of their names.
     fn sort(&mut self, mut members: Vec<Member<'a>>) -> Result<(), RawOnly> {
         let Some(start) = members.first().map(|first| first.written.start) else { return Ok(()) };
         let ascending = |a: &Member<'_>, b: &Member<'_>| utf16_order(&a.name, &b.name).is_lt();
@@ -246,7 +253,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Reads what follows a backslash.
+    /// Reads the rest of an escape after its backslash.
     fn escape(&mut self) -> Result<char, RawOnly> {
         let meant = match self.peek() {
             Some(same @ (b'"' | b'\\' | b'/')) => char::from(same),
@@ -265,7 +272,7 @@ impl<'a> Writer<'a> {
         Ok(meant)
     }
 
-    /// Reads what follows `\u`, and the second half of a surrogate pair.
+    /// Reads four hex digits after `\u`, and the second half of a surrogate pair.
     fn unicode_escape(&mut self) -> Result<char, RawOnly> {
         let first = self.four_hex_digits()?;
         let second = match first {
@@ -290,7 +297,8 @@ impl<'a> Writer<'a> {
         Ok(unit)
     }
 
-    /// Reads a number of RFC 8259 section 6 and writes it as ECMAScript would (RFC 8785 section 3.2.2.3).
+    /// Reads a number of RFC 8259 section 6 and writes it as ECMAScript would (RFC 8785 section
+    /// 3.2.2.3).
     fn number(&mut self) -> Result<(), RawOnly> {
         let start = self.at;
         self.take(b'-');
@@ -331,10 +339,11 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Whether the number written with this mantissa, read as `value`, is the very number that `written` says.
+/// True if the number with this mantissa, read as `value`, is exactly the number in `written`.
 ///
-/// Beyond [`SAFE_DIGITS`] several decimals share a double, and only the one with the digits that are written is taken; the
-/// exponent then needs no look, as both are within half a unit of the last place of `value`.
+/// Beyond [`SAFE_DIGITS`] several decimals share a double, and only the one with the written digits
+/// is taken. The exponent then needs no check: both are within half a unit of the last place of
+/// `value`.
 fn exact(mantissa: &str, value: f64, written: &str) -> bool {
     if value == 0.0 {
         return significant(mantissa).next().is_none();
@@ -346,7 +355,8 @@ fn exact(mantissa: &str, value: f64, written: &str) -> bool {
         })
 }
 
-/// The significant digits of a number, without leading and trailing zeros, sign, point and exponent.
+/// The significant digits of a number, without leading and trailing zeros, sign, point and
+/// exponent.
 fn significant(number: &str) -> impl Iterator<Item = u8> + Clone {
     let mantissa = number.split('e').next().unwrap_or(number);
     mantissa
@@ -356,12 +366,14 @@ fn significant(number: &str) -> impl Iterator<Item = u8> + Clone {
         .filter(|byte| *byte != b'.')
 }
 
-/// RFC 8785 section 3.2.3: names are ordered by their UTF-16 code units, which for ASCII is the order of the bytes.
+/// RFC 8785 section 3.2.3: names are ordered by their UTF-16 code units, which for ASCII is the
+/// order of the bytes.
 fn utf16_order(a: &str, b: &str) -> Ordering {
     if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }
 
-/// RFC 8785 section 3.2.2.2: the two-letter escapes where there are any, `\u00xx` for other control characters.
+/// RFC 8785 section 3.2.2.2: the two-letter escapes if there are any, `\u00xx` for other control
+/// characters.
 pub(super) fn write_string(out: &mut Vec<u8>, string: &str) {
     out.push(b'"');
     let mut start = 0;

@@ -1,14 +1,14 @@
-//! Claims: made under exactly one version of the gate, with everything they stand on and everything that is risked.
+//! Claims: each made under exactly one version of the gate, with its basis and all its risks.
 //!
-//! Neighbours: [`super::request`] claims before it runs anything, [`super::authority`] gives the permit, [`super::outcome`] ends what was claimed. A
-//! claim that was not confirmed is never sent. It must not send anything.
+//! [`super::authority`] gives the permit. A claim that was not confirmed is never sent. This file
+//! must not send anything.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::admit::Ask;
 use super::authority::{Permit, took};
-use super::ending::jittered;
+use super::finish::jittered;
 use super::heartbeat::shut;
 use super::outcome::{self, Claim};
 use super::problems::Problem;
@@ -22,47 +22,49 @@ use crate::protocol::hold::SendBy;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::Row;
 
-/// What a claim stands on.
-pub(super) struct Stand {
-    /// The rows it saw.
+pub(super) struct ClaimBasis {
+    /// The rows that the claim saw.
     pub(super) basis: Basis,
-    /// Those rows say that nothing happened, or there are none: only then the absence of more can be a proof.
+    /// True if those rows say that nothing happened, or if there are none. Only then can absence be
+    /// a proof.
     pub(super) untouched: bool,
 }
 
-/// Whether a claim is made to be run now, or a request is stored to be run by its job.
-pub(super) enum Way {
-    /// Now.
+/// Purpose of a claim: to run now, or to store a request for its job.
+pub(super) enum ClaimMode {
+    /// To run now.
     Now,
-    /// By its job.
+    /// To be run by its job.
     Later(Box<StoredRequest>),
 }
 
-/// What a claim came to.
+/// Result of a claim.
 pub(super) enum Claimed {
-    /// It is durable.
+    /// The claim is durable.
     Ours(Claim),
-    /// These rows stand in the way.
+    /// The key already has these rows.
     Found(Vec<Row>),
-    /// The gate is at another version than the permit says; nothing was written. It was read anew.
+    /// The gate is at another version than the permit's; nothing was written. The gate was read
+    /// anew.
     Moved,
 }
 
-/// How long a key under this policy is remembered.
+/// Retention, skew and tombstone time of a key under this policy.
 pub(super) fn lifetime<P: Ports>(gateway: &Gateway<P>, policy: &Policy) -> Lifetime {
     Lifetime { retention: policy.retention, skew: gateway.settings.skew, tombstone: policy.tombstone }
 }
 
-/// Claims the key durably, or says what stands in the way. A claim whose commit was not confirmed is read again by its nonce,
-/// once; what is still not confirmed is never sent, and released in the background.
+/// Claims the key durably, or returns the rows that it has already. If a commit was not confirmed,
+/// the claim is repeated once with its nonce. If it is still not confirmed, it is never sent, and
+/// is released in the background.
 pub(super) async fn claim<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
-    stand: Stand,
-    way: Way,
+    stand: ClaimBasis,
+    way: ClaimMode,
 ) -> Result<Claimed, Problem> {
-    // From before the claim: whoever gives keys up, or seals, waits for what may have been claimed.
+    // Entered before the claim: a region that gives keys up, or seals, waits for possible claims.
     let running = gateway.authority.running.begin(&ask.id);
     let claim = asked(gateway, ask, permit, stand);
     let now = gateway.ports.clock().now();
@@ -72,29 +74,35 @@ pub(super) async fn claim<P: Ports>(
         let store = gateway.ports.store();
         let keep = ask.policy.accept.request_retention;
         let written = match &way {
-            Way::Now => metrics::store("claim", &ask.route, gateway, store.claim(&claim)).await,
-            Way::Later(request) => {
+            ClaimMode::Now => metrics::store("claim", &ask.route, gateway, store.claim(&claim)).await,
+            ClaimMode::Later(request) => {
                 metrics::store("accept", &ask.route, gateway, store.accept(&claim, request, keep)).await
             }
         };
         match written {
-            Ok(ClaimReply::Won { token, expires }) => {
-                if !claim.risk.is_empty() && matches!(way, Way::Now) {
+            Ok(ClaimReply::Won { token, expires, at }) => {
+                if !claim.risk.is_empty() && matches!(way, ClaimMode::Now) {
                     at_risk(ask, &claim);
                 }
-                let attempt = Attempt { id: claim.id, token, nonce: claim.nonce };
-                return Ok(Claimed::Ours(Claim {
-                    attempt,
+                let won = Claim {
+                    attempt: Attempt { id: claim.id, token, nonce: claim.nonce },
                     expires,
                     send_by,
                     permit: permit.clone(),
                     lodges: escrow::is_on(&permit.view, ask),
                     lodged: None,
                     _running: running,
-                }));
+                };
+                // A stored request is dated anew by the claim of its run, and no record with a job
+                // is forgotten.
+                if matches!(way, ClaimMode::Now) && !gateway.is_dated_rightly(at, now) {
+                    outcome::released(gateway, ask, &won).await;
+                    return Err(store_unavailable(gateway, "the database's clock stepped".to_owned()));
+                }
+                return Ok(Claimed::Ours(won));
             }
             Ok(ClaimReply::Found(rows)) => return Ok(Claimed::Found(rows)),
-            // Nothing was written, by the unconfirmed call neither.
+            // Nothing was written, not even by the unconfirmed call.
             Ok(ClaimReply::GateMoved) => {
                 return look_again(gateway).await.map(|()| Claimed::Moved);
             }
@@ -107,21 +115,22 @@ pub(super) async fn claim<P: Ports>(
         }
     }
     match way {
-        // An acceptance that shows up after all is no claim: its job runs it, and a retry finds it. So this is no refusal.
-        Way::Later(_) => {
+        // An acceptance that proves durable later is no claim: its job runs it, and a retry finds
+        // it. So this is no refusal.
+        ClaimMode::Later(_) => {
             tracing::warn!(key = %ask.id.digest(), "an acceptance was not confirmed: whether its job will run is not known");
             let after = jittered(gateway, Duration::from_secs(1));
             return Err(Problem::OutcomeUnknown { upstream: None, after });
         }
-        Way::Now => outcome::release_unconfirmed(gateway, ask, claim.nonce),
+        ClaimMode::Now => outcome::release_unconfirmed(gateway, ask, claim.nonce),
     }
     Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
 }
 
-/// The claim as it is asked for. What no record here speaks against, and what is recovered, on an
-/// arc of a region that was lost with its last records, says so in the row itself: the journal of
-/// such runs cannot miss one (docs/protocol.md#rule-31).
-fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: Stand) -> ClaimAsk {
+/// The claim to ask for. A lost region may have run the key without a record here. Unless the key's
+/// absence proves that none did, the row itself names those regions. So the journal of such runs is
+/// complete (docs/protocol.md#rule-31).
+fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: ClaimBasis) -> ClaimAsk {
     let proven = stand.untouched && gateway.absence_is_proven(&ask.id, &ask.route, &ask.meanings);
     ClaimAsk {
         id: ask.id.clone(),
@@ -161,7 +170,7 @@ pub(super) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Pro
     }
 }
 
-/// The refusal while the store does not answer, or may not be relied on.
+/// The refusal while the store does not answer, or is not reliable.
 pub(super) fn store_unavailable<P: Ports>(gateway: &Gateway<P>, why: String) -> Problem {
     tracing::warn!(why, "refused: the store is not available");
     Problem::StoreUnavailable { after: jittered(gateway, Duration::from_secs(1)) }

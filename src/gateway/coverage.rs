@@ -1,8 +1,8 @@
-//! Coverage: which state-changing requests were seen, and whether a key protected them.
+//! Coverage: the state-changing requests that were seen, and if a key protected them.
 //!
-//! Neighbours: [`super::admit`] says what it saw, `server::admin` serves the report, `cli::coverage` prints it and makes a check of it.
-//! The table is bounded, lives in this process and begins empty. It must not hold what a client chose beyond the shape of a path:
-//! segments that may be ids are `{}`; nor may it decide anything.
+//! The table is bounded, lives in this process and begins empty. It must not hold a client's text
+//! beyond the shape of a path: segments that may be ids are `{}`. This file must not decide
+//! anything.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,26 +12,26 @@ use serde::Serialize;
 
 use super::route::{Matched, PathPattern, Protection};
 
-/// The most lines of the table. What comes later is counted as [`OTHER`].
+/// Lines of the table, at most. Further requests are counted as [`OTHER`].
 const MOST: usize = 1_000;
-/// The path of everything that found the table full.
+/// The path of all requests that found the table full.
 pub const OTHER: &str = "(other)";
-/// The most segments that a shape shows; `*` stands for further ones.
+/// Segments that a shape shows, at most; `*` stands for further ones.
 const MOST_SEGMENTS: usize = 8;
 /// A longer segment is taken for an id.
 const LONGEST_WORD: usize = 24;
-/// A longer method, of those that HTTP does not know, is not repeated.
+/// A longer method that HTTP does not know is not repeated.
 const LONGEST_METHOD: usize = 16;
 
-/// How a request was protected.
+/// Protection of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
-    /// A key was required, or was there.
+    /// A key was required, or was present.
     Protected,
     /// Its route takes keys, but it came without one and streamed through.
     OptionalWithoutKey,
-    /// Its route says that no key is looked at.
+    /// Its route ignores keys.
     Off,
     /// No route took it.
     NoRoute,
@@ -46,30 +46,30 @@ pub struct Seen {
     pub path: String,
     /// The route that took it.
     pub route: Option<String>,
-    /// How it was protected.
+    /// Its protection.
     pub protection: How,
-    /// Whether it was refused for want of a route, so that it never reached the upstream.
+    /// True if it was refused because no route took it, so that it never reached the upstream.
     pub refused: bool,
 }
 
 /// A line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// What was seen.
+    /// The requests that are counted.
     #[serde(flatten)]
     pub seen: Seen,
-    /// How often.
+    /// Number of requests.
     pub count: u64,
 }
 
-/// What this process has seen. Field names are a contract: add, never rename.
+/// Requests that this process has seen. Field names are a contract: add, never rename.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The gateway's region.
     pub region: String,
-    /// For how many seconds it has been counting.
+    /// Seconds since the count began.
     pub seconds: u64,
-    /// Whether the table is full, so that some are counted as `(other)`.
+    /// True if the table is full, so that some requests are counted as `(other)`.
     pub full: bool,
     /// The lines, in order.
     pub seen: Vec<Counted>,
@@ -89,7 +89,8 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// Takes a request in, if its method may change state (RFC 9110, section 9.2.1: those that are not safe).
+    /// Counts a request, if its method may change state: those that are not safe (RFC 9110, section
+    /// 9.2.1).
     pub fn saw(&self, method: &Method, path: &str, matched: Matched<'_>, with_key: bool, refused: bool) {
         if method.is_safe() {
             return;
@@ -110,7 +111,7 @@ impl Coverage {
             method => method,
         };
         let path = match (route, protection) {
-            // What is protected needs no detail: one line per route.
+            // Protected requests need no detail: one line per route.
             (Some(route), How::Protected) => route.path.as_str().to_owned(),
             (route, _) => shape(route.map(|route| &route.path), path),
         };
@@ -118,7 +119,7 @@ impl Coverage {
         self.count(Seen { method: method.to_owned(), path, route, protection, refused });
     }
 
-    /// Everything seen so far, and whether the table is full.
+    /// All lines so far, and if the table is full.
     pub fn seen(&self) -> (Vec<Counted>, bool) {
         let lines = self.lock();
         let all = lines.iter().map(|(seen, count)| Counted { seen: seen.clone(), count: *count });
@@ -143,8 +144,8 @@ impl Coverage {
     }
 }
 
-/// The path without what may be ids. Segments that the route's pattern spells out stay, those it leaves open go; the rest are
-/// kept where they look like words.
+/// The path without segments that may be ids. Segments that the route's pattern spells out stay;
+/// those that it leaves open go. Others stay if they look like words.
 fn shape(pattern: Option<&PathPattern>, path: &str) -> String {
     let known = pattern.map(PathPattern::as_str).unwrap_or_default().strip_prefix('/').unwrap_or_default();
     let mut known = known.split('/');
@@ -165,7 +166,8 @@ fn shape(pattern: Option<&PathPattern>, path: &str) -> String {
     text
 }
 
-/// Letters with '-', '_' or '.' between them, or a version such as v1. Whatever else it is, a digit in it makes it an id.
+/// True for letters with '-', '_' or '.' between them, or a version such as v1. In any other
+/// segment, a digit makes it an id.
 fn is_word(segment: &str) -> bool {
     let word = |byte: u8| byte.is_ascii_alphabetic() || b"-_.".contains(&byte);
     let version = segment.strip_prefix('v').is_some_and(|number| {

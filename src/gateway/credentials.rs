@@ -1,9 +1,9 @@
-//! Credentials: from what a request shows to who asks, a tenant and, where it is named, a principal.
+//! Credentials: find a request's caller: a tenant and, if it is named, a principal.
 //!
-//! Neighbours: `config` reads the file of credentials, [`super::admit`] asks, [`issuer`] verifies signed tokens. Of API tokens only
-//! SHA-256 digests are held, so neither a memory dump of this map nor its file gives one away, and looking a digest up leaks
-//! nothing about others. A tenant comes from a verified credential, or from the front of a listener that is bound to one
-//! ([`Vouched`]); it must not be taken from anything else that a client can write.
+//! For API tokens only SHA-256 digests are held. So neither a memory dump of this map nor its file
+//! discloses a token, and looking a digest up leaks nothing about others. A tenant comes from a
+//! verified credential, or from the front of a listener that is bound to one ([`Vouched`]). It must
+//! not come from anything else that a client can write.
 
 pub mod issuer;
 mod signature;
@@ -22,19 +22,19 @@ use issuer::Issuer;
 /// SHA-256 of the bytes of a token.
 pub type TokenDigest = [u8; 32];
 
-/// The most bytes of a principal's name.
+/// Bytes of a principal's name, at most.
 pub const PRINCIPAL_LIMIT: usize = 255;
 
-/// Who asks, verified.
+/// A verified caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The account. Keys belong to it, never to a credential.
     pub tenant: Tenant,
-    /// Who of the tenant, where the credential names somebody: a digest, by which alone records may be bound to a principal.
+    /// The principal, if the credential names one. Only this digest binds records to a principal.
     pub principal: Option<Digest32>,
 }
 
-/// Who vouches for a principal's name. The same name from two of them is two principals.
+/// Source of a principal's name. The same name from two sources is two principals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Voucher<'a> {
     /// The file of credentials, for an API token.
@@ -46,7 +46,7 @@ pub enum Voucher<'a> {
 }
 
 impl Caller {
-    /// A caller, the principal by its name.
+    /// Makes a caller; the principal is given by its name.
     pub fn new(tenant: Tenant, voucher: Voucher<'_>, principal: Option<&str>) -> Self {
         let (kind, by) = match voucher {
             Voucher::File => ("file", ""),
@@ -62,12 +62,13 @@ impl Caller {
     }
 }
 
-/// What the trusted front of a listener vouches for: an extension of the request that only such a listener sets. `None`: the
-/// front named no tenant, or not one alone, and the request has no other way to name one.
+/// The caller that a listener's trusted front names: an extension of the request that only such a
+/// listener sets. `None`: the front named no tenant, or more than one. The request has no other way
+/// to name one.
 #[derive(Clone, Debug)]
 pub struct Vouched(pub Option<Caller>);
 
-/// All that is known of who may ask. Several credentials may belong to one tenant: rotating one keeps the tenant.
+/// All known credentials. Several may belong to one tenant: rotating one keeps the tenant.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     tokens: BTreeMap<TokenDigest, Caller>,
@@ -75,18 +76,20 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Adds an API token by its digest; whose it was before, if anybody's.
+    /// Adds an API token by its digest. Returns its earlier caller, if any.
     pub fn insert(&mut self, token: TokenDigest, caller: Caller) -> Option<Caller> {
         self.tokens.insert(token, caller)
     }
 
-    /// Adds an issuer of signed tokens. There must be none of the same `iss` yet: the first one is asked.
+    /// Adds an issuer of signed tokens. Must not be called with an `iss` that is known: the first
+    /// one is asked.
     pub fn add_issuer(&mut self, issuer: Issuer) {
         self.issuers.push(issuer);
     }
 
-    /// Who sends exactly one `Authorization: Bearer` header with a known API token or with a token that a known issuer signed;
-    /// `None` for everybody else. `now` is the wall clock's: a signed token says itself how long it lasts.
+    /// The caller of a request with exactly one `Authorization: Bearer` header. Its token must be a
+    /// known API token, or signed by a known issuer; otherwise `None`. `now` is the wall clock's: a
+    /// signed token has its own end.
     pub fn caller(&self, headers: &HeaderMap, now: Date) -> Option<Caller> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return None };
@@ -94,7 +97,8 @@ impl Credentials {
         if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {
             return None;
         }
-        // An API token may look like a signed one, so the digest is asked first: a match proves what it is.
+        // An API token may look like a signed one, so the digest is compared first: a match is
+        // proof.
         if let Some(caller) = self.tokens.get(&digest(token)) {
             return Some(caller.clone());
         }
@@ -108,7 +112,8 @@ impl Credentials {
     }
 }
 
-/// The digest under which a token is known: plain SHA-256, as `printf %s TOKEN | sha256sum` prints it.
+/// The digest under which a token is known: plain SHA-256, as `printf %s TOKEN | sha256sum` prints
+/// it.
 pub fn digest(token: &[u8]) -> TokenDigest {
     Sha256::digest(token).into()
 }

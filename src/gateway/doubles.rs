@@ -1,24 +1,22 @@
-//! Finds keys that two regions ran, and journals each once for the region, whichever of its gateways looks first.
+//! Finds keys that two regions ran, and journals each once for the region, whichever gateway looks
+//! first.
 //!
-//! It goes by rows alone: two settled attempts are a double, whatever their claims say of a risk. Each
-//! gateway combs all records, a stretch at a time, round and round, within a few per cent of the
-//! store's time: so a double is found within one pass after its second row came, however that came.
-//! Runs at risk are looked at more often, and what an import brings at once. Nothing is kept over a
-//! restart but the journal: the next process begins a pass of its own. Neighbours: `protocol::double`
-//! says what a double is, `ports::audit` reads and journals, [`super::audit`] shows. It must not change
-//! a record, and must not delay a request: its statements have the connections of what runs beside them.
+//! A double is found within one pass over all records after its second row arrived ([`start`]).
+//! Must not change a record, and must not delay a request: its statements use the connections for
+//! background work.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::applied::applied;
 use super::{Gateway, metrics};
 use crate::ports::audit::{Counted, Double, Of};
 use crate::ports::store::StoreError;
 use crate::ports::{Audit as _, Clock, Ports};
-use crate::protocol::double::{self, Trace, Twice, Why};
+use crate::protocol::double::{self, Held, Trace, Twice, Why};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Row, State};
 use crate::protocol::region::Origin;
@@ -26,55 +24,62 @@ use crate::protocol::time::Moment;
 
 /// Records in one look: some milliseconds of work.
 const STRETCH: u32 = 2_000;
-/// Records in one look where the store is slow.
+/// Records in one look if the store is slow.
 const LEAST: u32 = 50;
-/// How much longer than a look took the comb rests before the next one: it has 3 % of the time.
+/// Rests after a look, in multiples of the look's time: the search has 3 % of the time.
 const RESTS: u32 = 32;
-/// The shortest rest between two looks.
+/// Shortest rest between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Doubles in one statement.
 const BATCH: usize = 200;
 
-/// What the comb of this gateway came to so far.
+/// Progress of this gateway's search.
 #[derive(Default)]
 pub(super) struct Looks {
-    /// When the pass that is under way began.
+    /// Beginning of the pass that is under way.
     begun: Option<Moment>,
     /// Records that it looked at.
     looked_at: u64,
-    /// When the last whole pass began, and how long it took.
+    /// Beginning of the last whole pass, and its duration.
     whole: Option<(Moment, Duration)>,
     /// Whole passes.
     passes: u64,
-    /// What the journal held when it was counted last.
+    /// Doubles in the journal, as last counted.
     counted: Option<Counted>,
 }
 
-/// How far the search for keys that ran twice is, at one gateway.
+/// Progress of one gateway's search for keys that ran twice.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditStatus {
     /// Doubles in the region's journal; absent until it was read.
     pub doubles: Option<u64>,
-    /// Those that nothing explains: each is a bug.
+    /// Those without an explanation: each is a bug.
     pub unexplained: Option<u64>,
     /// Whole passes over all records, since the gateway began.
     pub passes: u64,
-    /// Milliseconds since the last whole pass began; since the gateway did, if there was none: what was
-    /// there by then was looked at, what came later may not have been.
+    /// Milliseconds since the last whole pass began, or since the gateway began if there was none.
+    /// Rows from before that moment were looked at; later ones perhaps not.
     pub age_ms: u64,
-    /// How long that pass took, in milliseconds; absent if there was none.
+    /// Duration of that pass, in milliseconds; absent if there was none.
     pub took_ms: Option<u64>,
     /// Records that the pass under way has looked at.
     pub looked_at: u64,
 }
 
-/// Starts the comb. It ends when the gateway is dropped.
+/// Starts the search. It ends when the gateway is dropped.
+///
+/// - The search goes by rows alone: two settled attempts are a double, whether or not a claim names
+///   a risk.
+/// - Each gateway looks through all records, a stretch at a time, in a few per cent of the store's
+///   time.
+/// - Runs at risk are looked at more often, and imported rows at once.
+/// - Only the journal outlives a restart: the next process begins a pass of its own.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
     tokio::spawn(comb_loop(Arc::downgrade(gateway)));
 }
 
 async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
-    let mut comb = Comb { after: None, most: STRETCH };
+    let mut comb = Orphans { after: None, most: STRETCH };
     while let Some(gateway) = gateway.upgrade() {
         let rest = match gateway.store_is_open() && !gateway.is_stopping() {
             true => comb.look(&gateway).await,
@@ -86,14 +91,14 @@ async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
-/// Where a pass over all records stands.
-struct Comb {
+/// Place of a pass over all records.
+struct Orphans {
     after: Option<KeyId>,
     most: u32,
 }
 
-impl Comb {
-    /// Looks a stretch further. Returns how long to rest.
+impl Orphans {
+    /// Looks a stretch further. Returns the time to rest.
     async fn look<P: Ports>(&mut self, gateway: &Gateway<P>) -> Duration {
         let begun = gateway.ports.clock().now();
         if self.after.is_none() {
@@ -114,7 +119,7 @@ impl Comb {
                 metrics::audit_pass();
                 rest.max(gateway.settings.timings.reap)
             }
-            // It may be that the store cannot do so much within the bound of a call.
+            // Perhaps the store cannot do so much within the time limit of a call.
             Err(_) => {
                 self.most = (self.most / 2).max(LEAST);
                 rest.max(gateway.settings.timings.reap)
@@ -131,8 +136,8 @@ impl Looks {
     }
 }
 
-/// Looks at one stretch, and journals what it finds. Returns where the next one begins; `None` if this
-/// was the last one.
+/// Looks at one stretch, and journals its doubles. Returns where the next one begins; `None` if
+/// this was the last one.
 pub(super) async fn look<P: Ports>(
     gateway: &Gateway<P>,
     of: Of,
@@ -147,7 +152,8 @@ pub(super) async fn look<P: Ports>(
     Ok(stretch.through.filter(|_| stretch.more))
 }
 
-/// Looks at these keys, of which rows have just come. A failure is counted, and the comb comes by.
+/// Looks at these keys, whose rows have just arrived. A failure is counted, and the search finds
+/// them later.
 pub(super) async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
     let traces = metrics::upkeep("audit", gateway.ports.store().traces(ids)).await;
     if let Ok(traces) = traces {
@@ -156,7 +162,7 @@ pub(super) async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
     }
 }
 
-/// Counts what the journal holds: those that a settlement met and journalled itself are among them.
+/// Counts the journal's doubles. It includes those that a settlement met and journalled itself.
 pub(super) async fn count<P: Ports>(gateway: &Gateway<P>) {
     if let Ok(counted) = metrics::upkeep("audit", gateway.ports.store().doubles()).await {
         metrics::doubles(&counted);
@@ -164,9 +170,25 @@ pub(super) async fn count<P: Ports>(gateway: &Gateway<P>) {
     }
 }
 
+/// Reads until when each store held its rows. Rows that are compared by it must be read later: a
+/// row that is still here then was not forgotten before the heartbeat.
+pub(super) async fn held<P: Ports>(gateway: &Gateway<P>) -> Result<Held, StoreError> {
+    Ok(Held { me: gateway.origin.clone(), beats: applied(gateway).await?.dates })
+}
+
 async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)>) -> Result<(), StoreError> {
+    // Heartbeats matter only beside a life that is over, so few looks pay for them.
+    let is_over = |traces: &[Trace]| traces.iter().any(|trace| trace.settled && trace.over);
+    let (over, mut shared): (Vec<_>, Vec<_>) = shared.into_iter().partition(|(_, traces)| is_over(traces));
+    let mut beats = Held { me: gateway.origin.clone(), beats: BTreeMap::new() };
+    if !over.is_empty() {
+        beats = held(gateway).await?;
+        let ids: Vec<KeyId> = over.into_iter().map(|(id, _)| id).collect();
+        let again = gateway.ports.store().traces(&ids).await?;
+        shared.extend(ids.into_iter().zip(again));
+    }
     let replaced: BTreeSet<Origin> = gateway.view().retired().keys().cloned().collect();
-    let of = |(id, traces): &(KeyId, Vec<Trace>)| doubles_of(id, traces, &gateway.origin, &replaced);
+    let of = |(id, traces): &(KeyId, Vec<Trace>)| doubles_of(id, traces, &beats, &replaced);
     let found: Vec<Double> = shared.iter().flat_map(of).collect();
     for some in found.chunks(BATCH) {
         let journalled = gateway.ports.store().journal_doubles(some);
@@ -193,14 +215,15 @@ fn tell(double: &Double) {
     }
 }
 
-/// The doubles among a key's rows that this region journals: what is sure, and runs at its own risk. Of
-/// another region's runs at risk that one speaks itself, but where a store that was replaced has a
-/// part: that one finds nothing any more, and the other may never get its rows.
-fn doubles_of(id: &KeyId, traces: &[Trace], me: &Origin, replaced: &BTreeSet<Origin>) -> Vec<Double> {
+/// The doubles among a key's rows that this region journals: sure ones, and runs at its own risk.
+/// Another region journals its own runs at risk. This region does so instead if a replaced store
+/// has a part. That store finds nothing any more, and the other region may never get its rows.
+fn doubles_of(id: &KeyId, traces: &[Trace], held: &Held, replaced: &BTreeSet<Origin>) -> Vec<Double> {
+    let me = &held.me;
     let mut found = Vec::new();
     for (at, one) in traces.iter().enumerate() {
         for other in &traces[at + 1..] {
-            let Some(double) = double::compare(one, other) else { continue };
+            let Some(double) = double::compare(one, other, held) else { continue };
             let own_risk = |row: &Row| row.origin == *me && !row.risk.is_empty();
             let (first, second) = in_order(&one.row, &other.row, me);
             let told = match double.twice {
@@ -260,13 +283,13 @@ impl<P: Ports> Gateway<P> {
         self.looks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long ago the last whole pass began; or the gateway, if there was none.
+    /// Time since the last whole pass began, or since the gateway began if there was none.
     pub(super) fn audit_age(&self) -> Duration {
         let since = self.looks().whole.map_or(self.begun, |(begun, _)| begun);
         self.ports.clock().now().since(since)
     }
 
-    /// How far the search for keys that ran twice is.
+    /// Progress of the search for keys that ran twice.
     pub(super) fn audit_status(&self) -> AuditStatus {
         let age_ms = self.audit_age().as_millis() as u64;
         let looks = self.looks();
@@ -312,7 +335,7 @@ mod tests {
             accepted: false,
             seen: Date(0),
         };
-        Trace { row, settled }
+        Trace { row, settled, over: false, claimed: None, tombstone: Duration::ZERO }
     }
 
     fn settled(status: u16) -> State {
@@ -324,11 +347,12 @@ mod tests {
         State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
     }
 
-    /// The pairs that a region journals, and what it says of the first one.
+    /// The pairs that a region journals, and the reason of the first one.
     fn told(traces: &[Trace], me: &str, replaced: &[&str]) -> (Vec<(String, String)>, String) {
         let id = KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("k").unwrap());
         let replaced = replaced.iter().map(|name| origin(name)).collect();
-        let found = doubles_of(&id, traces, &origin(me), &replaced);
+        let held = Held { me: origin(me), beats: BTreeMap::new() };
+        let found = doubles_of(&id, traces, &held, &replaced);
         let names = |double: &Double| (double.first.origin.to_string(), double.second.origin.to_string());
         let reason = found.first().map(|double| double.reason.clone()).unwrap_or_default();
         (found.iter().map(names).collect(), reason)

@@ -1,8 +1,8 @@
-//! Escrow: a claim is lodged with the next serving region before anything is sent, and other regions' claims are lodged here.
+//! Escrow: a claim is lodged with the next serving region before anything is sent, and other
+//! regions' claims are lodged here.
 //!
-//! Neighbours: [`super::request`] lodges between claim and send, [`super::outcome`] lodges the answer and takes back what was never sent; the peer
-//! listener brings what others lodge; `ports::authority` stores it. Where it is on, a destroyed region's claims are known elsewhere, and
-//! what is not known was never sent (`protocol::escrow`). It must not decide whether anything may be sent.
+//! With escrow, a destroyed region's claims are known elsewhere. A key without such a claim was
+//! never sent (`protocol::escrow`). This file must not decide if anything may be sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +25,19 @@ use crate::protocol::record::{Answer, Nonce, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::view::View;
 
-/// How long the target may take to store a claim, or an answer.
+/// Time limit for the target to store a claim, or an answer.
 pub(super) const WITHIN: Duration = Duration::from_secs(1);
 
-/// Why a claim is not lodged. It must not be sent.
+/// Reason why a claim is not lodged. It must not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotLodged {
-    /// The regions go by different views, or by another one than the claim was made under: look at everything anew.
+    /// The target goes by another view than the claim: look at everything anew.
     Stale,
     /// The target cannot be reached, or there is none.
     Unavailable,
 }
 
-/// How long the escrow of a request under this policy may take, the answer's included.
+/// Time limit for the escrow of a request under this policy, including the answer's.
 pub(super) fn bound(policy: &Policy) -> Duration {
     match policy.escrow {
         Escrow::Off => Duration::ZERO,
@@ -46,9 +46,10 @@ pub(super) fn bound(policy: &Policy) -> Duration {
     }
 }
 
-/// Whether claims of this route are lodged, and what becomes of them while no other region serves. The view decides, as all regions
-/// must go by the same; a file that asks for it before the view does is heeded too. While the files
-/// here say something else of a route under escrow than the view does, every claim is lodged.
+/// The rule of this route while no other region serves; `None` if its claims are not lodged. The
+/// view decides, as all regions must go by the same. If a file asks for escrow before the view
+/// does, the gateway follows the file, too. If the files and the view differ about a route under
+/// escrow, every claim is lodged.
 fn alone(view: &View, ask: &Ask) -> Option<Alone> {
     match ask.policy.escrow {
         Escrow::Claim(alone) | Escrow::ClaimAndAnswer(alone) => Some(alone),
@@ -56,12 +57,12 @@ fn alone(view: &View, ask: &Ask) -> Option<Alone> {
     }
 }
 
-/// Whether claims of this request are lodged.
+/// True if claims of this request are lodged.
 pub(super) fn is_on(view: &View, ask: &Ask) -> bool {
     alone(view, ask).is_some()
 }
 
-/// Lodges a claim, where its route asks for that. Returns with whom.
+/// Lodges a claim, if its route asks for that. Returns the region that has it.
 pub(super) async fn lodge<P: Ports>(
     gateway: &Gateway<P>,
     ask: &Ask,
@@ -69,10 +70,6 @@ pub(super) async fn lodge<P: Ports>(
 ) -> Result<Option<RegionName>, NotLodged> {
     let Permit { view, .. } = &claim.permit;
     let Some(alone) = alone(view, ask) else { return Ok(None) };
-    if claim.attempt.token.epoch != view.epoch() || gateway.view().epoch() != view.epoch() {
-        metrics::escrow("stale");
-        return Err(NotLodged::Stale);
-    }
     let Some(target) = view.target(&ask.id) else {
         return match alone {
             Alone::Run => {
@@ -116,8 +113,8 @@ pub(super) async fn lodge<P: Ports>(
     Err(NotLodged::Unavailable)
 }
 
-/// Takes back what was never sent, wherever it may have been lodged. In the background and once: what stays lodged is in doubt if this region
-/// is lost, which costs an answer, not safety.
+/// Takes back a claim that was never sent, wherever it may be lodged. In the background and once.
+/// If it stays lodged and this region is lost, it is in doubt: that costs an answer, not safety.
 pub(super) fn void<P: Ports>(gateway: &Arc<Gateway<P>>, claim: &Claim) {
     if !claim.lodges {
         return;
@@ -133,8 +130,8 @@ pub(super) fn void<P: Ports>(gateway: &Arc<Gateway<P>>, claim: &Claim) {
     });
 }
 
-/// Lodges the answer beside its claim, where the route asks for that, before its client is told. What fails is counted: the taker would
-/// find the claim in doubt.
+/// Lodges the answer beside its claim, if the route asks for that, before the client gets it. A
+/// failure is counted: after a takeover the claim would be in doubt.
 pub(super) async fn lodge_answer<P: Ports>(
     gateway: &Gateway<P>,
     ask: &Ask,
@@ -150,7 +147,7 @@ pub(super) async fn lodge_answer<P: Ports>(
     }
 }
 
-/// Whether this region is where that claim belongs, under the view of its gate.
+/// Checks that this region is the target of that claim, under the view of its gate.
 fn belongs(state: &GateState, me: &RegionName, from: &RegionName, lodging: &Lodging) -> Result<(), String> {
     if removed(Plant::EscrowGate) {
         return Ok(());
@@ -176,9 +173,9 @@ fn belongs(state: &GateState, me: &RegionName, from: &RegionName, lodging: &Lodg
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Stores a claim of another region. Refused unless both go by the same view, compared in the
-    /// statement that stores it too: once a gate has adopted a newer view no escrow of an older one
-    /// slips in (docs/protocol.md#rule-37).
+    /// Stores a claim of another region. Refused unless both go by the same view. The statement
+    /// that stores it compares that, too: once a gate has adopted a newer view, no escrow of an
+    /// older one is stored (docs/protocol.md#rule-37).
     pub(super) async fn lodged(self: &Arc<Self>, from: &RegionName, lodging: Lodging) -> Told {
         let mut refused = "the store is closed".to_owned();
         for _ in 0..2 {
@@ -201,18 +198,19 @@ impl<P: Ports> Gateway<P> {
         Told::Refused(refused)
     }
 
-    /// What is not confirmed is stored again: that stores nothing twice.
+    /// Stores a lodging, and again if the first try is not confirmed: nothing is stored twice.
     async fn keep_lodging(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
-        match metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await {
+        let Some(not_before) = self.not_before() else { return Ok(Lodged::GateMoved) };
+        match metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate, not_before)).await {
             Err(StoreError::Unknown(_)) => {
-                metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await
+                metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate, not_before)).await
             }
             other => other,
         }
     }
 
-    /// Stores the answer to a claim that is lodged here. A fact is never refused for its epoch: where the claim has become this region's own
-    /// record meanwhile, that is settled.
+    /// Stores the answer to a claim that is lodged here. A fact is never refused for its epoch. If
+    /// the claim has become this region's own record meanwhile, that record is settled.
     pub(super) async fn answer_lodged(
         self: &Arc<Self>,
         from: &RegionName,
@@ -237,7 +235,8 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Takes back a claim that was lodged here and never sent, also where it has become this region's own record meanwhile.
+    /// Takes back a claim that was lodged here and never sent. Does so too if it has become this
+    /// region's own record meanwhile.
     pub(super) async fn voided(
         self: &Arc<Self>,
         from: &RegionName,
@@ -269,3 +268,6 @@ impl<P: Ports> Gateway<P> {
 fn no_such_region() -> Told {
     Told::Refused("the sender is not a region of the view".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

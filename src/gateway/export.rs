@@ -1,14 +1,15 @@
-//! Everything that a region knows of its keys, page by page: to be held against what a provider says happened.
+//! Export of a region's knowledge about its keys, page by page, to compare with a provider's
+//! records.
 //!
-//! One entry for each record (one per origin that made an attempt, its last one) and one for each entry of the journal about the key. Rows
-//! replicate, so one region knows all of them, as far as its copies have come: the page says how far behind each one may be. Neighbours:
-//! `ports::audit` reads, `server::admin_authority` serves, `cli::audit` prints and compares. Field names are a contract: add, never rename.
-//! It must not show headers or bodies.
+//! One entry for each record (one per origin that made an attempt, its last one), and one for each
+//! journal entry about the key. Rows replicate, so one region knows all of them, as far as its
+//! copies have arrived. The page says how far behind each may be. Field names are a contract: add,
+//! never rename. Must not show headers or bodies.
 
 use serde::Serialize;
 
 use super::audit::cursor;
-use super::ending::read;
+use super::finish::read;
 use super::{Gateway, status};
 use crate::ports::audit::{History, Told};
 use crate::ports::store::StoreError;
@@ -17,32 +18,32 @@ use crate::ports::{Audit as _, Clock, Ports};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Reading, Row};
 
-/// One page of everything.
+/// One page of the export.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportPage {
     /// The region whose store was read.
     pub region: String,
-    /// When, milliseconds since 1970, by the gateway's clock.
+    /// Moment of the page, milliseconds since 1970, by the gateway's clock.
     pub at_ms: i64,
-    /// How far behind the copies of other regions' rows are.
+    /// Lag of the copies of other regions' rows.
     pub copies: Vec<CopyStatus>,
     /// The entries, in the order of their keys; all of a key are on one page.
     pub entries: Vec<ExportEntry>,
-    /// What to ask for the next page with; absent on the last one.
+    /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// How far behind the copies of a region's rows are.
+/// Lag of the copies of one region's rows.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyStatus {
     /// The region.
     pub region: String,
-    /// Whether it answers.
+    /// True if it answers.
     pub up: bool,
-    /// An upper bound of what is missing, in milliseconds; absent if it was never measured.
+    /// Upper bound of the missing span, in milliseconds; absent if it was never measured.
     pub lag_ms: Option<f64>,
-    /// Milliseconds since it was heard of last.
+    /// Milliseconds since it last answered.
     pub heard_ms_ago: Option<u64>,
 }
 
@@ -53,11 +54,13 @@ pub struct ExportEntry {
     pub tenant: String,
     /// The key.
     pub key: String,
-    /// What all records of the key mean together: absent, released, in-progress, in-doubt, settled or expired.
+    /// Meaning of all records of the key together: absent, released, in-progress, in-doubt, settled
+    /// or expired.
     pub key_state: &'static str,
-    /// `record`, or the kind of a journal entry: `late`, `double`, `settled-by-hand`, `released-by-hand`.
+    /// `record`, or the kind of a journal entry: `late`, `double`, `settled-by-hand`,
+    /// `released-by-hand`.
     pub kind: String,
-    /// The region and generation that made the attempt; of a journal entry, where it is journalled.
+    /// The region and generation that made the attempt. For a journal entry, the journal's.
     pub origin: String,
     /// Its region.
     pub region: String,
@@ -65,17 +68,18 @@ pub struct ExportEntry {
     pub epoch: Option<u64>,
     /// The number of the attempt.
     pub attempt: Option<u32>,
-    /// The request that made it, as the upstream was told.
+    /// The request that made it, as the upstream got it.
     pub request_id: Option<String>,
     /// claimed, in-doubt, released, settled or expired; `null` for a journal entry.
     pub state: Option<&'static str>,
-    /// The upstream's status, where it gave one that is known still.
+    /// The upstream's status, if it gave one that is still known.
     pub status: Option<u16>,
-    /// When the attempt was claimed, or the entry journalled; milliseconds since 1970, by its origin's clock. `null` if it is not known.
+    /// Moment when the attempt was claimed, or the entry journalled; milliseconds since 1970, by
+    /// its origin's clock. `null` if it is not known.
     pub at_ms: Option<i64>,
-    /// When it was settled. Also of an expired record that had been.
+    /// Moment of its settlement. Present also for an expired record that had been settled.
     pub settled_ms: Option<i64>,
-    /// Until when the key is promised to be remembered.
+    /// End of the key's promised retention.
     pub expires_ms: Option<i64>,
     /// The route.
     pub route: String,
@@ -85,13 +89,14 @@ pub struct ExportEntry {
     pub risk: Vec<String>,
     /// Attempts of other origins that it knowingly superseded, as `ORIGIN EPOCH.ATTEMPT`.
     pub over: Vec<String>,
-    /// It was accepted to be run without its client.
+    /// True if it was accepted to run without its client.
     pub accepted: bool,
-    /// How it came here: `own`, `replicated` or `imported` (a survivor of a lost region handed it over).
+    /// Source of the row here: `own`, `replicated` or `imported` (a survivor of a lost region
+    /// handed it over).
     pub source: &'static str,
-    /// Who acted by hand.
+    /// The person who acted by hand.
     pub actor: Option<String>,
-    /// What the journal says.
+    /// Text of the journal entry.
     pub note: Option<String>,
 }
 

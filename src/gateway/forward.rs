@@ -1,8 +1,9 @@
-//! Requests whose key is owned elsewhere: replayed from the local copy, or forwarded, one hop, to the owner.
+//! Requests whose key another region owns: replayed from the local copy, or forwarded, one hop, to
+//! the owner.
 //!
-//! Neighbours: [`super::request`] comes here; `ports::peers` carries the hop; [`super::heartbeat`] knows which peers answer pings. A
-//! settled record is final, so any copy of it may be replayed at any time, home up or down. A forward is never sent twice and
-//! never held over an outage: what cannot be reached is refused, and the same key may be sent again.
+//! A settled record is final, so any copy of it may be replayed at any time, whether the home is up
+//! or not. A forward must not be sent twice, nor held over an outage. If the owner cannot be
+//! reached, the request is refused, and the same key may be sent again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +13,24 @@ use tracing::Instrument;
 
 use super::admit::Ask;
 use super::authority::Here;
-use super::ending::{finish, jittered, read, unknown};
+use super::finish::{finish, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
-use super::{Gateway, elsewhere, metrics, request, spans, trace};
+use super::{Gateway, forwarded_verdict, metrics, request, spans, trace};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
 use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::record::Reading;
 use crate::protocol::region::RegionName;
 
-/// How much longer than the owner the sender waits, for the way there and back.
+/// Time that the sender waits longer than the owner, for both ways.
 const ON_THE_WAY: Duration = Duration::from_secs(2);
-/// Between two looks at whether a silent peer still answers pings.
+/// Pause between two looks at a silent peer's pings.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Answers from the local copy if it is settled there, else from the owner. A peer that does not own the key either may know a newer view:
-/// then that is learned, and whoever owns the key under it answers.
+/// Answers from the local copy if it is settled, else from the owner. A peer that does not own the
+/// key may know a newer view. This region then learns that view, and the owner under it answers.
 pub(super) async fn answer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -63,8 +64,8 @@ pub(super) async fn answer<P: Ports>(
     }
 }
 
-/// The reply that the local copy allows: only a settled record decides anything here. A store that does not answer is no
-/// reason to refuse: the owner is asked instead.
+/// The reply that the local copy allows: only a settled record decides here. If the store does not
+/// answer, that is no reason to refuse: the owner is asked.
 pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
     let found = metrics::store(
         "look_up",
@@ -83,7 +84,7 @@ pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -
     Some(reply)
 }
 
-/// What one hop came to.
+/// Result of one hop.
 enum Hop {
     /// The owner answered.
     Answered(Response<Body>),
@@ -150,9 +151,9 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
     Hop::Refused(reply)
 }
 
-/// The line of a request that the owner answered.
+/// Logs the line of a request that the owner answered.
 fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, response: &Response<Body>) {
-    let (verdict, code) = elsewhere::verdict(ask.id.key(), &ask.policy.outcomes, response);
+    let (verdict, code) = forwarded_verdict::verdict(ask.id.key(), &ask.policy.outcomes, response);
     let (status, epoch) = (response.status().as_u16(), gateway.view().epoch());
     spans::asked(ask, &gateway.settings.me, epoch);
     spans::forwarded(owner);
@@ -169,7 +170,8 @@ enum GivenUp {
     OutOfTime,
 }
 
-/// Completes when the answer is not worth waiting for any more: the peer fell silent, or the time is over.
+/// Completes when waiting for the answer has no use any more: the peer fell silent, or the time is
+/// over.
 async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName) -> GivenUp {
     let clock = gateway.ports.clock();
     let begun = clock.now();

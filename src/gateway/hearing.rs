@@ -1,8 +1,8 @@
-//! Asks the table of the peer plane before anything that a peer says is handled, and tells of what was refused.
+//! Checks a peer's message against the table of the peer plane before it is handled, and reports
+//! refusals.
 //!
-//! Neighbours: `protocol::speakers` has the table; the peer listener and the simulated network ask
-//! [`Gateway::hears`], a witness keeps a [`Hearing`] of its own. A refusal changes nothing, is counted
-//! each time, and logged once a minute per peer and kind of message. It must not judge what is said.
+//! `protocol::speakers` has the table. A refusal changes nothing, is counted each time, and is
+//! logged once a minute per peer and kind of message. This file must not judge a message's content.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,15 +12,15 @@ use metrics::counter;
 
 use super::Gateway;
 use crate::ports::observe::PEER_REFUSED;
-use crate::ports::peers::Said;
+use crate::ports::peers::PeerMessage;
 use crate::ports::{Clock, Ports};
 use crate::protocol::region::RegionName;
 use crate::protocol::speakers::{self, Kind, Sender};
 use crate::protocol::time::Moment;
 
-/// Between two lines of the log about one peer and one kind of message.
+/// Pause between two log lines about one peer and one kind of message.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// The most peers and kinds that are remembered; each needs a certificate of the authority.
+/// Remembered pairs of peer and kind, at most; each needs a certificate of the authority.
 const MOST_TOLD: usize = 1_000;
 
 /// Touches every series, so that the first scrape shows zeros.
@@ -30,22 +30,22 @@ pub(super) fn prepare() {
     }
 }
 
-/// What was refused and told of lately.
+/// Refusals that were logged lately.
 #[derive(Debug, Default)]
 pub struct Hearing {
     told: Mutex<BTreeMap<(RegionName, Kind), Moment>>,
 }
 
 impl Hearing {
-    /// Whether `from`, which is that `sender` here, may say this at `now`.
+    /// Checks that `from`, which has the role `sender` here, may say this at `now`.
     ///
     /// # Errors
-    /// Why not, in one line for its sender. It is logged here.
+    /// The reason, in one line for the sender. It is logged here.
     pub fn hears(
         &self,
         from: &RegionName,
         sender: Sender,
-        said: &Said<'_>,
+        said: &PeerMessage<'_>,
         now: Moment,
     ) -> Result<(), String> {
         let kind = said.kind();
@@ -83,24 +83,25 @@ impl Hearing {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Whether a peer may say this here. It is asked before anything is done about it.
+    /// Checks that a peer may say this here. Called before the message has any effect.
     ///
     /// # Errors
-    /// Why not, in one line for the peer. It was counted and logged.
-    pub fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+    /// The reason, in one line for the peer. It was counted and logged.
+    pub fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
         let sender = self.sender(from);
         let heard = self.hearing.hears(from, sender, said, self.ports.clock().now());
         heard.inspect_err(|_| counter!(PEER_REFUSED, "sender" => sender.word()).increment(1))
     }
 
-    /// Counts and logs what is refused for what it says, as [`Gateway::hears`] does for who says it.
+    /// Counts and logs a message that is refused for its content. [`Gateway::hears`] does so for
+    /// its sender.
     pub(super) fn out_of_bounds(&self, from: &RegionName, kind: Kind, why: &str) {
         let sender = self.sender(from);
         counter!(PEER_REFUSED, "sender" => sender.word()).increment(1);
         self.hearing.tell(from, sender, kind, why, self.ports.clock().now());
     }
 
-    /// What a peer is under the view that this gateway goes by.
+    /// The role of a peer under the view that this gateway goes by.
     pub(super) fn sender(&self, name: &RegionName) -> Sender {
         let named = self.health().peers.contains_key(name);
         let witness = self.settings.failover.witnesses.contains(name);

@@ -1,18 +1,16 @@
-//! What runs beside requests: heartbeats, pings, observed lag, and the approval of the store's boot.
+//! Heartbeats, pings, observed lag, and the approval of the store's boot.
 //!
-//! Neighbours: `protocol::lag` measures, `ports::store` and `ports::peers` carry; [`super::status`]
-//! shows. Heartbeats are the clock of replication (docs/protocol.md#rule-29). No claim passes after
-//! a restart of the store until its boot was approved here, and it is approved only when no peer
-//! has seen a later heartbeat of this region than its own store holds: a store that was restored
-//! from an old copy has forgotten claims (docs/protocol.md#rule-8). It must not decide who owns a
-//! key.
+//! Heartbeats are the clock of replication (docs/protocol.md#rule-29). After a restart of the store
+//! no claim passes until its boot is approved here. It is approved only if no peer has seen a later
+//! heartbeat of this region than the store holds. A store restored from an old copy has forgotten
+//! claims (docs/protocol.md#rule-8). This file must not decide who owns a key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::applied::{Applied, applied};
-use super::{Gateway, StoreHealth, authority, metrics, trust};
+use super::{Gateway, StoreHealth, authority, clock_trust, metrics};
 use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
@@ -21,11 +19,11 @@ use crate::protocol::speakers::Sender;
 use crate::protocol::time::Moment;
 use crate::protocol::versions::HEARD;
 
-/// How long a ping may take.
+/// Time limit for a ping.
 const PING_WITHIN: Duration = Duration::from_secs(2);
-/// How long the approval waits for peers that do not answer, once one has.
+/// Time that the approval waits for silent peers, once one has answered.
 const ASK_AT_MOST: Duration = Duration::from_secs(2);
-/// Between two writes of what is remembered of the peers.
+/// Pause between two writes of the memory about peers.
 const REMEMBER_EVERY: Duration = Duration::from_secs(5);
 
 /// Starts the loops. Each ends when the gateway is dropped.
@@ -37,17 +35,19 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
     }
 }
 
-/// Writes heartbeats; after a restart of the store, sees to its approval.
+/// Writes heartbeats; after a restart of the store, works for its approval.
 async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut asking = None;
     let mut went_back = false;
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
-        // What anybody saw before this beat was committed before it, so the new number must be greater.
+        // A heartbeat that any peer saw was committed before this one, so the new number must be
+        // greater.
         let seen = gateway.answers_since(Moment::from_nanos(0)).highest;
         match gateway.ports.store().beat().await {
             Ok(Some(beat)) if went_back || beat.seq <= seen => {
-                // For as long as this process lives: the count runs on from the old copy and would catch up.
+                // For the life of this process: the count runs on from the old copy and would catch
+                // up.
                 went_back = true;
                 refuse(
                     &gateway,
@@ -57,7 +57,7 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             Ok(Some(beat)) => {
                 gateway.health().beat = Some((beat.seq, begun));
                 metrics::heartbeat(beat.seq);
-                trust::heard(&gateway, beat.date, begun).await;
+                clock_trust::heard(&gateway, beat.date, begun).await;
                 if !gateway.store_is_open() {
                     reopen(&gateway).await;
                 }
@@ -70,18 +70,19 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
-/// The store answers again and its boot is approved: read the gate and let claims pass.
+/// Reads the gate and lets claims pass: the store answers again and its boot is approved.
 async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
     if !gateway.health().peers.values().all(|peer| peer.tried) {
-        // Whoever just started cannot know yet whether a peer goes by another view.
+        // A process that just started cannot know yet if a peer goes by another view.
         return close(gateway, "starting: not every peer has been asked yet".to_owned());
     }
     if !gateway.clock_watch().is_fed() {
-        // Nor whether the database's clock steps: that takes a first heartbeat to compare with, and what was seen before.
+        // Nor if the database's clock steps: that takes a first heartbeat to compare with, and the
+        // earlier observations.
         return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
     }
-    if !gateway.has_observed() && !trust::observe(gateway, &gateway.promised_lives()).await {
-        // What is promised from now on is durable first.
+    if !gateway.has_observed() && !clock_trust::observe(gateway, &gateway.promised_lives()).await {
+        // The promises from now on must be durable first.
         return close(gateway, "starting: how time passed at the store is not known yet".to_owned());
     }
     match gateway.ports.store().gate().await {
@@ -91,8 +92,8 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
     }
 }
 
-/// Since when peers are asked about a boot. What they were asked before it was seen to run does not count: this region may have
-/// written, and they may have seen, more since then.
+/// Moment since which peers are asked about a boot. Earlier answers do not count: this region may
+/// have written more since then, and peers may have seen it.
 struct Asking {
     boot: Boot,
     since: Moment,
@@ -117,7 +118,8 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
     };
     let answers = gateway.answers_since(since);
     if answers.highest > own {
-        // Not which: the next peer may have seen a later one still, and that would be told as another reason.
+        // Without the number: the next peer may have seen a later one, and the text would count as
+        // another reason.
         let why = format!(
             "the store went back: it holds heartbeat {own} of this region, and a later one was seen; it was restored from an old copy, has forgotten claims and must be rebuilt from its peers"
         );
@@ -156,11 +158,11 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
     }
 }
 
-/// How many of so many peers must be heard before a boot is approved (docs/protocol.md#rule-8). The
-/// same server that only restarted has lost nothing it confirmed, and one peer is enough. A store
-/// without an approved boot, or of another system or timeline, may be an old copy, and the one peer
-/// that answers may be behind as well: then so many that each majority that ever acted has a member
-/// among them.
+/// Number of peers that must answer before a boot is approved (docs/protocol.md#rule-8). If the
+/// same server only restarted, it has lost nothing that it confirmed, and one peer is enough. A
+/// store without an approved boot, or of another system or timeline, may be an old copy. The one
+/// peer that answers may be behind as well. Then each majority that ever acted must have a member
+/// among the peers that answer.
 fn answers_needed(gate: &Gate, peers: usize) -> usize {
     if only_restarted(gate) {
         return peers.min(1);
@@ -170,7 +172,7 @@ fn answers_needed(gate: &Gate, peers: usize) -> usize {
     (members - majority + 1).min(peers)
 }
 
-/// Whether the server that runs is the one that was approved, started anew over the same timeline.
+/// True if the running server is the approved one, restarted over the same timeline.
 pub(super) fn only_restarted(gate: &Gate) -> bool {
     let same = |approved: &Boot| {
         (approved.system, approved.timeline) == (gate.running.system, gate.running.timeline)
@@ -183,20 +185,21 @@ pub(super) async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u
     Ok((gate, applied(gateway).await?.written(&gateway.origin)))
 }
 
-/// What is remembered elsewhere of this region's heartbeats.
+/// The peers' memory of this region's heartbeats.
 struct Answers {
     /// Peers that were asked since and know.
     knowing: usize,
-    /// Of these, those that also say what they heard of. A process of the version before does not, and what it applied may be late: a copy could
-    /// not be told from the store itself. One that speaks no other version cannot ask for more.
+    /// Of these, peers that also report heartbeats they heard of. A process of the version before
+    /// does not. It reports only applied heartbeats, which may be late, so its answer could not
+    /// expose a copy. A process that speaks no other version cannot ask for more.
     hearing: usize,
     /// Peers that did not answer, or do not know yet.
     silent: usize,
-    /// The highest heartbeat of this region that anybody has seen, this process included.
+    /// The highest heartbeat of this region that any process has seen, this one included.
     highest: u64,
 }
 
-/// Asks one peer after the other, over and over, and keeps what it says.
+/// Pings one peer again and again, and keeps its answers.
 async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
@@ -217,7 +220,7 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     let round_trip = arrived.since(asked);
     metrics::round_trip(name, round_trip);
     if pong.epoch > gateway.view().epoch() && gateway.sender(name) == Sender::Region {
-        // Its view may say more than can be read here.
+        // Its view may say more than this process can read.
         gateway.goes_by(pong.protocol);
     }
     let trouble = gateway.disagreement(&pong);
@@ -259,8 +262,8 @@ fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, error: &PeerErro
     }
 }
 
-/// Looks at the copies of other regions' heartbeats, and keeps what is remembered of them over restarts; now and then at what the own
-/// server keeps for whoever reads it.
+/// Looks at the copies of other regions' heartbeats, and keeps the memory of them over restarts.
+/// Now and then reads the replication slots of the own server.
 async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut recalled = false;
     let mut remembered: Option<Moment> = None;
@@ -289,7 +292,7 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             }
         }
         let due = observed.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY) || !gateway.has_observed();
-        if due && gateway.store_is_open() && trust::observe(&gateway, &gateway.promised_lives()).await {
+        if due && gateway.store_is_open() && clock_trust::observe(&gateway, &gateway.promised_lives()).await {
             observed = Some(begun);
         }
         let next = begun + gateway.settings.timings.poll;
@@ -304,12 +307,12 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
     for past in memory {
         let known = gateway.view().origin(&past.origin.region) == Some(past.origin.clone());
         if known && !health.peers.contains_key(&past.origin.region) {
-            // It left the ring, and the files do not name it any more.
+            // It left the ring, and the files no longer name it.
             health.gone.extend(past.lag.map(|lag| (past.origin.clone(), lag)));
         }
         if let Some(peer) = health.peers.get_mut(&past.origin.region).filter(|_| known) {
             peer.follow(Some(past.origin));
-            // It was seen once; how far its rows are here now the store says.
+            // The peer was seen once; the store says how far its rows are here now.
             peer.told = peer.told.max(Some(past.applied));
             if let Some(lag) = past.lag {
                 peer.lag.restore(lag, now);
@@ -359,7 +362,7 @@ fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     metrics::store_up(true);
 }
 
-/// Closes the store for now; heartbeats come by again and say it once.
+/// Closes the store for now. Each heartbeat calls this; it is logged once.
 fn close<P: Ports>(gateway: &Gateway<P>, why: String) {
     if shut(gateway, &why) {
         tracing::warn!(why, "the store is closed: no key is run here");
@@ -373,7 +376,7 @@ fn refuse<P: Ports>(gateway: &Gateway<P>, why: String) {
     }
 }
 
-/// Closes the store; whether that is news: it was open, or closed for another reason.
+/// Closes the store. True if that is news: it was open, or closed for another reason.
 pub(super) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
     let before = gateway.store.load_full();
     let (is_news, since) = match &*before {
@@ -386,7 +389,7 @@ pub(super) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Tells a peer how this region is.
+    /// Reports this region's state to a peer.
     pub async fn pong(&self) -> Pong {
         let now = self.ports.clock().now();
         let health = self.health();
@@ -409,7 +412,7 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// A ping's reply counts only from a peer that speaks what is spoken here.
+    /// Accepts a ping's reply only from a peer that speaks a common version.
     fn spoken(&self, answered: Result<Pong, PeerError>) -> Result<Pong, PeerError> {
         let pong = answered?;
         let (theirs, ours) = (pong.speaks, self.settings.speaks);
@@ -419,19 +422,19 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Whether a peer has answered no ping for longer than it may.
+    /// True if a peer has answered no ping for longer than it may.
     pub(super) fn is_silent(&self, name: &RegionName) -> bool {
         let now = self.ports.clock().now();
         let health = self.health();
         health.peers.get(name).is_none_or(|peer| peer.is_silent(now, &self.settings.timings))
     }
 
-    /// The highest heartbeat of this region that this process wrote or was ever told of.
+    /// The highest heartbeat of this region that this process wrote or heard of.
     pub(super) fn highest_heard(&self) -> u64 {
         self.answers_since(Moment::default()).highest
     }
 
-    /// What the peers that were asked since `moment` remember of this region.
+    /// The memory of this region at the peers that were asked since `moment`.
     fn answers_since(&self, moment: Moment) -> Answers {
         let health = self.health();
         let own = health.beat.map_or(0, |(seq, _)| seq);

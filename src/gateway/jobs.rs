@@ -1,9 +1,10 @@
-//! The workers: what was accepted is run by the very path that a client's request takes, again and again, up to a bound.
+//! The workers: an accepted request runs on the same path as a client's, again and again, up to a
+//! bound.
 //!
-//! Neighbours: [`super::accept`] stores the jobs, [`super::request`] performs them, so that claim, token, send-by and recovery are the same
-//! code. A worker that dies loses nothing: its job is due again by itself, and the record says what happened. Whatever was
-//! settled meanwhile is found there first. It must not send anything itself; a
-//! key that this region does not own any more it hands on to the owner.
+//! [`super::request`] performs jobs, so claim, token, send-by and recovery are the same code. If a
+//! worker dies, nothing is lost: its job is due again by itself, and the record holds its result.
+//! If the key was settled meanwhile, the worker finds that first. Must not send anything itself. If
+//! this region no longer owns the key, the worker hands the request to the owner.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use tracing::Instrument;
 
 use super::admit::{Ask, By};
 use super::authority::Here;
-use super::ending::{InFlight, read};
+use super::finish::{InFlight, read};
 use super::problems::Problem;
 use super::quota::Charged;
 use super::race::{Won, race};
@@ -31,17 +32,17 @@ use crate::protocol::record::{Reading, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 
-/// How many jobs one gateway runs at a time, oldest first.
+/// Jobs that one gateway runs at a time, at most; oldest first.
 const MOST_AT_ONCE: usize = 16;
-/// How many more while those are busy, for tenants that have less than a quarter of them here: one that has thousands leaves these to the others.
+/// Further jobs while those are busy, for tenants that have less than a quarter of them here. A
+/// tenant with thousands of jobs leaves these to the others.
 const SPARE: usize = 4;
 const QUARTER: usize = MOST_AT_ONCE / 4;
-/// Between two counts of all jobs.
+/// Pause between two counts of all jobs.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
-/// How long a job stays away that only another region may run.
+/// Time that a job stays away if only another region may run it.
 const ELSEWHERE: Duration = Duration::from_secs(30);
 
-/// The workers of one gateway.
 pub(super) struct Workers {
     due: Arc<Notify>,
     free: Arc<Semaphore>,
@@ -50,7 +51,7 @@ pub(super) struct Workers {
     turns: Mutex<Turn>,
 }
 
-/// Who had a spare worker last, and when it is looked again for whom to give one.
+/// Turns of the spare workers: the last tenant, and the moment of the next turn.
 #[derive(Default)]
 struct Turn {
     after: Option<Tenant>,
@@ -65,7 +66,7 @@ impl Default for Workers {
     }
 }
 
-/// How many jobs of each tenant run here.
+/// Number of running jobs of each tenant here.
 type Counts = Arc<Mutex<BTreeMap<Tenant, usize>>>;
 
 /// One job that runs here, counted for its tenant.
@@ -95,23 +96,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Workers {
-    /// Something may be due before the next look.
+    /// Notes that a job may be due before the next look.
     pub(super) fn due(&self) {
         self.due.notify_one();
     }
 }
 
-/// What a run came to.
+/// Result of a run.
 enum End {
     /// The record has its final state, or nothing waits for this job any more.
     Done,
-    /// Another run, this long from now at least; one that did not count says nothing about the job.
+    /// Another run, after this time at least. A run that did not count says nothing about the job.
     Again { after: Duration, counted: bool, trouble: String },
     /// No further run helps.
     Dead(String),
 }
 
-/// Starts the worker, and the count of all jobs; `span` begins the span of each run.
+/// Starts the workers, and the count of all jobs; `span` begins the span of each run.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
     let weak = Arc::downgrade(gateway);
     tokio::spawn(async move {
@@ -130,7 +131,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Beg
     tokio::spawn(async move {
         while let Some(gateway) = weak.upgrade() {
             let store = gateway.ports.store();
-            // Whatever fails here is tried again soon; the store's own health is told elsewhere.
+            // Failures here are tried again soon; the store's own health is reported elsewhere.
             if let Some(may) = gateway.may_forget()
                 && let Ok(erased @ 1..) = store.erase(may).await
             {
@@ -145,13 +146,13 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Beg
     });
 }
 
-/// Takes what is due, as far as workers are free, and runs each job in a task of its own.
+/// Takes due jobs, as far as workers are free, and runs each in a task of its own.
 async fn take<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
     if !gateway.store_is_open() {
         return;
     }
-    // Counted before the look: a stop that saw nothing in flight has been seen here.
-    let taking = InFlight::begin(gateway.clone());
+    // Counted before the look: if a stop saw nothing in flight, this call sees the stop.
+    let taking = InFlight::look(gateway.clone());
     if gateway.is_stopping() {
         return;
     }
@@ -178,11 +179,12 @@ async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) 
     };
     let mut last = take_for(gateway, &workers.spare, Some(&turns), span).await;
     if last.is_none() && turns.after.take().is_some() {
-        // From the first one again.
+        // From the first tenant again.
         last = take_for(gateway, &workers.spare, Some(&turns), span).await;
     }
     let ended = gateway.ports.clock().now();
-    // Whoever it is that wakes the workers, this is a fifth of the time at most; and nobody else may have anything due.
+    // However often the workers are woken, this takes a fifth of the time at most; and no other
+    // tenant may have a due job.
     let pause = match last {
         Some(_) => ended.since(begun) * 4,
         None => gateway.settings.timings.jobs_poll,
@@ -190,7 +192,8 @@ async fn spare<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) 
     *lock(&workers.turns) = Turn { after: last, from: Some(ended + pause) };
 }
 
-/// Takes for these places, and runs. Returns the last of the tenants whose jobs were taken, by name.
+/// Takes jobs for these places, and runs them. Returns the last tenant whose jobs were taken, by
+/// name.
 async fn take_for<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     places: &Arc<Semaphore>,
@@ -220,7 +223,8 @@ async fn take_for<P: Ports>(
     last
 }
 
-/// How long a taken job is left to its worker: longer than any run, and than the hold of a worker that died.
+/// Time that a taken job is left to its worker: longer than any run, and than the hold of a worker
+/// that died.
 fn away<P: Ports>(gateway: &Gateway<P>) -> Duration {
     let live = gateway.live();
     let policies = live.routes.policies();
@@ -262,7 +266,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
     );
     spans::ran(&job, &route, region, epoch, result, trouble);
     metrics::job(&route, result);
-    // A write that fails leaves the job to come back by itself; the record stops it from happening twice.
+    // If a write fails, the job comes back by itself; the record stops it from happening twice.
     let written = match &end {
         End::Done => store.finish(&job.taken).await,
         End::Again { after, counted, trouble } => store.put_off(&job.taken, *after, *counted, trouble).await,
@@ -273,7 +277,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, job: Job) {
     }
 }
 
-/// The job as a request, with the rows of its key; or why it is not run now.
+/// The job as a request, with the rows of its key; or the reason why it is not run now.
 async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask, Vec<Row>), End> {
     let id = &job.taken.id;
     let dead = |why: &str| End::Dead(why.to_owned());
@@ -320,8 +324,9 @@ fn supersedes(row: &Row, own: &Row) -> bool {
     row.over.iter().any(|(origin, token)| *origin == own.origin && *token >= own.token)
 }
 
-/// The key's arc has moved since the request was accepted here: its owner gets it as a client's retry would bring it, and accepts it, or says
-/// what became of it. That is as safe as any retry is, so it is done again until the key has its end. Who owns nothing runs nothing.
+/// Hands a request to the owner, because the key's arc has moved since it was accepted here. The
+/// owner gets it as a client's retry, and accepts it or reports its result. That is as safe as any
+/// retry, so it is repeated until the key has its end. A region that owns nothing runs nothing.
 async fn handed_on<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     job: &Job,
@@ -360,13 +365,14 @@ async fn handed_on<P: Ports>(
     }
 }
 
-/// Whether this is what the record was accepted for: a request that is not sealed may have been damaged or cut at rest.
+/// True if this request is the record's: a request that is not sealed may have been damaged or cut
+/// at rest.
 fn is_of(request: &StoredRequest, own: &Row) -> bool {
     let target = request.target.path_and_query().map_or("/", |target| target.as_str());
     fingerprint::raw(request.method.as_str(), target, &request.body) == own.fingerprint.raw
 }
 
-/// The request that was accepted, under the fingerprint that stands in its record.
+/// The accepted request, under the fingerprint in its record.
 fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequest) -> Option<Ask> {
     let live = gateway.live();
     let found = live.routes.find(&request.method, request.target.path(), &request.headers);
@@ -397,12 +403,13 @@ fn waits(after: Duration, why: &str) -> End {
     End::Again { after, counted: false, trouble: why.to_owned() }
 }
 
-/// What the reply that a client would have got means for the job.
+/// Meaning for the job of the reply that a client would have got.
 fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Reply) -> End {
     let span = policy.accept.backoff.after(runs);
     let backed_off = span / 2 + gateway.ports.dice().jitter(span / 2);
     let again = |hint: Option<Duration>, trouble: String| {
-        // Whatever an upstream asks for, all runs have their time before the request is erased.
+        // All runs have their time before the request is erased, even if an upstream asks for a
+        // long delay.
         let most = policy.accept.request_retention / policy.accept.max_runs.max(1);
         let hint = hint.unwrap_or_default().min(most);
         End::Again { after: backed_off.max(hint), counted: true, trouble }
@@ -441,7 +448,7 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
         | Problem::QuotaExceeded { .. }
         | Problem::Overloaded { .. }
         | Problem::Stopping { .. } => waits(hint.unwrap_or(ELSEWHERE), code),
-        // Discarded by an operator while it was under way.
+        // An operator discarded it while it was under way.
         Problem::KeyUnknown => End::Done,
         Problem::Key(_)
         | Problem::CredentialInvalid

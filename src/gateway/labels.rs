@@ -1,7 +1,8 @@
-//! Labels of tenants: a bounded number of them, because a label that grows with the clients would take all memory.
+//! Labels of tenants: a bounded number, because labels that grow with the clients would fill the
+//! memory.
 //!
-//! Neighbours: [`super::metrics`] labels with [`tenant_label`]. Tenants come from verified credentials, but how many there are is nobody's promise:
-//! tokens of an issuer may name any number. It must not label anything by a tenant that was not verified.
+//! Tenants come from verified credentials, but their number is not bounded: tokens of an issuer may
+//! name any number. Must not label anything by a tenant that was not verified.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -11,19 +12,21 @@ use metrics::SharedString;
 
 use crate::protocol::key::Tenant;
 
-/// The most tenants that one process labels by name.
+/// Tenants that one process labels by name, at most.
 const MOST_TENANTS: usize = 1_000;
 
-/// What all further tenants are counted as together. No tenant can be called so: parentheses are not in the alphabet.
+/// The label that all further tenants share. No tenant can have that name: parentheses are not in
+/// the alphabet.
 pub(super) const OTHER: &str = "(other)";
 
-/// What a tenant is called in labels: itself, or [`OTHER`] beyond the first 1,000 tenants of this process.
+/// The label of a tenant: its name, or [`OTHER`] beyond the first 1,000 tenants of this process.
 pub(super) fn tenant_label(tenant: &Tenant) -> SharedString {
     static LABELS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_TENANTS));
     SharedString::from_shared(LABELS.of(tenant))
 }
 
-/// The tenants seen so far, up to a bound. A look-up takes no lock; a new tenant copies the set, at most `most` times ever.
+/// The tenants seen so far, up to a bound. A look-up takes no lock; a new tenant copies the set, at
+/// most `most` times ever.
 struct Labels {
     seen: ArcSwap<BTreeSet<Arc<str>>>,
     growing: Mutex<()>,
@@ -31,12 +34,12 @@ struct Labels {
 }
 
 impl Labels {
-    /// No tenant seen yet.
     fn new(most: usize) -> Self {
         Self { seen: ArcSwap::default(), growing: Mutex::new(()), most }
     }
 
-    /// The tenant's own label, or [`OTHER`] if too many were seen before it. A tenant keeps the label it had first.
+    /// The tenant's own label, or [`OTHER`] if too many were seen before it. A tenant keeps the
+    /// label it had first.
     fn of(&self, tenant: &Tenant) -> Arc<str> {
         let seen = self.seen.load();
         if let Some(label) = seen.get(tenant.as_str()) {

@@ -1,16 +1,17 @@
-//! The quota on live keys: how many keys of one tenant the region's store may remember, so that one that makes keys without end does not fill it.
+//! The quota on live keys: a limit on one tenant's keys in the region's store, so that no tenant
+//! fills it.
 //!
-//! Neighbours: [`super::quota`] has the quotas on rates, [`super::request`] asks here before a claim of a key that is new, `ports::upkeep` counts. The
-//! region's gateways share a store, so each counts there, adds what it started itself since, and counts anew the sooner the less is left. What
-//! the others started since is not known to it, nor what is started while it counts. It must not refuse a key that stands in the store, nor hold a
-//! request up for a count.
+//! The region's gateways share a store. Each counts there, adds the keys that it started itself
+//! since, and counts again sooner if less is left. The limit is approximate: a gateway does not
+//! know keys that others started since, or that were started while it counts. Must not refuse a key
+//! that is in the store, nor hold a request up for a count.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::ending::jittered;
+use super::finish::jittered;
 use super::problems::Problem;
 use super::quota::MOST_TENANTS;
 use super::{Gateway, metrics};
@@ -21,18 +22,19 @@ use crate::protocol::time::Moment;
 
 /// Keys in one look, as the reaper takes them: some milliseconds of work.
 const STRETCH: u32 = 500;
-/// Between two looks this many times what the last one took passes.
+/// Pause between two looks, in multiples of the last look's time.
 const PAUSE: u32 = 4;
-/// After a look that failed.
+/// Pause after a look that failed.
 const ONCE_MORE: Duration = Duration::from_secs(1);
-/// A count is not doubted within this, whatever was started.
+/// Time for which a count is trusted, even if keys were started since.
 const FRESH: Duration = Duration::from_secs(1);
-/// A tenant that had all its keys is not counted again within this, and told to ask no sooner: keys are forgotten one by one.
+/// Time until a full tenant is counted again, and until it should ask again: keys are forgotten one
+/// by one.
 const FULL: Duration = Duration::from_secs(30);
-/// A tenant is counted anew once this part of what was left to it was started here.
+/// Part of a tenant's remaining keys: once so many were started here, it is counted again.
 const PART: u64 = 16;
 
-/// How many keys each tenant has, as far as it is known here.
+/// Each tenant's number of keys, as far as known here.
 pub(super) struct LiveKeys {
     most: u64,
     inner: Mutex<Inner>,
@@ -41,38 +43,38 @@ pub(super) struct LiveKeys {
 #[derive(Default)]
 struct Inner {
     tenants: BTreeMap<Tenant, Known>,
-    /// Who is counted, in turn: one look each. Each of them stands in `tenants`.
+    /// Tenants to count, in turn: one look each. Each of them is in `tenants`.
     turns: VecDeque<Tenant>,
-    /// Somebody takes the turns.
+    /// True while a loop takes the turns.
     counting: bool,
-    /// When a full table was looked through last for tenants that can go.
+    /// Moment when a full table was last searched for tenants that can go.
     swept: Option<Moment>,
 }
 
-/// What is known of one tenant.
+/// This gateway's knowledge about one tenant.
 #[derive(Default)]
 struct Known {
-    /// What the store said last, and when.
+    /// The store's last count, and its moment.
     counted: Option<(u64, Moment)>,
-    /// Started here since then.
+    /// Keys started here since then.
     started: u64,
     /// The count that runs, or waits for its first turn.
     count: Option<Count>,
 }
 
-/// How far a count has come.
+/// Progress of a count.
 #[derive(Default)]
 struct Count {
     keys: u64,
     through: Option<Key>,
 }
 
-/// What a tenant may do.
+/// Result of looking a tenant up.
 #[derive(Debug, PartialEq, Eq)]
 struct Look {
-    /// It has all the keys that it may have: when to ask again.
+    /// Set if the tenant has all the keys that it may have: the time until it should ask again.
     full: Option<Duration>,
-    /// Somebody has to take the turns.
+    /// True if a loop must begin to take the turns.
     begin: bool,
 }
 
@@ -93,7 +95,7 @@ impl LiveKeys {
         Self { most: most.get().into(), inner: Mutex::default() }
     }
 
-    /// Whether the tenant has as many as it may. Queues it where it is time to count.
+    /// Says if the tenant has as many keys as it may. Queues it if it is time to count.
     fn look(&self, tenant: &Tenant, now: Moment) -> Look {
         let mut inner = self.lock();
         let Inner { tenants, turns, counting, swept } = &mut *inner;
@@ -111,21 +113,21 @@ impl LiveKeys {
             known.count = Some(Count::default());
             turns.push_back(tenant.clone());
         }
-        // What is being counted is not believed for long.
+        // While a count runs, the old number is not trusted for long.
         let again = if known.count.is_some() { FRESH } else { FULL };
         let begin = !*counting && !turns.is_empty();
         *counting |= begin;
         Look { full: known.is_full(self.most).then_some(again), begin }
     }
 
-    /// A key was started here.
+    /// Counts a key that was started here.
     fn started(&self, tenant: &Tenant) {
         if let Some(known) = self.lock().tenants.get_mut(tenant) {
             known.started += 1;
         }
     }
 
-    /// Whose turn it is, and behind which key to go on.
+    /// The next tenant in turn, and the key after which to go on.
     fn next(&self) -> Option<(Tenant, Option<Key>)> {
         let mut inner = self.lock();
         let tenant = inner.turns.pop_front()?;
@@ -134,7 +136,8 @@ impl LiveKeys {
         Some((tenant, through))
     }
 
-    /// What a turn brought; none if the store did not say, so that the same stretch is looked at again.
+    /// Takes in the result of a turn. `None` if the store did not answer: the same stretch is
+    /// looked at again.
     fn took(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
         let mut inner = self.lock();
         let Some(known) = inner.tenants.get_mut(&tenant) else { return };
@@ -144,7 +147,8 @@ impl LiveKeys {
             count.through = stretch.through;
             if count.through.is_none() || count.keys >= self.most {
                 metrics::live_keys(&tenant, count.keys);
-                // What was started meanwhile may be among them. It is not added: nobody is refused who has some left.
+                // Keys that were started meanwhile may be among them. They are not added: a tenant
+                // with keys left is never refused.
                 *known = Known { counted: Some((count.keys, now)), started: 0, count: None };
                 return;
             }
@@ -157,7 +161,7 @@ impl LiveKeys {
     }
 }
 
-/// Who takes the turns. Dropped, nobody does.
+/// The loop that takes the turns. When it is dropped, no loop does.
 struct Counter(Arc<LiveKeys>);
 
 impl Drop for Counter {
@@ -166,7 +170,7 @@ impl Drop for Counter {
     }
 }
 
-/// Counts for as long as somebody has a turn, and these are the live ones.
+/// Counts for as long as a tenant waits for its turn and these are the live keys.
 async fn count_loop<P: Ports>(gateway: Weak<Gateway<P>>, Counter(keys): &Counter) {
     while let Some(gateway) = gateway.upgrade() {
         let is_live = gateway.live().live_keys.as_ref().is_some_and(|live| Arc::ptr_eq(live, keys));
@@ -185,8 +189,8 @@ async fn count_loop<P: Ports>(gateway: Weak<Gateway<P>>, Counter(keys): &Counter
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Whether the tenant may start a further key, as far as it is known what it has; `Err`: when to ask again. Counts in the background when
-    /// it is time.
+    /// Checks that the tenant may start a further key, by its known number of keys. An error is the
+    /// time until it should ask again. Counts in the background when it is time.
     pub(super) fn may_start_a_key(self: &Arc<Self>, tenant: &Tenant) -> Result<(), Duration> {
         let live = self.live();
         let Some(keys) = &live.live_keys else { return Ok(()) };
@@ -198,14 +202,14 @@ impl<P: Ports> Gateway<P> {
         full.map_or(Ok(()), Err)
     }
 
-    /// A key that was new was started.
+    /// Counts a new key that was started.
     pub(super) fn started_a_key(&self, tenant: &Tenant) {
         if let Some(keys) = &self.live().live_keys {
             keys.started(tenant);
         }
     }
 
-    /// The refusal of a key that would be one too many.
+    /// The refusal of a key beyond the limit.
     pub(super) fn has_too_many_keys(&self, tenant: &Tenant, again: Duration) -> Problem {
         metrics::quota_exceeded(tenant, "live_keys");
         Problem::QuotaExceeded { after: jittered(self, again) }
@@ -235,7 +239,7 @@ mod tests {
         Some(KeyStretch { keys, through: through.map(|key| Key::parse(key).unwrap()) })
     }
 
-    /// The next turn is this tenant's, and this is what comes of it.
+    /// Takes the next turn, which must be this tenant's, with this result.
     fn turn(keys: &LiveKeys, who: &str, stretch: Option<KeyStretch>, now: Moment) -> Option<Key> {
         let (tenant, after) = keys.next().unwrap();
         assert_eq!(tenant.as_str(), who);

@@ -1,8 +1,9 @@
-//! Counting: thin functions over the names in `ports::observe`, one per thing that happens.
+//! Counting: thin functions over the names in `ports::observe`, one per kind of event.
 //!
-//! Neighbours: every flow of the gateway calls it, `server::admin` renders. Every series that the configuration names is touched at the
-//! start, so that the first scrape shows HELP and TYPE and a zero for each; those of a tenant begin with its first request.
-//! It must not decide anything, and no label may hold what a client chose: tenants are verified, and bounded by [`super::labels`].
+//! Every series that the configuration names is touched at the start, so that the first scrape
+//! shows HELP, TYPE and a zero for each. Those of a tenant begin with its first request. This file
+//! must not decide anything. No label may hold a client's text: tenants are verified, and bounded
+//! by [`super::labels`].
 
 mod audit;
 
@@ -16,7 +17,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 use tracing::Instrument;
 
 pub(super) use self::audit::{audit_age, audit_pass, doubles};
-use super::crowd::Whose;
+use super::concurrency::Whose;
 use super::labels::{OTHER, tenant_label};
 use super::problems::{CODES, Problem};
 use super::route::Routes;
@@ -84,7 +85,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         counter!(name).absolute(0);
     }
     view.members().keys().filter(|name| **name != settings.me).for_each(prepare_peer);
-    // Shadow mode asks neither store nor peers, so it must not say that they do not answer.
+    // Shadow mode asks neither store nor peers, so it must not report them as silent.
     if !settings.shadow {
         store_up(false);
         counter!(observe::AUDIT_PASSES).absolute(0);
@@ -97,12 +98,13 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     in_flight(0);
     clock_suspect(false);
+    clock_ahead(Duration::ZERO);
     doubts(0);
     heartbeat(0);
     hindrances(&[]);
 }
 
-/// The series of what this region has to do with a peer.
+/// The series about one peer.
 fn prepare_peer(peer: &RegionName) {
     for result in ["answered", "not_sent", "unknown", "not_owner", "silent", "version"] {
         counter!(observe::FORWARDS, "to" => peer.to_string(), "result" => result).absolute(0);
@@ -111,7 +113,7 @@ fn prepare_peer(peer: &RegionName) {
     peer_disagrees(peer, false);
 }
 
-/// The series of store calls that fail.
+/// The series of failed store calls.
 fn prepare_store() {
     const OPS: [&str; 13] = [
         "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "count", "take",
@@ -145,7 +147,7 @@ pub(super) fn prepare_routes(routes: &Routes) {
     }
 }
 
-/// The series of what is lodged, and of a sick upstream.
+/// The series of escrow, and of a sick upstream.
 fn prepare_risks() {
     counter!(observe::DRAINED_BY_HEALTH).absolute(0);
     upstream_sick(false);
@@ -154,12 +156,11 @@ fn prepare_risks() {
     }
 }
 
-/// Whether the upstream is sick.
 pub(super) fn upstream_sick(sick: bool) {
     gauge!(observe::UPSTREAM_SICK).set(f64::from(u8::from(sick)));
 }
 
-/// This region was drained for it.
+/// Counts a drain of this region for its upstream.
 pub(super) fn drained_by_health() {
     counter!(observe::DRAINED_BY_HEALTH).increment(1);
 }
@@ -179,7 +180,6 @@ pub(super) fn duplicate(tenant: &Tenant) {
     counter!(observe::DUPLICATES, "tenant" => tenant_label(tenant)).increment(1);
 }
 
-/// One refusal.
 pub(super) fn refused(problem: &Problem) {
     counter!(observe::REFUSALS, "code" => problem.code()).increment(1);
 }
@@ -200,7 +200,7 @@ pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
     counter!(observe::PASSED, "result" => result).increment(1);
 }
 
-/// What would have become of one request; `code` is that of a refusal, else `-`.
+/// Counts a shadow verdict on one request; `code` is that of a refusal, else `-`.
 pub(super) fn shadow(route: &Arc<str>, verdict: &'static str, code: &'static str) {
     counter!(observe::SHADOW, "route" => route_label(route), "verdict" => verdict, "code" => code)
         .increment(1);
@@ -216,7 +216,8 @@ pub(super) fn quota_exceeded(tenant: &Tenant, of: &'static str) {
     counter!(observe::QUOTA_EXCEEDED, "tenant" => tenant_label(tenant), "quota" => of).increment(1);
 }
 
-/// How many keys a tenant had when they were counted. Of the tenants that share a label the next one would overwrite the last.
+/// Shows a tenant's number of keys when they were counted. Not for tenants that share a label: the
+/// next would overwrite the last.
 pub(super) fn live_keys(tenant: &Tenant, keys: u64) {
     let label = tenant_label(tenant);
     if label.as_ref() != OTHER {
@@ -230,17 +231,16 @@ pub(super) fn config_reload(ok: bool) {
     counter!(observe::CONFIG_RELOADS, "result" => result).increment(1);
 }
 
-/// When the files that count were read.
+/// Shows when the files in force were read.
 pub(super) fn config_loaded(at: Date) {
     gauge!(observe::CONFIG_LOADED).set(at.as_millis() as f64 / 1_000.0);
 }
 
-/// Whether everything that the files say is running.
+/// Shows if all settings in the files are running.
 pub(super) fn config_current(current: bool) {
     gauge!(observe::CONFIG_CURRENT).set(f64::from(u8::from(current)));
 }
 
-/// One forward.
 pub(super) fn forward(to: &RegionName, result: &'static str) {
     counter!(observe::FORWARDS, "to" => to.to_string(), "result" => result).increment(1);
 }
@@ -250,12 +250,11 @@ pub(super) fn local_replay() {
     counter!(observe::LOCAL_REPLAYS).increment(1);
 }
 
-/// One end of a duplicate's wait.
+/// Counts one end of a duplicate's wait.
 pub(super) fn attached(result: &'static str) {
     counter!(observe::ATTACHED, "result" => result).increment(1);
 }
 
-/// One attempt's outcome.
 pub(super) fn attempt(route: &str, outcome: &'static str) {
     counter!(observe::ATTEMPTS, "route" => route.to_owned(), "outcome" => outcome).increment(1);
 }
@@ -355,7 +354,6 @@ fn failure<T>(op: &'static str, result: &Result<T, StoreError>) {
     tracing::warn!(op, %error, "a store call failed");
 }
 
-/// One batch of reaping.
 pub(super) fn reaped(reaped: &Reaped) {
     let results = [("expired", reaped.expired), ("forgotten", reaped.forgotten), ("kept", reaped.kept)];
     for (result, count) in results {
@@ -368,7 +366,7 @@ pub(super) fn swept(result: &'static str) {
     counter!(observe::SWEPT, "result" => result).increment(1);
 }
 
-/// How many keys are on the operator's list.
+/// Shows how many keys are on the operator's list.
 pub(super) fn doubts(count: u64) {
     gauge!(observe::DOUBTS).set(count as f64);
 }
@@ -378,32 +376,37 @@ pub(super) fn clock_stepped() {
     counter!(observe::CLOCK_STEPS).increment(1);
 }
 
-/// Whether the database's clock is suspect.
+/// Shows if the database's clock is suspect.
 pub(super) fn clock_suspect(suspect: bool) {
     gauge!(observe::CLOCK_SUSPECT).set(f64::from(u8::from(suspect)));
 }
 
-/// What one attempt took.
+/// Shows by how much the database's clock is ahead of observed time.
+pub(super) fn clock_ahead(ahead: Duration) {
+    gauge!(observe::CLOCK_AHEAD).set(ahead.as_secs_f64());
+}
+
+/// Records the duration of one attempt.
 pub(super) fn upstream(route: &str, took: Duration) {
     histogram!(observe::UPSTREAM_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
 }
 
-/// A request more that is here. Counted up and down, as two that leave at once would set it out of turn.
+/// Counts an arriving request. The gauge is counted up and down: two requests that leave at once
+/// would set it in the wrong order.
 pub(super) fn request_came(whose: Whose) {
     gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).increment(1.0);
 }
 
-/// A request less.
+/// Counts a request that left.
 pub(super) fn request_left(whose: Whose) {
     gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).decrement(1.0);
 }
 
-/// Work in flight.
 pub(super) fn in_flight(count: usize) {
     gauge!(observe::IN_FLIGHT).set(count as f64);
 }
 
-/// Whether keys can be run here.
+/// Shows if keys can be run here.
 pub(super) fn store_up(up: bool) {
     gauge!(observe::STORE_UP).set(f64::from(u8::from(up)));
 }
@@ -415,7 +418,7 @@ pub(super) fn lease<P: Ports>(gateway: &Gateway<P>, now: Moment) {
     gauge!(observe::LEASE_SECONDS).set(left.as_secs_f64());
 }
 
-/// What is missing before gained keys may start.
+/// Shows the hindrances that keep gained keys from starting.
 pub(super) fn hindrances(missing: &[Hindrance]) {
     gauge!(observe::HINDRANCES).set(missing.len() as f64);
     let for_operator = missing.iter().filter(|missing| missing.needs_operator()).count();
@@ -444,32 +447,31 @@ pub(super) fn view(view: &View) {
     }
 }
 
-/// This region's newest heartbeat.
 pub(super) fn heartbeat(seq: u64) {
     gauge!(observe::HEARTBEAT).set(seq as f64);
 }
 
-/// Whether a peer answers.
+/// Shows if a peer answers.
 pub(super) fn peer_up(peer: &RegionName, up: bool) {
     gauge!(observe::PEER_UP, "peer" => peer.to_string()).set(f64::from(u8::from(up)));
 }
 
-/// Whether a peer speaks no version that this process speaks.
+/// Shows if a peer speaks no version that this process speaks.
 pub(super) fn peer_foreign(peer: &RegionName, foreign: bool) {
     gauge!(observe::PEER_FOREIGN, "peer" => peer.to_string()).set(f64::from(u8::from(foreign)));
 }
 
-/// Whether a peer said of itself what does not agree with this region.
+/// Shows if a peer's settings disagree with this region's.
 pub(super) fn peer_disagrees(peer: &RegionName, disagrees: bool) {
     gauge!(observe::PEER_DISAGREES, "peer" => peer.to_string()).set(f64::from(u8::from(disagrees)));
 }
 
-/// A measured round trip.
 pub(super) fn round_trip(peer: &RegionName, took: Duration) {
     gauge!(observe::PEER_RTT_SECONDS, "peer" => peer.to_string()).set(took.as_secs_f64());
 }
 
-/// The replication slots of this region's server. `known` are those shown before: one that was dropped holds nothing any more.
+/// Shows the replication slots of this region's server. `known` are those shown before: one that
+/// was dropped holds nothing any more.
 pub(super) fn slots(known: &mut BTreeSet<String>, slots: &[Slot]) {
     for gone in known.iter().filter(|name| slots.iter().all(|slot| slot.name != **name)) {
         slot(gone, 0, false);

@@ -1,8 +1,9 @@
-//! The gateway: the choreography of a request, over ports.
+//! The gateway: the path of a request, and the loops beside it, over ports.
 //!
-//! Neighbours: `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top to bottom in
-//! [`request`]; what runs beside requests is in [`heartbeat`], [`jobs`], [`reaper`], [`sweep`] and [`doubles`]. It must not touch sockets, SQL or clocks (only through ports),
-//! must not decide what rows mean (`protocol::decide` does), and knows statuses in [`reply`] only.
+//! `protocol` decides, `ports` perform, `server` feeds requests in. The life of a request reads top
+//! to bottom in [`request`]. This folder must not touch sockets, SQL or clocks except through
+//! ports. It must not decide the meaning of rows (`protocol::decide` does), and knows statuses in
+//! [`reply`] only.
 
 mod accept;
 pub mod address;
@@ -12,31 +13,32 @@ mod attach;
 pub mod audit;
 pub mod authority;
 pub mod canonical;
+mod catching_up;
 mod claim;
-mod comb;
+mod clock_trust;
+pub mod concurrency;
 pub mod coverage;
 pub mod credentials;
-pub mod crowd;
+pub mod dead_letters;
 pub mod doubles;
-mod elsewhere;
-mod ending;
-mod entry;
 mod escrow;
 pub mod export;
+mod finish;
 mod forward;
-mod gained;
-mod generators;
+mod forwarded_verdict;
 pub mod hearing;
 mod heartbeat;
+mod ingress;
 mod jobs;
+mod key_habits;
 mod labels;
-pub mod letters;
-pub mod live;
+pub mod lag_history;
 mod live_keys;
 mod metrics;
 pub mod operator;
+mod orphans;
 mod outcome;
-mod pass;
+mod passthrough;
 pub mod percent;
 pub mod problems;
 pub mod publication;
@@ -44,6 +46,7 @@ pub mod quota;
 mod race;
 mod reaper;
 mod recover;
+pub mod reloadable;
 pub mod reply;
 mod request;
 pub mod route;
@@ -55,8 +58,7 @@ mod stand_in;
 pub mod status;
 mod sweep;
 pub mod trace;
-pub mod trail;
-mod trust;
+pub mod witness;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -78,81 +80,83 @@ use crate::protocol::time::{Drift, Moment};
 use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
 use attach::Attached;
+use concurrency::{Concurrency, MostAtOnce};
 use coverage::{Coverage, Report};
 use credentials::Credentials;
-use crowd::{Crowd, MostAtOnce};
 use jobs::Workers;
-use live::{ConfigStatus, Live};
 use quota::Quota;
+use reloadable::{ConfigStatus, Live};
 use route::{Policy, Routes};
 use shadow::Shadow;
 
-/// Everything a gateway is told before it starts.
+/// Settings that a gateway gets before it starts.
 pub struct Settings {
     /// The region it serves in.
     pub me: RegionName,
-    /// Which build of its store this is, as its region file says.
+    /// The generation of its store, as its region file says.
     pub generation: u32,
-    /// Which requests need a key, and how they are performed.
+    /// Routes: requests that need a key, and how each is performed.
     pub routes: Routes,
-    /// Who may ask at first; [`Gateway::reload`] brings what comes later.
+    /// Credentials at the start; [`Gateway::reload`] brings later ones.
     pub credentials: Arc<Credentials>,
-    /// How wrong clocks may be.
+    /// Bounds on clock errors.
     pub drift: Drift,
-    /// How much longer than promised an answer is stored.
+    /// Time for which an answer is stored beyond its promised retention.
     pub skew: Duration,
-    /// Stored requests are sealed, so clients' credentials may be stored with them.
+    /// True if stored requests are sealed, so that clients' credentials may be stored with them.
     pub seals_requests: bool,
-    /// How often, how long.
+    /// Periods and time limits.
     pub timings: Timings,
-    /// How fast each tenant may start keys at this gateway, and how many it may have; `None` is as fast, and as many, as it likes.
+    /// Limits of each tenant at this gateway: keys started per time, and keys stored. `None` is no
+    /// limit.
     pub quota: Option<Quota>,
-    /// The most requests that it has at once.
+    /// Requests that it has at once, at most.
     pub most_at_once: MostAtOnce,
-    /// Everything passes to the upstream, and what would have been done is counted: neither store nor peers are asked.
+    /// Shadow mode: requests pass through, and decisions are only counted. Neither store nor peers
+    /// are asked.
     pub shadow: bool,
-    /// How regions take over from one another.
+    /// Failover settings.
     pub failover: authority::Failover,
-    /// How this region's upstream is checked; `None` if it is not.
+    /// Check of this region's upstream; `None` without a check.
     pub upstream_health: Option<authority::upstream::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
-    /// The versions of what regions say to each other that it speaks.
+    /// Versions of the protocol between regions that this process speaks.
     pub speaks: Versions,
 }
 
 /// Periods and bounds of one gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
-    /// Between two heartbeats.
+    /// Pause between two heartbeats.
     pub heartbeat: Duration,
-    /// Between two pings to a peer.
+    /// Pause between two pings to a peer.
     pub ping: Duration,
-    /// After how much silence a peer counts as not reachable.
+    /// Silence after which a peer counts as not reachable.
     pub silent_after: Duration,
-    /// Between two looks at the copies of other regions' heartbeats.
+    /// Pause between two looks at the copies of other regions' heartbeats.
     pub poll: Duration,
-    /// Between two looks at records that duplicates wait for.
+    /// Pause between two looks at records that duplicates wait for.
     pub attach_poll: Duration,
-    /// How long a client may take to send its body.
+    /// Time limit for a client to send its body.
     pub body_within: Duration,
-    /// What claiming a key may take at most, repeats included.
+    /// Time limit for claiming a key, repeats included.
     pub claim_within: Duration,
-    /// How long an answer waits to be stored before the client is told that its outcome is unknown.
+    /// Time that an answer may take to be stored. After that the client gets `outcome-unknown`.
     pub settle_within: Duration,
-    /// How long a question to the upstream's status address may take.
+    /// Time limit for a question to the upstream's status address.
     pub probe_within: Duration,
-    /// Between two looks for jobs that are due.
+    /// Pause between two looks for jobs that are due.
     pub jobs_poll: Duration,
-    /// Between two sweeps for abandoned claims and keys in doubt.
+    /// Pause between two sweeps for abandoned claims and keys in doubt.
     pub sweep: Duration,
-    /// Between two looks of the reaper while little is due.
+    /// Pause between two looks of the reaper while little is due.
     pub reap: Duration,
-    /// Between two batches of the reaper while much is due, at least.
+    /// Pause between two batches of the reaper while much is due, at least.
     pub reap_pause: Duration,
 }
 
-/// What of the settings stays as it is until the process ends.
+/// Settings that stay as they are until the process ends.
 struct Fixed {
     me: RegionName,
     drift: Drift,
@@ -165,7 +169,7 @@ struct Fixed {
 }
 
 impl Fixed {
-    /// How long an answer to a request under this policy may take at the owner.
+    /// Time that an answer to a request under this policy may take at the owner.
     fn patience(&self, policy: &Policy) -> Duration {
         let timings = &self.timings;
         policy.wait
@@ -180,9 +184,9 @@ impl Fixed {
 pub struct Gateway<P: Ports> {
     ports: Arc<P>,
     settings: Fixed,
-    /// What may be replaced while it runs: read once by every request.
+    /// Settings that can be replaced at run time: each request reads them once.
     live: ArcSwap<Live<P>>,
-    /// What became of the last reading of the files.
+    /// Result of the last reading of the files.
     config: ArcSwap<ConfigStatus>,
     authority: Arc<authority::Authority>,
     origin: Origin,
@@ -190,66 +194,70 @@ pub struct Gateway<P: Ports> {
     jobs: Workers,
     coverage: Coverage,
     begun: Moment,
-    /// There where everything passes and nothing is decided.
+    /// Shadow mode: requests pass through; decisions are only counted.
     shadow: Option<Arc<Shadow>>,
-    generators: generators::Generators,
-    /// Read by every claim, replaced whole by the heartbeat: no lock on the way of a request.
+    generators: key_habits::Generators,
+    /// Each claim reads it; the heartbeat replaces it whole. So no request takes a lock.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
     clock_watch: Mutex<ClockWatch>,
     hearing: hearing::Hearing,
     looks: Mutex<doubles::Looks>,
-    observing: Mutex<trust::Observing>,
-    crowd: Arc<Crowd>,
+    observing: Mutex<clock_trust::Observing>,
+    crowd: Arc<Concurrency>,
+    /// All that a stop waits for.
     in_flight: AtomicUsize,
+    /// The requests among it, which status and metrics show.
+    requests: AtomicUsize,
     idle: Notify,
     stopping: AtomicBool,
 }
 
-/// What this gateway knows of its own heartbeat and its peers.
+/// This gateway's knowledge of its own heartbeat and its peers.
 struct Health {
     beat: Option<(u64, Moment)>,
     peers: BTreeMap<RegionName, Peer>,
-    /// The lag of regions that are no peers any more, as it was remembered: a window behind one may still be to be measured.
+    /// Remembered lag of regions that are peers no more: a window behind one may still need it.
     gone: BTreeMap<Origin, Duration>,
 }
 
-/// Whether keys can be run here.
+/// State of the store: can keys be run here?
 #[derive(Clone, Debug)]
 enum StoreHealth {
     /// Claims pass, as far as is known.
     Open(Gate),
-    /// They do not.
+    /// No claim passes.
     Closed {
-        /// For status and logs.
+        /// The reason, for status and logs.
         why: String,
-        /// Since when they do not, for whatever reason.
+        /// Moment since which no claim passes, for any reason.
         since: Moment,
     },
 }
 
-/// What is known of one peer.
+/// This gateway's knowledge of one peer.
 struct Peer {
-    /// When its last pong arrived.
+    /// Arrival of its last pong.
     heard: Option<Moment>,
-    /// When the ping of its last pong was sent.
+    /// Moment when the ping of its last pong was sent.
     asked: Option<Moment>,
     round_trip: Option<Duration>,
     pong: Option<Pong>,
-    /// Its store in the view, which what follows is about; a replaced one is followed anew.
+    /// Its store in the view. The next fields are about that store; a replaced one is followed
+    /// anew.
     origin: Option<Origin>,
-    /// Up to which of its heartbeats its rows are in this region's store; `None` until the store
-    /// was read.
+    /// The heartbeat up to which its rows are in this region's store; `None` until the store was
+    /// read.
     applied: Option<u64>,
-    /// Its highest heartbeat that a ping told of, or that was ever seen here, with its rows or
+    /// Its highest heartbeat that a ping reported or that was ever seen here, with its rows or
     /// ahead of them.
     told: Option<u64>,
     lag: LagMeter,
-    /// What its lag was.
-    trail: trail::Trail,
-    /// It was asked at least once, whatever came of it.
+    /// History of its lag.
+    trail: lag_history::LagHistory,
+    /// True once it was asked, with any result.
     tried: bool,
-    /// It speaks no version that this process speaks.
+    /// True if it speaks no version that this process speaks.
     foreign: bool,
     trouble: Option<String>,
 }
@@ -266,14 +274,14 @@ impl Peer {
             applied: None,
             told: None,
             lag,
-            trail: trail::Trail::default(),
+            trail: lag_history::LagHistory::default(),
             tried: false,
             foreign: false,
             trouble: None,
         }
     }
 
-    /// Its store in the view is this one: what was known of another says nothing.
+    /// Follows its store in the view. Knowledge about another store is dropped.
     fn follow(&mut self, origin: Option<Origin>) {
         if self.origin != origin {
             (self.origin, self.applied, self.told) = (origin, None, None);
@@ -281,7 +289,7 @@ impl Peer {
         }
     }
 
-    /// Whether it was not heard for so long that it counts as not reachable.
+    /// True if the peer was silent for so long that it counts as not reachable.
     fn is_silent(&self, now: Moment, timings: &Timings) -> bool {
         let allowed = timings.silent_after + timings.ping + self.round_trip.unwrap_or_default();
         self.heard.is_none_or(|heard| now.since(heard) > allowed)
@@ -291,16 +299,16 @@ impl Peer {
 /// The trailing period over which the largest lag is kept.
 const LAG_PERIOD: Duration = Duration::from_secs(600);
 
-/// Why a gateway in shadow mode runs no keys.
+/// Reason why a gateway in shadow mode runs no keys.
 const SHADOWED: &str = "shadow mode: everything passes, nothing is decided";
 
-/// Why a gateway cannot be built.
+/// Error: the gateway's region is not in the ring.
 #[derive(Debug, thiserror::Error)]
 #[error("region {0} is not in the ring: add it to ring.toml (weight 0 for an edge), or name another region")]
 pub struct NotInRing(RegionName);
 
 impl<P: Ports> Gateway<P> {
-    /// A gateway that has done nothing yet.
+    /// Creates a gateway that has done nothing yet.
     pub fn new(ports: P, settings: Settings, view: View) -> Result<Arc<Self>, NotInRing> {
         if view.standing(&settings.me).is_none() {
             return Err(NotInRing(settings.me));
@@ -312,7 +320,7 @@ impl<P: Ports> Gateway<P> {
         hearing::prepare();
         let proposer = authority::proposer(ports.dice());
         let lease = Lease::new(settings.failover.lease, settings.drift);
-        let clock_watch = Mutex::new(trust::watch(&settings));
+        let clock_watch = Mutex::new(clock_trust::watch(&settings));
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
@@ -332,7 +340,7 @@ impl<P: Ports> Gateway<P> {
             jobs: Workers::default(),
             coverage: Coverage::default(),
             shadow,
-            generators: generators::Generators::new(),
+            generators: key_habits::Generators::new(),
             store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
             health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
             clock_watch,
@@ -341,13 +349,15 @@ impl<P: Ports> Gateway<P> {
             observing: Mutex::default(),
             crowd: Arc::default(),
             in_flight: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
             idle: Notify::new(),
             stopping: AtomicBool::new(false),
         }))
     }
 
-    /// Starts what runs beside requests. The tasks end when `stop` has returned and the gateway is dropped.
-    /// In shadow mode nothing does. `job` begins the span of each run of a job, where spans are exported.
+    /// Starts the loops beside requests. They end when `stop` has returned and the gateway is
+    /// dropped. In shadow mode none is started. If spans are exported, `job` begins the span of
+    /// each run of a job.
     pub fn start(self: &Arc<Self>, job: Option<spans::Begin>) {
         if self.shadow.is_some() {
             return;
@@ -362,14 +372,15 @@ impl<P: Ports> Gateway<P> {
         sweep::start(self);
     }
 
-    /// Which state-changing requests this gateway has seen, and whether a key protected them.
+    /// Reports the state-changing requests that this gateway has seen, and if a key protected them.
     pub fn coverage(&self) -> Report {
         let (seen, full) = self.coverage.seen();
         let seconds = self.ports.clock().now().since(self.begun).as_secs();
         Report { region: self.settings.me.to_string(), seconds, full, seen }
     }
 
-    /// Refuses new keyed requests and waits until those begun have ended, at most `within`. Returns how many are left.
+    /// Refuses new keyed requests and waits until running ones have ended, at most `within`.
+    /// Returns the number of requests that are left.
     pub async fn stop(&self, within: Duration) -> usize {
         self.stopping.store(true, Ordering::SeqCst);
         let clock = self.ports.clock();
@@ -387,7 +398,7 @@ impl<P: Ports> Gateway<P> {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// Sleeps without keeping the gateway: what runs beside requests must not hold it while it waits.
+    /// Sleeps without keeping the gateway alive: a loop must not hold it while it waits.
     async fn rest(self: Arc<Self>, until: Moment) {
         let ports = self.ports.clone();
         drop(self);
@@ -402,12 +413,12 @@ impl<P: Ports> Gateway<P> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an attempt on this route typically takes, as observed.
+    /// Typical duration of an attempt on this route, as observed.
     fn typical(&self, route: &str) -> Option<Duration> {
         self.live.load().typical(route)
     }
 
-    /// Takes one more observation of the upstream's latency in.
+    /// Adds one observation of the upstream's latency.
     fn observe_upstream(&self, ask: &admit::Ask, started: Moment) {
         let took = self.ports.clock().now().since(started);
         metrics::upstream(&ask.route, took);

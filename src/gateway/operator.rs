@@ -1,8 +1,8 @@
-//! What an operator may see and do about keys in doubt: the list, and ending an attempt by hand, with a reason.
+//! Operators' view of keys in doubt, and their rulings: the list, and ending an attempt by hand.
 //!
-//! Neighbours: `server::admin` serves it, `ports::upkeep` performs and journals in one transaction. Only the owner rules, only an attempt
-//! that is over, and only in the name of somebody who says why. Field names are a contract: add, never rename. It must not show bodies, and
-//! knows no statuses of its own answers.
+//! `ports::upkeep` performs a ruling and journals it in one transaction. Only the owner rules, only
+//! on an attempt that is over, and only with a name and a reason. Field names are a contract: add,
+//! never rename. Must not show bodies, and knows no statuses of its own answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::Gateway;
 use super::audit::cursor;
 use super::authority::Here;
 use super::claim::lifetime;
-use super::ending::read;
+use super::finish::read;
 use super::route::NEVER_REPLAYED;
 use super::stand_in::{self, For, NotWritten};
 use super::status::KeyStatus;
@@ -26,7 +26,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Ground, Reading, Row, State};
 
-/// The longest reason and name, in bytes.
+/// Bytes of a reason, and of a name, at most.
 pub const MOST_WORDS: usize = 1_000;
 
 /// One key on the list.
@@ -36,23 +36,24 @@ pub struct DoubtStatus {
     pub tenant: String,
     /// The key itself: an operator has to name it.
     pub key: String,
-    /// Since when it is listed, milliseconds since 1970.
+    /// Moment since which it is listed, milliseconds since 1970.
     pub since_ms: i64,
     /// Its route; empty if the claim is older than routes in records.
     pub route: String,
     /// The path of its request.
     pub path: String,
-    /// Who made the attempt.
+    /// The origin that made the attempt.
     pub origin: String,
     /// The attempt's token, epoch and attempt.
     pub token: String,
     /// The request that made it.
     pub request_id: String,
-    /// The upstream's status, where it gave one.
+    /// The upstream's status, if it gave one.
     pub status: Option<u16>,
-    /// How many attempts there were.
+    /// Number of attempts.
     pub attempts: u32,
-    /// How long the attempt may still be running, in milliseconds; until then nobody can rule, and to release it takes the settle time more.
+    /// Time for which the attempt may still be running, in milliseconds. Until then no ruling is
+    /// possible; a release takes the settle time more.
     pub over_in_ms: u64,
 }
 
@@ -63,9 +64,9 @@ pub struct Doubts {
     pub region: String,
     /// The keys, in their order.
     pub doubts: Vec<DoubtStatus>,
-    /// Whether more follow after the last.
+    /// True if more follow after the last.
     pub more: bool,
-    /// What to ask for the next page with; absent on the last one.
+    /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -73,75 +74,75 @@ pub struct Doubts {
 /// One entry of the journal about a key.
 #[derive(Clone, Debug, Serialize)]
 pub struct JournalEntry {
-    /// When, milliseconds since 1970.
+    /// Moment of the entry, milliseconds since 1970.
     pub at_ms: i64,
     /// `settled-by-hand`, `released-by-hand`, `double` or `late`.
     pub kind: String,
     /// The attempt's token.
     pub token: Option<String>,
-    /// The request that made the attempt, where the entry says so.
+    /// The request that made the attempt, if the entry names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The status of the attempt's answer, where the entry is about one.
+    /// The status of the attempt's answer, if the entry is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Who.
+    /// The person who acted.
     pub actor: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
-    /// What explains a double: `risk` (one of the two ran at risk), `over` (one of them knew of the
-    /// other), or `unexplained`: a bug.
+    /// Explanation of a double: `risk` (one of the two ran at risk), `over` (one of them knew of
+    /// the other), or `unexplained`: a bug.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<&'static str>,
 }
 
 impl JournalEntry {
-    /// Whether it is a double that nothing explains.
+    /// True if this is a double without an explanation.
     pub fn is_unexplained(&self) -> bool {
         self.explained == Some(Why::Unexplained.name())
     }
 }
 
-/// Why an operator's act was refused: nothing was changed, unless it says so.
+/// Reason why an operator's act was refused. Nothing was changed, unless the reason says so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No name, no reason, or an answer that cannot be given again.
     #[error("{0}")]
     Malformed(String),
-    /// Another region owns the key, or nobody does.
+    /// Another region owns the key, or no region does.
     #[error("the key's owner is {owner}: ask there")]
     NotOwner {
         /// The region to ask.
         owner: String,
     },
-    /// This region may not run the key now: what its retry would find is not known yet.
+    /// This region may not run the key now: it does not know yet which rows a retry would find.
     #[error("nobody may rule this key now: {why}")]
     Closed {
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
-    /// There is nothing to rule.
+    /// The key is not in doubt.
     #[error("the key is not in doubt: it is {state}")]
     NotInDoubt {
-        /// What it is.
+        /// Its state.
         state: &'static str,
     },
     /// The attempt may still be running.
     #[error("the attempt may still be running for {} s: ask again then", .left.as_millis().div_ceil(1_000))]
     Running {
-        /// For how long.
+        /// Time left.
         left: Duration,
     },
-    /// The database's clock stepped, so nobody can say whether the attempt is over.
+    /// The database's clock stepped, so the end of the attempt cannot be judged.
     #[error("the database's clock is suspect for {} s more: ask again then", .left.as_millis().div_ceil(1_000))]
     Suspect {
-        /// For how long.
+        /// Time left.
         left: Duration,
     },
-    /// It was changed between the look and the act: look again.
+    /// The key was changed between the look and the act: look again.
     #[error("the key changed meanwhile: look at it again")]
     Changed,
-    /// The store failed; it says whether anything may have been written.
+    /// The store failed. The error says if anything may have been written.
     #[error("{0}")]
     Store(StoreError),
 }
@@ -150,7 +151,7 @@ pub enum Refusal {
 enum Ruled {
     /// One of this region's.
     Own(Attempt),
-    /// Another region's, on that ground: it is ended by a record of its own here.
+    /// Another region's, on that ground: a stand-in here ends it.
     Other(Box<Row>, Ground),
 }
 
@@ -165,13 +166,13 @@ impl<P: Ports> Gateway<P> {
         let rows = self.ports.store().look_up_beside(&ids).await?;
         let shown = found.into_iter().zip(rows).filter_map(|(listed, rows)| self.in_doubt_here(listed, rows));
         let live = self.live();
-        let over = |listed: &ListedDoubt| live.routes.policy(&listed.open.route).map(|policy| policy.over());
+        let over = |listed: &ListedDoubt| live.routes.over_of(&listed.open.path);
         let doubts = shown.map(|listed| doubt_status(&listed, over(&listed))).collect();
         Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
     }
 
-    /// A listed key as it is shown: of another region's attempts those that are in doubt under keys that are owned here, with what is left of
-    /// their holds as it is judged here.
+    /// A listed key as shown. Another region's attempt is shown if it is in doubt under a key that
+    /// this region owns. Its remaining hold is judged here.
     fn in_doubt_here(&self, mut listed: ListedDoubt, rows: Vec<Row>) -> Option<ListedDoubt> {
         if listed.open.row.origin == self.origin {
             self.distrust(std::slice::from_mut(&mut listed.open.row));
@@ -186,12 +187,12 @@ impl<P: Ports> Gateway<P> {
         Some(listed)
     }
 
-    /// What the journal says about a key, newest first.
+    /// The journal's entries about a key, newest first.
     pub(super) async fn journal_of(&self, id: &KeyId) -> Result<Vec<JournalEntry>, StoreError> {
         Ok(self.ports.store().journal(id).await?.into_iter().map(journal_entry).collect())
     }
 
-    /// Ends an attempt in doubt by hand, and wakes who waits. Returns the key as it is then.
+    /// Ends an attempt in doubt by hand, and wakes waiting requests. Returns the key's new state.
     pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
         let token = match self.may_rule(id, act).await? {
             Ruled::Own(attempt) => match self.ports.store().rule(&attempt, act).await {
@@ -219,7 +220,8 @@ impl<P: Ports> Gateway<P> {
         self.key_status(id).await.map_err(Refusal::Store)
     }
 
-    /// What [`Gateway::rule`] would be refused for, as far as it can be known beforehand; else the key as it is. Changes nothing.
+    /// Checks a ruling without making it: returns its refusal as far as it can be known beforehand,
+    /// else the key as it is. Changes nothing.
     pub async fn rehearse_rule(&self, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
         self.may_rule(id, act).await?;
         self.key_status(id).await.map_err(Refusal::Store)
@@ -237,9 +239,9 @@ impl<P: Ports> Gateway<P> {
         self.in_doubt(id, &act.ruling).await
     }
 
-    /// The attempt of a key in doubt, if it and all others in doubt are surely over. What
-    /// is said not to have happened must be out of the upstream too: the longest settle time of any route, as the row does not say which
-    /// route is its own.
+    /// The attempt of a key in doubt, if it and all others in doubt are surely over. For "did not
+    /// happen" the request must also have left the upstream. That takes the longest settle time of
+    /// any route, as the row does not name its own route.
     async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
         let rows =
             self.ports.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
@@ -253,14 +255,7 @@ impl<P: Ports> Gateway<P> {
         };
         let over = match ruling {
             Ruling::Settled(_) => Over { settle_time: Duration::ZERO, status_ends_attempt: true },
-            Ruling::Released => {
-                let live = self.live();
-                let all = || live.routes.policies().map(|policy| policy.over());
-                Over {
-                    settle_time: all().map(|over| over.settle_time).max().unwrap_or_default(),
-                    status_ends_attempt: all().all(|over| over.status_ends_attempt),
-                }
-            }
+            Ruling::Released => self.live().routes.longest_over(),
         };
         let beside = ground.iter().flat_map(|ground| &ground.beside);
         let all = std::iter::once(&row).chain(beside);
@@ -277,8 +272,8 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// The ruling as a record in the place of another region's attempt. That one's row does not say
-    /// how long it is remembered: as long as any key may be.
+    /// Writes the ruling as a record in the place of another region's attempt. The other row does
+    /// not hold its retention, so the record gets the longest of any route.
     async fn stand_in_for(&self, id: &KeyId, row: &Row, act: &Act, ground: Ground) -> Result<(), Refusal> {
         let live = self.live();
         let all = live.routes.policies();
@@ -308,7 +303,7 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// An entry as it is told.
+/// A journal entry as shown.
 pub(super) fn journal_entry(entry: Entry) -> JournalEntry {
     JournalEntry {
         at_ms: entry.at.as_millis(),
@@ -322,10 +317,10 @@ pub(super) fn journal_entry(entry: Entry) -> JournalEntry {
     }
 }
 
-/// Somebody must say why, and a settled answer must be one that a client can be given.
+/// Checks that an act has a reason and a name, and that a settled answer can be given to a client.
 ///
 /// # Errors
-/// [`Refusal::Malformed`], which says what is missing.
+/// [`Refusal::Malformed`], with the missing part.
 pub fn well_formed(act: &Act) -> Result<(), Refusal> {
     let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));
     if act.reason.trim().is_empty() || act.reason.len() > MOST_WORDS {
@@ -353,15 +348,14 @@ pub fn well_formed(act: &Act) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `over`: the rule of the attempt's route, where it is still there.
-fn doubt_status(listed: &ListedDoubt, over: Option<Over>) -> DoubtStatus {
+/// `over`: when the attempt is surely over, by its path.
+fn doubt_status(listed: &ListedDoubt, over: Over) -> DoubtStatus {
     let open = &listed.open;
     let status = match &open.row.state {
         State::InDoubt { status, .. } => *status,
         State::Claimed { .. } | State::Released | State::Settled { .. } | State::Tombstone => None,
     };
-    let unknown = Over { settle_time: Duration::ZERO, status_ends_attempt: false };
-    let left = doubt(&open.row, over.unwrap_or(unknown)).over_in;
+    let left = doubt(&open.row, over).over_in;
     DoubtStatus {
         tenant: open.id.tenant().to_string(),
         key: open.id.key().as_str().to_owned(),

@@ -1,8 +1,8 @@
-//! What came of an attempt: told from the upstream's answer, stored, then told to the client.
+//! Outcomes of attempts: read from the upstream's answer, stored, then given to the client.
 //!
-//! Neighbours: [`super::request`] runs the attempt. An outcome is stored by a task of its own, repeated while the hold runs, so that a
-//! store that fails for a moment loses nothing; the client is never told "settled" before the store has said so. It must not
-//! send anything to the upstream.
+//! A task of its own stores an outcome, and repeats the write while the hold runs, so a short
+//! failure of the store loses nothing. The client gets no settled answer before the store has
+//! confirmed it. This file must not send anything to the upstream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use super::admit::Ask;
 use super::authority::{Permit, Run};
-use super::ending::{InFlight, jittered, read, unknown};
+use super::finish::{InFlight, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
@@ -28,7 +28,7 @@ use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, RequestId, Row
 use crate::protocol::region::RegionName;
 use crate::protocol::time::{Date, Moment};
 
-/// Between two tries to store an outcome.
+/// Pause between two tries to store an outcome.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
 
 /// A durable claim of one request.
@@ -37,37 +37,37 @@ pub(super) struct Claim {
     pub(super) expires: Date,
     pub(super) send_by: SendBy,
     pub(super) permit: Permit,
-    /// Its route is under escrow, so it may be lodged elsewhere.
+    /// True if its route is under escrow, so it may be lodged elsewhere.
     pub(super) lodges: bool,
-    /// Where it surely is lodged.
+    /// The region where it surely is lodged.
     pub(super) lodged: Option<RegionName>,
-    /// As long as this lives, the attempt is under way.
+    /// The attempt counts as running as long as this lives.
     pub(super) _running: Run,
 }
 
-/// What is to be stored.
+/// An outcome to store.
 #[derive(Clone)]
 pub(super) enum Fact {
     /// The final answer, to the attempt that this request made.
     Settled(Arc<Answer>, RequestId),
     /// Nothing happened.
     Released,
-    /// The effect may or may not have happened; with the upstream's status, where it gave one.
+    /// The effect may or may not have happened. Holds the upstream's status, if it gave one.
     InDoubt(Option<u16>),
 }
 
-/// Whether a fact was stored.
+/// Result of storing a fact.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
     /// Durable.
     Yes,
-    /// The claim was lost to somebody else: what is stored now is theirs.
+    /// Another claim replaced this one: its outcome is stored.
     Lost,
     /// Not yet; the task goes on while the hold runs.
     NotYet,
 }
 
-/// The upstream answered: settle, release or doubt, by the route's outcome sets.
+/// Handles the upstream's answer: settle, release or doubt, by the route's outcome sets.
 pub(super) async fn answered<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -112,7 +112,7 @@ pub(super) async fn answered<P: Ports>(
     }
 }
 
-/// Settles, then answers: the client is not told before the answer is durable.
+/// Settles, then answers: the client gets nothing before the answer is durable.
 async fn settled<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -132,10 +132,10 @@ async fn settled<P: Ports>(
     }
 }
 
-/// An answer to an attempt that is not this region's any more: journalled, counted, and an error in
-/// the log (docs/protocol.md#rule-10). What was replayed already stays. Not where the attempt
-/// stands settled: its outcome is known, and where that is another region's answer, the store has
-/// journalled both.
+/// Handles an answer to an attempt that is no longer this region's: journalled, counted, and an
+/// error in the log (docs/protocol.md#rule-10). An answer that was replayed already stays. Does
+/// nothing if the attempt stands settled: its outcome is known. If that is another region's answer,
+/// the store has journalled both.
 async fn late<P: Ports>(
     gateway: &Gateway<P>,
     route: &Arc<str>,
@@ -156,7 +156,7 @@ async fn late<P: Ports>(
     tracing::error!(key = %attempt.id.digest(), token = %attempt.token, request = %request_id, status = answer.status, "late: an answer came for an attempt that was taken over: see `onceway audit`");
 }
 
-/// The attempt's outcome is not known: in doubt, and the client is told so.
+/// Stores that the attempt's outcome is not known (in doubt), and replies so.
 pub(super) async fn doubtful<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -173,19 +173,22 @@ pub(super) async fn doubtful<P: Ports>(
     }
 }
 
-/// Nothing happened: the claim is released. Where that cannot be stored the claim ends with its hold, which costs time, not safety.
+/// Releases a claim of which nothing happened. If that cannot be stored, the claim ends with its
+/// hold. That costs time, not safety.
 pub(super) async fn released<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::Released).await;
 }
 
-/// The attempt was surely never sent: its claim is released, and taken back where it is lodged.
+/// Releases the claim of an attempt that surely was never sent, and takes it back from the target
+/// where it is lodged.
 pub(super) async fn unsent<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim) {
     released(gateway, ask, claim).await;
     escrow::void(gateway, claim);
 }
 
-/// The claim was lost: somebody else's outcome, if there is one, is the answer; but only the outcome of this very request. What
-/// another one of the tenant asked under the key, or another principal, is none of this client's business.
+/// The reply after the claim was lost: the other claim's outcome, but only if it is of this very
+/// request. Other requests of the tenant under the key, and other principals, are not shown to this
+/// client.
 pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Reply {
     metrics::claim_lost(&ask.route, ask.id.tenant());
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");
@@ -207,7 +210,7 @@ pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &As
     }
 }
 
-/// Stores a fact in a task that outlives the request, and waits for it a while.
+/// Stores a fact in a task that outlives the request, and waits a while for the result.
 pub(super) async fn store<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     route: &Arc<str>,
@@ -260,7 +263,8 @@ async fn persist<P: Ports>(
                 }
                 return Stored::Lost;
             }
-            // Unknown is repeated too: the write compares token and nonce and says `Done` if it was done already.
+            // An unknown result is repeated too: the write compares token and nonce, and returns
+            // `Done` if it was done already.
             Ok(Written::GateMoved) | Err(_) => {
                 if clock.now() >= give_up {
                     tracing::error!(key = %attempt.id.digest(), token = %attempt.token, "an outcome could not be stored while its hold ran; the key is in doubt");
@@ -273,7 +277,8 @@ async fn persist<P: Ports>(
     }
 }
 
-/// A claim that may have been written was not confirmed and was never sent: ends it, if it shows up while it could.
+/// Ends a claim that may have been written, but was not confirmed and never sent, if it appears
+/// within its hold.
 pub(super) fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, nonce: Nonce) {
     let (gateway, route, id, hold) = (gateway.clone(), ask.route.clone(), ask.id.clone(), ask.policy.hold);
     let running = gateway.authority.running.begin(&id);

@@ -1,9 +1,9 @@
 //! Percent-encoding of one path segment or query value, and back (RFC 3986, section 2.1).
 //!
-//! Neighbours: [`super::address`] (a key in the status address), `server::admin`, `fleet::control`. Requests to routes are never
-//! decoded: what was matched is what is sent.
+//! This file must not touch requests to routes. They are never decoded: the path that was matched
+//! is the path that is sent.
 
-/// Encodes whatever is not unreserved: `a/b` to `a%2Fb`.
+/// Encodes all bytes that are not unreserved: `a/b` to `a%2Fb`.
 pub fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -16,7 +16,8 @@ pub fn encode(text: &str) -> String {
     out
 }
 
-/// Decodes `%41` to `A`. What is no valid escape stays as it is; what is no UTF-8 afterwards is replaced.
+/// Decodes `%41` to `A`. An invalid escape stays as it is; bytes that are no UTF-8 afterwards are
+/// replaced.
 pub fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,7 +1,7 @@
-//! The problems a client can meet: their codes, words and advice (RFC 9457).
+//! The problems that a client can meet: their codes, words and advice (RFC 9457).
 //!
-//! Neighbours: [`super::reply`] gives them statuses and renders them. A code never changes its meaning: clients branch on it.
-//! It must not hold statuses, nor any text that a client or an upstream chose.
+//! A code never changes its meaning: clients branch on it. This file must not hold statuses, nor
+//! any text that a client or an upstream chose.
 
 mod kinds;
 mod listeners;
@@ -18,10 +18,10 @@ use crate::protocol::key_policy::Breach;
 use kinds::{KINDS, Kind};
 use seconds::Seconds;
 
-/// Where the page of all problems is served.
+/// Path of the page of all problems.
 pub const PAGE: &str = "/.well-known/onceway/problems";
 
-/// Why a request got no answer of the upstream.
+/// Reason why a request got no answer of the upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The key header is missing, repeated, empty, over-long or malformed.
@@ -47,97 +47,99 @@ pub enum Problem {
     FingerprintImpossible(Unsigned),
     /// The key was used for another request.
     KeyReused {
-        /// How the route says so.
+        /// The route's dialect for this refusal.
         dialect: Mismatch,
     },
     /// Past retention.
     KeyExpired,
     /// The first request with this key is still running.
     InProgress {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
-    /// There is no such key, or none of this tenant.
+    /// The key does not exist, or is not this tenant's.
     KeyUnknown,
     /// Its job failed too often, or cannot be run any more; an operator decides.
     DeadLetter,
     /// In doubt until an operator settles or releases it.
     Parked {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
-    /// An earlier attempt is in doubt, and the upstream could not say yet what became of it.
+    /// An earlier attempt is in doubt, and the upstream could not say yet if it happened.
     InDoubt {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
     /// This attempt's outcome is not known.
     OutcomeUnknown {
-        /// The upstream's status, where it gave one.
+        /// The upstream's status, if it gave one.
         upstream: Option<u16>,
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
     /// The region's store does not answer, or restarted and is not approved yet; nothing was sent.
     StoreUnavailable {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
-    /// The tenant starts keys, or asks for them, faster than its quota, or has as many as it may; nothing was stored or sent.
+    /// The tenant starts keys, or asks for them, faster than its quota, or has as many as it may.
+    /// Nothing was stored or sent.
     QuotaExceeded {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
     /// The gateway has as many requests, or as large ones, as it may; nothing was read or sent.
     Overloaded {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
     /// The key's arc is moving; nothing was sent.
     Moving {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
     /// The region has no lease, or the right to send under the claim was over; nothing was sent.
     NotAuthoritative {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
     /// The claim could not be lodged with another region; nothing was sent.
     EscrowUnavailable {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
-    /// This region took the key over, and the last records of its former home may not have arrived; nothing was sent.
+    /// This region took the key over, and the last records of its former home may not have arrived.
+    /// Nothing was sent.
     CatchingUp {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
-        /// It does not end by itself.
+        /// True if only an operator can end this.
         operator: bool,
     },
     /// The key's home region cannot be reached.
     HomeUnavailable {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
     /// The upstream refused the connection; nothing was sent.
     UpstreamUnavailable {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
     /// The upstream broke off after a request without a key was sent: nothing protects a retry.
     UpstreamBroke,
-    /// The upstream was silent for too long after a request without a key was sent: nothing protects
-    /// a retry.
+    /// The upstream was silent for too long after a request without a key was sent: nothing
+    /// protects a retry.
     UpstreamSilent,
     /// This gateway is stopping; nothing was sent.
     Stopping {
-        /// When to ask again.
+        /// Time until a client should ask again.
         after: Duration,
     },
 }
 
-/// Whether the request may be sent again.
+/// Says if the request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Safe {
     /// Yes, with the same key: it takes effect at most once.
@@ -159,7 +161,7 @@ struct Json<'a> {
     documentation: String,
 }
 
-/// Every code, for those who count.
+/// Every code, for metrics.
 pub const CODES: &[&str] = &{
     let mut codes = [""; KINDS.len()];
     let mut at = 0;
@@ -222,7 +224,7 @@ impl Problem {
         }
     }
 
-    /// When to ask again, where asking again helps.
+    /// Time until a client should ask again, if that helps.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Problem::InProgress { after }
@@ -257,7 +259,7 @@ impl Problem {
         }
     }
 
-    /// Whether the same request may be sent again with the same key.
+    /// Says if the same request may be sent again with the same key.
     pub fn safe(&self) -> Safe {
         match self {
             Problem::BodyBroken => Safe::SameKey,
@@ -343,19 +345,20 @@ impl Problem {
         document(code, status, detail, after, self.safe())
     }
 
-    /// What a replay says in place of a body that was not kept.
+    /// The document that a replay gives in place of a body that was not kept.
     pub fn body_not_kept(status: u16) -> Vec<u8> {
         let code = "body-not-kept";
         document(code, status, kind(code).advice.to_owned(), None, Safe::SameKey)
     }
 }
 
-/// Where a code is explained, as the value of a `Link` header (RFC 8288; the IETF draft asks for `describedby`).
+/// The link to a code's explanation, as the value of a `Link` header (RFC 8288; the IETF draft asks
+/// for `describedby`).
 pub fn described_by(code: &str) -> String {
     format!("<{}>; rel=\"describedby\"", anchor(code))
 }
 
-/// The place on the page where a code is explained.
+/// The address of a code's explanation on the page.
 pub fn anchor(code: &str) -> String {
     format!("{PAGE}#{code}")
 }

@@ -1,8 +1,9 @@
-//! The contract that is published for clients: what each route asks of keys, compares, remembers and answers.
+//! The published contract for clients: rules of each route for keys, comparison, retention and
+//! answers.
 //!
-//! The IETF draft (section 2.6 of draft-ietf-httpapi-idempotency-key-header-07) wants a resource to publish its rules and its expiry.
-//! Neighbours: [`super::route`] has the rules, [`super::problems`] the codes, [`super::reply`] their statuses. It must not hold anything
-//! that is no client's business: no upstream, no status address, no hold, no region.
+//! The IETF draft wants a resource to publish its rules and its expiry (section 2.6 of
+//! draft-ietf-httpapi-idempotency-key-header-07). This document must not hold anything that clients
+//! need not know: no upstream, no status address of an upstream, no hold, no region.
 
 use serde::Serialize;
 
@@ -16,7 +17,7 @@ use crate::protocol::key_policy::Breach;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
 
-/// Where it is served.
+/// Path of the document.
 pub const PATH: &str = "/.well-known/idempotency";
 
 /// The version of this document's form: members are added under the same version, never changed.
@@ -30,7 +31,7 @@ struct Document<'a> {
     routes: Vec<RouteJson<'a>>,
 }
 
-/// What happens to requests that no route takes.
+/// Handling of requests that no route takes.
 #[derive(Serialize)]
 struct Unlisted {
     state_changing: Refusal,
@@ -48,28 +49,30 @@ struct RouteJson<'a> {
     terms: Option<Terms<'a>>,
 }
 
-/// What is promised to, and asked of, requests with a key.
+/// Promises to, and demands on, requests with a key.
 #[derive(Serialize)]
 struct Terms<'a> {
     header: Header,
     key_policy: KeyPolicyJson,
     scope: [&'static str; 1],
-    /// To whom of the scope an answer is given again.
+    /// Callers within the scope that may get a replay.
     replayed_to: &'static str,
     fingerprint: FingerprintJson<'a>,
     retention: RetentionJson,
     /// `None`: a key never expires, or is forgotten at once.
     expired: Option<Expired>,
     wait_seconds: f64,
-    /// sync: the client waits; prefer: it need not, if it says so; accept: it never does.
+    /// - `sync`: the client waits.
+    /// - `prefer`: it need not wait, if it says so.
+    /// - `accept`: it never waits.
     mode: &'static str,
-    /// Where accepted requests, and any key, can be asked about; the key follows.
+    /// Address of accepted requests, and of any key; the key follows it.
     status_address: &'static str,
     statuses: Statuses,
     refusals: Vec<Refusal>,
 }
 
-/// How long a key is remembered: a number of seconds, or `"never"` forgotten.
+/// Retention of a key: a number of seconds, or `"never"` forgotten.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum RetentionJson {
@@ -77,7 +80,7 @@ enum RetentionJson {
     Never(&'static str),
 }
 
-/// What a key is told past its retention, and for how many seconds; after that it is as new.
+/// Answer to a key past its retention, and for how many seconds. After that the key is new again.
 #[derive(Serialize)]
 struct Expired {
     seconds: u64,
@@ -109,14 +112,14 @@ struct FingerprintJson<'a> {
     fields: Option<Vec<&'a str>>,
 }
 
-/// What the answer's status means for the key; every status that can be answered stands in one list.
+/// Meaning of each status of an answer for the key; every possible status is in one list.
 #[derive(Serialize)]
 struct Statuses {
     /// Stored and replayed.
     r#final: Vec<String>,
     /// Nothing happened: the same key runs again.
     released: Vec<String>,
-    /// Nothing happened where `Retry-After` stands beside it; in doubt without.
+    /// Nothing happened if `Retry-After` is beside it; in doubt without.
     released_with_retry_after: Vec<String>,
     /// In doubt: retry with the same key only.
     unknown: Vec<String>,
@@ -246,7 +249,7 @@ fn statuses(sets: &OutcomeSets) -> Statuses {
     }
 }
 
-/// The refusals that a client can do something about.
+/// The refusals that a client can react to.
 fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
     let after = policy.wait;
     let missing = required.then_some(Problem::Key(KeyError::Missing));

@@ -1,9 +1,10 @@
-//! Quotas: how fast a tenant may start keys, look keys up, and ask for keys that are not there, at this gateway, and how many keys it may
-//! have, so that one that sprays or hammers harms neither the store nor its neighbours.
+//! Quotas of one tenant at this gateway: rates of new keys, look-ups and misses, and a number of
+//! keys. They keep a tenant from harming the store or its neighbours.
 //!
-//! Neighbours: [`super::admit`] and [`super::address`] charge before a body is read or the store asked; [`super::ending`], [`super::forward`] and
-//! `address` give back what a request turns out not to be; [`super::live_keys`] counts keys. The algorithm is GCRA (ITU-T I.371) by the `governor` crate, over the Clock port and a bounded table of
-//! tenants. One process's limit, not the fleet's. It must not read a clock of its own, nor refuse for any other reason.
+//! [`super::admit`] and [`super::address`] charge before a body is read or the store asked. Later
+//! the charges that do not apply are given back. The algorithm is GCRA (ITU-T I.371) by the
+//! `governor` crate, over the Clock port and a bounded table of tenants. The limit is one
+//! process's, not the fleet's. Must not read a clock of its own, nor refuse for any other reason.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -18,38 +19,38 @@ use governor::state::StateStore;
 use governor::{Quota as Rate, RateLimiter};
 
 use super::admit::Ask;
-use super::ending::jittered;
-use super::live::Live;
+use super::finish::jittered;
 use super::problems::Problem;
+use super::reloadable::Live;
 use super::{Gateway, metrics};
 use crate::ports::{Clock, Ports};
 use crate::protocol::key::Tenant;
 use crate::protocol::time::Moment;
 
-/// The most tenants with a bucket of their own. While all of them are in use, further ones share one.
+/// Tenants with a bucket of their own, at most. While all are in use, further ones share one.
 pub(super) const MOST_TENANTS: usize = 10_000;
-/// Between two searches of a full table for buckets that are full again: those say nothing and can go.
+/// Pause between two searches of a full table for buckets that are full again: those can go.
 const SWEEP_EVERY: u64 = 1_000_000_000;
 
-/// What a tenant may do how fast, and have; `None` is as fast, or as much, as it likes.
+/// Limits of a tenant; `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Start keys.
+    /// Rate of new keys.
     pub new_keys: Option<Pace>,
-    /// Ask for what is stored: retries, and the status address.
+    /// Rate of questions about stored keys: retries, and the status address.
     pub look_ups: Option<Pace>,
-    /// Ask the status address for keys that are not there.
+    /// Rate of questions at the status address about unknown keys.
     pub misses: Option<Pace>,
-    /// Have remembered by the store of this gateway's region, tombstones included.
+    /// Number of keys that the store of this gateway's region remembers, tombstones included.
     pub live_keys: Option<NonZeroU32>,
 }
 
-/// How fast.
+/// A rate with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// The lasting rate.
     pub per_second: NonZeroU32,
-    /// How many at once, after a pause.
+    /// Number at once, after a pause.
     pub burst: NonZeroU32,
 }
 
@@ -60,16 +61,16 @@ pub(super) struct Quotas<P: Ports> {
     misses: Option<Limiter<P>>,
 }
 
-/// A tenant is over one of its quotas.
+/// Error: a tenant is over one of its quotas.
 pub(super) struct Exceeded {
-    /// Which, for labels: new_keys, look_ups or misses.
+    /// The quota, for labels: `new_keys`, `look_ups` or `misses`.
     pub(super) of: &'static str,
-    /// After how long there will be something left.
+    /// Time until something is left.
     wait: Duration,
 }
 
 impl<P: Ports> Quotas<P> {
-    /// Every bucket is full.
+    /// Begins with full buckets.
     pub(super) fn new(quota: Quota, ports: &Arc<P>) -> Self {
         let limiter = |pace: Option<Pace>| pace.map(|pace| Limiter::new(pace, ports.clone()));
         Self {
@@ -79,7 +80,8 @@ impl<P: Ports> Quotas<P> {
         }
     }
 
-    /// A keyed request: it will have started a key or looked one up, and nobody knows yet which. One of the two is given back at its end.
+    /// Charges a keyed request. It either starts a key or looks one up, which is not known yet. One
+    /// of the two charges is given back at its end.
     pub(super) fn charge(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
         let new_keys = take(self.new_keys.as_ref(), tenant, "new_keys")?;
         let charged = Charged { new_keys, ..Charged::default() };
@@ -88,7 +90,8 @@ impl<P: Ports> Quotas<P> {
         Ok(Charged { look_ups, ..charged })
     }
 
-    /// A question to the status address: it will have found a key or not. A miss is given back if it has.
+    /// Charges a question to the status address. It finds a key or not. If it does, the miss is
+    /// given back.
     pub(super) fn charge_question(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
         let misses = take(self.misses.as_ref(), tenant, "misses")?;
         let charged = Charged { misses, ..Charged::default() };
@@ -97,7 +100,7 @@ impl<P: Ports> Quotas<P> {
         Ok(Charged { look_ups, ..charged })
     }
 
-    /// Whether a keyed request can be over one.
+    /// True if a keyed request can be over a quota.
     pub(super) fn limits_keys(&self) -> bool {
         self.new_keys.is_some() || self.look_ups.is_some()
     }
@@ -115,7 +118,8 @@ fn take<P: Ports>(
     }
 }
 
-/// What a request was charged, and where. Nothing where there are no quotas, or where another gateway was asked first.
+/// Charges of a request, and their buckets. Empty without quotas, or if another gateway was asked
+/// first.
 #[derive(Clone, Default)]
 pub(super) struct Charged {
     new_keys: Option<Buckets>,
@@ -124,17 +128,17 @@ pub(super) struct Charged {
 }
 
 impl Charged {
-    /// It was a retry.
+    /// Gives back the new key: the request was a retry.
     pub(super) fn started_no_key(&self, tenant: &Tenant) {
         give_back(self.new_keys.as_ref(), tenant);
     }
 
-    /// It was none.
+    /// Gives back the look-up: the request was no retry.
     pub(super) fn looked_nothing_up(&self, tenant: &Tenant) {
         give_back(self.look_ups.as_ref(), tenant);
     }
 
-    /// It asked for a key that is there.
+    /// Gives back the miss: the question was about a key that exists.
     pub(super) fn missed_nothing(&self, tenant: &Tenant) {
         give_back(self.misses.as_ref(), tenant);
     }
@@ -159,7 +163,7 @@ impl<P: Ports> Gateway<P> {
 
     fn charged(&self, tenant: &Tenant, taken: Option<Result<Charged, Exceeded>>) -> Result<Charged, Problem> {
         taken.unwrap_or_else(|| Ok(Charged::default())).map_err(|Exceeded { of, wait }| {
-            // In shadow mode nobody is refused.
+            // In shadow mode no request is refused.
             if self.shadow.is_none() {
                 metrics::quota_exceeded(tenant, of);
             }
@@ -167,7 +171,7 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// A request that was charged here came to its end: it was a retry, or started a key. What it was not is given back.
+    /// Ends a charged request: it was a retry, or started a key. The other charge is given back.
     pub(super) fn give_back(&self, ask: &Ask, retry: bool) {
         match retry {
             true => ask.charged.started_no_key(ask.id.tenant()),
@@ -189,14 +193,14 @@ impl<P: Ports> Limiter<P> {
         Self { limiter: RateLimiter::new(rate, buckets.clone(), PortClock(ports)), buckets }
     }
 
-    /// Takes one from the tenant's bucket, or says after how long there will be one.
+    /// Takes one from the tenant's bucket. An error is the time until one is left.
     fn take(&self, tenant: &Tenant) -> Result<(), Duration> {
         let over = self.limiter.check_key(tenant);
         over.map_err(|until| until.wait_time_from(self.limiter.clock().now()))
     }
 }
 
-/// What is left in each tenant's bucket. Cheap to clone; all clones are the same buckets.
+/// The level of each tenant's bucket. Cheap to clone; all clones are the same buckets.
 #[derive(Clone)]
 struct Buckets {
     inner: Arc<Mutex<Inner>>,
@@ -204,7 +208,8 @@ struct Buckets {
     most: usize,
 }
 
-/// A bucket is a moment, in nanoseconds since the limiter's start: when it will be full again ("theoretical arrival time").
+/// A bucket is the moment when it will be full again, in nanoseconds since the limiter's start
+/// ("theoretical arrival time").
 #[derive(Default)]
 struct Inner {
     own: BTreeMap<Tenant, u64>,
@@ -218,8 +223,8 @@ impl Buckets {
         Self { inner: Arc::default(), interval, most }
     }
 
-    /// A request was charged for what it turned out not to be. The shared bucket gets nothing back: who was charged there is not
-    /// known any more.
+    /// Gives a charge back that did not apply. The shared bucket gets nothing back: its charges are
+    /// not known by tenant.
     fn give_back(&self, tenant: &Tenant) {
         if let Some(full_at) = self.lock().own.get_mut(tenant) {
             *full_at = full_at.saturating_sub(self.interval);
@@ -244,7 +249,8 @@ impl StateStore for Buckets {
             *full_at = next.as_u64();
             return Ok(passed);
         }
-        // A bucket that was never used is full, so this passes, and is full again one interval from now.
+        // A bucket that was never used is full, so this passes, and is full again one interval from
+        // now.
         let (passed, next) = decide(None)?;
         let (next, now) = (next.as_u64(), next.as_u64().saturating_sub(self.interval));
         let rested = inner.swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP_EVERY);

@@ -1,13 +1,13 @@
 //! Waiting for one of two futures, in a fixed order.
 //!
-//! Neighbours: every flow that bounds its own waiting. `tokio::select!` polls in random order, which would break the replay of a
-//! simulation from its seed; here the first future is always polled first. It must not spawn anything.
+//! `tokio::select!` polls in random order, which would break the replay of a simulation from its
+//! seed. Here the first future is always polled first. This file must not spawn anything.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Which of two futures completed.
+/// The future that completed.
 pub enum Won<A, B> {
     /// The first.
     First(A),

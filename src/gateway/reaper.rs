@@ -1,9 +1,10 @@
-//! The reaper: forgets keys of this region whose time is over, in small batches with pauses, so that requests do not notice.
+//! The reaper: forgets keys of this region whose time is over, in small batches with pauses, so
+//! that requests do not notice.
 //!
-//! Neighbours: `ports` say what one batch may do; [`super::trust`] says what may be forgotten. It
-//! runs in every gateway of the region while the store is open; batches of two gateways skip each
-//! other's rows. What other regions lodged here, and what survivors handed over, goes the same way.
-//! It must not reap by a suspect clock, and never asks for rows of another origin's own leaf.
+//! [`super::clock_trust`] says which keys may be forgotten. Every gateway of the region runs it
+//! while the store is open; batches of two gateways skip each other's rows. Escrow rows and
+//! imported rows are reaped too. Must not reap by a suspect clock, and never asks for rows of
+//! another origin's own leaf.
 
 use std::sync::{Arc, Weak};
 
@@ -30,7 +31,7 @@ async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
-/// Reaps one batch; whether there is more at once.
+/// Reaps one batch. True if there is more at once.
 async fn batch<P: Ports>(gateway: &Gateway<P>) -> bool {
     if !gateway.store_is_open() || gateway.is_stopping() {
         return false;

@@ -1,17 +1,16 @@
-//! Recovery by probe: asks the upstream whether an attempt in doubt happened.
+//! Recovery by probe: asks the upstream if an attempt in doubt happened.
 //!
-//! Neighbours: [`super::request`] comes here with the verdict `Probe`, [`super::sweep`] with what
-//! no client asks about. "Happened" settles the attempt with its own answer. "Did not happen"
-//! counts only once the attempt is surely over (docs/protocol.md#rule-13): before that its request
-//! may still arrive. "Cannot say" changes nothing. It must not run anything itself: it hands a
-//! basis for the next claim back.
+//! "Happened" settles the attempt with its own answer. "Did not happen" counts only once the
+//! attempt is surely over: before that its request may still arrive (docs/protocol.md#rule-13).
+//! "Cannot say" changes nothing. This file must not run anything itself: it returns a basis for the
+//! next claim.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::admit::Ask;
 use super::claim::{lifetime, store_unavailable};
-use super::ending::{jittered, unknown};
+use super::finish::{jittered, unknown};
 use super::outcome::{self, Fact, Stored};
 use super::problems::Problem;
 use super::reply::{self, Reply};
@@ -27,27 +26,28 @@ use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::{Answer, AnswerBody};
 
-/// What a probe came to.
+/// Result of a probe.
 pub(super) enum Recovered {
-    /// It surely did not happen: claim again on this basis.
+    /// The attempt surely did not happen: claim again on this basis.
     Claim(Basis),
     /// The reply to give.
     Reply(Reply),
 }
 
-/// What the upstream says of an attempt, as far as it counts.
-pub(super) enum Said {
-    /// It happened, with this final answer.
+/// The upstream's answer about an attempt, as far as it counts.
+pub(super) enum ProbeAnswer {
+    /// The attempt happened, with this final answer.
     Happened(Arc<Answer>),
-    /// It did not happen, and the attempt is surely over.
+    /// The attempt did not happen, and is surely over.
     DidNotHappen,
-    /// It did not happen so far; the attempt is over in this long.
+    /// The attempt did not happen so far. It is over after this time.
     TooEarly(Duration),
-    /// Nothing that counts.
+    /// No answer that counts.
     CannotSay,
 }
 
-/// Asks about every attempt in doubt, newest first. Only if none of them happened may another one begin.
+/// Asks about every attempt in doubt, newest first. A new attempt may begin only if none of them
+/// happened.
 pub(super) async fn probe<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
@@ -58,14 +58,14 @@ pub(super) async fn probe<P: Ports>(
     for doubt in doubts {
         let (path, policy) = (ask.target.path(), &ask.policy);
         let after = match question(gateway, policy, &ask.id, &doubt, path).await {
-            Said::Happened(answer) => {
+            ProbeAnswer::Happened(answer) => {
                 return Recovered::Reply(happened(gateway, ask, doubt, basis, answer).await);
             }
-            Said::DidNotHappen => continue,
-            Said::TooEarly(after) => after,
-            Said::CannotSay => Duration::from_secs(1),
+            ProbeAnswer::DidNotHappen => continue,
+            ProbeAnswer::TooEarly(after) => after,
+            ProbeAnswer::CannotSay => Duration::from_secs(1),
         };
-        // Go on: an older one may have happened, and then this one's answer is known.
+        // Go on: an older attempt may have happened, and then this one's answer is known.
         let longest = stays.as_ref().is_none_or(|(_, longest)| after > *longest);
         if longest {
             stays = Some((doubt, after));
@@ -84,11 +84,12 @@ pub(super) async fn question<P: Ports>(
     id: &KeyId,
     doubt: &Doubt,
     path: &str,
-) -> Said {
-    // Every route whose recovery is `probe` has one: the configuration is refused otherwise.
-    let Some(address) = &policy.probe else { return Said::CannotSay };
-    // Not the region whose row it is: a claim that was lodged is a row of whoever took over, and was sent by its owner of then. Who that was may be
-    // known to nobody any more, where all who agreed on that view are gone.
+) -> ProbeAnswer {
+    // Every route whose recovery is `probe` has an address: other configurations are refused.
+    let Some(address) = &policy.probe else { return ProbeAnswer::CannotSay };
+    // The owner of then, not the region of the row. A lodged claim is a row of the region that took
+    // over, but its owner of then sent it. If all who agreed on that view are gone, no region may
+    // know that owner.
     let region = gateway.known_view(doubt.token.epoch).and_then(|view| view.owner(id).cloned());
     if region.is_none() {
         tracing::info!(key = %id.digest(), token = %doubt.token, "the view of the attempt is not known here: only an upstream of all regions can say");
@@ -102,7 +103,7 @@ pub(super) async fn question<P: Ports>(
         {
             metrics::probe("happened");
             let (head, body) = response.into_parts();
-            Said::Happened(Arc::new(Answer {
+            ProbeAnswer::Happened(Arc::new(Answer {
                 status: head.status.as_u16(),
                 headers: reply::keep_headers(&head.headers, &policy.replay_headers),
                 body: body.map_or(AnswerBody::NotKept, |bytes| AnswerBody::Kept(bytes.to_vec())),
@@ -112,20 +113,20 @@ pub(super) async fn question<P: Ports>(
             let status = response.status().as_u16();
             tracing::warn!(key = %id.digest(), status, "the probe's answer is not a final one; the key stays in doubt");
             metrics::probe("cannot_say");
-            Said::CannotSay
+            ProbeAnswer::CannotSay
         }
         ProbeReply::DidNotHappen if doubt.over_in.is_zero() => {
             metrics::probe("did_not_happen");
-            Said::DidNotHappen
+            ProbeAnswer::DidNotHappen
         }
         ProbeReply::DidNotHappen => {
             metrics::probe("too_early");
-            Said::TooEarly(doubt.over_in)
+            ProbeAnswer::TooEarly(doubt.over_in)
         }
         ProbeReply::CannotSay(why) => {
             tracing::info!(key = %id.digest(), why, "the upstream cannot say whether the effect happened");
             metrics::probe("cannot_say");
-            Said::CannotSay
+            ProbeAnswer::CannotSay
         }
     }
 }
@@ -159,7 +160,7 @@ async fn happened<P: Ports>(
     }
 }
 
-/// Another region's attempt happened, whose row only that region writes.
+/// Stores the outcome of another region's attempt, whose own row only that region writes.
 async fn in_its_place<P: Ports>(
     gateway: &Gateway<P>,
     ask: &Ask,

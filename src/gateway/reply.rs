@@ -1,9 +1,10 @@
-//! Answers: the only file with statuses. From what happened to a request to what its client is told.
+//! Answers: turns the result of a request into the response for its client. The only file with
+//! statuses.
 //!
-//! Neighbours: every flow of the gateway ends here; `server` renders nothing of its own but framing
-//! errors. Errors are RFC 9457 problems with a stable `type`, a documentation link and the members
-//! `code`, `retry_after`, `safe_to_retry`. It must not decide anything, and no text of it may hold
-//! a key, a token or a body.
+//! Every flow of the gateway ends here. `server` renders only framing errors itself. Errors are RFC
+//! 9457 problems with a stable `type`, a documentation link and the members `code`, `retry_after`,
+//! `safe_to_retry`. This file must not decide anything, and no text of it may hold a key, a token
+//! or a body.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,7 +29,7 @@ use crate::protocol::time::Date;
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Echo of the client's key.
 pub const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Until when the key is promised to be remembered, as an HTTP date.
+/// End of the key's promised retention, as an HTTP date.
 pub const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 /// The request that ran the answer which is replayed.
 pub const ORIGINAL: HeaderName = HeaderName::from_static("original-request-id");
@@ -36,20 +37,20 @@ pub const ORIGINAL: HeaderName = HeaderName::from_static("original-request-id");
 pub const REGION: HeaderName = HeaderName::from_static("onceway-region");
 /// The id of this request.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
-/// Which of the client's preferences was heeded (RFC 7240 section 3).
+/// The client's preference that was applied (RFC 7240 section 3).
 pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 /// Present on a replay whose body was over the stored limit.
 pub const BODY: HeaderName = HeaderName::from_static("onceway-body");
 
-/// What became of a keyed request, before it is rendered.
+/// Result of a keyed request, before it is rendered.
 pub enum Reply {
     /// The upstream's answer, on its way to the client for the first time.
     First {
         /// The answer.
         response: Response<Body>,
-        /// Whether it was settled (else nothing happened and the claim was released).
+        /// True if it was settled. Otherwise nothing happened and the claim was released.
         settled: bool,
-        /// Until when the key is promised to be remembered.
+        /// End of the key's promised retention.
         expires: Date,
     },
     /// A stored answer, given again.
@@ -60,21 +61,21 @@ pub enum Reply {
     Refused(Problem, Option<Date>),
 }
 
-/// A request that was accepted, and where its answer will be.
+/// A request that was accepted, and the address of its answer.
 pub struct Pending {
     /// The key.
     pub key: Key,
     /// The request that was accepted.
     pub request_id: RequestId,
-    /// It was accepted now; else by an earlier request.
+    /// True if it was accepted now; else by an earlier request.
     pub first: bool,
-    /// An attempt of it is running.
+    /// True if an attempt of it is running.
     pub running: bool,
-    /// Its client asked not to wait.
+    /// True if its client asked not to wait.
     pub preferred: bool,
-    /// When to ask for the answer.
+    /// Time until the client should ask for the answer.
     pub after: Duration,
-    /// Until when the key is promised to be remembered.
+    /// End of the key's promised retention.
     pub expires: Date,
 }
 
@@ -104,7 +105,7 @@ impl Reply {
         }
     }
 
-    /// The code of its problem; `-` where there is none.
+    /// The code of its problem; `-` without one.
     pub fn code(&self) -> &'static str {
         match self {
             Reply::Refused(problem, _) => problem.code(),
@@ -122,8 +123,8 @@ impl Reply {
         }
     }
 
-    /// Whether it shows that the request started no key. A refusal of another request or of an expired key does not count: who tries
-    /// keys out pays for it.
+    /// True if it shows that the request started no key. Refusals of another request or of an
+    /// expired key do not count: a client that guesses keys pays for it.
     pub fn is_retry(&self) -> bool {
         matches!(
             self,
@@ -144,7 +145,8 @@ impl Reply {
 pub fn render(reply: Reply, key: &HeaderValue, request_id: RequestId, me: &RegionName) -> Response<Body> {
     let (mut response, expires, region) = match reply {
         Reply::First { mut response, settled: _, expires } => {
-            // An upstream may deduplicate by itself and use the same names; only a replay of ours may carry them.
+            // An upstream may deduplicate by itself and use the same names; only a replay by the
+            // gateway may carry them.
             response.headers_mut().remove(REPLAYED);
             response.headers_mut().remove(ORIGINAL);
             (response, Some(expires), me.clone())
@@ -169,7 +171,8 @@ pub fn render(reply: Reply, key: &HeaderValue, request_id: RequestId, me: &Regio
     response
 }
 
-/// 202 with a status monitor (RFC 9110 section 15.3.3); the preference that was applied is named (RFC 7240 section 3).
+/// 202 with a status monitor (RFC 9110 section 15.3.3); the preference that was applied is named
+/// (RFC 7240 section 3).
 fn accepted(pending: &Pending) -> Response<Body> {
     let status_url = address::of(&pending.key);
     let state = if pending.running { "running" } else { "accepted" };
@@ -225,7 +228,8 @@ pub fn problems_page() -> Response<Body> {
     response
 }
 
-/// The published contract; what it says changes with a new configuration only, so it may be kept for some minutes.
+/// The published contract. It changes only with a new configuration, so it may be cached for some
+/// minutes.
 pub fn publication(document: Bytes) -> Response<Body> {
     let mut response = Response::new(body::full(document));
     let headers = response.headers_mut();
@@ -235,12 +239,11 @@ pub fn publication(document: Bytes) -> Response<Body> {
     response
 }
 
-/// Whether the status address's answer is that there is no such key, wherever it was made.
+/// True if the status address's answer says that the key does not exist, whichever region made it.
 pub(super) fn says_nothing_is_there(response: &Response<Body>) -> bool {
     response.status() == StatusCode::NOT_FOUND
 }
 
-/// A problem's status.
 pub(super) fn status(problem: &Problem) -> StatusCode {
     match problem {
         Problem::Key(error) => match error {
@@ -323,7 +326,7 @@ impl AsRef<[u8]> for KeptBody {
     }
 }
 
-/// The upstream's status and those of its headers that a replay carries.
+/// The upstream's headers that a replay carries.
 pub fn keep_headers(headers: &HeaderMap, allowed: &[HeaderName]) -> Vec<(String, Vec<u8>)> {
     headers
         .iter()
@@ -332,10 +335,11 @@ pub fn keep_headers(headers: &HeaderMap, allowed: &[HeaderName]) -> Vec<(String,
         .collect()
 }
 
-/// The client gets the whole answer that was collected: its length is known again.
+/// Gives the client the whole collected answer: its length is known again.
 pub fn whole(head: http::response::Parts, bytes: Bytes) -> Response<Body> {
     let mut response = Response::from_parts(head, body::empty());
-    // An answer without a body may state the length that another request would get (HEAD, RFC 9110 section 8.6).
+    // An answer without a body may state the length that another request would get (HEAD, RFC 9110
+    // section 8.6).
     if !bytes.is_empty() {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
     }

@@ -1,9 +1,9 @@
 //! The life of a keyed request, top to bottom.
 //!
-//! Neighbours: [`super::admit`] hands requests in; [`super::forward`] takes those whose owner is elsewhere; [`super::recover`] asks
-//! about keys in doubt; [`super::outcome`] stores what came of an attempt. The order in [`run`] is the safety argument: *claim durably →
-//! check the right to send → send → settle → answer*. Checking before the claim would let a handler that slept send after
-//! somebody else recovered the key. A client that hangs up cancels nothing: the work runs in a task of its own.
+//! The order in [`run`] is the safety argument: *claim durably → check the right to send → send →
+//! settle → answer*. A check before the claim would let a handler that slept send after another
+//! handler recovered the key. A client that hangs up cancels nothing: the work runs in a task of
+//! its own. Must not send anything before its claim is durable.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use tracing::Instrument;
 
 use super::admit::{Ask, By};
 use super::authority::{Here, Permit};
-use super::claim::{Claimed, Stand, Way, claim, store_unavailable};
-use super::ending::{InFlight, finish, jittered, read, shortly, unknown};
+use super::claim::{ClaimBasis, ClaimMode, Claimed, claim, store_unavailable};
 use super::escrow::NotLodged;
+use super::finish::{InFlight, finish, jittered, read, shortly, unknown};
 use super::outcome::Claim;
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::recover::{self, Recovered};
 use super::reply::Reply;
-use super::{Gateway, accept, escrow, forward, gained, metrics, outcome, spans};
+use super::{Gateway, accept, catching_up, escrow, forward, metrics, outcome, spans};
 use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Body, Clock, KeyStore, Ports, Upstream};
 use crate::protocol::authority::Closed;
@@ -30,19 +30,20 @@ use crate::protocol::record::{Reading, Row};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::{Date, Moment};
 
-/// How often one request may lose a race for its key before it is told that another is in progress.
+/// Races for its key that one request may lose. After that the client gets `in-progress`.
 const ROUNDS: usize = 32;
 
-/// What a look at a request came to.
+/// Result of one look at a request.
 pub(super) enum Step {
     /// The reply to give.
     Ended(Reply),
-    /// Nothing was sent, and what was relied on has changed: look at everything anew, or else tell this.
+    /// Nothing was sent, and facts that it relied on have changed. Look at everything anew, or else
+    /// give this problem.
     Again(Problem),
 }
 
 impl Step {
-    /// The reply, where nobody looks again.
+    /// The reply, if there is no further look.
     pub(super) fn reply(self) -> Reply {
         match self {
             Step::Ended(reply) => reply,
@@ -51,7 +52,8 @@ impl Step {
     }
 }
 
-/// Answers an admitted client's request: here if this region owns the key, else from the local copy or the owner.
+/// Answers an admitted client's request: here if this region owns the key, else from the local copy
+/// or from the owner.
 pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
     detached(gateway, ask, |gateway, ask| async move {
         match serve(&gateway, &ask).await {
@@ -71,12 +73,13 @@ pub(super) async fn answer_here<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -
     .await
 }
 
-/// The refusal of a key whose owner changes just now.
+/// The refusal of a key whose owner is changing.
 pub(super) fn moving<P: Ports>(gateway: &Gateway<P>) -> Reply {
     Reply::Refused(Problem::Moving { after: shortly(gateway) }, None)
 }
 
-/// Runs the work in a task of its own, counted, so that neither a client that hangs up nor a stop cuts it short.
+/// Runs the work in a task of its own, and counts it. Neither a client that hangs up nor a stop
+/// cuts it short.
 async fn detached<P, F, W>(gateway: &Arc<Gateway<P>>, ask: Ask, work: F) -> Response<Body>
 where
     P: Ports,
@@ -84,7 +87,7 @@ where
     W: Future<Output = Response<Body>> + std::marker::Send + 'static,
 {
     let ask = Arc::new(ask);
-    // Counted before the look: a stop that saw nothing in flight has been seen here.
+    // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
     let begun = InFlight::begin(gateway.clone());
     if gateway.is_stopping() {
         let after = jittered(gateway, Duration::from_secs(1));
@@ -108,18 +111,19 @@ where
     }
 }
 
-/// How often a key is looked at while what it relies on changes: one move changes the gate up to three times (given up, adopted, opened), and
-/// a key that stays must not be told that it moves.
+/// Looks at a key while its conditions change, at most. One move changes the gate up to three times
+/// (given up, adopted, opened). A key that stays must not get the answer that it moves.
 const LOOKS: u32 = 4;
 
-/// Serves a key as far as this region may; what it relied on and found changed is looked at again. `Err`: that region owns it.
+/// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
+/// An error is the region that owns the key.
 pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Reply, RegionName> {
     let second = Duration::from_secs(1);
     let mut told = Problem::Moving { after: shortly(gateway) };
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
             Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
-            Here::Closed(Closed::CatchingUp) => gained::serve(gateway, ask).await,
+            Here::Closed(Closed::CatchingUp) => catching_up::serve(gateway, ask).await,
             Here::Closed(Closed::Moving) => {
                 copy_or(gateway, ask, Problem::Moving { after: shortly(gateway) }).await
             }
@@ -144,14 +148,14 @@ pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Res
     Ok(Reply::Refused(told, None))
 }
 
-/// A final record is replayed whatever this region may run; else it is refused.
+/// Replays a final record, even if this region may not run the key; else refuses.
 async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
     Step::Ended(forward::local_copy(gateway, ask).await.unwrap_or(Reply::Refused(problem, None)))
 }
 
 /// Serves a key that this region may run.
 async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, first: bool) -> Step {
-    let stand = Stand { basis: Basis::Absent, untouched: true };
+    let stand = ClaimBasis { basis: Basis::Absent, untouched: true };
     match begin(gateway, ask, permit, stand).await {
         Begun::Done(step) => step,
         Begun::Found(rows) => {
@@ -163,28 +167,29 @@ async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, 
     }
 }
 
-/// What a beginning came to.
+/// Result of [`begin`].
 pub(super) enum Begun {
-    /// It is over.
+    /// The request has its result.
     Done(Step),
-    /// These rows stand in the way.
+    /// The key already has these rows.
     Found(Vec<Row>),
 }
 
-/// Claims under this permit and runs; or, where the client need not wait and nothing happened so far, accepts.
+/// Claims under this permit and runs. If the client need not wait and nothing happened so far,
+/// accepts.
 pub(super) async fn begin<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     permit: &Permit,
-    stand: Stand,
+    stand: ClaimBasis,
 ) -> Begun {
-    // A claim finds out by itself whether the key is new, but writes it if it is.
+    // A claim finds out by itself if the key is new, but writes it if it is.
     let is_new = matches!(stand.basis, Basis::Absent);
     if is_new && let Err(again) = gateway.may_start_a_key(ask.id.tenant()) {
         return full(gateway, ask, again).await;
     }
     let later = stand.untouched && matches!(ask.by, By::Later { .. });
-    let way = if later { Way::Later(Box::new(accept::stored(gateway, ask))) } else { Way::Now };
+    let way = if later { ClaimMode::Later(Box::new(accept::stored(gateway, ask))) } else { ClaimMode::Now };
     let claimed = claim(gateway, ask, permit, stand, way).await;
     if is_new && matches!(claimed, Ok(Claimed::Ours(_))) {
         gateway.started_a_key(ask.id.tenant());
@@ -202,7 +207,7 @@ pub(super) async fn begin<P: Ports>(
     Begun::Done(step)
 }
 
-/// What stands under the key of a tenant that may have no further one: a retry is served as ever.
+/// The rows of a key whose tenant may have no further key: a retry is served as before.
 async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Begun {
     let found = gateway.ports.store().look_up(std::slice::from_ref(&ask.id));
     let refused = match metrics::store("look_up", &ask.route, gateway, found).await {
@@ -218,14 +223,14 @@ async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Beg
     Begun::Done(Step::Ended(Reply::Refused(refused, None)))
 }
 
-/// Does what the rows of the key ask for, until there is a reply.
+/// Follows the rows of the key until there is a reply.
 pub(super) async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut rows: Vec<Row>) -> Step {
     for _ in 0..ROUNDS {
         let stand = match stand_on(gateway, ask, rows).await {
             Ok(stand) => stand,
             Err(reply) => return Step::Ended(reply),
         };
-        // Anew each time: somebody may have been waited for or asked, and the permit of before that is none.
+        // A new permit each time: the earlier one does not hold after waiting or asking.
         let Here::Run(permit) = gateway.here(&ask.id) else {
             return Step::Again(Problem::Moving { after: shortly(gateway) });
         };
@@ -238,12 +243,13 @@ pub(super) async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut r
     Step::Ended(Reply::Refused(Problem::InProgress { after }, None))
 }
 
-/// What the next claim of the key stands on, after whoever runs it has been waited for and the upstream been asked; or the reply.
+/// The basis of the key's next claim, or the reply. Before that, waits for the running attempt and
+/// asks the upstream about doubts.
 async fn stand_on<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     mut rows: Vec<Row>,
-) -> Result<Stand, Reply> {
+) -> Result<ClaimBasis, Reply> {
     let attach_until = ask.arrived + ask.policy.wait.min(ask.deadline);
     loop {
         if let Some(reply) = accept::standing(gateway, ask, &rows).await {
@@ -252,7 +258,7 @@ async fn stand_on<P: Ports>(
         let reading = read(gateway, rows);
         let untouched = matches!(reading, Reading::Absent | Reading::Released(..));
         match verdict(ask, reading) {
-            Verdict::Claim(basis) => return Ok(Stand { basis, untouched }),
+            Verdict::Claim(basis) => return Ok(ClaimBasis { basis, untouched }),
             Verdict::Attach { left, expires } => {
                 let mut waiter = gateway.attached.join(&ask.id);
                 match race(waiter.ended(), gateway.ports.clock().sleep_until(attach_until)).await {
@@ -267,7 +273,7 @@ async fn stand_on<P: Ports>(
                 }
             }
             Verdict::Probe { doubts, basis } => match recover::probe(gateway, ask, doubts, basis).await {
-                Recovered::Claim(basis) => return Ok(Stand { basis, untouched: false }),
+                Recovered::Claim(basis) => return Ok(ClaimBasis { basis, untouched: false }),
                 Recovered::Reply(reply) => return Err(reply),
             },
             Verdict::Parked { expires } => {
@@ -287,7 +293,7 @@ pub(super) fn running<P: Ports>(gateway: &Gateway<P>, ask: &Ask, left: Duration,
     Reply::Refused(Problem::InProgress { after }, Some(expires))
 }
 
-/// The refusal of a key that was used for something else.
+/// The refusal of a key that was used for another request.
 pub(super) fn reused(ask: &Ask, expires: Date) -> Reply {
     Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(expires))
 }
@@ -313,16 +319,17 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Claim) -
     send(gateway, ask, claim).await
 }
 
-/// Why something that was claimed is not sent.
+/// Reason why a claimed request is not sent.
 #[derive(Clone, Copy, Debug)]
 enum Unsendable {
-    /// It came too late.
+    /// The time to send is over.
     Late,
-    /// The lease lapsed, or keys were lost, since the claim: perhaps not this one.
+    /// The lease lapsed, or keys were lost, since the claim; perhaps not this key.
     OtherTenure,
 }
 
-/// Whether what was claimed may be sent now. The only place that says so, whoever sends: a client's request, a job, a recovery.
+/// Checks that a claimed request may be sent now. The only place that says so, for clients'
+/// requests, jobs and recoveries.
 fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), Unsendable> {
     if !claim.send_by.allows(now) {
         return Err(Unsendable::Late);
@@ -333,7 +340,7 @@ fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Resul
     Ok(())
 }
 
-/// Sends what was claimed, if it still may, and stores what came of it.
+/// Sends the claimed request, if it still may, and stores the outcome.
 async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Step {
     let send = Send {
         id: ask.id.clone(),
@@ -344,12 +351,13 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
         headers: ask.headers.clone(),
         body: ask.body.clone(),
     };
-    // From here to the send there is no await: what is checked is still true when the first byte is written.
+    // From here to the send there is no await: what is checked is still true when the first byte is
+    // written.
     let started = gateway.ports.clock().now();
     if let Err(why) = may_send(gateway, &claim, started) {
         return unsendable(gateway, ask, &claim, why).await;
     }
-    // Making a connection may take seconds, so the same is asked once more behind it.
+    // Making a connection may take seconds, so the check is repeated after it.
     let refused = OnceLock::new();
     let still = || match may_send(gateway, &claim, gateway.ports.clock().now()) {
         Ok(()) => true,
@@ -391,13 +399,13 @@ async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
     let problem = Problem::NotAuthoritative { after: jittered(gateway, Duration::from_secs(1)) };
     match why {
         Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
-        // A clean move takes no request down with it: the key stays here, or is known by now to be
-        // somebody else's.
+        // A clean move ends no request: the key stays here, or another region is known to own it by
+        // now.
         Unsendable::OtherTenure => Step::Again(problem),
     }
 }
 
-/// The verdict on what the rows of its key mean, under its route.
+/// The verdict on the rows of the request's key, under its route.
 pub(super) fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     let facts = Facts {
         fingerprint: &ask.fingerprint,
@@ -408,7 +416,7 @@ pub(super) fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     decide(reading, &facts)
 }
 
-/// Looks, for all duplicates of this process at once, whether the attempts they wait for have ended elsewhere.
+/// Looks for all duplicates of this process at once: have their attempts ended elsewhere?
 pub(super) fn start_poller<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let gateway = Arc::downgrade(gateway);
     tokio::spawn(async move {

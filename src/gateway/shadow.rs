@@ -1,8 +1,8 @@
-//! Shadow mode: everything passes straight through, and what onceway would have done is counted.
+//! Shadow mode: requests pass through, and onceway's decisions are only counted.
 //!
-//! Neighbours: [`super::Gateway::handle`] comes here first where the region file says `shadow = true`; [`memory`] remembers keys, [`tee`]
-//! copies bodies as they stream. The report is a guess by one process's memory. It must not refuse, delay or change a request, and
-//! must not touch the store or a peer.
+//! [`super::Gateway::handle`] calls it first if the region file says `shadow = true`. [`memory`]
+//! remembers keys, [`tee`] copies bodies as they stream. The report is a guess by one process's
+//! memory. Must not refuse, delay or change a request, and must not touch the store or a peer.
 
 mod memory;
 mod tee;
@@ -16,10 +16,10 @@ use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
 
 use super::admit::{identify, take_fingerprint};
-use super::live::Live;
-use super::pass::{NO_ROUTE, Passing, within};
+use super::passthrough::{NO_ROUTE, Passing, within};
 use super::problems::Problem;
 use super::quota::Charged;
+use super::reloadable::Live;
 use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
 use super::{Gateway, metrics};
@@ -33,10 +33,10 @@ use crate::protocol::time::Moment;
 use memory::{Asked, Memory, Met};
 use tee::{Copied, tee};
 
-/// The most keys that one process remembers.
+/// Keys that one process remembers, at most.
 const MOST_KEYS: usize = 100_000;
 
-/// What was counted, and what is remembered.
+/// The counts, and the memory of keys.
 #[derive(Debug)]
 pub struct Shadow(Mutex<Inner>);
 
@@ -46,41 +46,42 @@ struct Inner {
     routes: BTreeMap<Arc<str>, Counts>,
 }
 
-/// What would have become of the requests of one route.
+/// Expected results of one route's requests.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
-    /// Run.
+    /// Run by the upstream.
     pub run: u64,
     /// Answered with an earlier answer.
     pub replayed: u64,
     /// Left to the route's recovery.
     pub in_doubt: u64,
-    /// Passed without a key's protection, though they may change state.
+    /// Passed without a key's protection, though the method may change state.
     pub unprotected: u64,
     /// Not known: the body was not read to its end, or the run was given up.
     pub unjudged: u64,
     /// Refused, by code.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Copies of one request whose final answers had different statuses: a replay would have told them otherwise.
+    /// Copies of one request whose final answers had different statuses: a replay would have
+    /// differed.
     pub diverged: u64,
 }
 
-/// What this process would have done. Field names are a contract: add, never rename.
+/// Expected decisions of this process. Field names are a contract: add, never rename.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The gateway's region.
     pub region: String,
-    /// For how many seconds it has been counting.
+    /// Seconds since the count began.
     pub seconds: u64,
-    /// How many keys are remembered now.
+    /// Number of keys that are remembered now.
     pub remembered: usize,
-    /// How many keys had to go for newer ones: their retries count as run.
+    /// Number of keys that were dropped for newer ones: their retries count as run.
     pub forgotten: u64,
-    /// By route; `-` is none.
+    /// Counts by route; `-` is none.
     pub routes: BTreeMap<String, Counts>,
 }
 
-/// What would have become of a request.
+/// Expected result of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Run,
@@ -96,7 +97,7 @@ impl Verdict {
         Self::Refused(problem.code())
     }
 
-    /// What a copy that waited for a run would have been told.
+    /// The verdict on a copy that waited for a run.
     fn after_waiting(given: Option<Outcome>) -> Self {
         match given {
             Some(Outcome::Final) => Self::Replayed,
@@ -108,12 +109,11 @@ impl Verdict {
 }
 
 impl Shadow {
-    /// Nothing seen yet.
     pub(super) fn new() -> Self {
         Self(Mutex::new(Inner { memory: Memory::new(MOST_KEYS), routes: BTreeMap::new() }))
     }
 
-    /// Counts a verdict, and logs it if the client would have been answered otherwise than by its upstream.
+    /// Counts a verdict. Logs it if the client would have got another answer than its upstream's.
     fn judge(&self, route: &Arc<str>, id: Option<&KeyId>, verdict: Verdict) {
         let (word, code) = {
             let mut inner = self.lock();
@@ -143,7 +143,7 @@ impl Shadow {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// What would have been done; `None` where this gateway does it.
+    /// The expected decisions; `None` if this gateway is not in shadow mode.
     pub fn shadow_report(&self) -> Option<Report> {
         let inner = self.shadow.as_ref()?.lock();
         let (remembered, forgotten) = inner.memory.size();
@@ -154,7 +154,7 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Passes a request, and counts what would have become of it.
+/// Passes a request, and counts its expected result.
 pub(super) async fn pass<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     shadow: &Arc<Shadow>,
@@ -182,7 +182,7 @@ pub(super) async fn pass<P: Ports>(
         },
         Matched::PassThrough => None,
     };
-    // Its trace stays the client's: it goes as it came.
+    // The trace stays the client's: the request goes as it came.
     let passing = Passing::of(gateway, route.clone(), within(matched), &head.headers);
     let trial = match policy {
         Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
@@ -199,7 +199,7 @@ pub(super) async fn pass<P: Ports>(
     }
 }
 
-/// What is known of a keyed request before its body; `None` if it would have been refused for that alone.
+/// Judges a keyed request before its body; `None` if it would have been refused for its head alone.
 fn try_out<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     live: &Live<P>,
@@ -267,7 +267,7 @@ async fn watch<P: Ports>(
 /// One keyed request on its way: its body and its answer may end in either order.
 struct Trial {
     shadow: Arc<Shadow>,
-    /// What its tenant's quotas were charged.
+    /// Charges to its tenant's quotas.
     charged: Charged,
     route: Arc<str>,
     policy: Arc<Policy>,
@@ -284,7 +284,7 @@ struct Stage {
 }
 
 impl Trial {
-    /// The body has ended, one way or the other.
+    /// Takes in the end of the body, whole or not.
     fn came(&self, copied: Copied, asks: (&Method, &Uri, &HeaderMap), now: Moment) {
         let body = match copied {
             Copied::Whole(body) => body,
@@ -308,7 +308,7 @@ impl Trial {
         let met = self.shadow.lock().memory.meet(self.key, asked, now, self.policy.retention, reruns);
         match met {
             Met::Nothing(_) => self.judge(Verdict::Run),
-            // Judged when the run it waits for ends.
+            // Judged when the run that it waits for ends.
             Met::Running(_) => {}
             Met::Settled(_) => self.judge(Verdict::Replayed),
             Met::InDoubt => self.judge(Verdict::InDoubt),
@@ -325,7 +325,7 @@ impl Trial {
         }
     }
 
-    /// The answer's head has come, or none will.
+    /// Takes in the head of the answer, or that none will come.
     fn answered(&self, answer: (Outcome, Option<u16>), now: Moment) {
         let met = {
             let mut stage = self.stage();
@@ -364,7 +364,8 @@ impl Trial {
 }
 
 impl Drop for Trial {
-    /// A client that hung up took the answer with it: what it began is not known, nor what its copies would have been told.
+    /// A client that hung up took the answer along. The result of its run is not known, nor the
+    /// replies of the copies that waited for it.
     fn drop(&mut self) {
         let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let (Some(met), None) = (stage.met, stage.answer) {

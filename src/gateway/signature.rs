@@ -1,30 +1,31 @@
-//! The business signature: which parts of a JSON body say what a request asks, by JSON pointers (RFC 6901).
+//! The business signature: the parts of a JSON body that identify a request, by JSON pointers (RFC
+//! 6901).
 //!
-//! Neighbours: `config::policy` reads a route's rule, [`super::canonical`] makes the text that is walked here, `protocol::fingerprint`
-//! digests what is selected, [`super::admit`] asks. A field that is left out of the body counts as absent, which is not `null`. It
-//! must not take bodies without a lossless canonical form: there is no falling back to raw bytes on such a route.
+//! `protocol::fingerprint` digests the selected parts. A field that is left out of the body counts
+//! as absent, which is not `null`. Must not take bodies without a lossless canonical form: such a
+//! route never uses raw bytes instead.
 
 use super::canonical::{self, RawOnly};
 
-/// What of a body stands in a route's fingerprints. Method and target always do.
+/// Parts of a body that count in a route's fingerprints. Method and target always count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FingerprintRule {
-    /// All of it: raw bytes, and the canonical form where there is a lossless one.
+    /// The whole body: raw bytes, and the canonical form if there is a lossless one.
     Whole,
     /// The business signature: these fields of a JSON body.
     Signature(Selection),
 }
 
-/// Which fields of a JSON body are selected.
+/// Selected fields of a JSON body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// These, and all below them.
+    /// These fields, and all below them.
     Include(Vec<Pointer>),
-    /// All but these and what is below them.
+    /// All fields except these and those below them.
     Exclude(Vec<Pointer>),
 }
 
-/// Why a request has no business signature.
+/// Reason why a request has no business signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsigned {
     /// Its Content-Type is not JSON.
@@ -56,7 +57,7 @@ impl Pointer {
     /// Reads a pointer such as `/amount` or `/items/*/note`; `~1` is a slash, `~0` a tilde.
     ///
     /// # Errors
-    /// One line that says how it must be written.
+    /// One line about the correct form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             format!("{text:?} is no JSON pointer to a field: {why}, as in \"/amount\" or \"/items/*/note\"")
@@ -98,11 +99,11 @@ impl Selection {
         format!("{word}\n{}", texts.join("\n"))
     }
 
-    /// What is selected of this body: two bodies select the same bytes exactly if they hold the same values in the same
-    /// selected fields.
+    /// The selected parts of this body. Two bodies select the same bytes exactly if they hold the
+    /// same values in the same selected fields.
     ///
     /// # Errors
-    /// Why the body has no lossless canonical form.
+    /// The reason why the body has no lossless canonical form.
     pub fn select(&self, body: &[u8]) -> Result<Vec<u8>, RawOnly> {
         let text = canonical::canonical_json(body)?;
         let mut walk = Walk { text: &text, at: 0, path: Vec::new(), out: Vec::new() };
@@ -114,7 +115,8 @@ impl Selection {
     }
 }
 
-/// Where a child stands in its container: a member's canonical name, quotes included, or an element's index.
+/// Place of a child in its container: a member's canonical name, quotes included, or an element's
+/// index.
 #[derive(Clone, Copy)]
 enum Step<'a> {
     Member(&'a [u8]),
@@ -131,7 +133,8 @@ impl Step<'_> {
     }
 }
 
-/// Those of the pointers that lead through this child, `depth` levels below the top; and whether one of them ends there.
+/// The pointers that lead through this child, `depth` levels below the top. Also says if one of
+/// them ends there.
 fn through<'p>(alive: &[&'p Pointer], depth: usize, step: Step<'_>) -> (Vec<&'p Pointer>, bool) {
     let leads = |pointer: &&&Pointer| pointer.tokens.get(depth).is_some_and(|token| step.is(token));
     let next: Vec<&Pointer> = alive.iter().filter(leads).copied().collect();
@@ -139,7 +142,7 @@ fn through<'p>(alive: &[&'p Pointer], depth: usize, step: Step<'_>) -> (Vec<&'p 
     (next, ends)
 }
 
-/// Reads canonical text, of which everything is known to be well formed, without blanks and not deep.
+/// Reads canonical text: well formed, without blanks and not deep.
 struct Walk<'t> {
     text: &'t [u8],
     at: usize,
@@ -148,7 +151,8 @@ struct Walk<'t> {
 }
 
 impl<'t> Walk<'t> {
-    /// Appends every selected field as a line: its place, `=`, its value. No canonical text holds a line end.
+    /// Appends every selected field as a line: its place, `=`, its value. No canonical text holds a
+    /// line end.
     fn pick(&mut self, depth: usize, alive: &[&Pointer]) {
         self.children(|walk, step| {
             let (next, ends) = through(alive, depth, step);
@@ -208,7 +212,8 @@ impl<'t> Walk<'t> {
         self.out.push(close);
     }
 
-    /// Steps through the children of the container here; `each` steps over the child's value. Over a scalar it only steps.
+    /// Steps through the children of the container here; `each` steps over the child's value. Over
+    /// a scalar it only steps.
     fn children(&mut self, mut each: impl FnMut(&mut Self, Step<'t>)) {
         let (named, close) = match self.text.get(self.at) {
             Some(b'{') => (true, b'}'),

@@ -1,8 +1,9 @@
-//! Spans: what a request is told of to a collector, where one is configured.
+//! Spans of requests, for a trace collector if one is configured.
 //!
-//! Neighbours: `server::spans` begins the span of a request or a run of a job; its end and what it waits for are told here. Nothing of it is in the log, and without
-//! a collector nobody looks at it: the level and target of these spans are in no usual filter. It must not decide anything, nor tell what the log
-//! would not tell: keys are digests.
+//! `server::spans` begins the span of a request or of a job's run; this file records its steps and
+//! its end. The log holds none of it. Without a collector the spans are off: no usual filter
+//! enables their level and target. Must not decide anything, nor record more than the log would:
+//! keys are digests.
 
 use http::HeaderMap;
 use tracing::field::display;
@@ -32,7 +33,8 @@ pub(super) fn forward(owner: &RegionName) -> Span {
     trace_span!(target: SPANS, "forward", otel.kind = "client", %owner)
 }
 
-/// One run of a job, in the trace of the request that was accepted. Without its headers nobody knows which.
+/// Begins the span of one run of a job, in the trace of the request that was accepted. Without the
+/// request's headers the trace is unknown.
 pub(super) fn job(begin: Option<Begin>, job: &mut Job) -> Span {
     match (begin, &mut job.content) {
         (Some(begin), Content::Whole(request)) => begin(&mut request.headers),
@@ -40,7 +42,7 @@ pub(super) fn job(begin: Option<Begin>, job: &mut Job) -> Span {
     }
 }
 
-/// What a keyed request asks, where it is decided or sent on.
+/// Records a keyed request, at the gateway that decides or forwards it.
 pub(super) fn asked(ask: &Ask, region: &RegionName, epoch: u64) {
     let span = Span::current();
     if span.is_disabled() {
@@ -51,22 +53,22 @@ pub(super) fn asked(ask: &Ask, region: &RegionName, epoch: u64) {
     span.record("region", display(region)).record("epoch", epoch);
 }
 
-/// What became of a request here.
+/// Records the result of a request here.
 pub(super) fn answered(verdict: &'static str, code: &'static str, status: u16) {
     Span::current().record("verdict", verdict).record("code", code).record("status", status);
 }
 
-/// Who answered it.
+/// Records the owner that answered.
 pub(super) fn forwarded(owner: &RegionName) {
     Span::current().record("owner", display(owner));
 }
 
-/// What passes without a key.
+/// Records a request that passes without a key.
 pub(super) fn passed(route: &str, region: &RegionName, epoch: u64) {
     Span::current().record("route", route).record("region", display(region)).record("epoch", epoch);
 }
 
-/// Which key's state is asked for.
+/// Records the key whose state is asked for.
 pub(super) fn looked_up(id: &KeyId, region: &RegionName, epoch: u64) {
     let span = Span::current();
     if span.is_disabled() {
@@ -76,7 +78,7 @@ pub(super) fn looked_up(id: &KeyId, region: &RegionName, epoch: u64) {
     span.record("region", display(region)).record("epoch", epoch);
 }
 
-/// What a run of a job came to.
+/// Records the result of a job's run.
 pub(super) fn ran(
     job: &Job,
     route: &str,

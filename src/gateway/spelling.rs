@@ -1,8 +1,8 @@
 //! The plain spelling of a path, as the most lenient upstream might read it. For comparison only.
 //!
-//! Neighbours: [`super::route`] holds the plain spelling against its patterns, and refuses a path
-//! that only its plain spelling brings to a route with keys. The request itself is never changed:
-//! the path that was matched is the path that is sent. Pure: it must not decide anything.
+//! [`super::route`] compares the plain spelling with its patterns. It refuses a path that only its
+//! plain spelling brings to a route with keys. The request itself is never changed: the path that
+//! was matched is the path that is sent. Pure: it must not decide anything.
 
 /// A path's segments in one spelling: escapes decoded, letters in lower case, no parameters, no
 /// empty segments. Two paths with the same plain spelling may be one resource to some upstream.

@@ -1,8 +1,8 @@
-//! Writes what became of another region's attempt: only that region writes its row, so this one stands in with a record of its own.
+//! Stand-ins: records of this region that end another region's attempts, whose rows only that
+//! region writes.
 //!
-//! The record is final or released from its first moment, in one statement: a crash leaves all of
-//! it or nothing, and no row that nobody sends under ever reads as an attempt. Neighbours:
-//! [`super::recover`], [`super::sweep`] and [`super::operator`] come here. It must not judge
+//! A stand-in is final or released from its first moment, in one statement. A crash leaves all of
+//! it or nothing, and no row that is never sent reads as an attempt. This file must not judge
 //! anything.
 
 use std::time::Duration;
@@ -21,9 +21,9 @@ use crate::protocol::lifetime::Lifetime;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Nonce, RequestId};
 
-/// Why nothing was written.
+/// Reason why nothing was written.
 pub(super) enum NotWritten {
-    /// The rows, or what this region may do, changed meanwhile.
+    /// The rows, or this region's rights, changed meanwhile.
     Changed,
     /// The store failed.
     Store(StoreError),
@@ -31,28 +31,27 @@ pub(super) enum NotWritten {
 
 /// A record to be made in the place of others.
 pub(super) struct For<'a> {
-    /// The key.
     pub(super) id: &'a KeyId,
-    /// What its request asked.
+    /// The fingerprint of the request.
     pub(super) fingerprint: Fingerprint,
-    /// To whom it is bound.
+    /// The principal to which the key is bound.
     pub(super) principal: Option<Digest32>,
     /// The request that made it.
     pub(super) request_id: RequestId,
-    /// The nonce of the attempt whose answer this record holds: then both rows are one attempt, and
-    /// where the answer of the other one comes home after all, nothing ran twice. `None` if nothing
-    /// happened.
+    /// The nonce of the attempt whose answer this record holds; `None` if nothing happened. With
+    /// it, both rows are one attempt. If the other row's answer arrives after all, nothing ran
+    /// twice.
     pub(super) nonce: Option<Nonce>,
     /// The rows that the record supersedes.
     pub(super) basis: Basis,
-    /// How long the key is remembered.
+    /// Retention, skew and tombstone time of the key.
     pub(super) lifetime: Lifetime,
-    /// The route and the path of its request, where they are known; else empty.
+    /// The route and the path of its request, if known; else empty.
     pub(super) request: (&'a str, &'a str),
 }
 
-/// Ends those attempts with what is known of them. What is not confirmed is written again: that
-/// writes nothing twice.
+/// Ends those attempts with their known outcome. An unconfirmed write is repeated: nothing is
+/// written twice.
 pub(super) async fn end<P: Ports>(
     gateway: &Gateway<P>,
     whom: For<'_>,
@@ -77,16 +76,17 @@ pub(super) async fn end<P: Ports>(
     if removed(Plant::StandInWhole) || removed(Plant::NamedAnswered) {
         return in_two(gateway, &ask, ruling).await;
     }
+    let Some(not_before) = gateway.not_before() else { return Err(NotWritten::Changed) };
     let store = gateway.ports.store();
-    let mut written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
+    let mut written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by, not_before)).await;
     if let Err(StoreError::Unknown(_)) = written {
-        written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
+        written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by, not_before)).await;
     }
     match written {
         Ok(Written::Done) => Ok(()),
         Ok(Written::Lost) => Err(NotWritten::Changed),
         Ok(Written::GateMoved) => {
-            // So that the next try goes by what the gate says now; whether that succeeds or not, this one is over.
+            // So that the next try goes by the present gate; this try is over in any case.
             let _ = look_again(gateway).await;
             Err(NotWritten::Changed)
         }
@@ -94,8 +94,8 @@ pub(super) async fn end<P: Ports>(
     }
 }
 
-/// As it was before both were one statement: a claim that nobody sends under, and then what is
-/// known.
+/// The variant of the plants, in two statements: a claim that is never sent, and then the known
+/// outcome.
 async fn in_two<P: Ports>(gateway: &Gateway<P>, ask: &ClaimAsk, ruling: &Ruling) -> Result<(), NotWritten> {
     let store = gateway.ports.store();
     let Ok(ClaimReply::Won { token, .. }) = store.claim(ask).await else { return Err(NotWritten::Changed) };

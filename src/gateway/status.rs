@@ -1,7 +1,7 @@
-//! What a gateway tells about itself: readiness, status, and the life of one key.
+//! A gateway's report about itself: readiness, status, and the life of one key.
 //!
-//! Neighbours: `server::admin` serves these as JSON, `cli` prints them. Field names are a contract: add, never rename. It must not
-//! hold secrets: no token, no body, no header of an answer.
+//! Field names are a contract: add, never rename. Must not hold secrets: no token, no body, no
+//! header of an answer.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde::Serialize;
 use super::authority::status::AuthorityStatus;
 use super::authority::upstream::UpstreamStatus;
 use super::doubles::AuditStatus;
-use super::ending::read;
-use super::live::ConfigStatus;
+use super::finish::read;
 use super::operator::JournalEntry;
+use super::reloadable::ConfigStatus;
 use super::{Gateway, SHADOWED, StoreHealth};
 use crate::ports::store::StoreError;
 use crate::ports::{Clock, KeyStore, Ports, Replica};
@@ -23,16 +23,16 @@ use crate::protocol::register::majority;
 use crate::protocol::time::{Date, Moment};
 use crate::protocol::view::View;
 
-/// Whether global DNS should send clients here.
+/// Readiness: should global DNS send clients here?
 #[derive(Clone, Debug, Serialize)]
 pub struct Readiness {
-    /// Can serve or forward.
+    /// True if the gateway can serve or forward.
     pub ready: bool,
-    /// Keys homed here can be run.
+    /// True if keys homed here can be run.
     pub serves: bool,
     /// The peers that answer.
     pub forwards_to: Vec<String>,
-    /// Why something is missing, one reason each.
+    /// Reasons for missing parts, one line each.
     pub reasons: Vec<String>,
 }
 
@@ -41,15 +41,15 @@ pub struct Readiness {
 pub struct Status {
     /// Its region.
     pub region: String,
-    /// When it said so, milliseconds since 1970, by the gateway's clock.
+    /// Moment of this report, milliseconds since 1970, by the gateway's clock.
     pub at_ms: i64,
     /// The origin under which it writes.
     pub origin: String,
     /// Its view's epoch.
     pub epoch: u64,
-    /// The version of what regions say to each other that its view goes by.
+    /// The protocol version that its view goes by.
     pub protocol: u16,
-    /// The versions that it speaks, such as `1-3`.
+    /// The protocol versions that it speaks, such as `1-3`.
     pub speaks: String,
     /// Digest of its view.
     pub view: String,
@@ -57,16 +57,16 @@ pub struct Status {
     pub shared: String,
     /// The register, the lease and the gate.
     pub authority: AuthorityStatus,
-    /// Its upstream, where that is checked.
+    /// Its upstream, if that is checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<UpstreamStatus>,
-    /// How what runs stands to what its files say.
+    /// Comparison of the running settings with its files.
     pub config: ConfigStatus,
     /// Its readiness.
     pub readiness: Readiness,
     /// Its store.
     pub store: StoreStatus,
-    /// How far the search for keys that ran twice is.
+    /// Progress of the search for keys that ran twice.
     pub audit: AuditStatus,
     /// Keyed requests being worked on.
     pub in_flight: usize,
@@ -81,33 +81,34 @@ pub struct Status {
 /// The state of the region's store.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreStatus {
-    /// Whether claims pass.
+    /// True if claims pass.
     pub open: bool,
-    /// Why not.
+    /// The reason why claims do not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it is not asked at all for now, since it did not answer; absent while it is asked everything.
+    /// Kinds of calls that are not made for now, since the store did not answer; absent while all
+    /// are made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spared: Option<String>,
-    /// The gate's version, where it is open.
+    /// The gate's version, if it is open.
     pub gate_version: Option<u64>,
     /// The newest heartbeat.
     pub heartbeat: Option<u64>,
-    /// How much longer its clock is not believed, in milliseconds; absent while it is.
+    /// Time for which its clock is still suspect, in milliseconds; absent while it is trusted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_suspect_ms: Option<u64>,
-    /// By how much its clock is ahead of the time that gateways saw pass, in milliseconds: keys are
-    /// kept for that much longer. Absent until that is known.
+    /// Lead of its clock over the time that gateways saw pass, in milliseconds: keys are kept for
+    /// that much longer. Absent until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<u64>,
 }
 
-/// What is known of one peer.
+/// This gateway's knowledge of one peer.
 #[derive(Clone, Debug, Serialize)]
 pub struct PeerStatus {
-    /// Whether it answers pings.
+    /// True if it answers pings.
     pub up: bool,
-    /// Whether it says that it runs keys.
+    /// True if it says that it runs keys.
     pub serving: bool,
     /// Its epoch, as it said last.
     pub epoch: Option<u64>,
@@ -123,7 +124,7 @@ pub struct PeerStatus {
     pub lag_ms: Option<f64>,
     /// The largest of the trailing ten minutes, kept over restarts.
     pub lag_max_ms: Option<f64>,
-    /// What is wrong with it.
+    /// Problem with this peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -133,9 +134,9 @@ pub struct PeerStatus {
 pub struct SubscriptionStatus {
     /// The region whose rows it brings.
     pub from: String,
-    /// Whether the initial copy is done.
+    /// True if the initial copy is done.
     pub ready: bool,
-    /// Whether it is running.
+    /// True if it is running.
     pub streaming: bool,
 }
 
@@ -152,18 +153,18 @@ pub struct KeyStatus {
     pub order: Vec<String>,
     /// Its owner in the view.
     pub owner: Option<String>,
-    /// What its rows say together: absent, released, in-progress, in-doubt, settled or expired.
+    /// Meaning of its rows together: absent, released, in-progress, in-doubt, settled or expired.
     pub state: &'static str,
     /// Its rows, one per origin.
     pub rows: Vec<RowStatus>,
-    /// What the journal says about it, newest first.
+    /// The journal's entries about it, newest first.
     pub journal: Vec<JournalEntry>,
 }
 
 /// One row of a key.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowStatus {
-    /// Who wrote it.
+    /// The origin that wrote it.
     pub origin: String,
     /// claimed, in-doubt, released, settled or expired.
     pub state: &'static str,
@@ -171,20 +172,20 @@ pub struct RowStatus {
     pub token: String,
     /// The request that made the attempt.
     pub request_id: String,
-    /// What is left of its hold, in milliseconds.
+    /// Time left of its hold, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_left_ms: Option<u64>,
     /// The status that was stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Until when the key is promised to be remembered, milliseconds since 1970.
+    /// End of the key's promised retention, milliseconds since 1970.
     pub expires_ms: i64,
     /// Digest of the raw request.
     pub fingerprint: String,
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Whether this gateway can serve or forward.
+    /// Reports if this gateway can serve or forward.
     pub fn readiness(&self) -> Readiness {
         if self.shadow.is_some() {
             let (ready, reasons) = (!self.is_stopping(), vec![SHADOWED.to_owned()]);
@@ -216,21 +217,22 @@ impl<P: Ports> Gateway<P> {
         }
         let outgrown = self.outgrown();
         let serves = serves && outgrown.is_none();
-        // Who was outgrown does not know either who owns what.
+        // An outgrown process does not know owners either.
         let ready = !self.is_stopping() && outgrown.is_none() && (serves || !up.is_empty() && !alone);
         reasons.extend(outgrown);
         Readiness { ready, serves, forwards_to: up.iter().map(ToString::to_string).collect(), reasons }
     }
 
-    /// Whether this gateway has been without its store, or without the lease, since then for longer than its region could have kept its keys by this
-    /// gateway alone: so another one renews the lease and runs them, or else nobody may take them. Either way its clients are better off elsewhere,
-    /// even those whose keys it could forward. Before that it is ready: a region that is lost as a whole still forwards, and is taken over meanwhile.
+    /// True if this gateway has lacked its store, or its lease, for longer than its region could
+    /// have kept its keys by this gateway alone. Then another gateway renews the lease and runs the
+    /// keys, or other regions may take them. Clients are better served elsewhere, even for keys
+    /// that this gateway could forward. Before that it is ready: a region that is lost as a whole
+    /// still forwards, and is taken over meanwhile.
     fn is_alone_since(&self, since: Moment) -> bool {
         let owns = self.view().serves(&self.settings.me);
         owns && self.ports.clock().now().since(since) > self.settings.failover.lease * 2
     }
 
-    /// What keeps a peer from being heard.
     fn why_silent(&self, name: &RegionName) -> String {
         let health = self.health();
         let foreign = health.peers.get(name).filter(|peer| peer.foreign);
@@ -240,7 +242,7 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Whether keys homed here can be run, the store apart.
+    /// True if keys homed here can be run, apart from the store.
     fn has_authority(&self, reasons: &mut Vec<String>) -> bool {
         let view = self.view();
         let me = &self.settings.me;
@@ -263,8 +265,8 @@ impl<P: Ports> Gateway<P> {
         held
     }
 
-    /// What to do, where so many regions are silent that no majority of the voters can be left. Witnesses count as if they answered: nobody pings
-    /// them.
+    /// Advice if so many regions are silent that no majority of the voters can be left. Witnesses
+    /// count as if they answered: no gateway pings them.
     fn no_majority(&self, view: &View) -> Option<String> {
         let health = self.health();
         let peers: Vec<&RegionName> =
@@ -281,7 +283,8 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// The date on this gateway's clock, for people and for what people are given. No key is decided by it.
+    /// The date on this gateway's clock, for people and for texts to people. No key is decided by
+    /// it.
     pub fn date(&self) -> Date {
         self.ports.clock().date()
     }
@@ -318,7 +321,7 @@ impl<P: Ports> Gateway<P> {
             readiness: self.readiness(),
             store: self.store_status(),
             audit: self.audit_status(),
-            in_flight: self.in_flight.load(std::sync::atomic::Ordering::SeqCst),
+            in_flight: self.requests.load(std::sync::atomic::Ordering::SeqCst),
             shares: shares.collect(),
             peers: self.peers_status(),
             subscriptions,
@@ -372,7 +375,7 @@ impl<P: Ports> Gateway<P> {
         health.peers.iter().map(of).collect()
     }
 
-    /// What this region's store says about a key.
+    /// This region's copy of a key.
     pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
         let rows =
             self.ports.store().look_up_beside(std::slice::from_ref(id)).await?.pop().unwrap_or_default();

@@ -1,12 +1,8 @@
-//! The sweep: finds claims that were abandoned and keys in doubt that no client asks about, and asks the upstream itself.
+//! The sweep: finds abandoned claims and keys in doubt that no client asks about, and asks the
+//! upstream.
 //!
-//! An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's list. On routes whose recovery is `probe`
-//! the upstream is asked: happened → settled; did not happen, and surely over → released; else it stays and is asked again,
-//! ever more rarely. On other routes it is listed only: its request is not stored, so nothing runs without a client (an accepted
-//! one is its worker's). So a claim is listed, and first asked about, within its hold and one period. What other regions left open under keys
-//! that are owned here is ended the same way, by an own record in its place. Neighbours: [`super::comb`] finds that,
-//! [`super::recover`] asks, [`super::outcome`] stores, `ports::upkeep` lists. It must not run anything, and must not judge holds
-//! by a suspect clock.
+//! A claim is listed, and first asked about, within its hold and one period. The rules are those of
+//! [`start`]. Must not run anything, and must not judge holds by a suspect clock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -14,10 +10,10 @@ use std::time::Duration;
 
 use super::authority::Here;
 use super::claim::lifetime;
-use super::comb::Comb;
-use super::ending::read;
+use super::finish::read;
+use super::orphans::Orphans;
 use super::outcome::{self, Fact};
-use super::recover::{self, Said};
+use super::recover::{self, ProbeAnswer};
 use super::route::Policy;
 use super::stand_in::{self, For};
 use super::{Gateway, metrics};
@@ -31,18 +27,27 @@ use crate::protocol::time::Moment;
 
 /// Rows in one look.
 const PAGE: u32 = 200;
-/// Looks at claims in one sweep: after a start all claims are looked at once, over many sweeps.
+/// Looks at claims in one sweep. After a start all claims are looked at once, over many sweeps.
 const STRETCHES: usize = 50;
-/// Attempts asked about in one sweep, so that an upstream that is silent holds up no other sweep for long.
+/// Attempts asked about in one sweep, so that a silent upstream does not delay other sweeps for
+/// long.
 const QUESTIONS: usize = 32;
 /// Claims in one look.
 const STRETCH: u32 = 2_000;
 /// Questions to the upstream at a time.
 const AT_A_TIME: usize = 8;
-/// The longest between two questions about one attempt.
+/// Longest pause between two questions about one attempt.
 const RAREST: Duration = Duration::from_secs(300);
 
 /// Starts the sweep. It ends when the gateway is dropped.
+///
+/// - An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's
+///   list.
+/// - On routes whose recovery is `probe` the upstream is asked. Happened: settled. Did not happen,
+///   and surely over: released. Otherwise it stays, and is asked again, ever more rarely.
+/// - On other routes it is listed only: its request is not stored, so nothing runs without a
+///   client. The worker handles accepted requests.
+/// - Other regions' open attempts under keys owned here get a stand-in.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
     tokio::spawn(sweep_loop(Arc::downgrade(gateway)));
 }
@@ -53,7 +58,7 @@ async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let begun = gateway.ports.clock().now();
         let trusted = gateway.clock_suspect_for().is_none();
         if !trusted {
-            // The order of claims is by the clock that stepped: look at all of them again.
+            // The clock that stepped orders the claims: look at all of them again.
             sweep.place = None;
         }
         if trusted && gateway.store_is_open() && !gateway.is_stopping() {
@@ -66,18 +71,18 @@ async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
-/// What one sweep leaves to the next.
+/// State that one sweep leaves to the next.
 #[derive(Default)]
 struct Sweep {
-    /// How far the claims were looked at, in their order.
+    /// Place in the order of claims up to which they were looked at.
     place: Option<Place>,
-    /// Claims that were still running when they were looked at, and when their hold will be over.
+    /// Claims that still ran at the last look, and the moment when their hold will be over.
     running: BTreeMap<KeyId, Moment>,
-    /// What other regions left.
-    left: Comb,
-    /// How far the list was looked at.
+    /// Attempts that other regions left open.
+    left: Orphans,
+    /// Key on the list up to which it was looked at.
     after: Option<KeyId>,
-    /// Who was asked about and is in doubt still.
+    /// Attempts that were asked about and are still in doubt.
     asked: BTreeMap<KeyId, Asked>,
 }
 
@@ -149,7 +154,8 @@ impl Sweep {
             page.into_iter().map(|listed| listed.open).partition(|open| is_here(gateway, open));
         let gone: Vec<KeyId> = gone.into_iter().map(|open| open.id).collect();
         if !gone.is_empty() {
-            // Whoever owns them now has them on its list; a failure is counted, and the next round tries again.
+            // Their owner has them on its list. A failure is counted, and the next round tries
+            // again.
             let _ = metrics::upkeep("sweep", store.delist(&gone)).await;
         }
         let now = gateway.ports.clock().now();
@@ -159,7 +165,7 @@ impl Sweep {
         });
         let due = due.filter(|open| is_probed(gateway, open)).take(QUESTIONS).collect();
         self.ask(gateway, due).await;
-        // What has not come up for so long is off the list.
+        // Attempts that have not come up for so long are off the list.
         let now = gateway.ports.clock().now();
         self.asked.retain(|_, asked| now.since(asked.next) < RAREST * 2);
     }
@@ -188,29 +194,30 @@ impl Sweep {
 }
 
 fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
-    match gateway.live().routes.policy(&open.route).map(|policy| policy.recovery) {
+    match gateway.live().routes.of_path(&open.path).map(|policy| policy.recovery) {
         Some(Recovery::Probe) => true,
-        // A route that is gone says nothing about its keys: they are listed.
+        // Where nothing is said of a path any more, or two things, its keys are listed.
         Some(Recovery::Rerun { .. } | Recovery::Park) | None => false,
     }
 }
 
-/// Whether a listed key is this region's to list: its own attempt, or another region's under a key that it owns.
+/// True if a listed key is this region's to list: its own attempt, or another region's under a key
+/// that it owns.
 fn is_here<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
     open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
 }
 
-/// Asks about the attempts of one key and stores what is told. `None` if there is nothing more to ask; else whether a time is known at which
-/// it makes sense to ask again.
+/// Asks about the attempts of one key and stores the outcome. `None` if there is nothing more to
+/// ask. Otherwise the time after which to ask again, if known.
 async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
     let live = gateway.live();
-    let policy = live.routes.policy(&open.route)?;
+    let policy = live.routes.of_path(&open.path)?;
     // Nothing is recovered before the key may run here: its settlement may be on the way.
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
     let Reading::InDoubt(row, ground) = read(gateway, rows) else { return None };
     let rows: Vec<Row> = std::iter::once(row).chain(ground.beside.iter().cloned()).collect();
-    // Since it was listed another attempt was made: the next round has that one.
+    // Another attempt was made since the key was listed: the next round has that one.
     if !rows.iter().any(|row| row.origin == open.row.origin && row.token == open.row.token) {
         return Some(None);
     }
@@ -228,8 +235,8 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     Some(None)
 }
 
-/// Stores what is known: of an own attempt in its own row, of another region's by a record in its
-/// place. Whether it is stored; if not, the key stays on the list.
+/// Stores a known outcome: of an own attempt in its own row, of another region's by a stand-in.
+/// True if it is stored; if not, the key stays on the list.
 async fn ended<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     policy: &Policy,
@@ -264,8 +271,8 @@ async fn ended<P: Ports>(
     stand_in::end(gateway, whom, &ruling, None).await.is_ok()
 }
 
-/// Each attempt in doubt is asked about by itself, newest first, until one happened. What was said
-/// of each, and when it makes sense to ask again, if that is known.
+/// Asks about each attempt in doubt by itself, newest first, until one happened. Returns the
+/// answers, and the time after which to ask again, if known.
 async fn ask_all<P: Ports>(
     gateway: &Gateway<P>,
     policy: &Policy,
@@ -276,13 +283,13 @@ async fn ask_all<P: Ports>(
     for row in rows {
         let doubt = doubt(row, policy.over());
         let word = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
-            Said::Happened(answer) => Word::Happened(answer),
-            Said::DidNotHappen => Word::DidNotHappen,
-            Said::TooEarly(after) => {
+            ProbeAnswer::Happened(answer) => Word::Happened(answer),
+            ProbeAnswer::DidNotHappen => Word::DidNotHappen,
+            ProbeAnswer::TooEarly(after) => {
                 over_in = over_in.max(Some(after));
                 Word::Unknown
             }
-            Said::CannotSay => Word::Unknown,
+            ProbeAnswer::CannotSay => Word::Unknown,
         };
         let happened = matches!(word, Word::Happened(_));
         said.push(word);

@@ -1,9 +1,10 @@
 //! The trace that a request belongs to (W3C Trace Context): the client's, or one that begins here.
 //!
-//! Neighbours: [`super::admit`] sees to it once, at the first gateway; from there the header goes with the request to the owner, the upstream and
-//! a stored job like any other, and each line of the log about the request names the trace. A gateway that exports no spans passes the client's
-//! `traceparent` on as it came: another parent would be one that no tracing backend has ever seen. One that does is the parent of what follows, and
-//! `server::spans` has said so before the request comes here. It must not decide anything by it.
+//! [`super::admit`] sets it once, at the first gateway. The header then goes with the request to
+//! the owner, the upstream and a stored job. Each log line about the request names the trace. A
+//! gateway without span export passes the client's `traceparent` on unchanged: no tracing backend
+//! would know another parent. With span export, the gateway's own span is the parent, set by
+//! `server::spans` before the request comes here. Must not decide anything by it.
 
 use std::fmt;
 
@@ -13,9 +14,9 @@ use crate::protocol::record::RequestId;
 
 /// The trace and the parent's span.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// What tracing systems add to it.
+/// Additions of tracing systems to it.
 pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-/// How long what every version has is: `00-<32 digits>-<16 digits>-01`.
+/// Length of the part that every version has: `00-<32 digits>-<16 digits>-01`.
 const LENGTH: usize = 55;
 
 /// The span of the caller.
@@ -25,15 +26,14 @@ pub struct Parent {
     pub trace: u128,
     /// Its own id; not zero.
     pub span: u64,
-    /// Whether it is recorded.
+    /// True if it is recorded.
     pub sampled: bool,
 }
 
-/// A trace id; `-` where there is none.
+/// A trace id; `-` without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trace(Option<u128>);
 
-/// No trace.
 pub(super) const NONE: Trace = Trace(None);
 
 impl fmt::Display for Trace {
@@ -53,18 +53,19 @@ pub(super) fn of(headers: &HeaderMap) -> Trace {
 /// The span that these headers name.
 pub fn parent(headers: &HeaderMap) -> Option<Parent> {
     let mut lines = headers.get_all(TRACEPARENT).iter();
-    // Of two, each reader takes the one that it likes.
+    // With two lines, each reader may take another one.
     let (Some(line), None) = (lines.next(), lines.next()) else { return None };
     read(line.as_bytes())
 }
 
-/// Leaves the headers of a request that belongs to a trace as they are; for any other a trace begins, by the name of the request. It says
-/// *sampled*, since our log line is a record of it, and whoever samples by its parent would else record none of them.
+/// Leaves the headers of a request that belongs to a trace as they are. Otherwise begins a trace,
+/// named after the request. The trace is *sampled*: the log line is a record of it, and samplers
+/// that follow the parent would otherwise record none.
 pub(super) fn follow(headers: &mut HeaderMap, request: RequestId) {
     if of(headers).0.is_some() {
         return;
     }
-    // What goes with a trace that nobody can read is of no use (section 3.3 of the recommendation).
+    // The state of an unreadable trace is of no use (section 3.3 of the recommendation).
     headers.remove(TRACESTATE);
     // Neither id may be zero.
     let (id, parent) = (request.0.max(1), (request.0 as u64).max(1));
@@ -72,7 +73,7 @@ pub(super) fn follow(headers: &mut HeaderMap, request: RequestId) {
     headers.insert(TRACEPARENT, line.expect("hex digits and dashes are visible ASCII"));
 }
 
-/// Those of these headers that say which trace a request belongs to.
+/// The headers that name the trace of a request.
 pub(super) fn alone(headers: &HeaderMap) -> HeaderMap {
     let lines = [TRACEPARENT, TRACESTATE].into_iter();
     let lines =
@@ -80,7 +81,7 @@ pub(super) fn alone(headers: &HeaderMap) -> HeaderMap {
     lines.collect()
 }
 
-/// What a header line says (section 3.2): later versions may say more after what this one knows.
+/// Reads a header line (section 3.2). Later versions may add text after the known part.
 fn read(line: &[u8]) -> Option<Parent> {
     let (known, more) = line.split_at_checked(LENGTH)?;
     let mut parts = known.split(|byte| *byte == b'-');
@@ -99,7 +100,7 @@ fn read(line: &[u8]) -> Option<Parent> {
     (trace != 0 && span != 0).then_some(Parent { trace, span, sampled })
 }
 
-/// Lower case only, as the recommendation has it.
+/// Reads lower-case digits only, as the recommendation has it.
 fn hex(digits: &[u8]) -> Option<u128> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

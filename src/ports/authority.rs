@@ -1,9 +1,9 @@
-//! What a region's store keeps of views, leases and moves of arcs: the gate's state, the chosen views, the acceptor, escrow rows and
-//! rows imported from survivors.
+//! A region's store of views, leases and moves of arcs: gate state, views, acceptor, escrow,
+//! imports.
 //!
-//! Neighbours: `gateway::authority` calls it, `protocol::{authority, register, escrow}` give the values; `adapters::postgres` and the
-//! simulation implement all of it, a witness only [`Acceptors`]. Each write compares what it relies on in the statement that writes. It
-//! must not judge anything.
+//! A witness implements [`Acceptors`] alone. Each write compares the facts on which it relies, in
+//! the statement that writes. This port must not judge anything: the
+//! protocol's functions make the values.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::register::Acceptor;
+use crate::protocol::time::Date;
 use crate::protocol::view::View;
 
 /// An acceptor on disk: one row or file, read and written whole.
@@ -26,9 +27,13 @@ pub trait Acceptors: Send + Sync + 'static {
     /// The acceptor, with the version of its row. It is made with the store, holding nothing.
     fn acceptor(&self) -> impl Future<Output = Result<(u64, Acceptor), StoreError>> + Send;
 
-    /// Replaces it, if its row is still at `version` and, in a region, the running server's boot is approved (a store that forgot
-    /// promises must not promise). Durable when it returns `Done`; `Lost` if somebody else was faster, `GateMoved` if not approved.
-    /// The founding of the register is written before any boot is approved: an acceptor that holds nothing has nothing to forget.
+    /// Replaces the acceptor, if its row is still at `version` and, in a region, the running
+    /// server's boot is approved: a store that forgot promises must not promise. Durable when it
+    /// returns `Done`. `Lost` if another writer was faster, `GateMoved` if the boot is not
+    /// approved.
+    ///
+    /// The founding of the register is written before any boot is approved: an acceptor that holds
+    /// nothing has nothing to forget.
     fn set_acceptor(
         &self,
         version: u64,
@@ -38,19 +43,20 @@ pub trait Acceptors: Send + Sync + 'static {
 
 /// The gate's state and the views behind it.
 pub trait Authority: Acceptors {
-    /// Replaces the gate's state, if the gate is still at `version` and the running boot is approved, and in the same transaction keeps the
-    /// view and commits the next heartbeat with the view's epoch: after that no claim made under an older version can commit. The
-    /// view's epoch never goes back. `Lost` if the gate moved on, `GateMoved` if the boot is not approved.
+    /// Replaces the gate's state, if the gate is still at `version` and the running boot is
+    /// approved. The same transaction keeps the view and commits the next heartbeat with the view's
+    /// epoch. After that no claim made under an older version can commit. The view's epoch never
+    /// goes back. `Lost` if the gate moved on, `GateMoved` if the boot is not approved.
     fn set_gate(
         &self,
         version: GateVersion,
         state: &GateState,
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Keeps chosen views, by epoch. One that is kept already stays.
+    /// Keeps chosen views, by epoch. A view that is kept already stays.
     fn keep_views(&self, views: &[Arc<View>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// All chosen views kept here, oldest first, each with how long ago it was stored here.
+    /// All chosen views kept here, oldest first, each with the time since it was stored here.
     fn views(&self) -> impl Future<Output = Result<Vec<(Arc<View>, Duration)>, StoreError>> + Send;
 }
 
@@ -65,46 +71,53 @@ pub struct Lodging {
     pub token: Token,
     /// Its nonce.
     pub nonce: Nonce,
-    /// What the request asks.
+    /// Digests of what the request asks.
     pub fingerprint: Fingerprint,
     /// The request that makes the attempt.
     pub request_id: RequestId,
     /// The claim's hold.
     pub hold: Duration,
-    /// How long the key is remembered.
+    /// The life of the key's record.
     pub lifetime: Lifetime,
     /// The route.
     pub route: Arc<str>,
     /// The path of the request, without its query.
     pub path: String,
-    /// The digest of who asks, where the route binds replays to it.
+    /// The digest of the principal, if the route binds replays to it.
     pub principal: Option<Digest32>,
 }
 
-/// What came of a lodging.
+/// The result of a lodging.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lodged {
-    /// It stands here, durably: also when it stood here before.
+    /// The escrow row is here, durably: also if it was here before.
     Done,
-    /// The gate is at another version, or not approved; nothing was written.
+    /// The gate is at another version, or not approved, or the database's clock went back; nothing
+    /// was written.
     GateMoved,
-    /// A higher token of that origin stands here; nothing was written.
+    /// The store has a higher token of that origin; nothing was written.
     Superseded,
 }
 
-/// Claims of other regions that were lodged here. Local: never published. A row lives until its origin's record of at least its token
-/// is applied here, until it is voided or converted, or until its life and the skew are over by this store's clock.
+/// Claims of other regions that were lodged here. Local: never published. A row lives until one of:
+///
+/// - its origin's record of at least its token is applied here;
+/// - it is voided or converted;
+/// - its life and the skew are over by this store's clock.
 pub trait Escrows: Send + Sync + 'static {
-    /// Lodges a claim, comparing this gate's version in the statement that writes: once a gate has
-    /// adopted a newer view, no escrow of an older one can slip in (docs/protocol.md#rule-37). One
-    /// row per key and origin: a higher token replaces a lower one.
+    /// Lodges a claim, comparing this gate's version in the statement that writes. So no escrow of
+    /// an older view can slip in once the gate has adopted a newer one (docs/protocol.md#rule-37).
+    /// One row per key and origin: a higher token replaces a lower one. Nothing is written while
+    /// the database's clock shows a date before this one: the row's life counts from that clock.
     fn lodge(
         &self,
         lodging: &Lodging,
         gate: GateVersion,
+        not_before: Date,
     ) -> impl Future<Output = Result<Lodged, StoreError>> + Send;
 
-    /// Takes an escrow back whose claim was never sent. Nothing if there is none of that token and nonce.
+    /// Takes an escrow back whose claim was never sent. Does nothing if no row has that token and
+    /// nonce.
     fn void(
         &self,
         id: &KeyId,
@@ -113,7 +126,8 @@ pub trait Escrows: Send + Sync + 'static {
         nonce: Nonce,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Lodges the answer beside the claim of that token and nonce, whatever the epoch: a fact is never refused. `Lost` if there is none.
+    /// Lodges the answer beside the claim of that token and nonce, at any epoch: a fact is never
+    /// refused. `Lost` if no row has them.
     fn lodge_answer(
         &self,
         id: &KeyId,
@@ -123,14 +137,15 @@ pub trait Escrows: Send + Sync + 'static {
         answer: &Answer,
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Turns at most `most` escrow rows of `origin` into own records, in doubt or settled, with the
-    /// same token and nonce, where neither a record of that origin nor the own one has a token as
-    /// high; and deletes them. Returns how many rows of that origin it took off, 0 when none is
-    /// left (docs/protocol.md#rule-39).
+    /// Turns at most `most` escrow rows of `origin` into own records, and deletes them. A record is
+    /// in doubt or settled, with the same token and nonce. No record is made if a record of that
+    /// origin, or the own one, has a token as high. Returns the number of escrow rows that it took
+    /// off, 0 if none is left (docs/protocol.md#rule-39).
     fn convert(&self, origin: &Origin, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Deletes escrow rows that are not needed any more, at most `most`; none for its life before
-    /// that may be forgotten, and none while the running boot is not approved. Returns how many.
+    /// Deletes at most `most` escrow rows that are not needed any more. A row whose life is over
+    /// stays until it may be forgotten. Deletes none while the running boot is not approved.
+    /// Returns the number.
     fn reap_escrows(&self, may: MayForget, most: u32)
     -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
@@ -141,13 +156,13 @@ pub trait Escrows: Send + Sync + 'static {
 pub struct CopiedRow {
     /// The key.
     pub id: KeyId,
-    /// The row, as read there.
+    /// The row, as read by that survivor.
     pub row: Row,
     /// Its hold.
     pub hold: Duration,
-    /// What is left of its stored life.
+    /// The rest of its stored life.
     pub lives: Duration,
-    /// How long its tombstone stays.
+    /// The life of its tombstone.
     pub tombstone: Duration,
     /// The route of its claim.
     pub route: Arc<str>,
@@ -157,7 +172,8 @@ pub struct CopiedRow {
 
 /// Rows of a lost origin that one survivor has and another lacks (docs/protocol.md#rule-33).
 pub trait Imports: Send + Sync + 'static {
-    /// One page of the rows of `origin` that stand here, replicated or imported, in the order of keys, after one.
+    /// One page of the rows of `origin` in this store, replicated or imported, in the order of
+    /// keys, after one.
     fn rows_of(
         &self,
         origin: &Origin,
@@ -165,21 +181,26 @@ pub trait Imports: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<CopiedRow>, StoreError>> + Send;
 
-    /// Stores rows of another origin beside its replicated ones; of two of one key, look-ups give the
-    /// higher token. A lower token does not replace a higher one. Fails, and writes nothing, while the
-    /// running boot is not approved.
+    /// Stores rows of another origin beside its replicated ones. Of two rows of one key, look-ups
+    /// give the higher token, and a lower token does not replace a higher one. Fails, and writes
+    /// nothing, while the running boot is not approved, or while the database's clock shows a date
+    /// before this one: the rows' lives count from that clock.
     fn import(
         &self,
         origin: &Origin,
         rows: &[CopiedRow],
+        not_before: Date,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Looks at imported rows whose life, tombstone included, is over by the database's clock and
-    /// may be forgotten, at most `most`, and deletes those that are not needed. A final row goes
-    /// once no open row of another origin is left to mask. An open one goes once a final row
-    /// answers for it, or one that superseded it knowingly and is itself over; a released one once
-    /// no attempt of another origin is open. Nothing goes while the running boot is not approved.
-    /// Returns how many were deleted.
+    /// Looks at imported rows, at most `most`, and deletes those that are not needed. Their life,
+    /// tombstone included, must be over by the database's clock, and they may be forgotten. Then:
+    ///
+    /// - a final row goes once no open row of another origin is left to mask;
+    /// - an open row goes once a final row answers for it, or one that superseded it knowingly and
+    ///   is over;
+    /// - a released row goes once no attempt of another origin is open.
+    ///
+    /// Nothing goes while the running boot is not approved. Returns the number of deleted rows.
     fn reap_imports(&self, may: MayForget, most: u32)
     -> impl Future<Output = Result<u64, StoreError>> + Send;
 }

@@ -1,7 +1,7 @@
 //! Streaming bodies, as they pass between the listeners, the gateway and the upstreams.
 //!
-//! Neighbours: every port that carries a request or an answer. One boxed type, so that no port is generic over bodies. It must
-//! not buffer: whoever needs a whole body says so and names a limit ([`collect`]).
+//! One boxed type, so that no port is generic over bodies. This file must not buffer: a caller that
+//! needs a whole body calls [`collect`] with a limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,7 +11,7 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 
-/// Why a body broke off. The text is for logs; it never holds body bytes.
+/// The reason why a body broke off. The text is for logs; it never holds body bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct BodyError(pub String);
@@ -19,25 +19,28 @@ pub struct BodyError(pub String);
 /// A request's or an answer's body.
 pub type Body = UnsyncBoxBody<Bytes, BodyError>;
 
-/// A body that is all there.
+/// A body whose bytes are all here.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// No body.
+/// An empty body.
 pub fn empty() -> Body {
     full(Bytes::new())
 }
 
-/// What [`collect`] found.
+/// The result of [`collect`].
 pub enum Collected {
     /// The whole body, within the limit.
     Whole(Bytes),
-    /// More than the limit: what was read so far, and the rest still to come.
+    /// More than the limit: the bytes that were read so far, and the rest still to come.
     Over(Bytes, Body),
 }
 
 /// Reads a body up to `limit` bytes. Waits for the sender; the caller bounds the time.
+///
+/// # Errors
+/// The body broke off.
 pub async fn collect(mut body: Body, limit: usize) -> Result<Collected, BodyError> {
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -51,7 +54,7 @@ pub async fn collect(mut body: Body, limit: usize) -> Result<Collected, BodyErro
     Ok(Collected::Whole(whole.freeze()))
 }
 
-/// A body that gives `first`, then what is left of `rest`.
+/// A body that gives `first`, then the rest of `rest`.
 pub fn chain(first: Bytes, rest: Body) -> Body {
     Chain { first: Some(first), rest }.boxed_unsync()
 }

@@ -1,9 +1,9 @@
-//! What each port promises, in executable form: one public function per clause, each of which panics on a breach.
+//! The promises of each port in executable form: one public function per clause; a breach panics.
 //!
-//! Neighbours: the traits beside it. The same suites run on the real side (Postgres, mutual TLS, HTTP) and on the simulated side, so
-//! whatever the simulation finds out about the gateway holds for the real ports too. A suite takes a *bench*: the port, and what
-//! the environment around it must do (restart the store, refuse a connection). It must not know how a port is made, nor wait
-//! for a fixed time: a bench passes time in its own way.
+//! The same suites run on the real side (Postgres, mutual TLS, HTTP) and on the simulated side. So
+//! findings of the simulation about the gateway hold for the real ports too. A suite takes a
+//! *bench*: the port, and an environment that can restart the store or refuse a connection. A suite
+//! must not know how a port is made, nor wait for a fixed time: a bench passes time in its own way.
 
 pub mod asking;
 pub mod audit;
@@ -29,10 +29,17 @@ use crate::protocol::forget::{MayForget, may_forget};
 use crate::protocol::suspect::{ClockWatch, Reading};
 use crate::protocol::time::{Date, Drift, Moment};
 
-/// How much later than its bound a real port may give up: scheduling on a busy machine, not permission to wait.
+/// The time by which a real port may be later than its bound: for scheduling on a busy machine, not
+/// for waiting.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// That everything may be forgotten that was due by then: of a clock that was seen to run well.
+/// No date is before it.
+pub const ANY_DATE: Date = Date(i64::MIN);
+
+/// A date that no database's clock of today shows.
+pub const NOT_YET: Date = Date(i64::MAX);
+
+/// The right to forget everything that was due by a date, of a clock that was seen to run well.
 pub fn by(date: Date) -> MayForget {
     let mut watch = ClockWatch::new(Drift { ppm: 0, margin: Duration::ZERO }, Duration::ZERO);
     let begin = Moment::default();
@@ -79,7 +86,7 @@ async fn bounded<C: Clock, F: Future>(clock: &C, most: Duration, what: &str, fut
     .await
 }
 
-/// The whole body as bytes, or why it broke off.
+/// The whole body as bytes, or the error that broke it off.
 async fn whole(body: Body) -> Result<Vec<u8>, super::BodyError> {
     match super::body::collect(body, usize::MAX).await? {
         super::body::Collected::Whole(bytes) | super::body::Collected::Over(bytes, _) => Ok(bytes.to_vec()),

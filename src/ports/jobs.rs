@@ -1,8 +1,8 @@
-//! The region's stored requests: accepted ones that wait to be run, and dead ones that wait for an operator ([`Jobs`]).
+//! The region's stored requests: accepted ones that wait to be run, and dead letters ([`Jobs`]).
 //!
-//! Neighbours: `gateway::accept` and `gateway::jobs` call it, `adapters::postgres` and the simulation implement it beside [`super::KeyStore`],
-//! because a key, its request and its job are written by one statement. A request may be sealed at rest: that is the store's
-//! business. It must not decide what a run came to, nor how often one is made.
+//! One statement writes a key, its request and its job, so an implementer of [`super::KeyStore`]
+//! implements this port too. A request may be sealed at rest: that is the store's business. This
+//! port must not decide the result of a run, nor how often a job is run.
 
 use std::future::Future;
 use std::time::Duration;
@@ -30,14 +30,14 @@ pub struct StoredRequest {
     pub body: Bytes,
 }
 
-/// What became of a stored request.
+/// The content of a stored request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Here it is.
+    /// The request.
     Whole(Box<StoredRequest>),
-    /// It cannot be read; why, in our own words.
+    /// The request cannot be read; the reason, in our own words.
     Unreadable(&'static str),
-    /// It was erased: its retention is over.
+    /// The request was erased: its retention is over.
     Erased,
 }
 
@@ -46,20 +46,20 @@ pub enum Content {
 pub struct Taken {
     /// The key.
     pub id: KeyId,
-    /// Tells this taking from every other.
+    /// The nonce that distinguishes this taking from every other.
     pub nonce: Nonce,
 }
 
 /// A job to be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Who has it.
+    /// The worker's hold on it.
     pub taken: Taken,
     /// The request that was accepted.
     pub request_id: RequestId,
-    /// How often it was run, this time included.
+    /// Number of its runs, this one included.
     pub runs: u32,
-    /// The retention of its request is over, by the date that the taker believes.
+    /// True if the retention of its request is over, by the date that the taker believes.
     pub over: bool,
     /// The request.
     pub content: Content,
@@ -70,58 +70,58 @@ pub struct Job {
 pub struct JobRow {
     /// The key.
     pub id: KeyId,
-    /// Whether a worker runs it.
+    /// Its state.
     pub state: JobState,
     /// The request that was accepted.
     pub request_id: RequestId,
-    /// How often it was run.
+    /// Number of its runs.
     pub runs: u32,
-    /// When it was accepted, by the database's clock.
+    /// The time of its acceptance, by the database's clock.
     pub accepted: Date,
-    /// When it is due next.
+    /// The time at which it is due next.
     pub next: Date,
-    /// When its request is erased.
+    /// The time at which its request is erased.
     pub forget: Date,
-    /// Whether its request is there still.
+    /// True if its request still exists.
     pub kept: bool,
-    /// Whether its request is sealed at rest.
+    /// True if its request is sealed at rest.
     pub sealed: bool,
-    /// What its last run came to, in one line without key or body.
+    /// The result of its last run, in one line without key or body.
     pub trouble: Option<String>,
 }
 
-/// An operator's act, as it stands in the journal.
+/// An operator's act, as the journal has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Act {
-    /// Who.
+    /// The operator.
     pub actor: String,
-    /// Why.
+    /// The operator's reason.
     pub reason: String,
 }
 
-/// What came of an operator's act.
+/// The result of an operator's act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acted {
     /// Done, and journalled.
     Done,
-    /// There is no such job.
+    /// No such job exists.
     Absent,
-    /// It is no dead letter: a worker runs it when it is due.
+    /// The job is no dead letter: a worker runs it when it is due.
     Waiting,
-    /// Its request was erased, so it can never run again.
+    /// The job's request was erased, so it can never run again.
     Erased,
-    /// A worker has it, or an attempt of it may be running.
+    /// A worker has the job, or an attempt of it may be running.
     Running,
     /// The approved boot is not the running one.
     GateMoved,
 }
 
-/// Whose jobs are taken, if not those that are due longest: one of each tenant in the order of their names, the one that is due longest.
+/// A choice of jobs by turns: the longest due job of each tenant, in the order of tenants' names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// Of these none.
+    /// Tenants that are left out.
     pub but_of: Vec<Tenant>,
-    /// Only of those behind this one.
+    /// The tenant behind which the turn begins.
     pub after: Option<Tenant>,
 }
 
@@ -132,15 +132,17 @@ pub struct JobLoad {
     pub waiting: u64,
     /// Dead letters.
     pub dead: u64,
-    /// How long ago the oldest waiting one was accepted.
+    /// The time since the oldest waiting one was accepted.
     pub oldest: Duration,
 }
 
-/// The stored requests of this region. All methods bound their own time and never resend behind the caller's back.
+/// The stored requests of this region. All methods bound their own time and never resend on their
+/// own.
 pub trait Jobs: Send + Sync + 'static {
-    /// Accepts a request: in one statement the key's record, released and marked as accepted, and its job, due at once. Like a claim it
-    /// compares the gate, finds what stands in the way, and finds itself when repeated with the same nonce. On a known basis
-    /// the own row must be released. No attempt number is used up: the token is that of the attempts so far, 0 of none.
+    /// Accepts a request. One statement writes the key's record, released and marked as accepted,
+    /// and its job, due at once. Like a claim it compares the gate, finds the rows that stop it,
+    /// and finds itself when repeated with the same nonce. On a known basis the own row must be
+    /// released. No attempt number is used up: the token is that of the attempts so far, 0 if none.
     /// The stored request is erased after `keep`.
     fn accept(
         &self,
@@ -151,8 +153,8 @@ pub trait Jobs: Send + Sync + 'static {
 
     /// Takes up to `most` due jobs, oldest due first; or by turns. Each counts one run more and is
     /// not due again for `away`, so a worker that dies gives it back by itself. Two takers never
-    /// get one job. No retention counts as over that may not be forgotten, whatever the database's
-    /// clock says.
+    /// get one job. A retention counts as over only if the request may be forgotten, whatever the
+    /// database's clock says.
     fn take(
         &self,
         nonce: Nonce,
@@ -162,11 +164,11 @@ pub trait Jobs: Send + Sync + 'static {
         turns: Option<&Turns>,
     ) -> impl Future<Output = Result<Vec<Job>, StoreError>> + Send;
 
-    /// The job is done: it goes, and its request with it.
+    /// Ends a job that is done: it goes, and its request with it.
     fn finish(&self, taken: &Taken) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// The job is due again after this span, and at the latest when the retention of its request ends; a run that did not count is
-    /// taken back.
+    /// Makes the job due again after this span, and at the latest when the retention of its request
+    /// ends. A run that did not count is taken back.
     fn put_off(
         &self,
         taken: &Taken,
@@ -175,11 +177,11 @@ pub trait Jobs: Send + Sync + 'static {
         trouble: &str,
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// The job is a dead letter from now on.
+    /// Makes the job a dead letter.
     fn bury(&self, taken: &Taken, trouble: &str) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Erases the requests of dead letters whose retention is over by the database's clock and may
-    /// be forgotten; how many.
+    /// Erases the requests of dead letters whose retention is over by the database's clock and that
+    /// may be forgotten. Returns their number.
     fn erase(&self, may: MayForget) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// The job of a key.
@@ -198,7 +200,7 @@ pub trait Jobs: Send + Sync + 'static {
     /// Gives a dead letter back to the workers, due at once, its runs counted anew.
     fn revive(&self, id: &KeyId, act: &Act) -> impl Future<Output = Result<Acted, StoreError>> + Send;
 
-    /// Removes a job and its request, unless a worker has it. The record is free again if nothing happened; one in doubt stays so. A
-    /// worker that was given up cannot claim what is free.
+    /// Removes a job and its request, unless a worker has it. The record is free again if nothing
+    /// happened; one in doubt stays so. A worker that was given up cannot claim a free record.
     fn discard(&self, id: &KeyId, act: &Act) -> impl Future<Output = Result<Acted, StoreError>> + Send;
 }

@@ -1,8 +1,8 @@
-//! The ports: what the gateway needs from the world, as small traits named by need.
+//! The ports: the gateway's needs from the world, as small traits named by need.
 //!
-//! Neighbours: `gateway` calls them; `adapters` implements them over the real world, the simulation over memory;
-//! [`contract`] says in executable form what each promises, and runs on both sides. A trait stands here only where the simulation
-//! must lie. Every failing method says *definite* or *unknown*. No port may decide anything.
+//! `adapters` implements them over the real world, the simulation over memory, and [`contract`]
+//! tests both. A trait is here only if the simulation must replace it. Every failing method says
+//! *definite* or *unknown*. A port must not decide anything.
 
 pub mod audit;
 pub mod authority;
@@ -35,8 +35,8 @@ pub trait Clock: Send + Sync + 'static {
     /// The boot clock: counts suspended time, never steps, means nothing elsewhere.
     fn now(&self) -> Moment;
 
-    /// The wall clock, for dates shown to people and for those that stand in signed credentials (RFC 7519, `exp` and `nbf`).
-    /// Nothing about keys may be decided by it.
+    /// The wall clock, for dates shown to people and for those in signed credentials (RFC 7519,
+    /// `exp` and `nbf`). Nothing about keys may be decided by it.
     fn date(&self) -> Date;
 
     /// Completes at `deadline` or later; at once if it has passed.

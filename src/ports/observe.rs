@@ -1,23 +1,25 @@
-//! Every metric name and label in one place, with its help text; the names of log fields that more than one room writes.
+//! Every metric name and label in one place, with its help text; and names of log fields that more
+//! than one room writes.
 //!
-//! Neighbours: `gateway` counts, `server::admin` renders. A label never holds a key, a token or anything a client chose freely:
-//! routes, regions, codes and kinds, and verified tenants, of which one process labels a bounded number (`gateway::labels`).
+//! A label must not hold a key, a token or any text that a client chose freely. Labels are routes,
+//! regions, codes and kinds, and verified tenants, of which one process labels a bounded number
+//! (`gateway::labels`).
 
 /// The target of all spans: a collector's layer looks for it, and no log does.
 pub const SPANS: &str = "onceway_spans";
 
-/// What kind of metric a name is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows.
+    /// A number that only grows.
     Counter,
-    /// Goes up and down.
+    /// A number that goes up and down.
     Gauge,
-    /// Distribution, in seconds.
+    /// A distribution, in seconds.
     Histogram,
 }
 
-/// A metric, its kind and what it means.
+/// A metric, its kind and its meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
     /// The Prometheus name.
@@ -73,6 +75,7 @@ metrics! {
     DOUBTS = Gauge "onceway_doubts" "Keys in doubt, as this region lists them for the operator: its own attempts, and those of other regions under keys that it owns.";
     CLOCK_STEPS = Counter "onceway_clock_steps_total" "Steps of the database's clock against this process's boot clock.";
     CLOCK_SUSPECT = Gauge "onceway_clock_suspect" "1 while the database's clock is not believed, so that no hold counts as over and nothing is reaped, else 0.";
+    CLOCK_AHEAD = Gauge "onceway_clock_ahead_seconds" "Time that the database's clock moved ahead of the time that gateways of the region saw pass, in seconds. Taken off retention until each key from before has lived its whole life.";
     STORE_ERRORS = Counter "onceway_store_errors_total" "Failed store calls by operation and kind (definite, unknown).";
     STORE_BREAKER = Gauge "onceway_store_breaker_open" "1 while the store does not answer calls about keys, so that further ones are refused at once and only probes are made, else 0, by calls (reads, writes).";
     STORE_SPARED = Counter "onceway_store_spared_total" "Calls about keys that were refused at once because the store did not answer those before; nothing was sent. By calls (reads, writes).";

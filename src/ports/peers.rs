@@ -1,7 +1,7 @@
-//! Other regions: one hop to a key's owner, and pings.
+//! Other regions: one hop to a key's owner, pings, and questions.
 //!
-//! Neighbours: `gateway::forward` and `gateway::heartbeat` call it; `adapters::peers` and the simulation implement it. The channel
-//! is authenticated: a reply comes from the region that was asked, or not at all. It must not resend: one call is one attempt.
+//! The channel is authenticated: a reply comes from the region that was asked, or not at all. This
+//! port must not resend: one call is one attempt.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,7 +24,7 @@ use crate::protocol::speakers::Kind;
 use crate::protocol::versions::Versions;
 use crate::protocol::view::{AcceptorId, View};
 
-/// Why a call to a peer failed, and what is known about its effect.
+/// The reason why a call to a peer failed, and the knowledge about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// The call surely did not reach the peer.
@@ -33,14 +33,14 @@ pub enum PeerError {
     /// The call may have reached the peer.
     #[error("peer: {0} (may have been sent)")]
     Unknown(String),
-    /// It speaks no version that this process speaks; nothing was sent.
+    /// The peer speaks no version that this process speaks; nothing was sent.
     #[error(
         "peer: it speaks protocol versions {theirs}, this process {ours}: run neighbouring versions of onceway"
     )]
     Versions {
-        /// What the peer speaks.
+        /// The peer's versions.
         theirs: Versions,
-        /// What this process speaks.
+        /// This process's versions.
         ours: Versions,
     },
 }
@@ -50,7 +50,7 @@ pub enum PeerError {
 pub struct Forward {
     /// The key, with the tenant as the sender verified it.
     pub id: KeyId,
-    /// Who of the tenant asks, as the sender verified it; `None` if the credential names nobody.
+    /// The principal of the tenant, as the sender verified it; `None` if the credential names none.
     pub principal: Option<Digest32>,
     /// The client's method.
     pub method: Method,
@@ -64,11 +64,11 @@ pub struct Forward {
     pub request_id: RequestId,
     /// The sender's epoch.
     pub epoch: u64,
-    /// How long the sender will wait for the answer.
+    /// The time for which the sender will wait for the answer.
     pub deadline: Duration,
 }
 
-/// What the owner made of a forward.
+/// The owner's reply to a forward.
 pub enum ForwardReply {
     /// The answer to give to the client.
     Answer(Response<Body>),
@@ -84,7 +84,7 @@ pub enum ForwardReply {
 pub struct Pong {
     /// The versions that the peer speaks.
     pub speaks: Versions,
-    /// The version that its view goes by.
+    /// The version of its view.
     pub protocol: u16,
     /// The peer's epoch.
     pub epoch: u64,
@@ -92,71 +92,75 @@ pub struct Pong {
     pub view: Digest32,
     /// Digest of the settings that all regions must share.
     pub shared: Digest32,
-    /// Whether the peer serves keys now: its store answers and its gate is open.
+    /// True if the peer serves keys now: its store answers and its gate is open.
     pub serving: bool,
     /// The peer's newest heartbeat; `None` before its first.
     pub beat: Option<Beat>,
     /// The origin under which the peer writes; `None` for a witness.
     pub origin: Option<Origin>,
-    /// The highest heartbeat of each other region's present store that stands in the peer's store; empty while its store does not answer.
+    /// The highest heartbeat of each other region's present store that is in the peer's store.
+    /// Empty while its store does not answer.
     pub applied: BTreeMap<Origin, u64>,
-    /// The highest heartbeat of each other region's present store that this process heard of in pings, whether its rows arrived or not: so a
-    /// store that went back is known for one also where its rows are late. `None`: the peer is of a version in which this is not said.
+    /// The highest heartbeat of each other region's present store that this process heard of in
+    /// pings, whether its rows arrived or not. So a store that went back is noticed even if its
+    /// rows are late. `None`: the peer speaks a version without this.
     pub heard: Option<BTreeMap<Origin, u64>>,
-    /// Its upstream fails its checks: whoever is about to hand keys over for that reason is not better off with it.
+    /// True if its upstream fails its checks: a region that hands keys over for that reason gains
+    /// nothing by it.
     pub upstream_failing: bool,
 }
 
-/// A peer's newest heartbeat, as told in a ping.
+/// A peer's newest heartbeat, as its ping reply has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
     /// Its number.
     pub seq: u64,
-    /// How long before the reply its commit began, by the peer's boot clock.
+    /// The time between the begin of its commit and the reply, by the peer's boot clock.
     pub age: Duration,
 }
 
-/// What one gateway asks of another region, or of a witness, beside forwards and pings. Views named
-/// here are always chosen ones, but in [`Message`] and as the target of a [`Question::Release`]
+/// A question of one gateway to another region, or to a witness, beside forwards and pings. Views
+/// in it are always chosen ones, but in [`Message`] and as the target of a [`Question::Release`]
 /// (docs/protocol.md#rule-16).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
-    /// A message to its acceptor; `to` is the acceptor that the sender means, `None` to read from any.
+    /// A message to its acceptor; `to` is the acceptor that the sender means, `None` to read from
+    /// any.
     Acceptor {
-        /// Which.
+        /// The acceptor.
         to: Option<AcceptorId>,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// All chosen views that it knows with a greater epoch.
+    /// Asks for all known chosen views with a greater epoch.
     Views {
         /// The asker's epoch.
         after: u64,
     },
-    /// This view was chosen: adopt it.
+    /// Says that this view was chosen, to be adopted.
     Adopt {
         /// The view.
         view: Arc<View>,
     },
-    /// Stop and seal what you would lose by this draft.
+    /// Asks to stop and seal the keys that would be lost by this draft.
     Release {
         /// The draft.
         target: Arc<View>,
     },
-    /// What do you have of a lost or replaced store?
+    /// Asks what the region has of a lost or replaced store.
     Frontier {
         /// The store.
         origin: Origin,
         /// The epoch of its loss, which the asked region must have adopted; 0 if it was not lost.
         at: u64,
     },
-    /// One page of the rows that stand there of an origin.
+    /// Asks for one page of the rows of an origin that are in that store.
     Rows {
         /// The origin.
         origin: Origin,
-        /// After this key.
+        /// The page begins after this key.
         after: Option<KeyId>,
-        /// At most so many.
+        /// The largest number of rows.
         most: u32,
     },
     /// Lodge this claim.
@@ -190,12 +194,12 @@ pub enum Question {
     },
 }
 
-/// What somebody says to a process of another region, before anything is done about it.
+/// A message to a process of another region, before it is handled.
 #[derive(Clone, Copy, Debug)]
-pub enum Said<'a> {
-    /// A connection was made.
+pub enum PeerMessage<'a> {
+    /// The making of a connection.
     Hello,
-    /// How are you?
+    /// A ping.
     Ping,
     /// A request of a client.
     Forward,
@@ -203,8 +207,8 @@ pub enum Said<'a> {
     Question(&'a Question),
 }
 
-impl Said<'_> {
-    /// The row of the table of who may say what.
+impl PeerMessage<'_> {
+    /// The kind of the message, a row of [`crate::protocol::speakers`].
     pub fn kind(&self) -> Kind {
         match self {
             Self::Hello => Kind::Hello,
@@ -224,7 +228,7 @@ impl Said<'_> {
 }
 
 impl Question {
-    /// The row of the table of who may say what.
+    /// The kind of the question, a row of [`crate::protocol::speakers`].
     pub fn kind(&self) -> Kind {
         match self {
             Self::Acceptor { to: _, message } => match message {
@@ -248,8 +252,9 @@ impl Question {
         }
     }
 
-    /// The region in whose name it is asked, if it names one: the holder of a lease, the proposer of
-    /// a ballot, the origin of a claim. The ballot of a founding is that of whoever began it.
+    /// The region in whose name it is asked, if it names one: the holder of a lease, the proposer
+    /// of a ballot, the origin of a claim. The ballot of a founding is that of the region that
+    /// began it.
     pub fn of(&self) -> Option<&RegionName> {
         match self {
             Self::Acceptor { to: _, message } => match message {
@@ -295,7 +300,7 @@ impl Question {
     }
 }
 
-/// What an operator asks of a region, by way of another.
+/// An operator's order to a region, by way of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperatorAct {
     /// Accept that rows of a lost region may be missing here, and open.
@@ -304,14 +309,14 @@ pub enum OperatorAct {
         region: RegionName,
         /// The epoch of its loss.
         at: u64,
-        /// Who says so.
+        /// The operator.
         actor: String,
-        /// Why.
+        /// The operator's reason.
         reason: String,
     },
 }
 
-/// What was answered to a [`Question`].
+/// The answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
     /// To [`Question::Acceptor`].
@@ -330,22 +335,23 @@ pub enum Told {
     Lodged(Lodged),
     /// To [`Question::Key`]: its status as JSON, for people.
     Key(String),
-    /// To the others: it is done, durably.
+    /// To the others: done, durably.
     Done,
-    /// Not now or not like that; the text says why. Nothing was done.
+    /// To any: not now or not like that; the text says why. Nothing was done.
     Refused(String),
 }
 
-/// Calls to other regions. A call made to a region that is not in the peers' list is `NotSent`.
+/// Calls to other regions. A call to a region that is not in the peers' list is `NotSent`.
 pub trait Peers: Send + Sync + 'static {
-    /// Forwards a request to `to`. Returns when the answer's head has arrived; gives up when dropped.
+    /// Forwards a request to `to`. Returns when the answer's head has arrived; gives up when
+    /// dropped.
     fn forward(
         &self,
         to: &RegionName,
         forward: Forward,
     ) -> impl Future<Output = Result<ForwardReply, PeerError>> + Send;
 
-    /// Asks `to` how it is. Gives up after `within`.
+    /// Asks `to` for its state. Gives up after `within`.
     fn ping(&self, to: &RegionName, within: Duration)
     -> impl Future<Output = Result<Pong, PeerError>> + Send;
 

@@ -1,8 +1,8 @@
 //! The region's store: records of keys ([`KeyStore`]) and the state of replication ([`Replica`]).
 //!
-//! Neighbours: `gateway::request` and `gateway::heartbeat` call it, `adapters::postgres` and the simulation implement it. A store
-//! writes only its own region's rows and reads all. Each writing method compares what it relies on in the statement that
-//! writes: the gate's version and boot, the row's token and nonce. It must not decide what rows mean: `protocol::record` does.
+//! A store writes only its own region's rows and reads all. Each writing method compares the facts
+//! on which it relies in the statement that writes: the gate's version and boot, the row's token
+//! and nonce. This port must not decide what rows mean: `protocol::record` does.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Date;
 
-/// Why a store method failed, and what is known about its effect.
+/// The reason why a store method failed, and the knowledge about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// Nothing was written, surely. The text is for logs and holds no key.
     #[error("store: {0} (nothing was written)")]
     Definite(String),
-    /// It may or may not have been written.
+    /// The write may or may not have happened.
     #[error("store: {0} (may or may not have been written)")]
     Unknown(String),
 }
@@ -33,14 +33,15 @@ pub enum StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GateVersion(pub u64);
 
-/// One start of the region's Postgres: which cluster, which timeline, started when.
+/// One start of the region's Postgres: its cluster, its timeline, its start time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boot {
     /// Postgres' system identifier.
     pub system: u64,
     /// Its timeline.
     pub timeline: u32,
-    /// Start of its postmaster, microseconds since 1970 on its own clock; compared for equality only.
+    /// The start of its postmaster, microseconds since 1970 on its own clock; compared for equality
+    /// only.
     pub started: i64,
 }
 
@@ -51,7 +52,8 @@ pub struct Gate {
     pub version: GateVersion,
     /// The epoch that this region has adopted; 1 before the register was founded.
     pub epoch: u64,
-    /// The adopted view and what is still closed under it; `None` before the register was founded.
+    /// The adopted view and the keys that are still closed under it; `None` before the register was
+    /// founded.
     pub state: Option<GateState>,
     /// The approved boot; `None` before the first approval.
     pub approved: Option<Boot>,
@@ -60,7 +62,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Whether claims can pass: the running server is the approved one.
+    /// True if claims can pass: the running server is the approved one.
     pub fn is_open(&self) -> bool {
         self.approved.as_ref() == Some(&self.running)
     }
@@ -71,55 +73,60 @@ impl Gate {
 pub struct ClaimAsk {
     /// The key.
     pub id: KeyId,
-    /// What the request asks.
+    /// Digests of what the request asks.
     pub fingerprint: Fingerprint,
-    /// Tells this claim from every other, over repeats of the statement.
+    /// The nonce that distinguishes this claim from every other, and is equal in repeats of the
+    /// statement.
     pub nonce: Nonce,
     /// The request that makes the attempt.
     pub request_id: RequestId,
-    /// The gate's version that the owner was computed under.
+    /// The gate's version under which the owner was computed.
     pub gate: GateVersion,
-    /// What the claim stands on.
+    /// The basis of the claim.
     pub basis: Basis,
-    /// Lost regions whose window alone allows it: in the claim itself, so that the journal cannot miss it.
+    /// Lost regions whose window alone allows it: in the claim itself, so that the journal cannot
+    /// miss it.
     pub risk: Vec<RegionName>,
-    /// How long the claim may go without an outcome.
+    /// The longest time that the claim may last without an outcome.
     pub hold: Duration,
-    /// How long the key is remembered, counted from this claim.
+    /// The life of the key's record, counted from this claim.
     pub lifetime: Lifetime,
-    /// The route of the request: under its policy the key is looked after when no client asks.
+    /// The route of the request: its policy applies to the key when no client asks.
     pub route: Arc<str>,
     /// The path of the request, without its query.
     pub path: String,
-    /// The digest of who asks, where the route binds replays to it.
+    /// The digest of the principal, if the route binds replays to it.
     pub principal: Option<Digest32>,
 }
 
-/// What a claim found.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimReply {
     /// The claim is durable and ours, under this token.
     Won {
         /// The attempt's token.
         token: Token,
-        /// Until when the key is promised to be remembered.
+        /// The end of the promised retention.
         expires: Date,
+        /// The date of the database's clock from which hold and life count.
+        at: Date,
     },
-    /// Rows stand in the way, at least one; nothing was written.
+    /// Rows, at least one, stop the claim; nothing was written.
     Found(Vec<Row>),
-    /// The gate is at another version, or its approved boot is not the running one; nothing was written, by an earlier call of the
-    /// same nonce neither.
+    /// The gate is at another version, or its approved boot is not the running one. Nothing was
+    /// written, and no earlier call of the same nonce wrote anything.
     GateMoved,
 }
 
-/// Whether a write under a token and nonce took place.
+/// The result of a write under a token and nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// Durable; also when the same was durable already.
+    /// Durable; also if the same was durable already.
     Done,
-    /// No row of this token and nonce stands in a state that allows it: the claim was lost.
+    /// No row of this token and nonce is in a state that allows it: the claim was lost.
     Lost,
-    /// The approved boot is not the running one; nothing was written, try again once it is approved.
+    /// The approved boot is not the running one. Nothing was written; try again once it is
+    /// approved.
     GateMoved,
 }
 
@@ -134,15 +141,17 @@ pub struct Attempt {
     pub nonce: Nonce,
 }
 
-/// The records of keys. All methods bound their own time and never resend behind the caller's back.
+/// The records of keys. All methods bound their own time and never resend on their own.
 pub trait KeyStore: Send + Sync + 'static {
-    /// Claims a key durably, in one round trip, or says what stands in the way. Repeating it with the same nonce finds the own claim.
+    /// Claims a key durably, in one round trip, or returns the rows that stop the claim. A
+    /// repetition with the same nonce finds the own claim.
     fn claim(&self, ask: &ClaimAsk) -> impl Future<Output = Result<ClaimReply, StoreError>> + Send;
 
-    /// Stores the final answer, from claimed or in doubt. Where another origin's answer is here
-    /// already, that one is stored instead, since it may have been replayed, and both are
-    /// journalled (kind `double`) in the same transaction, unless they are one attempt: then
-    /// `Lost`, as to whoever else settled the key (docs/protocol.md#rule-10).
+    /// Stores the final answer, from claimed or in doubt. `Lost` if the key was settled otherwise.
+    ///
+    /// If another origin's answer is here already, that one is stored instead, since it may have
+    /// been replayed. Both are journalled (kind `double`) in the same transaction, unless they are
+    /// one attempt. The result is `Lost` then too (docs/protocol.md#rule-10).
     fn settle(
         &self,
         attempt: &Attempt,
@@ -152,7 +161,7 @@ pub trait KeyStore: Send + Sync + 'static {
     /// Ends the attempt as "nothing happened", from claimed or in doubt.
     fn release(&self, attempt: &Attempt) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Marks the attempt in doubt, from claimed; `status` is the upstream's, where it gave one.
+    /// Marks the attempt in doubt, from claimed; `status` is the upstream's, if it gave one.
     fn doubt(
         &self,
         attempt: &Attempt,
@@ -162,7 +171,8 @@ pub trait KeyStore: Send + Sync + 'static {
     /// All rows of each key, in the order of `ids`, in one round trip.
     fn look_up(&self, ids: &[KeyId]) -> impl Future<Output = Result<Vec<Vec<Row>>, StoreError>> + Send;
 
-    /// The same for people: where many requests wait for the store, it waits behind none of them.
+    /// Looks up as [`KeyStore::look_up`] does, for people: it waits behind no request that waits
+    /// for the store.
     fn look_up_beside(
         &self,
         ids: &[KeyId],
@@ -170,13 +180,14 @@ pub trait KeyStore: Send + Sync + 'static {
         self.look_up(ids)
     }
 
-    /// What the store is not asked at all for now, since it did not answer, in words for people; each such call fails at once and is
-    /// definite. `None`: it is asked everything.
+    /// In words for people, the calls that are not made for now because the store did not answer
+    /// earlier ones. Each such call fails at once and is definite. `None`: every call is made.
     fn spares(&self) -> Option<String> {
         None
     }
 
-    /// The gate for a request whose claim found it moved: after a move there are many of them, and none may stand in the way of what fences.
+    /// Reads the gate for a request whose claim found it moved. After a move there are many of
+    /// these, and none may delay the calls that fence.
     fn gate_again(&self) -> impl Future<Output = Result<Gate, StoreError>> + Send {
         self.gate()
     }
@@ -184,7 +195,8 @@ pub trait KeyStore: Send + Sync + 'static {
     /// Reads the gate.
     fn gate(&self) -> impl Future<Output = Result<Gate, StoreError>> + Send;
 
-    /// Approves `boot`, if the gate is still at `version` and `boot` is still the running one. `Lost` if not.
+    /// Approves `boot`, if the gate is still at `version` and `boot` is still the running one.
+    /// `Lost` if not.
     fn approve(
         &self,
         version: GateVersion,
@@ -192,7 +204,7 @@ pub trait KeyStore: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 }
 
-/// What this region remembers of a peer's origin, over restarts.
+/// A region's memory of a peer's origin, over restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerMemory {
     /// The peer's origin.
@@ -201,23 +213,26 @@ pub struct PeerMemory {
     pub applied: u64,
     /// The largest observed lag of the trailing period.
     pub lag: Option<Duration>,
-    /// Up to which heartbeat its rows were imported from survivors; 0 if never. Never goes back.
+    /// The heartbeat up to which its rows were imported from survivors; 0 if never. Never goes
+    /// back.
     pub imported: u64,
 }
 
-/// A heartbeat as it stands in this region's store.
+/// A heartbeat as it is in this region's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Who wrote it.
+    /// The origin that wrote it.
     pub origin: Origin,
     /// Its number.
     pub seq: u64,
     /// The epoch of its writer's gate.
     pub epoch: u64,
-    /// True if every row that its writer committed before it is here. Not while the first copy of
+    /// True if every row that its writer committed before it is here. False while the first copy of
     /// any table of its subscription runs: tables are copied one by one, and this one is the
     /// smallest (docs/protocol.md#rule-29).
     pub whole: bool,
+    /// The time of its commit, by the clock of its writer's database.
+    pub date: Date,
 }
 
 /// A heartbeat just committed.
@@ -225,7 +240,7 @@ pub struct Heartbeat {
 pub struct Beat {
     /// Its number.
     pub seq: u64,
-    /// When it was committed, by the database's clock.
+    /// The time of its commit, by the database's clock.
     pub date: Date,
 }
 
@@ -234,20 +249,21 @@ pub struct Beat {
 pub struct Subscription {
     /// The region whose rows it brings.
     pub from: String,
-    /// Whether the initial copy of all its tables is done.
+    /// True if the initial copy of all its tables is done.
     pub ready: bool,
-    /// Whether a worker is running now.
+    /// True if a worker is running now.
     pub streaming: bool,
 }
 
-/// One replication slot of this region's server, whoever made it: each keeps WAL on the disk until it was read.
+/// One replication slot of this region's server, made by anybody: each keeps WAL on the disk until
+/// it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// Its name.
     pub name: String,
-    /// How much WAL is kept for it, in bytes.
+    /// The WAL that is kept for it, in bytes.
     pub retained: u64,
-    /// Its WAL was given up, so it can never be read on.
+    /// True if its WAL was given up, so it can never be read on.
     pub lost: bool,
 }
 
@@ -256,13 +272,13 @@ pub trait Replica: Send + Sync + 'static {
     /// Commits this region's next heartbeat durably; `None` while the gate is not open.
     fn beat(&self) -> impl Future<Output = Result<Option<Beat>, StoreError>> + Send;
 
-    /// All heartbeats that stand here, own and foreign, each with its `whole` of the same moment.
+    /// All heartbeats in this store, own and foreign, each with its `whole` of the same moment.
     fn heartbeats(&self) -> impl Future<Output = Result<Vec<Heartbeat>, StoreError>> + Send;
 
-    /// Stores what is remembered of the peers. A heartbeat that is smaller than the one remembered does not replace it.
+    /// Stores the memory of peers. A smaller heartbeat does not replace a remembered one.
     fn remember(&self, memory: &[PeerMemory]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// What was remembered last.
+    /// The memory as stored last.
     fn recall(&self) -> impl Future<Output = Result<Vec<PeerMemory>, StoreError>> + Send;
 
     /// All incoming replications.

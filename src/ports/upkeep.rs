@@ -1,9 +1,9 @@
-//! What a region's store does beside requests: forgetting keys, finding abandoned claims, the operator's list and acts.
+//! A region's store beside requests: forgetting keys, finding abandoned claims, the operator's list
+//! and acts.
 //!
-//! Neighbours: `gateway::reaper`, `gateway::sweep` and `gateway::operator` call it; `adapters::postgres` and the simulation implement it.
-//! Only rows of the own origin are ever written: every other region's rows are that region's to reap, and what it left open is ended by an
-//! own row that supersedes it. It must not decide when any
-//! of this may run, nor what a row means.
+//! Only rows of the own origin are ever written. Other regions reap their own rows, and an own row
+//! that supersedes it ends an attempt that another region left open. This port must not decide when
+//! any of this may run, nor what a row means.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,25 +16,27 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Answer, RequestId, Row, Token};
 use crate::protocol::time::Date;
 
-/// What one batch of reaping came to; each row it looked at counts once.
+/// The result of one batch of reaping; each row that it looked at counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reaped {
     /// Rows whose answer is gone from now on: they are tombstones.
     pub expired: u64,
     /// Tombstones that are forgotten: their key is new again.
     pub forgotten: u64,
-    /// Rows that must not go yet and were put off: open ones, and those that mask an open row of another origin.
+    /// Rows that must not go yet and were put off: open ones, and those that mask an open row of
+    /// another origin.
     pub kept: u64,
 }
 
 impl Reaped {
-    /// How many rows were looked at.
+    /// Number of rows that were looked at.
     pub fn seen(&self) -> u64 {
         self.expired + self.forgotten + self.kept
     }
 }
 
-/// An attempt of the own origin that has no final answer, with all that is known of its request: requests are never stored.
+/// An attempt of the own origin without a final answer, with all known facts of its request:
+/// requests are never stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenAttempt {
     /// The key.
@@ -61,11 +63,11 @@ pub struct Place(pub i64);
 /// Claims that were found in one stretch of the order of claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPage {
-    /// Those that are still open as claimed, whether or not their hold is over.
+    /// Claims that are still open as claimed, whether or not their hold is over.
     pub claims: Vec<OpenAttempt>,
-    /// Where the stretch ended: the next one begins there. `None` if it was empty.
+    /// The end of the stretch: the next one begins there. `None` if it was empty.
     pub through: Option<Place>,
-    /// Whether more claims follow at once.
+    /// True if more claims follow at once.
     pub more: bool,
 }
 
@@ -74,7 +76,7 @@ pub struct ClaimPage {
 pub struct ListedDoubt {
     /// The attempt: in doubt, or claimed again since it was listed.
     pub open: OpenAttempt,
-    /// Since when it is listed.
+    /// The time since which it is listed.
     pub since: Date,
 }
 
@@ -85,83 +87,84 @@ pub struct ForeignPage {
     pub open: Vec<KeyId>,
     /// The last key of the stretch: the next one begins behind it. `None` if it was empty.
     pub through: Option<KeyId>,
-    /// Whether more rows may follow.
+    /// True if more rows may follow.
     pub more: bool,
 }
 
 /// One stretch of a tenant's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyStretch {
-    /// How many.
+    /// Number of keys.
     pub keys: u64,
     /// The last one, if more may follow.
     pub through: Option<Key>,
 }
 
-/// What an operator rules about an attempt in doubt.
+/// An operator's ruling about an attempt in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ruling {
-    /// It happened, and this is its answer.
+    /// The effect happened, and this is its answer.
     Settled(Answer),
-    /// It did not happen: a retry runs.
+    /// The effect did not happen: a retry runs.
     Released,
 }
 
 /// The person who rules, and the reason: for the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
-    /// Who.
+    /// The operator.
     pub actor: &'a str,
-    /// Why.
+    /// The operator's reason.
     pub reason: &'a str,
 }
 
 /// An operator's act. It is journalled in the transaction that performs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Act {
-    /// What is ruled.
+    /// The ruling.
     pub ruling: Ruling,
-    /// Who rules.
+    /// The operator.
     pub actor: String,
-    /// Why.
+    /// The operator's reason.
     pub reason: String,
 }
 
 /// One entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When, by the database's clock.
+    /// The time, by the database's clock.
     pub at: Date,
-    /// What: `settled-by-hand`, `released-by-hand`, `clock-suspect`, `double`, `late`.
+    /// The kind: `settled-by-hand`, `released-by-hand`, `clock-suspect`, `double`, `late`.
     pub kind: String,
     /// The attempt that it is about.
     pub token: Option<Token>,
-    /// The request that made the attempt, where the entry says so.
+    /// The request that made the attempt, if the entry names it.
     pub request_id: Option<RequestId>,
-    /// The status of the attempt's answer, where the entry is about one.
+    /// The status of the attempt's answer, if the entry is about one.
     pub status: Option<u16>,
-    /// Who.
+    /// The person who acted, if one did.
     pub actor: Option<String>,
-    /// Why.
+    /// The reason.
     pub reason: Option<String>,
-    /// What explains a double; `None` for other entries, and for doubles that were journalled by
-    /// releases that did not say it.
+    /// The explanation of a double. `None` for other entries, and for doubles that were journalled
+    /// by releases without explanations.
     pub explained: Option<Why>,
 }
 
-/// Everything that a region's store does beside requests. All methods bound their own time.
+/// The work of a region's store beside requests. All methods bound their own time.
 pub trait Upkeep: Send + Sync + 'static {
-    /// Reaps at most `most` rows of the own origin that are due by the database's clock, and by
-    /// what may be forgotten: so a database whose clock jumps ahead takes nothing along. Nothing
-    /// while the gate is not open. No token of what is reaped is ever given out again.
+    /// Reaps at most `most` rows of the own origin. They must be due by the database's clock and
+    /// may be forgotten: so a database whose clock jumps ahead forgets nothing early. Nothing while
+    /// the gate is not open. No token of a reaped row is ever given out again.
     ///
     /// Settled rows, and released ones that hide nothing, become tombstones, and tombstones are
-    /// forgotten. An open row is put off, unless a final row of another origin stands above it:
-    /// then it becomes a tombstone too. A tombstone that masks another origin's open row is put
-    /// off: forgetting it first would bring that row back (docs/protocol.md#rule-44).
+    /// forgotten. An open row is put off, unless another origin has a final row above it: then it
+    /// becomes a tombstone too. A tombstone that masks another origin's open row is put off:
+    /// forgetting it first would bring that row back (docs/protocol.md#rule-44).
     fn reap(&self, may: MayForget, most: u32) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
 
-    /// The own claims after a place, in their order, of those made longer than `older` ago; looks at `most` rows or few more.
+    /// The own claims older than `older`, after a place, in their order; looks at `most` rows or
+    /// few more.
     fn claims(
         &self,
         after: Option<Place>,
@@ -169,49 +172,62 @@ pub trait Upkeep: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<ClaimPage, StoreError>> + Send;
 
-    /// The operator's list after a key, in the order of keys: own attempts in doubt, own claims whose hold is over, and open attempts of
-    /// other origins under keys that were [enlisted](Upkeep::enlist), whatever is left of their holds. Not what a final row of any origin
-    /// answers for, nor what another row superseded knowingly. Of several attempts under a key the one with the highest token.
+    /// The operator's list after a key, in the order of keys:
+    ///
+    /// - own attempts in doubt,
+    /// - own claims whose hold is over,
+    /// - open attempts of other origins under [enlisted](Upkeep::enlist) keys, whatever is left of
+    ///   their holds.
+    ///
+    /// An attempt is left out if a final row of any origin answers for it, or if another row
+    /// superseded it knowingly. Of several attempts under a key the list has the one with the
+    /// highest token.
     fn doubts(
         &self,
         after: Option<&KeyId>,
         most: u32,
     ) -> impl Future<Output = Result<Vec<ListedDoubt>, StoreError>> + Send;
 
-    /// One stretch of the rows of other origins, in the order of keys, after a key; looks at `most` of them or few more. Told are the keys of
-    /// those that are open, with no final row and no row that superseded them knowingly.
+    /// One stretch of the rows of other origins, in the order of keys, after a key; looks at `most`
+    /// of them or few more. Returns the keys of open rows that no final row answers for and no row
+    /// superseded knowingly.
     fn foreign(
         &self,
         after: Option<&KeyId>,
         most: u32,
     ) -> impl Future<Output = Result<ForeignPage, StoreError>> + Send;
 
-    /// Puts keys on the list, where they are not on it.
+    /// Puts keys on the list, if they are not on it.
     fn enlist(&self, ids: &[KeyId]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Takes keys off the list that have no open own row.
     fn delist(&self, ids: &[KeyId]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Takes what is no longer open off the list, and what is answered for. Returns how many are left on it.
+    /// Takes off the list the attempts that are no longer open, and those that are answered for.
+    /// Returns the number left on it.
     fn unlist(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Ends an attempt by hand, if it stands in doubt and its time is over: it got an answer, or its hold has run out; or if it
-    /// stands claimed and its hold has run out. `Lost` if not.
+    /// Ends an attempt by hand. It must be in doubt and over (it got an answer, or its hold has run
+    /// out), or claimed with its hold run out. `Lost` if not.
     fn rule(&self, attempt: &Attempt, act: &Act) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Writes what became of other origins' attempts: an own row in their place, final or released
-    /// from its first moment, in one statement. It stands on the basis of `ask`, compares the gate
-    /// and the other rows as a claim on known rows does, and has the nonce of the attempt that it
-    /// settles. An operator's word is journalled in the same transaction. `Lost` if the rows say
-    /// something else by now. Repeating it finds what it wrote.
+    /// Writes a stand-in for other origins' attempts: an own row in their place, final or released
+    /// from its first moment, in one statement. It has the basis of `ask`, and compares the gate
+    /// and the other rows as a claim on known rows does. Its nonce is that of the attempt that it
+    /// settles. An operator's ruling is journalled in the same transaction. `Lost` if the rows say
+    /// something else by now. A repetition finds its row. `GateMoved`, and nothing is written, also
+    /// while the database's clock shows a date before this one: the row's life counts from that
+    /// clock.
     fn stand_in(
         &self,
         ask: &ClaimAsk,
         ruling: &Ruling,
         by: Option<Who<'_>>,
+        not_before: Date,
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// One stretch of the keys of this tenant that the own origin remembers, tombstones included, in their order, after a key: at most `most`.
+    /// One stretch of the keys of this tenant that the own origin remembers, tombstones included,
+    /// in their order, after a key: at most `most`.
     fn live_keys(
         &self,
         tenant: &Tenant,
@@ -219,21 +235,22 @@ pub trait Upkeep: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<KeyStretch, StoreError>> + Send;
 
-    /// The time that gateways saw pass here, with the version of that, and what the database's
-    /// clock shows now.
+    /// The time that gateways saw pass here, with its version, and the present date of the
+    /// database's clock.
     fn observed(&self) -> impl Future<Output = Result<(u64, Observed, Date), StoreError>> + Send;
 
-    /// Replaces it, if it is still at that version; `Lost` if not.
+    /// Replaces the observed time, if it is still at that version; `Lost` if not.
     fn observe(
         &self,
         version: u64,
         observed: &Observed,
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Journals what is about no key. The text holds nothing that a client chose.
+    /// Journals an entry that is about no key. The text holds nothing that a client chose.
     fn note(&self, kind: &str, reason: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// How long ago something of this kind was noted last, by the database's clock; zero if that lies ahead of it.
+    /// The time since the last note of this kind, by the database's clock; zero if the note lies
+    /// ahead of it.
     fn noted(&self, kind: &str) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send;
 
     /// The newest entries about a key, newest first, at most 100.

@@ -1,7 +1,7 @@
 //! The protected service of this region.
 //!
-//! Neighbours: `gateway::request` and the pass-through call it; `adapters::upstream` and the simulation implement it. One call is
-//! one attempt: no redirect is followed, nothing is resent, whatever broke. It must not know what a status means.
+//! One call is one attempt: no redirect is followed and nothing is resent, whatever broke. This
+//! port must not know what a status means.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::{RequestId, Token};
 use crate::protocol::region::RegionName;
 
-/// Why an upstream gave no answer, and what is known about the effect.
+/// The reason why an upstream gave no answer, and the knowledge about the effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// No byte of the request reached the upstream.
@@ -54,31 +54,34 @@ pub struct Probe {
     pub id: KeyId,
     /// The attempt's token.
     pub token: Token,
-    /// The region that made the attempt; its upstream is asked, unless upstreams are shared. `None`: nobody knows any more who made it, as all
-    /// who knew that view are gone: then only a shared upstream can say.
+    /// The region that made the attempt; its upstream is asked, unless upstreams are shared.
+    /// `None`: the region is unknown, as all members that knew that view are gone. Then only a
+    /// shared upstream can say.
     pub region: Option<RegionName>,
-    /// Where the route's status address is.
+    /// The route's status address.
     pub address: Uri,
     /// The path of the request in doubt.
     pub path: String,
 }
 
-/// What the upstream knows of an attempt.
+/// The upstream's knowledge of an attempt.
 #[derive(Debug)]
 pub enum ProbeReply {
-    /// It happened, with this answer, whose body came within the limit asked for or was left out (`None`).
+    /// The effect happened, with this answer. Its body came within the limit asked for or was left
+    /// out (`None`).
     Happened(Response<Option<Bytes>>),
-    /// It did not happen.
+    /// The effect did not happen.
     DidNotHappen,
-    /// It is under way, or the upstream cannot tell, or did not answer. The text is for logs.
+    /// The attempt is under way, or the upstream cannot tell, or did not answer. The text is for
+    /// logs.
     CannotSay(String),
 }
 
 /// Calls to the protected service.
 pub trait Upstream: std::marker::Send + Sync + 'static {
-    /// Sends one request once. Returns when the answer's head has arrived; its body streams. Fails after
-    /// `within`. `may_send` is asked right before the first byte is written, after the connection was
-    /// made, which may take seconds: where it says no, nothing is sent (`NotSent`).
+    /// Sends one request once. Returns when the answer's head has arrived; its body streams. Fails
+    /// after `within`. `may_send` is asked right before the first byte is written, after the
+    /// connection was made, which may take seconds. If it says no, nothing is sent (`NotSent`).
     fn send(
         &self,
         send: Send,
@@ -86,7 +89,8 @@ pub trait Upstream: std::marker::Send + Sync + 'static {
         may_send: impl Fn() -> bool + std::marker::Send + Sync,
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + std::marker::Send;
 
-    /// Asks whether an attempt happened. Never fails: what went wrong is "cannot say". Bodies over `limit` are left out.
+    /// Asks whether an attempt happened. Never fails: every error is "cannot say". Bodies over
+    /// `limit` are left out.
     fn probe(
         &self,
         probe: Probe,
@@ -94,18 +98,19 @@ pub trait Upstream: std::marker::Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = ProbeReply> + std::marker::Send;
 
-    /// Asks this region's upstream how it is, with GET, without a key. The error says in words what was wrong: no answer within that time, or
-    /// another status than 200 to 399.
+    /// Checks this region's upstream with GET, without a key. The error says in words what was
+    /// wrong: no answer within that time, or another status than 200 to 399.
     fn check(
         &self,
         path: &Uri,
         within: Duration,
     ) -> impl Future<Output = Result<(), String>> + std::marker::Send;
 
-    /// Passes a request without key handling straight through, streaming both ways. Fails (`Late`), or
-    /// ends the answer's body with an error, once the upstream was waited for `within` at one go: to
-    /// take the next piece of the request, to begin its answer, to send the next piece. Time that the
-    /// client takes does not count.
+    /// Passes a request without key handling straight through, streaming both ways.
+    ///
+    /// The upstream is waited for at most `within` at one go: to take the next piece of the
+    /// request, to begin its answer, to send the next piece. After that the call fails (`Late`), or
+    /// the answer's body ends with an error. Time that the client takes does not count.
     fn pass(
         &self,
         request: Request<Body>,

@@ -1,7 +1,8 @@
-//! Whether a region may run a key now: its gate, its lease, and what they say together.
+//! The right of a region to run a key now, from its gate and its lease.
 //!
-//! Neighbours: `ports::gate` stores a [`GateState`], [`super::lease`] holds the lease, `gateway::request` asks [`right`] before a claim and
-//! [`Right`]'s tenure in the same breath as the send. It must not read a clock, nor perform anything.
+//! A gateway asks [`right`] before a claim and compares the tenure of [`Right::Run`] again directly
+//! before the send. A region that does not hold both, an open gate and a valid lease, runs nothing.
+//! This file must not read a clock, nor perform anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::region::{Origin, RegionName};
 use super::time::Moment;
 use super::view::{Standing, View};
 
-/// A change that this region has given keys up for, and that is not agreed on yet.
+/// A change for which this region has given keys up, and which is not agreed on yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// The draft of the change; its epoch is one more than the base's.
@@ -22,15 +23,15 @@ pub struct Pending {
     pub seal: Option<u64>,
 }
 
-/// What a region's gate says beside its version and boot: the part that views move.
+/// The part of a region's gate that views move: all but its version and boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GateState {
     /// The adopted view.
     pub view: Arc<View>,
-    /// Views that must all name this region as a key's owner. One, the adopted view, where nothing is to be caught up with; more while
-    /// keys were gained that may not start yet.
+    /// Views that must all name this region as a key's owner. Only the adopted view, if nothing is
+    /// to be caught up with. More, while keys were gained that may not start yet.
     pub since: Vec<Arc<View>>,
-    /// What it is giving up.
+    /// The keys that the region is giving up.
     pub pending: Option<Pending>,
     /// Losses whose risk an operator has accepted, by region and epoch.
     pub waived: BTreeSet<(RegionName, u64)>,
@@ -42,17 +43,24 @@ impl GateState {
         Self { since: vec![view.clone()], view, pending: None, waived: BTreeSet::new() }
     }
 
-    /// The state of a region whose store was not there at the founding: whatever `view` gives it counts as gained.
+    /// The state of a region whose store did not exist at the founding: all keys that `view` gives
+    /// it count as gained.
     pub fn joined(view: Arc<View>) -> Self {
         let nobody = Arc::new(View::unfounded(view.ring().clone()));
         Self { since: vec![nobody, view.clone()], view, pending: None, waived: BTreeSet::new() }
     }
 
-    /// After adopting `view`: what was gained stays closed, what was pending is over, and waivers of losses that are over are gone. A
-    /// view that is not newer changes nothing: what is pending for the next one stays pending.
+    /// The state after adopting `view`:
     ///
-    /// Views are adopted one after the other. Where one was skipped, nobody knows here who owned what under it: then every key counts as
-    /// gained.
+    /// - gained keys stay closed,
+    /// - a pending change is over,
+    /// - waivers of losses that are over are gone.
+    ///
+    /// A view that is not newer changes nothing: a change that is pending for the next one stays
+    /// pending.
+    ///
+    /// Views are adopted one after the other. If one was skipped, the owners under it are not known
+    /// here. Every key then counts as gained.
     pub fn adopt(&self, view: Arc<View>) -> Self {
         if view.epoch() <= self.view.epoch() {
             return self.clone();
@@ -70,22 +78,22 @@ impl GateState {
         Self { view, since, pending: None, waived }
     }
 
-    /// After everything gained may start.
+    /// The state after everything gained may start.
     pub fn open(&self) -> Self {
         Self { since: vec![self.view.clone()], ..self.clone() }
     }
 
-    /// While keys are given up for `pending`.
+    /// The state while keys are given up for `pending`.
     pub fn give_up(&self, pending: Option<Pending>) -> Self {
         Self { pending, ..self.clone() }
     }
 
-    /// Whether everything the view gives this region may start.
+    /// True if everything that the view gives this region may start.
     pub fn is_open(&self) -> bool {
         self.since.len() == 1 && self.since[0].placement() == self.view.placement()
     }
 
-    /// Whether this region owns the key and may serve it, the lease apart.
+    /// Says why this region must not serve a key that the view gives it; leaves the lease out.
     fn serves(&self, id: &KeyId, me: &RegionName) -> Option<Closed> {
         let owns = |view: &View| view.owner(id) == Some(me);
         let given_up = self.pending.as_ref().is_some_and(|pending| !owns(&pending.target));
@@ -99,19 +107,19 @@ impl GateState {
     }
 }
 
-/// Why a key is not run here, though the view names this region its owner.
+/// The reason why a key is not run here, though the view names this region its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// It is being handed over.
+    /// The key is being handed over.
     Moving,
-    /// It was gained, and may not start yet.
+    /// The key was gained, and may not start yet.
     CatchingUp,
     /// The lease is not held.
     NoLease,
 }
 
 impl Closed {
-    /// For people.
+    /// The reason in words, for people.
     pub fn told(self) -> &'static str {
         match self {
             Self::Moving => "it is being handed over",
@@ -121,10 +129,10 @@ impl Closed {
     }
 }
 
-/// What this region may do about a key.
+/// The right of this region to a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// Run it, as long as the tenure stays.
+    /// The region may run the key, as long as the tenure stays.
     Run(Tenure),
     /// The view names it the owner, but it must not run it now.
     Closed(Closed),
@@ -134,10 +142,10 @@ pub enum Right {
     Nobody,
 }
 
-/// What this region may do about a key at `now`.
+/// The right of this region to a key at `now`.
 ///
-/// A lease that was granted under an older view is good for the keys that this region owned under
-/// it and still owns: acceptors let nobody take those without a release (lease lemma,
+/// A lease of an older view is good for keys that this region owned under that view and still owns:
+/// acceptors let no other region take those without a release (lease lemma,
 /// docs/protocol.md#rule-24).
 pub fn right(
     gate: &GateState,
@@ -159,20 +167,20 @@ pub fn right(
     match held.filter(valid) {
         None => Right::Closed(Closed::NoLease),
         Some(held) if covers(held, gate, id, me) => Right::Run(tenure),
-        // It was just given to this region, and the renewal that covers it is on its way.
+        // The view just gave the key to this region, and the renewal that covers it is on its way.
         Some(_) => Right::Closed(Closed::Moving),
     }
 }
 
-/// Whether a valid lease covers the key.
+/// True if a valid lease covers the key.
 fn covers(held: &Held, gate: &GateState, id: &KeyId, me: &RegionName) -> bool {
     let same = held.view.epoch() == gate.view.epoch() || removed(Plant::LeaseOfOlderView);
     same || held.view.owner(id) == Some(me)
 }
 
-/// What this region may do at `now` about a key of which it is proven that no lost region ever sent
-/// it (docs/protocol.md#rule-38): what it still has to catch up with does not matter then. The
-/// lease does, and that the key is not given up.
+/// The right of this region, at `now`, to a key that surely no lost region ever sent
+/// (docs/protocol.md#rule-38). Keys that are still to be caught up with do not matter then. The
+/// lease does, and so does a key that is being given up.
 pub fn right_if_never_sent(
     gate: &GateState,
     held: Option<&Held>,
@@ -185,24 +193,30 @@ pub fn right_if_never_sent(
     right(&open, held, tenure, id, me, now)
 }
 
-/// One loss of a region whose claims of before may still be missing here.
+/// A loss of a region whose earlier claims may still be missing here.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// The region.
     pub region: RegionName,
-    /// The view before its loss, where it is known here.
-    before: Option<Arc<View>>,
-    /// Rows are known to be missing, of whatever it owned at any time.
-    gap: bool,
+    /// The views under which the region made the rows that may be missing: the view before its
+    /// loss, or all views before it if rows are known to be missing. `None` if one of them is not
+    /// known here.
+    under: Option<Vec<Arc<View>>>,
 }
 
-/// The losses whose claims may still be missing at `me`: of regions that are lost; of those that are back, until a heartbeat has come that
-/// they wrote after they had learned of their loss, as all claims of before come with it; and of stores that were replaced, until no key
-/// of theirs is remembered any more. `views` are all chosen views known here, by epoch; `epochs` the epoch in the newest heartbeat of each
-/// origin that is applied here. `outlived` is the newest epoch that was agreed on so long ago that every key claimed before has been
-/// forgotten: 0 if there is none.
+/// The losses whose claims may still be missing at `me`:
 ///
-/// Were a region that is back left out at once, its successor would start keys that it has not heard of yet, and leave no trace of that.
+/// - of regions that are lost;
+/// - of regions that are back, until a heartbeat is applied that the region wrote after it had
+///   learned of its loss: all its earlier claims come with that heartbeat;
+/// - of stores that were replaced, until none of their keys is remembered any more.
+///
+/// `views` are all chosen views known here, by epoch. `epochs` has the epoch in the newest
+/// heartbeat of each origin that is applied here. `outlived` is the newest epoch agreed on so long
+/// ago that every key claimed before it has been forgotten; 0 if no epoch is.
+///
+/// Suppose a region that is back were left out at once: its successor would start keys whose
+/// earlier claims have not arrived, and would leave no trace of that.
 pub fn losses(
     view: &View,
     views: &BTreeMap<u64, Arc<View>>,
@@ -220,7 +234,7 @@ pub fn losses(
             }
         }
     }
-    // A store that came later may not have the views of then.
+    // A store that was added later may lack the older views.
     for (loss, at) in view.losses() {
         found.entry((loss, at)).or_insert(false);
     }
@@ -231,23 +245,28 @@ pub fn losses(
             matches!(view.standing(&origin.region), Some(Standing::Lost { at: now, .. }) if now == *at);
         let current = view.origin(&origin.region).as_ref() == Some(origin);
         let matters = current || (replaced(origin) == Some(*at) && *at > outlived);
-        let heard = epochs.get(origin).is_some_and(|epoch| epoch >= at) || removed(Plant::LossUntilHeard);
+        let heard = epochs.get(origin).is_some_and(|epoch| epoch >= at) && !removed(Plant::RiskOfOwners)
+            || removed(Plant::LossUntilHeard);
         mine.as_ref() != Some(origin) && matters && ((lost && current) || !heard)
     };
     let open = found.into_iter().filter(|(loss, _)| open(loss));
     open.map(|((origin, at), gap)| Loss {
         region: origin.region,
-        before: views.get(&at.saturating_sub(1)).cloned(),
-        gap,
+        under: {
+            let first = if gap { 1 } else { at.saturating_sub(1) };
+            (first..at.max(1)).map(|epoch| views.get(&epoch).cloned()).collect()
+        },
     })
     .collect()
 }
 
-/// Regions that may have run this key without a trace here: those that owned it when they were lost. Where the view of then is not known,
+/// Regions that may have run this key without a trace here: they owned the key when they were lost,
+/// or at any time if earlier rows are known to be missing. If one of those views is not known here,
 /// the region counts.
 pub fn at_risk(losses: &[Loss], id: &KeyId) -> Vec<RegionName> {
     let owned = |loss: &&Loss| {
-        loss.gap || loss.before.as_ref().is_none_or(|before| before.owner(id) == Some(&loss.region))
+        let owns = |view: &Arc<View>| view.owner(id) == Some(&loss.region);
+        removed(Plant::RiskOfOwners) || loss.under.as_ref().is_none_or(|under| under.iter().any(owns))
     };
     let regions: BTreeSet<&RegionName> = losses.iter().filter(owned).map(|loss| &loss.region).collect();
     regions.into_iter().cloned().collect()

@@ -1,35 +1,36 @@
-//! How far ahead the numbers of peers may be: ballots, epochs, times of leases.
+//! Bounds on numbers from peers: ballots, epochs, times of leases (docs/protocol.md#rule-20).
 //!
-//! Neighbours: [`super::register`] answers what is within bounds, [`super::confirm`] says which views
-//! count, `gateway::authority` and `server::witness` ask before an acceptor sees a message. Without
-//! bounds one message with the largest number would end all proposals for ever. It must not refuse what
-//! a voter can meet that was away for a while: such a voter has to accept the next view.
+//! Without bounds, one message with the largest number would end all proposals for ever. Gateways
+//! and witnesses check a message before their acceptor sees it. This file must not refuse numbers
+//! that a voter meets after it was away for a while: such a voter has to accept the next view.
 
 use std::time::Duration;
 
 use super::register::{Acceptor, Ballot, Message};
 
-/// A ballot's counter may be so far ahead of the known ones.
+/// The most that a ballot's counter may be ahead of the known ones.
 pub const AHEAD: u64 = 1 << 32;
-/// Break-glass puts its ballot so far above every known one: nobody who comes back is near it. A voter
-/// that was away may miss 63 of these within [`AHEAD`].
+/// The step of break-glass above every known ballot, so that no returning proposer is near
+/// it. A voter that was away may miss 63 of these within [`AHEAD`].
 pub const FORCED_BY: u64 = 1 << 26;
-/// An epoch may be so far ahead of the newest view that is known: break-glass leaves up to two strides
-/// ([`super::change::STRIDE`]) out, and a voter that was away may have missed several of these.
+/// The most that an epoch may be ahead of the newest known view. Break-glass leaves out up to two
+/// strides ([`super::change::STRIDE`]), and a voter that was away may have missed several of these.
 pub const LEAP: u64 = 1 << 24;
-/// No ballot and no epoch is larger: stores keep 63 bits, and something must be left above a poisoned one.
+/// The largest ballot and epoch. Stores keep 63 bits, and room must be left above a poisoned
+/// number.
 pub const LARGEST: u64 = (1 << 63) - (1 << 40);
-/// A lease may be asked for so many times the own one, as regions change that setting one by one.
+/// The most that a lease may be longer than the own one: regions change that setting one by one.
 const LONGER: u32 = 8;
 
-/// What the process of an acceptor knows beside its row.
+/// Knowledge of an acceptor's process beside its row.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
-    /// The counter that a majority of the acceptors was read to have promised; 0 if it was never read.
+    /// The counter that a majority of the acceptors was read to have promised; 0 if it was never
+    /// read.
     pub counter: u64,
     /// The epoch of the newest view that counts.
     pub epoch: u64,
-    /// How long a lease runs here.
+    /// The time of a lease here.
     pub lease: Duration,
 }
 
@@ -41,7 +42,7 @@ pub enum OutOfBounds {
     Ballot {
         /// The counter.
         ballot: u64,
-        /// What is known.
+        /// The highest known one.
         known: u64,
     },
     /// A view's epoch.
@@ -49,7 +50,7 @@ pub enum OutOfBounds {
     Epoch {
         /// The epoch.
         epoch: u64,
-        /// What is known.
+        /// The highest known one.
         known: u64,
     },
     /// The time of a lease.
@@ -57,10 +58,7 @@ pub enum OutOfBounds {
     Lease(Duration),
 }
 
-/// Whether an acceptor may look at this message at all.
-///
-/// # Errors
-/// Which number is out of bounds.
+/// Says whether an acceptor may look at this message at all.
 pub fn within(acceptor: &Acceptor, message: &Message, known: &Known) -> Result<(), OutOfBounds> {
     let promised = acceptor.promised.as_ref().map_or(0, |ballot| ballot.counter);
     let accepted = acceptor.accepted.as_ref().map_or(0, |accepted| accepted.view.epoch());
@@ -74,7 +72,8 @@ pub fn within(acceptor: &Acceptor, message: &Message, known: &Known) -> Result<(
             true => Err(OutOfBounds::Lease(*ttl)),
             false => epoch(view.epoch()),
         },
-        // An operator's word, and the only way out of a poisoned register: any number that leaves room above.
+        // Force comes from an operator and is the only way out of a poisoned register: any number
+        // passes that leaves room above it.
         Message::Force { ballot, view } => {
             below_largest(ballot.counter, promised).and_then(|()| epoch_below_largest(view.epoch(), accepted))
         }
@@ -93,10 +92,10 @@ fn below_largest(ballot: u64, known: u64) -> Result<(), OutOfBounds> {
     if ballot > LARGEST { Err(OutOfBounds::Ballot { ballot, known }) } else { Ok(()) }
 }
 
-/// Whether an epoch is near enough to the newest one that is known.
+/// Says whether an epoch is near enough to the newest known one.
 ///
 /// # Errors
-/// It is not.
+/// The epoch is too far ahead, or larger than the largest.
 pub fn near_epoch(epoch: u64, known: u64) -> Result<(), OutOfBounds> {
     match epoch > known.saturating_add(LEAP) {
         true => Err(OutOfBounds::Epoch { epoch, known }),
@@ -108,16 +107,16 @@ fn epoch_below_largest(epoch: u64, known: u64) -> Result<(), OutOfBounds> {
     if epoch > LARGEST { Err(OutOfBounds::Epoch { epoch, known }) } else { Ok(()) }
 }
 
-/// The counter that a majority of `voters` acceptors has reached, by what some of them were read to have
-/// promised: no single one can raise it. 0 if fewer were read.
+/// The counter that a majority of `voters` acceptors has promised, by the promises that were read.
+/// No single acceptor can raise it. 0 if fewer than a majority were read.
 pub fn reached(mut promised: Vec<u64>, voters: usize) -> u64 {
     promised.sort_unstable_by(|a, b| b.cmp(a));
     promised.get(super::register::majority(voters) - 1).copied().unwrap_or(0)
 }
 
-/// The counter to go on from after a round in which `near` of `voters` acceptors could still be won, and
-/// the others answered that they had promised these, which are far ahead. None while those that are near
-/// are a majority: nobody's absurd promise is followed then.
+/// The counter to go on from after a round in which `near` of `voters` acceptors could still be
+/// won. The others answered that they had promised `far`, which is out of bounds. `None` while the
+/// near ones are a majority: an absurd promise of a minority is not followed.
 pub fn follow(mut far: Vec<u64>, near: usize, voters: usize) -> Option<u64> {
     far.retain(|counter| *counter < LARGEST);
     far.sort_unstable();

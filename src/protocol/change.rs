@@ -1,7 +1,7 @@
 //! The next view: every legal change of a view, and no other (docs/protocol.md#rule-18).
 //!
-//! Neighbours: [`super::view`] is changed, [`super::register`] agrees on the result, `gateway::authority` gathers what a change needs. A
-//! change that this file refuses cannot be proposed at all. It must not judge whether a change is wise: `gateway` does.
+//! A change that this file refuses cannot be proposed at all. The caller gathers the facts that a
+//! change needs. This file must not judge whether a change is wise: `gateway` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,34 +11,40 @@ use super::region::{Origin, RegionName};
 use super::ring::Ring;
 use super::view::{AcceptorId, Content, Escrowed, Member, Release, Retired, Standing, View};
 
-/// What a region reports that has stopped and sealed what it gives up.
+/// The report of a region that has stopped and sealed the keys that it gives up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The generation of its store.
     pub generation: u32,
-    /// Its seal: the heartbeat it wrote after its last commit for what it gives up.
+    /// Its seal: the heartbeat after its last commit for the keys that it gives up.
     pub seal: u64,
-    /// What it gave up, and for which change.
+    /// The keys that it gave up, and for which change.
     pub release: Release,
-    /// The highest heartbeat of each lost store that it has applied: what it knew when it served
+    /// The highest heartbeat of each lost store that it has applied: its knowledge when it served
     /// their keys (docs/protocol.md#rule-33).
     pub seen: BTreeMap<Origin, u64>,
 }
 
-/// By so many epochs at least a forced view is ahead of all that those who are left know. What the stopped ones agreed on among themselves
-/// before they were gone nobody can say, and they may come back with it: they never got that far. Up to as much again is drawn, so that two
-/// who break the glass without knowing of one another do not meet in one epoch either. As epochs are left out, everything counts as
-/// gained by whoever adopts it: keys of its own may have run elsewhere meanwhile.
+/// The least number of epochs by which a forced view is ahead of all that the remaining regions
+/// know.
+///
+/// The stopped regions may have agreed on views before they were gone, and may come back with them.
+/// Nobody can say on how many, but they never got that far. Up to as much again is drawn: two
+/// operators who break the glass independently do not meet in one epoch either.
+///
+/// As epochs are left out, everything counts as gained by a region that adopts a forced view: its
+/// own keys may have run elsewhere meanwhile.
 pub const STRIDE: u64 = 1 << 20;
 
 /// A change of a view.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A clean move: the placement of `target`, once everybody who loses keys by it has reported.
+    /// A clean move to the placement of `target`, once every region that loses keys by it has
+    /// reported.
     Move {
         /// The draft, made by [`View::draft`].
         target: Arc<View>,
-        /// What the losers reported.
+        /// The reports of the losers.
         reports: BTreeMap<RegionName, Report>,
     },
     /// A region's lease ran out at a majority, or an operator says that it is gone.
@@ -48,7 +54,8 @@ pub enum Change {
         /// The highest heartbeat of it that any surviving region has applied.
         frontier: u64,
     },
-    /// A lost region is back with its store intact and has sealed what it wrote: complete, owning nothing.
+    /// A lost region is back with its store intact and has sealed the rows that it wrote: it is
+    /// complete and owns nothing.
     Seal {
         /// The region.
         region: RegionName,
@@ -57,8 +64,9 @@ pub enum Change {
         /// Its seal.
         seal: u64,
     },
-    /// The store of a region that is sealed or lost is replaced by an empty one: its rows live on under the retired origin. The new
-    /// one is complete when it has the marks of all, like that of a region that was added.
+    /// The store of a sealed or lost region is replaced by an empty one. Its rows live on under the
+    /// retired origin. The new store is complete when it has the marks of all, like the store of an
+    /// added region.
     Rebuild {
         /// The region.
         region: RegionName,
@@ -67,23 +75,28 @@ pub enum Change {
     /// new one, with a new id: it knows nothing of the grants of the meantime
     /// (docs/protocol.md#rule-17).
     Voters(BTreeMap<RegionName, AcceptorId>),
-    /// There is no majority any more, and an operator attests that these regions and witnesses are stopped: they are lost, each with its
-    /// frontier, and vote no more.
+    /// Break glass: no majority is left, and an operator attests that these regions and witnesses
+    /// are stopped. The regions are lost, each with its frontier. Stopped members vote no more.
     Force {
-        /// The regions that are stopped, with the highest heartbeat of each that a survivor has applied; and witnesses, with any.
+        /// The stopped regions, each with its highest heartbeat that a survivor has applied; and
+        /// stopped witnesses, with any number.
         stopped: BTreeMap<RegionName, u64>,
-        /// The acceptor of the only region that is left, where that was made anew and every voter is stopped: it votes alone from now on.
+        /// The acceptor of the only remaining region, if that was made anew and every voter is
+        /// stopped. It votes alone from now on.
         anew: Option<(RegionName, AcceptorId)>,
-        /// Any number, drawn for this view: its epoch is more than [`STRIDE`] above the base's by what is left of it.
+        /// Any number, drawn for this view. The remainder by [`STRIDE`] is added to the epoch,
+        /// which is more than one stride above the base's.
         drawn: u64,
     },
-    /// From now on all go by this version of what regions say to each other: whoever does not speak it serves nothing any more.
+    /// From now on all regions use this version of the peer protocol. A region that does not speak
+    /// it serves nothing any more.
     Protocol(u16),
-    /// Nothing changes but the epoch, so that a change that was begun and not ended can never be agreed on.
+    /// The epoch alone changes, so that a change that was begun and not ended can never be agreed
+    /// on.
     Kill,
 }
 
-/// Why there is no such next view.
+/// The reason why a change makes no legal next view.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Illegal {
     /// The draft was made from another view.
@@ -92,13 +105,13 @@ pub enum Illegal {
     /// Seed or `place_by` differ.
     #[error("seed and place_by are fixed at bootstrap: keys would change their owner though no arc moves")]
     Placement,
-    /// A region loses keys that it has not given up for this very change.
+    /// A region would lose keys that it has not given up for this very change.
     #[error("region {0} would lose keys that it has not given up for this change")]
     NotReleased(RegionName),
     /// No region would serve.
     #[error("no region would be left that serves")]
     NobodyServes,
-    /// The region may not go from its standing to that one so.
+    /// The region may not go from its standing to that one in this way.
     #[error("region {0} cannot be changed like that: see its standing")]
     Standing(RegionName),
     /// The region's store is of another generation.
@@ -116,8 +129,9 @@ pub enum Illegal {
 }
 
 impl View {
-    /// What a clean move asks for: this view with that ring, those routes under escrow, those regions serving or sealed. Regions that are
-    /// new in the ring come in sealed and own nothing; regions that left it stay while rows of theirs live. Lost regions stay lost.
+    /// A draft of a clean move: this view with other rings, routes under escrow, and regions
+    /// serving or sealed. Regions that are new in the ring begin sealed and own nothing. Regions
+    /// that left the ring stay while rows of theirs live. Lost regions stay lost.
     ///
     /// # Errors
     /// A ring that places keys by another seed or rule; a region that is to serve and cannot.
@@ -172,7 +186,7 @@ impl View {
     /// # Errors
     /// The first rule that the change breaks.
     pub fn next(&self, change: &Change) -> Result<View, Illegal> {
-        // What was derived on the way may be of a view that was changed after that.
+        // Values that were derived on the way may belong to an intermediate view.
         self.changed(change).map(|next| View::from_content(next.content()))
     }
 
@@ -180,7 +194,7 @@ impl View {
         let next = View { epoch: self.epoch + 1, voters_before: self.voters.clone(), ..self.clone() };
         match change {
             Change::Kill => Ok(next),
-            // Whoever went by the newer one may rely on it: there is no way back.
+            // Regions may already rely on the newer version, so there is no way back.
             Change::Protocol(version) if *version > self.protocol => Ok(View { protocol: *version, ..next }),
             Change::Protocol(_) => Err(Illegal::Protocol(self.protocol)),
             Change::Force { stopped, anew, drawn } => {
@@ -206,7 +220,7 @@ impl View {
         if target.epoch != self.epoch + 1 {
             return Err(Illegal::OtherBase(target.epoch.saturating_sub(1)));
         }
-        // Built again from the view, so that a draft can carry nothing but a placement.
+        // The placement is built again from this view, so that a draft can carry nothing else.
         let standings = target.members.iter().map(|(name, member)| (name.clone(), member.standing)).collect();
         let mut next = self.draft(target.ring.clone(), target.escrow.clone(), &standings)?;
         let release = Release { base: self.epoch, target: next.placement() };
@@ -217,7 +231,8 @@ impl View {
             if report.release != release {
                 return Err(Illegal::NotReleased(name.clone()));
             }
-            // A lost region's mark is what others have of it, whatever it says itself.
+            // A lost region's mark is the heartbeat that others have applied, whatever it reports
+            // itself.
             if !self.serves(name) {
                 return Err(Illegal::Standing(name.clone()));
             }
@@ -257,7 +272,8 @@ fn lose(next: &mut View, region: &RegionName, frontier: u64) -> Result<(), Illeg
             // The frontier takes the mark's place. Behind the mark it shows that rows are missing
             // everywhere (docs/protocol.md#rule-30).
             member.standing = Standing::Lost { at, gap: frontier < member.mark };
-            // What it gave up before it gave up for that change only: it may rely on its lease for all the rest.
+            // Its earlier release was for that change only: the region may rely on its lease for
+            // all other keys.
             let release = member.release.filter(|_| removed(Plant::ReleaseBound));
             (member.mark, member.release) = (frontier, release);
             Ok(())
@@ -266,8 +282,8 @@ fn lose(next: &mut View, region: &RegionName, frontier: u64) -> Result<(), Illeg
     }
 }
 
-/// A loss may leave nobody who serves where somebody waits to take arcs back: else the last one that serves, once it is gone for good, would
-/// hold all keys for ever.
+/// Allows a loss that leaves no serving region, if a sealed region waits to take arcs back.
+/// Otherwise the last serving region, once it is gone for good, would hold all keys for ever.
 fn somebody_may_serve(next: View) -> Result<View, Illegal> {
     let owns = |name: &RegionName| next.ring.weight(name).is_some_and(|weight| weight > 0);
     let waits = |(name, member): (&RegionName, &Member)| {
@@ -296,7 +312,7 @@ fn forced(
         }
     }
     if let Some((name, id)) = anew {
-        // Nobody who remembers a promise may be left out for one who does not.
+        // An acceptor that remembers its promises may not be left out for one that does not.
         if next.voters.keys().any(|voter| voter != name) || next.voters.get(name) == Some(id) {
             return Err(Illegal::Voters);
         }
@@ -305,9 +321,10 @@ fn forced(
     if next.voters.is_empty() {
         return Err(Illegal::Voters);
     }
-    // Those before it are not asked: there is no majority of them.
+    // The former voters are not asked: no majority of them is left.
     next.voters_before = next.voters.clone();
-    // Whoever is left may be lost itself, as the others agreed before they were gone: it seals what it wrote and comes home.
+    // The remaining region may itself be lost in the view, as the others agreed before they were
+    // gone. It then seals the rows that it wrote and comes home.
     let is_left = |name: &RegionName| {
         !stopped.contains_key(name) && next.ring.weight(name).is_some_and(|weight| weight > 0)
     };

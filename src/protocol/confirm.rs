@@ -1,9 +1,9 @@
-//! Which of the views that somebody tells count: those that a majority was read to have accepted.
+//! Views told by a peer that count: a majority was read to have accepted them
+//! (docs/protocol.md#rule-16).
 //!
-//! Neighbours: `gateway::authority::learn` reads the acceptors and asks here; [`super::register::chosen`]
-//! needs no teller, as all of a majority holds one value under one ballot. A letter alone is worth
-//! nothing: any region could declare all others lost by one. Names count here, not acceptors' ids: a
-//! voter that was made anew since still says what it holds. It must not look at a clock.
+//! A peer's message alone is worth nothing: any region could declare all others lost by one. Names
+//! count here, not acceptors' ids: a voter that was made anew since then still shows its view.
+//! This file must not look at a clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,11 +14,12 @@ use super::region::RegionName;
 use super::register::majority;
 use super::view::View;
 
-/// What acceptors were read to hold, by name.
+/// Views that acceptors were read to hold, by acceptor's name.
 pub type Shown = BTreeMap<RegionName, Arc<View>>;
 
-/// Of views that were told, oldest first, those that count for a reader that goes by `known`; `named` says whom its files name. The newest that
-/// was confirmed, and those before it that lead to it without a gap.
+/// Of the told views, oldest first, those that count for a reader whose newest view is `known`: the
+/// newest confirmed one, and those before it that lead to it without a gap. `named` is true for
+/// names that the reader's files contain.
 pub fn confirmed(
     known: &View,
     told: &[Arc<View>],
@@ -37,14 +38,14 @@ pub fn confirmed(
     chain
 }
 
-/// Whether a view may be the one before another.
+/// True if a view may be the one before another.
 fn leads_to(before: &View, next: &View) -> bool {
     let follows =
         before.epoch().checked_add(1) == Some(next.epoch()) && next.voters_before() == before.voters();
     follows || is_forced(before, next)
 }
 
-/// Whether `next` is what break-glass makes on top of `base`, or of a view soon after it.
+/// True if break-glass may have made `next` from `base`, or from a view soon after it.
 fn is_forced(base: &View, next: &View) -> bool {
     let ahead = next.epoch().saturating_sub(base.epoch());
     ahead > STRIDE && ahead <= LEAP && next.voters_before() == next.voters()
@@ -54,7 +55,7 @@ fn counts(known: &View, told: &View, shown: &Shown, named: &dyn Fn(&RegionName) 
     if told.epoch() <= known.epoch() {
         return false;
     }
-    // Whoever accepted a later view had that one proposed on top of this.
+    // An acceptor of a later view accepted one that was proposed on top of this.
     let shows = |name: &RegionName| {
         shown.get(name).is_some_and(|view| **view == *told || view.epoch() > told.epoch())
     };
@@ -62,7 +63,7 @@ fn counts(known: &View, told: &View, shown: &Shown, named: &dyn Fn(&RegionName) 
     let voters = told.voters();
     let own = voters.keys().filter(|name| shows(name)).count() >= majority(voters.len());
     let anchored = match known.epoch() {
-        // A newcomer knows whom its files name, and nobody else.
+        // A newcomer knows the members that its files name, and no others.
         0 => {
             let by = voters.keys().filter(|name| named(name) && shows(name));
             by.count() >= majority(voters.len())
@@ -76,7 +77,8 @@ fn counts(known: &View, told: &View, shown: &Shown, named: &dyn Fn(&RegionName) 
     exact && own && anchored
 }
 
-/// Whether break-glass left this view with voters of whom a region shows it. A majority of the voters before is stopped then, so nobody else can.
+/// True if break-glass left this view with voters of which a region shows it. A majority of the
+/// former voters is stopped then, so no other acceptor can show it.
 fn forced_by_a_region(
     known: &View,
     told: &View,

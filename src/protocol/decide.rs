@@ -1,8 +1,8 @@
-//! What a request does about the rows it found: one total function from facts to a verdict
+//! The verdict on a request: one total function from the rows of its key to the next step
 //! (docs/protocol.md#rule-3).
 //!
-//! Neighbours: [`super::record`] (the reading), `gateway::request` (gathers the facts and performs the verdict). It must not
-//! perform anything, nor know statuses: `gateway::reply` is the only file that does.
+//! `gateway::request` gathers the facts and performs the verdict. This file must not perform
+//! anything, nor know statuses: `gateway::reply` is the only file that does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use super::time::Date;
 /// A route's rule for a key in doubt. It has no default: each route that requires a key states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// Run again with the next attempt number, up to `max_attempts`, then park: the upstream is idempotent by key or checks the token.
+    /// Run again with the next attempt number, up to `max_attempts`, then park. The upstream is
+    /// idempotent by key or checks the token.
     Rerun {
         /// The highest attempt number that may run.
         max_attempts: u32,
@@ -39,18 +40,19 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// What a claim stands on: the rows that the request saw before it.
+/// The basis of a claim: the rows that the request saw before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// No row of any origin.
     Absent,
     /// Rows that this claim knowingly supersedes.
     Known {
-        /// This region's own row, compared by token and nonce in the statement that writes; `None` if it has none.
+        /// This region's own row, compared by token and nonce in the writing statement. `None` if
+        /// it has none.
         own: Option<(Token, Nonce)>,
         /// Open rows of other origins.
         over: Vec<(Origin, Token)>,
-        /// The highest attempt seen; the claim takes the next.
+        /// The highest attempt seen; the claim takes the next number.
         attempt: u32,
     },
 }
@@ -60,13 +62,13 @@ pub enum Basis {
 pub struct Settlement {
     /// The stored answer.
     pub answer: Arc<Answer>,
-    /// How long ago it was settled.
+    /// The time since it was settled.
     pub age: Duration,
     /// The region that ran it.
     pub origin: Origin,
     /// The request that ran it.
     pub request_id: RequestId,
-    /// Until when the key is promised to be remembered.
+    /// The end of the promised retention.
     pub expires: Date,
 }
 
@@ -81,13 +83,13 @@ pub struct Doubt {
     pub nonce: Nonce,
     /// The request that made it.
     pub request_id: RequestId,
-    /// Until "did not happen" counts: what is left of its hold, plus the route's settle time.
+    /// The time until "did not happen" counts: the rest of its hold, plus the route's settle time.
     pub over_in: Duration,
-    /// Until when the key is promised to be remembered.
+    /// The end of the promised retention.
     pub expires: Date,
 }
 
-/// What a request does next.
+/// The next step of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Claim on this basis; when the claim is won, run.
@@ -96,31 +98,32 @@ pub enum Verdict {
     Replay(Settlement),
     /// Wait for the running attempt.
     Attach {
-        /// What is left of its hold.
+        /// The rest of its hold.
         left: Duration,
-        /// Until when the key is promised to be remembered.
+        /// The end of the promised retention.
         expires: Date,
     },
     /// Ask the upstream about each attempt, then settle, claim on `basis`, or stay.
     Probe {
         /// The attempts to ask about, newest first; at least one.
         doubts: Vec<Doubt>,
-        /// The basis of a claim after "did not happen" about every one of them, and of an answer that only this region can write.
+        /// The basis of a claim after "did not happen" about every attempt, and of an answer that
+        /// only this region can write.
         basis: Basis,
     },
-    /// In doubt, and no request may change that.
+    /// The key is in doubt, and no request may change that.
     Parked {
-        /// Until when the key is promised to be remembered.
+        /// The end of the promised retention.
         expires: Date,
     },
     /// The key was used for another request, or is bound to another principal.
     KeyReused {
-        /// Until when the key is promised to be remembered.
+        /// The end of the promised retention.
         expires: Date,
     },
     /// The key is past its retention and never runs again.
     KeyExpired {
-        /// When it expired.
+        /// The time at which it expired.
         expires: Date,
     },
 }
@@ -128,23 +131,23 @@ pub enum Verdict {
 /// The facts of one request at the owner.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    /// What this request asks.
+    /// Digests of what this request asks.
     pub fingerprint: &'a Fingerprint,
-    /// Who of the tenant asks; `None` if the credential names nobody.
+    /// The principal of the tenant; `None` if the credential names none.
     pub principal: Option<Digest32>,
     /// The route's rule for a key in doubt.
     pub recovery: Recovery,
-    /// When an attempt in doubt is surely over.
+    /// The route's rule on when an attempt in doubt is surely over.
     pub over: Over,
 }
 
-/// When an attempt in doubt is surely over, by its route: only then "did not happen" counts.
+/// The route's rule on when an attempt in doubt is surely over: only then "did not happen" counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Over {
-    /// How long a request may still be inside the upstream after its hold ran out.
+    /// The longest time that a request may still be inside the upstream after its hold ran out.
     pub settle_time: Duration,
-    /// An answer ends its attempt, whatever its status: nothing stands between the gateway and the
-    /// service that could answer while the service still works.
+    /// True if an answer ends its attempt, whatever its status: nothing between the gateway and the
+    /// service could answer while the service still works.
     pub status_ends_attempt: bool,
 }
 
@@ -185,15 +188,15 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
     }
 }
 
-/// Whether a row is of this very request: it asks the same, and the key is not bound to somebody
-/// else. The row's own claim says whether it is bound, so what was promised then holds whatever the
-/// route says now. Both reasons must look alike outside: else the key would tell one principal of a
-/// tenant what another one asked (docs/protocol.md#rule-1).
+/// True if a row is of this very request: it asks the same, and the key is not bound to another
+/// principal. The row's own claim says whether the key is bound, so the promise of that time holds
+/// whatever the route says now. Both reasons must look equal outside: otherwise the key would tell
+/// one principal of a tenant about another one's request (docs/protocol.md#rule-1).
 pub fn same_request(row: &Row, fingerprint: &Fingerprint, principal: Option<Digest32>) -> bool {
     (fingerprint.same(&row.fingerprint) || removed(Plant::Fingerprint)) && same_principal(row, principal)
 }
 
-/// Whether this principal may use the key: rows that are bound to nobody are everybody's of the tenant.
+/// True if this principal may use the key: an unbound row is open to every principal of the tenant.
 pub fn same_principal(row: &Row, principal: Option<Digest32>) -> bool {
     row.principal.is_none() || row.principal == principal
 }
@@ -212,16 +215,16 @@ pub fn settlement(row: &Row) -> Option<Settlement> {
     }
 }
 
-/// How long a client should wait before it asks again for an attempt that is running: what such an attempt typically takes,
-/// at least a second, at most what is left of the hold (then the key can be recovered).
+/// The wait before a client asks again about a running attempt: the typical time of an attempt, at
+/// least a second, at most the rest of the hold (then the key can be recovered).
 pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
     let floor = Duration::from_secs(1);
     let left = left.max(floor);
     typical.unwrap_or(left).clamp(floor, left)
 }
 
-/// The attempt of a row in doubt, as a probe needs it. A status that leaves the key in doubt (5xx, 408)
-/// does not end the attempt by itself: a proxy gives up while the service goes on.
+/// The attempt of a row in doubt, as a probe needs it. A status that leaves the key in doubt (5xx,
+/// 408) does not end the attempt by itself: a proxy gives up while the service goes on.
 pub fn doubt(row: &Row, over: Over) -> Doubt {
     let over_in = match row.state {
         State::InDoubt { status: Some(_), .. }
@@ -247,11 +250,11 @@ pub fn doubt(row: &Row, over: Over) -> Doubt {
 /// The upstream's word on one attempt in doubt, as far as it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// It happened, with this answer.
+    /// The effect happened, with this answer.
     Happened(Arc<Answer>),
-    /// It did not happen, and is surely over.
+    /// The effect did not happen, and the attempt is surely over.
     DidNotHappen,
-    /// Nothing that counts so far.
+    /// The upstream has said nothing that counts yet.
     Unknown,
 }
 
@@ -260,14 +263,14 @@ pub enum Word {
 pub enum Conclusion<'a> {
     /// This attempt happened.
     Happened(&'a Row, &'a Arc<Answer>),
-    /// None of them happened; the highest one.
+    /// None of the attempts happened; the row of the highest one.
     None(&'a Row),
-    /// The own attempt did not happen, and of one that it does not name nothing is known.
+    /// The own attempt did not happen, and nothing is known of another one that it does not name.
     OwnNot(&'a Row),
 }
 
 impl<'a> Conclusion<'a> {
-    /// The attempt that it is about.
+    /// The row of the attempt that the conclusion is about.
     pub fn row(&self) -> &'a Row {
         match self {
             Self::Happened(row, _) | Self::None(row) | Self::OwnNot(row) => row,
@@ -275,10 +278,11 @@ impl<'a> Conclusion<'a> {
     }
 }
 
-/// Concludes from what was said of the rows in doubt of one key, highest token first, as `said` has
-/// it in the same order. `None`: nothing yet. An own attempt that superseded another one hides that
-/// once it is released: so nothing is concluded about it alone while one that it names has not
-/// answered.
+/// Concludes from the upstreams' words on the rows in doubt of one key, both in the same order,
+/// highest token first. `None`: nothing yet.
+///
+/// An own attempt hides an attempt that it names once it is released. So nothing is concluded about
+/// the own one while the upstream has not answered about one that it names.
 pub fn conclude<'a>(rows: &'a [Row], said: &'a [Word], me: &Origin) -> Option<Conclusion<'a>> {
     let all = || rows.iter().zip(said.iter().map(Some).chain(std::iter::repeat(None)));
     let happened = all().find_map(|(row, word)| match word {

@@ -1,7 +1,7 @@
 //! SHA-256 digests that two different inputs, or two different purposes, cannot share.
 //!
-//! Neighbours: `fingerprint`, `key` and `ring` digest through [`digest`], each under a domain of its own. This room must
-//! not decide what is digested, and a digest is never used to place a key (that is xxh3's work in `ring`).
+//! Each use has a domain of its own. This file must not decide which bytes are digested. Digests
+//! must not place keys (that is xxh3's work in `ring`).
 
 use std::fmt;
 
@@ -42,8 +42,8 @@ impl fmt::Debug for Digest32 {
 
 /// SHA-256 over the domain and the parts, each preceded by its length in bytes as a big-endian u64.
 ///
-/// The lengths make the encoding one-to-one, so no byte can wander from one part to the next unnoticed. A domain has
-/// one fixed meaning: change what its parts are, and it needs a new name.
+/// The lengths make the encoding one-to-one, so no byte can move from one part to the next
+/// unnoticed. A domain has one fixed meaning. If its parts change, it needs a new name.
 pub fn digest(domain: &str, parts: &[&[u8]]) -> Digest32 {
     let mut hasher = Sha256::new();
     for part in std::iter::once(domain.as_bytes()).chain(parts.iter().copied()) {

@@ -1,23 +1,63 @@
-//! Whether two regions' rows of one key are two effects, and whether anything explains them.
+//! Doubles: two regions' rows of one key that are two effects, and their explanation
+//! (docs/protocol.md#rule-40).
 //!
-//! The only place that says so: every look for doubles, and what operators are shown, ask
-//! [`compare`]. Neighbours: [`super::record`] has the rows and says which answer is served. It must
-//! not look at a flag before it has looked at what happened: a wrong flag would hide its own error.
+//! [`compare`] is the only place that decides it, for every audit and for operators. This file must
+//! not look at a flag before it has looked at the rows' states: a wrong flag would hide its own
+//! error.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::plant::{Plant, removed};
 use super::record::{Row, State};
+use super::region::Origin;
+use super::time::Date;
 
-/// One region's row of a key, as evidence of what its last attempt came to.
+/// One region's row of a key, as evidence of the result of its last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The row. Its answer may have come without headers and body.
     pub row: Row,
-    /// Whether the attempt was settled, in a life of the key that is not over: a tombstone may have
-    /// been settled before, and its row says that no more.
+    /// True if the attempt was settled. A tombstone may have been settled before, and its row no
+    /// longer says so.
     pub settled: bool,
+    /// True if the life of the key is over by the reader's clock, tombstone included.
+    pub over: bool,
+    /// The time of the attempt's claim, by its origin's clock. `None` if a survivor handed the row
+    /// over, as the time is not known then.
+    pub claimed: Option<Date>,
+    /// The time as a tombstone.
+    pub tombstone: Duration,
 }
 
-/// How sure it is that both attempts took effect.
+impl Trace {
+    /// The end of the key's life by its origin's clock, tombstone included.
+    fn ends(&self) -> Date {
+        let tombstone = i64::try_from(self.tombstone.as_millis()).unwrap_or(i64::MAX);
+        Date(self.row.expires.as_millis().saturating_add(tombstone))
+    }
+}
+
+/// The regions' stores as their reader knows them: until when each one held its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The reader's own store: it holds its own rows now.
+    pub me: Origin,
+    /// The date of each other origin's newest heartbeat that was here, with all rows from before
+    /// it, before the rows were read. A row of that origin that is still here was not forgotten
+    /// there by then.
+    pub beats: BTreeMap<Origin, Date>,
+}
+
+impl Held {
+    /// True if an origin still held this row when the other attempt was claimed.
+    fn at_claim(&self, row: &Row, claimed: Option<Date>) -> bool {
+        let beat = self.beats.get(&row.origin);
+        row.origin == self.me || claimed.is_some_and(|claimed| beat.is_some_and(|beat| *beat >= claimed))
+    }
+}
+
+/// The certainty that both attempts took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Twice {
     /// One ran at risk of the other, and one of them has no answer.
@@ -26,12 +66,13 @@ pub enum Twice {
     Surely,
 }
 
-/// What explains a double.
+/// The explanation of a double.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
     /// One of the two says that it ran at risk: a region was lost, and the window was over.
     Risk,
-    /// One of the two names the other: a route's recovery, or an operator, held that one for ended.
+    /// One of the two names the other: a route's recovery, or an operator, considered that one
+    /// ended.
     Over,
     /// Nothing: a bug by definition.
     Unexplained,
@@ -41,7 +82,8 @@ impl Why {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Risk, Self::Over, Self::Unexplained];
 
-    /// What explains two attempts of which one ran `at_risk`, or one is `named` by the other.
+    /// The explanation, if one of the two attempts ran `at_risk`, or if one is `named` by the
+    /// other.
     pub fn of(at_risk: bool, named: bool) -> Self {
         match (at_risk, named) {
             (true, _) => Self::Risk,
@@ -50,7 +92,7 @@ impl Why {
         }
     }
 
-    /// In a word, for people and programs.
+    /// The explanation in a word, for people and programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Risk => "risk",
@@ -63,35 +105,40 @@ impl Why {
 /// Two effects of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Double {
-    /// Whether both are certain.
+    /// The certainty that both took effect.
     pub twice: Twice,
-    /// Whether one of the two attempts ran at risk.
+    /// True if one of the two attempts ran at risk.
     pub at_risk: bool,
-    /// Whether one of the two names the other.
+    /// True if one of the two names the other.
     pub named: bool,
 }
 
 impl Double {
-    /// What explains it.
+    /// The explanation.
     pub fn why(&self) -> Why {
         Why::of(self.at_risk, self.named)
     }
 }
 
-/// Whether rows of two regions are two effects of their key; in either order the same.
+/// Compares rows of two regions: two effects of their key, or not. The order does not matter.
 ///
-/// Two settled attempts are, whatever they say of a risk. Rows of one nonce are one attempt, whose
-/// answer came by two ways: a row that stands in for another region's, a claim that was lodged. An
-/// attempt without an answer counts beside one that ran at risk and does not name it: it may have
-/// taken effect, and nobody waited for it.
-pub fn compare(one: &Trace, other: &Trace) -> Option<Double> {
+/// Two settled attempts are a double, whatever they say of a risk. Rows of one nonce are one
+/// attempt, whose answer came by two ways: by a stand-in for another region's row, or by a lodged
+/// claim. An attempt without an answer counts beside one that ran at risk and does not name it: it
+/// may have taken effect, and no region waited for it.
+///
+/// A key that was forgotten may run anew, and that is no double.
+pub fn compare(one: &Trace, other: &Trace, held: &Held) -> Option<Double> {
     if one.row.nonce == other.row.nonce || one.row.origin == other.row.origin {
         return None;
     }
-    let twice = match (came(one), came(other)) {
-        (Came::Settled, Came::Settled) => Twice::Surely,
-        (_, _) if risked(one, other) || risked(other, one) => Twice::Perhaps,
-        (_, _) => return None,
+    let results = [came(one, other, held), came(other, one, held)];
+    let twice = match results {
+        [Came::Settled, Came::Settled] => Twice::Surely,
+        [first, second] if risked((one, first), (other, second)) || risked((other, second), (one, first)) => {
+            Twice::Perhaps
+        }
+        _ => return None,
     };
     if removed(Plant::Audit) {
         return None;
@@ -103,42 +150,57 @@ pub fn compare(one: &Trace, other: &Trace) -> Option<Double> {
     })
 }
 
-/// Whether a claim knowingly superseded another region's attempt.
+/// True if a claim knowingly superseded another region's attempt.
 pub fn names(row: &Row, other: &Row) -> bool {
     row.over.iter().any(|(origin, token)| *origin == other.origin && *token >= other.token)
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Came {
     Settled,
-    /// It may be running.
+    /// The attempt may be running.
     Running,
     InDoubt,
-    /// It ended without an answer, and nobody knows any more how.
+    /// The attempt ended without an answer, and its result is no longer known.
     Forgotten,
     Nothing,
 }
 
-fn came(trace: &Trace) -> Came {
+/// True if the life of a settled key was over before the other attempt was claimed: the key may
+/// live anew. That takes all of these:
+///
+/// - The life is over by the reader's clock.
+/// - The life was over by its origin's dates when the other attempt was claimed.
+/// - The origin is not known to have held the row at that time. Its dates may be wrong: a clock
+///   that was years behind ends every life early. Lives are judged by observed time, so the row is
+///   there until its origin forgets it (docs/protocol.md#rule-43).
+fn is_forgotten_before(trace: &Trace, other: &Trace, held: &Held) -> bool {
+    let by_dates = other.claimed.is_none_or(|claimed| claimed >= trace.ends());
+    trace.over && by_dates && !held.at_claim(&trace.row, other.claimed)
+}
+
+/// The result of an attempt, as evidence beside the other one.
+fn came(trace: &Trace, other: &Trace, held: &Held) -> Came {
+    let settled = trace.settled && !is_forgotten_before(trace, other, held);
     match trace.row.state {
         State::Claimed { .. } => Came::Running,
         State::InDoubt { .. } => Came::InDoubt,
         State::Released => Came::Nothing,
-        State::Settled { .. } | State::Tombstone if trace.settled => Came::Settled,
-        // Its time is over here, and its origin may have forgotten it: the key may live anew.
+        State::Settled { .. } | State::Tombstone if settled => Came::Settled,
+        // Its origin may have forgotten it: the key may live anew.
         State::Settled { .. } => Came::Nothing,
         State::Tombstone => Came::Forgotten,
     }
 }
 
-/// Whether an attempt ran at risk of another one, and both may have taken effect.
-fn risked(run: &Trace, other: &Trace) -> bool {
-    let ran = match came(run) {
+/// True if an attempt ran at risk of another one, and both may have taken effect.
+fn risked((run, came): (&Trace, Came), (other, other_came): (&Trace, Came)) -> bool {
+    let ran = match came {
         Came::Settled | Came::InDoubt | Came::Forgotten => true,
         Came::Running | Came::Nothing => false,
     };
-    let too = match came(other) {
+    let too = match other_came {
         Came::Settled => true,
         Came::Running | Came::InDoubt => !names(&run.row, &other.row),
         Came::Forgotten | Came::Nothing => false,
@@ -149,14 +211,12 @@ fn risked(run: &Trace, other: &Trace) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use super::*;
     use crate::protocol::digest::Digest32;
     use crate::protocol::fingerprint::Fingerprint;
     use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
-    use crate::protocol::region::{Origin, RegionName};
-    use crate::protocol::time::Date;
+    use crate::protocol::region::RegionName;
 
     fn trace(origin: &str, nonce: u128, state: State) -> Trace {
         let raw = Digest32::from_slice(&[0; 32]).unwrap();
@@ -175,7 +235,17 @@ pub(super) mod tests {
             accepted: false,
             seen: Date(0),
         };
-        Trace { row, settled }
+        Trace { row, settled, over: false, claimed: Some(Date(0)), tombstone: Duration::ZERO }
+    }
+
+    /// A reader of another region, that has heard of a until this date.
+    fn heard(beat: i64) -> Held {
+        let origin = |name| Origin::parse(name).unwrap();
+        Held { me: origin("c#1"), beats: [(origin("a#1"), Date(beat))].into() }
+    }
+
+    fn nothing_heard() -> Held {
+        Held { beats: BTreeMap::new(), ..heard(0) }
     }
 
     fn settled() -> State {
@@ -196,11 +266,15 @@ pub(super) mod tests {
         trace
     }
 
-    /// The same, whoever is named first.
+    /// The same result in both orders.
     fn both(one: &Trace, other: &Trace) -> Option<(Twice, Why)> {
+        beside(one, other, &nothing_heard())
+    }
+
+    fn beside(one: &Trace, other: &Trace, held: &Held) -> Option<(Twice, Why)> {
         let said = |double: Option<Double>| double.map(|double| (double.twice, double.why()));
-        assert_eq!(said(compare(one, other)), said(compare(other, one)), "{one:?} {other:?}");
-        said(compare(one, other))
+        assert_eq!(said(compare(one, other, held)), said(compare(other, one, held)), "{one:?} {other:?}");
+        said(compare(one, other, held))
     }
 
     #[test]
@@ -214,10 +288,17 @@ pub(super) mod tests {
         let later = Token { epoch: 3, attempt: 2 };
         let again = Trace { row: Row { token: later, ..a.row.clone() }, ..a.clone() };
         assert_eq!(both(&again, &b), Some((Twice::Surely, Why::Unexplained)), "only the one before");
+        b.row.over = vec![(Origin::parse("c#1").unwrap(), a.row.token)];
+        assert_eq!(both(&a, &b), Some((Twice::Surely, Why::Unexplained)), "it names another one");
         // One token is no one attempt: two regions drew it.
         assert_eq!(a.row.token, b.row.token);
         let replaced = trace("a#2", 2, settled());
         assert_eq!(both(&a, &replaced), Some((Twice::Surely, Why::Unexplained)), "generations too");
+    }
+
+    #[test]
+    fn attempts_of_one_origin_are_no_double_of_two() {
+        assert_eq!(both(&trace("a#1", 1, settled()), &trace("a#1", 2, settled())), None);
     }
 
     #[test]
@@ -229,13 +310,57 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_tombstone_that_was_settled_is_evidence_until_its_life_is_over() {
+    fn a_tombstone_that_was_settled_is_evidence() {
         let forgotten = |settled| Trace { settled, ..trace("a#1", 1, State::Tombstone) };
         let b = trace("b#1", 2, settled());
         assert_eq!(both(&forgotten(true), &b), Some((Twice::Surely, Why::Unexplained)));
         assert_eq!(both(&forgotten(false), &b), None);
-        let over = Trace { settled: false, ..trace("a#1", 1, settled()) };
-        assert_eq!(both(&over, &b), None, "the key may live anew");
+    }
+
+    /// A row of a, over since its date 100 and 20 as a tombstone, and one of b claimed then.
+    fn over_and_claimed(state: State, claimed: Option<i64>) -> (Trace, Trace) {
+        let mut a = trace("a#1", 1, state);
+        a.row.expires = Date(100);
+        (a.settled, a.over, a.tombstone) = (true, true, Duration::from_millis(20));
+        let b = Trace { claimed: claimed.map(Date), ..trace("b#1", 2, settled()) };
+        (a, b)
+    }
+
+    #[test]
+    fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
+        for state in [settled(), State::Tombstone] {
+            let (a, b) = over_and_claimed(state.clone(), Some(120));
+            assert_eq!(both(&a, &b), None);
+            assert_eq!(beside(&a, &b, &heard(119)), None, "a may have forgotten it since");
+            assert_eq!(
+                both(&Trace { over: false, ..a.clone() }, &b),
+                Some((Twice::Surely, Why::Unexplained))
+            );
+            let (_, unknown) = over_and_claimed(state, None);
+            assert_eq!(beside(&a, &unknown, &heard(500)), None, "the time of the claim is not known");
+        }
+    }
+
+    #[test]
+    fn a_life_that_is_over_when_the_rows_meet_was_not_over_when_both_ran() {
+        for state in [settled(), State::Tombstone] {
+            let (a, b) = over_and_claimed(state, Some(119));
+            assert_eq!(both(&a, &b), Some((Twice::Surely, Why::Unexplained)));
+        }
+    }
+
+    /// The clock of a was behind, and its dates end the life early.
+    #[test]
+    fn a_row_that_its_origin_held_on_is_evidence_whatever_its_dates() {
+        for state in [settled(), State::Tombstone] {
+            let (a, b) = over_and_claimed(state, Some(999));
+            let double = Some((Twice::Surely, Why::Unexplained));
+            assert_eq!(beside(&a, &b, &heard(999)), double, "it was there when b claimed the key");
+            let own = Held { me: a.row.origin.clone(), ..nothing_heard() };
+            assert_eq!(beside(&a, &b, &own), double, "the own row is there");
+            let other = Held { me: b.row.origin.clone(), ..nothing_heard() };
+            assert_eq!(beside(&a, &b, &other), None, "nobody knows whether a holds it");
+        }
     }
 
     #[test]
@@ -266,7 +391,7 @@ pub(super) mod tests {
         run.row.over = vec![(other.row.origin.clone(), other.row.token)];
         assert_eq!(both(&run, &other), None);
         let later = Row { token: Token { epoch: 3, attempt: 2 }, ..other.row.clone() };
-        let later = Trace { row: later, settled: false };
+        let later = Trace { row: later, ..other.clone() };
         assert_eq!(both(&run, &later), Some((Twice::Perhaps, Why::Risk)));
     }
 }

@@ -1,6 +1,7 @@
-//! Values that the tests of views and of what is built on them share: three regions, one acceptor each, every key placed by itself.
+//! Values that the tests of views and of their users share: three regions, one acceptor each, every
+//! key placed by itself.
 //!
-//! Neighbours: the `tests` beside `view`, `change`, `register`, `round`, `lease`, `opening`, `authority` and `escrow`. It must not assert anything.
+//! This file must not assert anything about the protocol: each test does that itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -49,7 +50,7 @@ pub fn meaning(route: &str) -> Digest32 {
     digest("onceway/test/1", &[route.as_bytes()])
 }
 
-/// One route under escrow, and what it means.
+/// One route under escrow, and its meaning.
 pub fn meant(route: &str) -> Escrowed {
     Escrowed::from([(route.into(), Some(meaning(route)))])
 }
@@ -61,7 +62,7 @@ pub fn first() -> View {
 
 pub fn next(view: &View, change: Change) -> View {
     let next = view.next(&change).unwrap();
-    // Nothing that it tells of itself is of a view on the way to it.
+    // No derived value is of an intermediate view.
     let anew = View::from_content(next.content());
     assert_eq!((next.digest(), next.placement()), (anew.digest(), anew.placement()));
     assert_eq!(next.shares(), anew.shares());
@@ -92,7 +93,7 @@ pub fn report(view: &View, target: &View, region: &str, seal: u64) -> Report {
     }
 }
 
-/// A clean move to the draft, with the seals of those who lose by it.
+/// A clean move to the draft, with the seals of its losers.
 pub fn moved(view: &View, target: View, seals: &[(&str, u64)]) -> View {
     let reports = seals.iter().map(|(text, seal)| (name(text), report(view, &target, text, *seal))).collect();
     next(view, Change::Move { target: Arc::new(target), reports })

@@ -1,8 +1,8 @@
-//! Fingerprints: whether two requests under one key ask for the same thing
+//! Fingerprints: digests that show whether two requests under one key ask the same
 //! (docs/protocol.md#rule-1).
 //!
-//! Neighbours: `digest` does the hashing, `gateway::canonical` makes the canonical body. This room must not parse a body:
-//! it takes the bytes it is given.
+//! `gateway::canonical` makes the canonical body. This file must not parse a body: it takes the
+//! bytes that it is given.
 
 pub use super::digest::Digest32;
 use super::digest::digest;
@@ -11,19 +11,23 @@ const RAW: &str = "onceway/fingerprint/raw/1";
 const CANONICAL: &str = "onceway/fingerprint/canonical/1";
 const SIGNATURE: &str = "onceway/fingerprint/signature/1";
 
-/// What a request asks, as digests. The canonical one is there only where the body has a lossless canonical form.
+/// Digests of what a request asks. The canonical one exists only if the body has a lossless
+/// canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Over method, target and the body's bytes as sent.
     pub raw: Digest32,
-    /// Over method, target and the body's canonical form, if it has one; on a route with a business signature: over that.
+    /// Over method, target and the body's canonical form, if it has one. On a route with a business
+    /// signature: over that.
     pub canonical: Option<Digest32>,
 }
 
 impl Fingerprint {
-    /// Whether this request asks what the stored one asked: equal bytes, or else equal canonical forms.
+    /// True if this request asks the same as the stored one: equal bytes, or else equal canonical
+    /// forms.
     ///
-    /// A missing canonical form never matches anything: two bodies that cannot be compared are different bodies.
+    /// A missing canonical form never matches anything: bodies that cannot be compared are
+    /// different.
     pub fn same(&self, stored: &Fingerprint) -> bool {
         self.raw == stored.raw || (self.canonical.is_some() && self.canonical == stored.canonical)
     }
@@ -39,8 +43,9 @@ pub fn canonical(method: &str, target: &str, canonical_body: &[u8]) -> Digest32 
     digest(CANONICAL, &[method.as_bytes(), target.as_bytes(), canonical_body])
 }
 
-/// The digest of a business signature: as [`canonical`], over the route's `rule` and what it selects of the body. Under another
-/// rule nothing matches it, so a changed rule makes no two requests the same.
+/// The digest of a business signature: as [`canonical`], over the route's `rule` and the parts of
+/// the body that it selects. Under another rule nothing matches it, so a changed rule makes no two
+/// requests the same.
 pub fn signature(method: &str, target: &str, rule: &str, selected: &[u8]) -> Digest32 {
     digest(SIGNATURE, &[method.as_bytes(), target.as_bytes(), rule.as_bytes(), selected])
 }

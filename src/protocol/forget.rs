@@ -1,12 +1,8 @@
-//! The right to forget: one rule for everything that forgets.
+//! The right to forget: one rule for everything that forgets (docs/protocol.md#rule-43).
 //!
-//! A key is forgotten when its life is over by the database's clock, and that clock may be wrong:
-//! it steps, it is years behind and set right, or nobody watches it. So lives are judged by
-//! *observed* time: what the clock moved ahead beyond the time that gateways saw pass is a
-//! [`Lead`], and is taken off again until every key that was promised before it has lived its whole
-//! life. A clock that was set right therefore expires nothing early, and nobody has to confirm it.
-//! Neighbours: [`super::suspect`] notices steps, `gateway::trust` feeds both, every method of a
-//! port that forgets asks for a [`MayForget`]. It must not read a clock.
+//! A key is forgotten when its life is over by the database's clock. That clock may be wrong, so
+//! lives are judged by *observed* time ([`Observed`]). Every method of a port that forgets asks for
+//! a [`MayForget`]. This file must not read a clock.
 
 use std::time::Duration;
 
@@ -14,11 +10,11 @@ use super::plant::{Plant, removed};
 use super::suspect::ClockWatch;
 use super::time::{Date, Drift, Moment};
 
-/// So many leads are kept one by one; beyond that the oldest two count as one, for as long as the
-/// longer of both.
+/// Number of leads that are kept one by one. Beyond that the oldest two count as one, as long as
+/// the longer of both.
 const MOST_LEADS: usize = 32;
 
-/// The right to forget what was due by a date. Only [`may_forget`] makes one.
+/// The right to forget keys that were due by a date. Only [`may_forget`] makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MayForget {
     until: Date,
@@ -26,7 +22,8 @@ pub struct MayForget {
 }
 
 impl MayForget {
-    /// Until which date of the database's clock something may be due, whatever that clock shows.
+    /// The date of the database's clock until which something may be due, whatever that clock
+    /// shows.
     pub fn until(self) -> Date {
         self.until
     }
@@ -37,8 +34,8 @@ impl MayForget {
     }
 }
 
-/// Gives the right to forget at `now`, if the clock is trusted and it is known how far it is ahead
-/// of the observed time.
+/// Gives the right to forget at `now`, if the clock is trusted and if the difference to the
+/// observed time is known.
 pub fn may_forget(watch: &ClockWatch, ahead: Option<Duration>, now: Moment) -> Option<MayForget> {
     if removed(Plant::MayForget) {
         return Some(MayForget { until: Date(i64::MAX / 2_000), ahead: Duration::ZERO });
@@ -51,27 +48,31 @@ pub fn may_forget(watch: &ClockWatch, ahead: Option<Duration>, now: Moment) -> O
     Some(MayForget { until: Date(until), ahead })
 }
 
-/// A stretch by which the database's clock moved ahead though nobody saw that time pass.
+/// A span by which the database's clock moved ahead although no gateway saw that time pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lead {
-    /// By how much.
+    /// The length of the span.
     pub by: Duration,
-    /// Until when it counts, on the count of observed time: then no key from before it is
-    /// remembered any more.
+    /// The end of its effect, in observed time: no key from before the lead is remembered any more.
     pub until: Duration,
 }
 
-/// A life that keys were promised.
+/// A promised life of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promised {
     /// The length, tombstone included; `None`: for ever.
     pub life: Option<Duration>,
-    /// When it was promised last, on the count of observed time.
+    /// The last promise of it, in observed time.
     pub last: Duration,
 }
 
-/// The time that passed at one store, as its gateways saw it. It is kept in the store: processes
-/// come and go.
+/// The time that passed at one store, as its gateways saw it. The store keeps it, as processes come
+/// and go.
+///
+/// The database's clock may step, be years behind and set right, or run while no gateway watches
+/// it. If it moves ahead more than the time that gateways saw pass, the difference is a [`Lead`]. A
+/// lead is taken off until every key promised before it has lived its whole life. A clock that was
+/// set right therefore expires nothing early, and needs no confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// The date of the database's clock when this was written.
@@ -80,18 +81,18 @@ pub struct Observed {
     pub total: Duration,
     /// The leads that are still taken off the clock, oldest first.
     pub leads: Vec<Lead>,
-    /// All lives that a key may have been promised that is remembered still.
+    /// All lives that a remembered key may have been promised.
     pub lives: Vec<Promised>,
 }
 
 impl Observed {
-    /// Of a store that nobody has watched yet.
+    /// The observed time of a store that no gateway has watched yet.
     pub fn first(at: Date) -> Self {
         Self { at, total: Duration::ZERO, leads: Vec::new(), lives: Vec::new() }
     }
 
-    /// The same at a later look. `since` is how long ago at the most, by the looker's own boot
-    /// clock, this was written; `None`: nobody watched. `promised` are the lives that keys are
+    /// The observed time at a later look. `since` is the longest time since the last write, by the
+    /// looker's own boot clock; `None`: nobody watched. `promised` are the lives that keys are
     /// promised from now on.
     pub fn next(
         &self,
@@ -115,13 +116,12 @@ impl Observed {
         next
     }
 
-    /// By how much the database's clock is ahead of the observed time, as far as that still
-    /// matters.
+    /// The sum of the leads that still count: the database's clock is ahead of observed time by it.
     pub fn ahead(&self) -> Duration {
         self.leads.iter().map(|lead| lead.by).sum()
     }
 
-    /// The longest life of a key that may be remembered still; `None`: for ever.
+    /// The longest life of a key that may still be remembered; `None`: for ever.
     pub fn longest_life(&self) -> Option<Duration> {
         self.lives.iter().try_fold(Duration::ZERO, |longest, known| Some(longest.max(known.life?)))
     }
@@ -140,7 +140,7 @@ impl Observed {
         }
     }
 
-    /// The clock was set back: that much of the newest leads is gone.
+    /// Takes a step back of the clock off the newest leads.
     fn takes_back(&mut self, mut back: Duration) {
         while let Some(newest) = self.leads.last_mut() {
             let less = newest.by.min(back);
@@ -190,7 +190,7 @@ mod tests {
         watch
     }
 
-    /// One look after another, an hour apart.
+    /// Looks an hour apart.
     fn hours(mut observed: Observed, hours: u64) -> Observed {
         for _ in 0..hours {
             let next = Date(observed.at.as_millis() + 3_600_000);
@@ -223,6 +223,7 @@ mod tests {
             DRIFT,
         );
         assert!(right.ahead().as_millis() as i64 > YEARS - 5_100 && right.total < HOUR * 5 + HOUR);
+        assert!(before.leads.is_empty() && before.lives.len() == 1, "nothing grows by itself");
         assert_eq!(hours(right.clone(), 23).ahead(), right.ahead(), "keys of before live still");
         assert_eq!(hours(right, 25).ahead(), Duration::ZERO, "none of them does");
     }
@@ -247,6 +248,8 @@ mod tests {
         let ahead = step(&hours(Observed::first(Date(0)), 5), YEARS);
         assert_eq!(step(&ahead, -YEARS).ahead(), Duration::ZERO);
         assert_eq!(step(&ahead, -YEARS + 1_000).ahead(), Duration::from_secs(1));
+        let two = step(&step(&Observed::first(Date(0)), 10_000), 10_000);
+        assert_eq!(step(&two, -15_000).ahead(), Duration::from_secs(5), "of the older lead as well");
         let back = step(&hours(Observed::first(Date(0)), 5), -YEARS);
         assert_eq!(back.ahead(), Duration::ZERO);
         assert_eq!(
@@ -269,21 +272,48 @@ mod tests {
         assert_eq!(short(&lowered, 48).longest_life(), Some(HOUR));
         let ever = lowered.next(lowered.at, None, &[Some(HOUR), None], DRIFT);
         assert_eq!(short(&ever, 9_999).longest_life(), None);
-        // A lead lasts as long as keys that do end.
+        // A lead lasts as long as the keys that do end.
         let stepped = ever.next(Date(ever.at.as_millis() + YEARS), None, &[Some(HOUR), None], DRIFT);
         assert_eq!(short(&stepped, 1).ahead().as_millis() as i64, YEARS);
         assert_eq!(short(&short(&stepped, 9), 49).ahead(), Duration::ZERO);
     }
 
+    #[test]
+    fn a_life_and_a_lead_end_to_the_millisecond() {
+        let exact = Drift { ppm: 0, margin: Duration::ZERO };
+        let later = |observed: &Observed, passed: Duration, by: Duration, life: Duration| {
+            let date = Date(observed.at.as_millis() + millis(passed + by));
+            observed.next(date, Some(passed), &[Some(life)], exact)
+        };
+        let first = later(&Observed::first(Date(0)), HOUR, HOUR, DAY);
+        let day = later(&first, DAY, Duration::ZERO, HOUR);
+        assert_eq!(day.longest_life(), Some(DAY), "its last key is remembered this very moment");
+        assert_eq!(day.ahead(), Duration::ZERO, "and all that the lead was added to are over");
+        assert_eq!(later(&first, DAY - HOUR, Duration::ZERO, HOUR).ahead(), HOUR);
+        let after = later(&day, Duration::from_millis(1), Duration::ZERO, HOUR);
+        assert_eq!(after.longest_life(), Some(HOUR));
+    }
+
+    #[test]
+    fn leads_are_few_and_none_is_lost() {
+        let mut observed = Observed::first(Date(0));
+        for leads in 1..=MOST_LEADS + 9 {
+            let date = Date(observed.at.as_millis() + 1_000);
+            observed = observed.next(date, None, &[Some(DAY)], DRIFT);
+            assert_eq!(observed.leads.len(), leads.min(MOST_LEADS));
+            assert_eq!(observed.ahead(), Duration::from_secs(leads as u64));
+        }
+    }
+
     proptest! {
-        /// Whatever the clock does, what is left of it after the leads never runs faster than time.
+        /// The clock, less its leads, never runs faster than time, whatever the clock does.
         #[test]
         fn the_observed_clock_never_outruns_time(
             steps in proptest::collection::vec((0_u64..100_000, -1_000_000_i64..1_000_000, any::<bool>()), 1..60)
         ) {
             let mut observed = Observed::first(Date(10_000_000));
             let shows = |observed: &Observed| observed.at.as_millis() - observed.ahead().as_millis() as i64;
-            // What the clock showed less its leads at each look, and how much time had passed.
+            // The clock less its leads at each look, and the time that had passed.
             let (mut looks, mut passed) = (vec![(10_000_000, 0_i64)], 0_i64);
             let exact = Drift { ppm: 0, margin: Duration::ZERO };
             for (span, step, watched) in steps {
@@ -291,7 +321,7 @@ mod tests {
                 let since = watched.then(|| Duration::from_millis(span));
                 observed = observed.next(date, since, &[Some(DAY * 400)], exact);
                 passed += span as i64;
-                // A row that was made at any of them with the clock as it showed then.
+                // A row that was made at any of them, by the date that the clock showed then.
                 for (made, then) in &looks {
                     prop_assert!(shows(&observed) - made <= passed - then);
                 }

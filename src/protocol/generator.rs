@@ -1,7 +1,8 @@
-//! Signs that a client makes its keys badly: counting, by the clock, or one key for many requests.
+//! Signs that a client makes its keys badly: by counting, by the clock, or one key for many
+//! requests.
 //!
-//! Neighbours: `gateway::generators` keeps one [`Habits`] for each tenant and reports. A key is seen as two digests and a number, never
-//! as text. Nothing is refused for these signs: a counter is legal, and dangerous. This room must not read a clock.
+//! A key is seen as two digests and a number, never as text. Nothing is refused for these signs: a
+//! counter is legal, and dangerous. This file must not read a clock.
 
 use std::collections::VecDeque;
 
@@ -12,7 +13,7 @@ use super::key::Key;
 use super::key_policy::entropy_bits;
 use super::time::Date;
 
-/// A habit that makes two effects share a key sooner or later.
+/// A habit that sooner or later makes two effects share a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weakness {
     /// Keys count up or down in small steps.
@@ -34,22 +35,23 @@ impl Weakness {
     }
 }
 
-/// How many keys of a tenant are remembered.
+/// Number of keys of a tenant that are remembered.
 const REMEMBERED: usize = 32;
-/// How many keys in a pattern make a habit.
+/// Number of keys in a pattern that make a habit.
 const HABIT: usize = 6;
 /// Two numbers at most this far apart are neighbours of one counter.
 const NEAR: u64 = 32;
-/// How many mismatched keys of a tenant are remembered.
+/// Number of mismatched keys of a tenant that are remembered.
 const MISMATCHED: usize = 8;
-/// How many requests that did not match make a key one that is used for many.
+/// Number of requests that did not match, from which a key counts as used for many.
 const MANY: usize = 3;
-/// A time this near is now, in seconds: clients' clocks are wrong, and jobs are late.
+/// The distance up to which a time counts as now, in seconds: clients' clocks are wrong, and jobs
+/// are late.
 const DAY: i64 = 86_400;
 /// A clock-like key has less randomness than this beside its time.
 const ENOUGH_BITS: u32 = 32;
 
-/// What one key looks like.
+/// Features of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signs {
     key: u64,
@@ -94,14 +96,15 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 fn counter(bytes: &[u8]) -> Option<Counter> {
     let (start, end) = runs(bytes).pop()?;
-    // As many as surely fit a u64.
+    // As many digits as surely fit a u64.
     let start = start.max(end.saturating_sub(18));
     let around = xxh3_64_with_seed(&bytes[end..], xxh3_64(&bytes[..start]));
     Some(Counter { around, number: number(&bytes[start..end])? })
 }
 
-/// Whether the key holds a unix time (in seconds or any finer unit: the first ten digits are the same) or a UTC date of about
-/// now, and beside it nothing random: words do not count.
+/// True if the key holds the time and beside it nothing random: words do not count. The time is a
+/// unix time in seconds or any finer unit (the first ten digits are the same), or a UTC date. It is
+/// at most a day from `now`.
 fn clock_like(bytes: &[u8], now: Date) -> bool {
     let seconds = now.as_millis().div_euclid(1_000);
     let near = |digits: &[u8]| {
@@ -146,7 +149,7 @@ fn civil(days: i64) -> String {
     format!("{year:04}{month:02}{day:02}")
 }
 
-/// What is remembered of a tenant's keys: the newest few. A retry is no new key.
+/// Memory of a tenant's keys: the newest few. A retry is no new key.
 #[derive(Clone, Debug, Default)]
 pub struct Habits {
     seen: VecDeque<Signs>,
@@ -154,7 +157,7 @@ pub struct Habits {
 }
 
 impl Habits {
-    /// Takes a key in, and says which habit it is part of.
+    /// Records a key, and returns the habit that it is part of.
     pub fn see(&mut self, signs: Signs) -> Option<Weakness> {
         if self.seen.iter().any(|seen| seen.key == signs.key) {
             return None;
@@ -171,14 +174,15 @@ impl Habits {
         }
         self.seen.push_back(signs);
         if signs.clock_like {
-            // A time counts, too: only the nearer word is said.
+            // A time counts up, too: only the more specific habit is reported.
             (by_clock + 1 >= HABIT).then_some(Weakness::ClockLike)
         } else {
             (neighbours + 1 >= HABIT).then_some(Weakness::Sequential)
         }
     }
 
-    /// Takes in that a key was sent with another request than its first one, and says whether that is a habit.
+    /// Records that a key was sent with another request than its first one. Returns the habit, if
+    /// it is one.
     pub fn mismatch(&mut self, key: &Key, asked: Digest32) -> Option<Weakness> {
         let key = name(key);
         let known = self.mismatched.iter().position(|(seen, _)| *seen == key);
@@ -206,7 +210,7 @@ mod tests {
     /// 2026-11-21 09:30:00 UTC.
     const NOW: Date = Date(1_795_253_400_000);
 
-    /// What is said of each key, taken in one after the other, a second apart.
+    /// The habit reported for each key, recorded one after the other, a second apart.
     fn said(keys: impl IntoIterator<Item = String>) -> Vec<Option<Weakness>> {
         let mut habits = Habits::default();
         let at = |second: usize| Date(NOW.0 + 1_000 * second as i64);
@@ -219,7 +223,7 @@ mod tests {
         said(keys).pop().unwrap()
     }
 
-    /// A plain mixer (splitmix64), so that what is random here is so in every run.
+    /// A plain mixer (splitmix64), so that every run has the same random numbers.
     fn random(seed: u64) -> u128 {
         let mix = |seed: u64| {
             let z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -255,7 +259,7 @@ mod tests {
         assert_eq!(last((1..9).map(|number| format!("pay_{}_acme", 40 + 5 * number))), sequential);
         assert_eq!(last((0..9).map(|number| format!("00000000-0000-4000-8000-{number:012}"))), sequential);
         assert_eq!(last([5, 3, 8, 1, 9, 2].map(|number| format!("n{number}"))), sequential);
-        // Seldom enough, among random keys.
+        // Counters among many random keys are still found.
         let mixed = (0..24).map(|at| if at % 4 == 3 { format!("job-{at}") } else { uuid(random(at), '4') });
         assert_eq!(last(mixed), sequential);
     }

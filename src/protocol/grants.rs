@@ -1,10 +1,9 @@
-//! Which grants are over: a grant is over for a process once that process saw the same number for
-//! the lease's time plus drift, on its own boot clock (docs/protocol.md#rule-22).
+//! The end of grants: a grant is over for a process that saw the same number for long enough.
 //!
-//! Neighbours: [`super::register`] asks before it accepts or grants, `gateway::authority` feeds it.
-//! A process that starts has seen nothing, so for it every grant runs for one whole lease more.
-//! [`Admission`] says when an acceptor that became a voter may answer (docs/protocol.md#rule-17).
-//! It must not read a clock.
+//! Long enough is the lease's time plus drift, on the process's own boot clock
+//! (docs/protocol.md#rule-22). A process that starts has seen nothing, so for it every grant runs
+//! for one whole lease more. [`Admission`] says when an acceptor that became a voter may answer
+//! (docs/protocol.md#rule-17). This file must not read a clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use super::register::{Acceptor, Grant};
 use super::time::{Drift, Moment};
 use super::view::View;
 
-/// What one process saw of the grants of one acceptor.
+/// The grants of one acceptor as one process saw them.
 #[derive(Clone, Debug)]
 pub struct GrantWatch {
     drift: Drift,
@@ -37,7 +36,7 @@ impl GrantWatch {
         Self { drift, seen: BTreeMap::new() }
     }
 
-    /// The acceptor holds this now.
+    /// Records the grants that the acceptor holds now.
     pub fn observe(&mut self, acceptor: &Acceptor, now: Moment) {
         self.seen.retain(|region, _| acceptor.grants.contains_key(region));
         for (region, grant) in &acceptor.grants {
@@ -48,12 +47,12 @@ impl GrantWatch {
         }
     }
 
-    /// Whether the grant is surely over at `now`. One that was not observed is not.
+    /// True if the grant is surely over at `now`. One that was not observed is not.
     pub fn is_over(&self, region: &RegionName, grant: &Grant, now: Moment) -> bool {
         self.over_at(region, grant).is_some_and(|over| now >= over)
     }
 
-    /// From when on the grant is surely over, if it is not renewed.
+    /// The moment from which the grant is surely over, if it is not renewed.
     pub fn over_at(&self, region: &RegionName, grant: &Grant) -> Option<Moment> {
         let seen = self.seen.get(region).filter(|seen| seen.is(grant))?;
         Some(seen.since + self.drift.judge(grant.ttl))
@@ -66,25 +65,27 @@ impl Seen {
     }
 }
 
-/// When an acceptor that became a voter after the founding may answer (docs/protocol.md#rule-17):
-/// it knows nothing of what was granted under the voters before it, so it is silent for one longest
-/// lease on its own boot clock. Longer is not needed: once the view that names it is chosen, no
-/// majority of the former voters renews anything. A process that starts counts anew.
+/// The silence of an acceptor that became a voter after the founding (docs/protocol.md#rule-17).
+///
+/// The acceptor knows nothing of the grants under the former voters. So it is silent for one
+/// longest lease on its own boot clock. A longer silence is not needed: once the view that names it
+/// is chosen, no majority of the former voters renews anything. A process that starts counts anew.
 #[derive(Clone, Debug)]
 pub struct Admission {
     wait: Duration,
-    /// Since when this process has seen its acceptor among the voters, without a break.
+    /// The moment since which this process has seen its acceptor among the voters, without a break.
     since: Option<Moment>,
 }
 
 impl Admission {
-    /// Nothing seen yet; no lease of the deployment runs longer than `longest`.
+    /// An admission that has seen nothing. No lease of the deployment runs longer than `longest`.
     pub fn new(drift: Drift, longest: Duration) -> Self {
         Self { wait: drift.judge(longest), since: None }
     }
 
-    /// What the acceptor of the voter `me` is to become at `now`; `None` while it has to be silent, is no voter, or is admitted already.
-    /// `chosen` is the newest chosen view known here: one that was only accepted somewhere makes nobody a voter.
+    /// The admitted acceptor of the voter `me`, if due at `now`. `None` while it has to be silent,
+    /// is no voter, or is admitted already. `chosen` is the newest chosen view known here: a view
+    /// that was only accepted somewhere makes no voters.
     pub fn due(
         &mut self,
         acceptor: &Acceptor,

@@ -1,70 +1,70 @@
-//! The health of a region's upstream: what checks of it say, when it counts as sick, and what the
-//! region may do about that.
+//! The health of a region's upstream: results of checks, when it is sick, and what the region may
+//! do.
 //!
-//! Neighbours: `gateway::authority::upstream` checks, asks here and performs; `gateway::authority::home` brings the region back. A drain for
-//! health is a convenience: it must not leave too few regions, nor take anything from anybody when all upstreams are sick.
+//! A drain for health is a convenience. It must not leave too few regions, nor take keys from any
+//! region when all upstreams are sick. This file must not check anything itself: the gateway does.
 
 use std::time::Duration;
 
 use super::time::Moment;
 
-/// What checks of one upstream have said, newest last.
+/// Results of checks of one upstream, newest last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Since when every check has failed.
+    /// The moment since which every check has failed.
     failing: Option<Moment>,
 }
 
 impl Health {
-    /// A check ended at `now`.
+    /// Records a check that ended at `now`.
     pub fn checked(&mut self, well: bool, now: Moment) {
         self.failing = if well { None } else { Some(self.failing.unwrap_or(now)) };
     }
 
-    /// Whether the last check failed.
+    /// True if the last check failed.
     pub fn is_failing(&self) -> bool {
         self.failing.is_some()
     }
 
-    /// For how long every check has failed.
+    /// The time for which every check has failed.
     pub fn failing_for(&self, now: Moment) -> Option<Duration> {
         self.failing.map(|since| now.since(since))
     }
 
-    /// Whether every check has failed for that long.
+    /// True if every check has failed for that long.
     pub fn is_sick(&self, sick_after: Duration, now: Moment) -> bool {
         self.failing_for(now).is_some_and(|failing| failing >= sick_after)
     }
 }
 
-/// What a region knows when its upstream is sick.
+/// A region's knowledge when its upstream is sick.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// Other regions that serve, own keys, answer, and whose upstream fails no check.
     pub others_well: usize,
-    /// How many regions must go on serving after a drain.
+    /// Number of regions that must go on serving after a drain.
     pub min_serving: usize,
-    /// How long ago this region began to serve, where this process has seen that.
+    /// The time since this region began to serve, if this process has seen that.
     pub serving_for: Option<Duration>,
-    /// How long a region that came home is not drained again.
+    /// The time for which a region that came home is not drained again.
     pub cool_down: Duration,
 }
 
-/// Why a sick upstream drains nothing now.
+/// The reason why a sick upstream drains nothing now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stays {
-    /// Nobody is better off, or too few would go on.
+    /// No other region is better off, or too few would go on.
     #[error("too few other regions serve with an upstream that is well")]
     TooFew,
-    /// It has just come home.
+    /// The region has just come home.
     #[error("it serves again since a short time only")]
     CoolDown,
 }
 
-/// Whether a region with a sick upstream may drain itself.
+/// Says whether a region with a sick upstream may drain itself.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn may_drain(facts: &Facts) -> Result<(), Stays> {
     if !may_stay_out(facts.others_well, facts.min_serving) {
         return Err(Stays::TooFew);
@@ -75,8 +75,8 @@ pub fn may_drain(facts: &Facts) -> Result<(), Stays> {
     }
 }
 
-/// Whether a region that does not serve may stay out for its upstream's sake: as soon as too few others are well, a sick upstream is better than
-/// none.
+/// True if a region that does not serve may stay out for its upstream's sake. If too few others are
+/// well, a sick upstream is better than none.
 pub fn may_stay_out(others_well: usize, min_serving: usize) -> bool {
     others_well >= min_serving.max(1)
 }
@@ -97,6 +97,7 @@ mod tests {
         assert!(!health.is_sick(Duration::ZERO, at(5)), "nothing was checked");
         for second in 1..=10 {
             health.checked(false, at(second));
+            assert!(health.is_failing());
             assert!(!health.is_sick(SICK_AFTER, at(second)), "after {second} s");
         }
         assert!(health.is_sick(SICK_AFTER, at(11)));

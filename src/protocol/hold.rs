@@ -1,9 +1,10 @@
-//! The right to send under a claim: until when a handler may still start the one send its claim allows.
+//! The right to send under a claim: the moment until which a handler may start the claim's one
+//! send.
 //!
-//! Neighbours: `record` (the hold is stored with the claim), `gateway::request` (asks in the same breath as the send).
-//! A claim whose hold is over reads as in doubt, and somebody else may then recover the key. So the holder must have sent, and
-//! be surely done, before that: a handler that slept (a paused process, a stalled claim) must not send any more.
-//! The region's lease and tenure join this check with leases; this file must not look at any clock itself.
+//! After its hold, a claim reads as in doubt, and another request may then recover the key. The
+//! holder must have sent, and be surely done, before that. A handler that slept (a paused process,
+//! a stalled claim) must not send any more. Lease and tenure are checked beside this, by the
+//! caller. This file must not look at any clock.
 
 use std::time::Duration;
 
@@ -15,13 +16,13 @@ use super::time::{Drift, Moment};
 pub struct SendBy(Moment);
 
 impl SendBy {
-    /// `asked + hold · (1 − eps) − δ − upstream_timeout`. The database starts the hold later than `asked`, so counting from
-    /// `asked` errs on the safe side.
+    /// `asked + hold · (1 − eps) − δ − upstream_timeout`. The database starts the hold later than
+    /// `asked`, so counting from `asked` errs on the safe side.
     pub fn new(asked: Moment, hold: Duration, upstream_timeout: Duration, drift: Drift) -> Self {
         Self(asked + drift.holder(hold).saturating_sub(upstream_timeout))
     }
 
-    /// Whether a send may start now.
+    /// True if a send may start now.
     pub fn allows(self, now: Moment) -> bool {
         now < self.0
     }

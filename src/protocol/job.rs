@@ -1,7 +1,7 @@
-//! Jobs: accepted requests that a worker runs without their client, and how long one waits between two runs.
+//! Jobs: accepted requests that a worker runs without their client, and the wait between two runs.
 //!
-//! Neighbours: `ports::jobs` stores them, `gateway::jobs` runs them by the very path that a client's request takes. The record says what
-//! happened; a job only says that somebody still has to see to it. This file must not look at a clock nor roll dice.
+//! A job runs by the same path as a client's request. The record says what happened; a job only
+//! says that work is left. This file must not look at a clock, nor roll dice.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ impl Backoff {
     }
 }
 
-/// What may be done with a job.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// A worker runs it when it is due.

@@ -1,22 +1,23 @@
 //! Keys: the client's name for one intended effect, and the tenant it belongs to
 //! (docs/protocol.md#the-record).
 //!
-//! Neighbours: `ring` places a [`KeyId`], `record` is stored under it. This room must not learn where a tenant comes from
-//! (verified credentials, the gateway's work), and must never let a key's text into `Debug`, an error or a log line.
+//! The tenant comes from verified credentials, and this file must not know how: that is the
+//! gateway's work. It must never let a key's text into `Debug`, an error or a log line.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::digest::digest;
 
-/// An account, taken from verified credentials: 1 to 64 of `a-z`, `A-Z`, `0-9`, `_`, `.` and `-`. Cheap to clone.
+/// An account, taken from verified credentials: 1 to 64 of `a-z`, `A-Z`, `0-9`, `_`, `.` and `-`.
+/// Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenant(Arc<str>);
 
-/// Why a text is not a tenant.
+/// The reason why a text is not a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TenantError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("a tenant is empty: give it 1 to 64 characters")]
     Empty,
     /// More than 64 bytes.
@@ -74,28 +75,30 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// How the `Idempotency-Key` header may be written.
+/// The accepted spelling of the `Idempotency-Key` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
-    /// As in [`Syntax::Strict`], or bare, as most clients send it: `"abc"` and `abc` are the same key.
+    /// As in [`Syntax::Strict`], or bare, as most clients send it: `"abc"` and `abc` are the same
+    /// key.
     Lenient,
     /// Only an RFC 8941 section 3.3.3 string, in double quotes, without parameters.
     Strict,
 }
 
-/// An idempotency key: 1 to 255 visible ASCII characters (0x21 to 0x7e), unquoted. Compared byte by byte. Cheap to clone.
+/// An idempotency key: 1 to 255 visible ASCII characters (0x21 to 0x7e), unquoted. Compared byte by
+/// byte. Cheap to clone.
 ///
-/// It has no `Display`, and its `Debug` shows a digest: keys are the clients' secrets as far as logs are concerned.
+/// A key has no `Display`, and its `Debug` shows a digest: logs treat keys as the clients' secrets.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
-/// Why a request has no usable key. None of these holds any part of what was sent.
+/// The reason why a request has no usable key. None of these holds any part of the sent header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// No header line.
     #[error("the Idempotency-Key header is missing: send one key per intended effect")]
     Missing,
-    /// Several header lines, or several members in one: it would be a guess which of them is meant.
+    /// Several header lines, or several members in one: picking one of them would be a guess.
     #[error("the Idempotency-Key header holds several keys: send exactly one")]
     Repeated,
     /// A header line without a key in it.
@@ -107,10 +110,10 @@ pub enum KeyError {
         /// The key's length in bytes.
         len: usize,
     },
-    /// Not a key as the syntax wants it.
+    /// The header does not follow the syntax.
     #[error("the Idempotency-Key header is malformed: {why}")]
     Malformed {
-        /// What is wrong, and what would be right.
+        /// The fault, and the right form.
         why: &'static str,
     },
 }
@@ -124,10 +127,8 @@ impl Key {
     /// The most characters a key has.
     pub const MAX_LEN: usize = 255;
 
-    /// Reads a key as it is stored or sent between peers: the text itself, without quotes and escapes.
-    ///
-    /// # Errors
-    /// `Empty`, `Malformed` or `TooLong`.
+    /// Reads a key as it is stored or sent between peers: the text itself, without quotes and
+    /// escapes.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         if text.is_empty() {
             Err(KeyError::Empty)
@@ -140,10 +141,12 @@ impl Key {
         }
     }
 
-    /// Reads the key from a request's `Idempotency-Key` header lines, one element per line as received.
+    /// Reads the key from a request's `Idempotency-Key` header lines, one element per received
+    /// line.
     ///
-    /// Spaces and tabs around the value are ignored (RFC 9110 section 5.5). A bare key may hold any visible ASCII but
-    /// `,` `;` `"` and `\`, which would leave it open whether a list, a parameter or a broken string was meant.
+    /// Spaces and tabs around the value are ignored (RFC 9110 section 5.5). A bare key may hold any
+    /// visible ASCII but `,` `;` `"` and `\`: these leave open whether a list, a parameter or a
+    /// broken string was meant.
     ///
     /// # Errors
     /// See [`KeyError`]; never a guess.
@@ -181,7 +184,7 @@ fn trim(value: &[u8]) -> &[u8] {
     &value[first..=last]
 }
 
-/// What follows the opening quote, up to the end of the header line.
+/// Reads the rest of the header line after the opening quote.
 fn quoted(rest: &[u8]) -> Result<Key, KeyError> {
     let mut text = String::with_capacity(rest.len());
     let mut bytes = rest.iter();
@@ -240,17 +243,17 @@ impl KeyId {
         Self { tenant, key }
     }
 
-    /// Whose key it is.
+    /// The tenant of the key.
     pub fn tenant(&self) -> &Tenant {
         &self.tenant
     }
 
-    /// The key itself.
+    /// The key without its tenant.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// What log lines, metrics' exemplars and error pages say instead of the key.
+    /// The digest that log lines, metrics' exemplars and error pages show instead of the key.
     pub fn digest(&self) -> KeyDigest {
         let whole = digest("onceway/key-id/log/1", &[self.tenant.as_bytes(), self.key.as_bytes()]);
         KeyDigest::of(whole.as_bytes())
@@ -263,7 +266,8 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// Eight hex digits that stand for a key in logs: enough to follow one request, not a name for a record.
+/// Eight hex digits that stand for a key in logs: enough to follow one request, not a name of a
+/// record.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyDigest([u8; 4]);
 
@@ -291,7 +295,7 @@ mod tests {
 
     use super::*;
 
-    /// What a parse came to, without the reason's wording.
+    /// The result of a parse, without the reason's wording.
     fn said(result: Result<Key, KeyError>) -> String {
         match result {
             Ok(key) => format!("ok {}", key.as_str()),
@@ -306,7 +310,7 @@ mod tests {
         }
     }
 
-    /// (the header line, what lenient says, what strict says)
+    /// (the header line, the lenient result, the strict result)
     const TABLE: &[(&[u8], &str, &str)] = &[
         (b"abc", "ok abc", "malformed"),
         (b"\"abc\"", "ok abc", "ok abc"),

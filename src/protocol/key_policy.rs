@@ -1,7 +1,7 @@
-//! What a route asks of its keys beyond the header's syntax: length, alphabet, form, and a floor under their randomness.
+//! A route's rules for keys beyond the header's syntax: length, alphabet, form, least randomness.
 //!
-//! Neighbours: `key` has parsed the key, `gateway::admit` asks before anything is looked up or read, `gateway::publication` publishes the
-//! rules. A breach never holds a part of the key. This room must not know what clients are told beyond the rule itself.
+//! The gateway checks a parsed key before it looks up or reads anything. A breach never holds a
+//! part of the key. This file must not word an answer beyond the rule itself.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ pub struct KeyPolicy {
     pub min_length: usize,
     /// The most characters.
     pub max_length: usize,
-    /// Which characters.
+    /// The characters that are allowed.
     pub alphabet: Alphabet,
-    /// Which shape.
+    /// The shape that is required.
     pub form: Form,
-    /// The least [`entropy_bits`]; 0 means that nothing is estimated.
+    /// The least [`entropy_bits`]; 0: nothing is estimated.
     pub entropy_bits: u32,
 }
 
@@ -34,7 +34,7 @@ impl Default for KeyPolicy {
     }
 }
 
-/// Which characters a key may hold.
+/// The characters that a key may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alphabet {
     /// Visible ASCII, 0x21 to 0x7e: every key that parses.
@@ -64,10 +64,11 @@ impl Alphabet {
     }
 }
 
-/// Which shape a key must have. UUIDs are taken in either case, with their four dashes (RFC 9562 section 4).
+/// The shape that a key must have. UUIDs are taken in either case, with their four dashes (RFC 9562
+/// section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Any.
+    /// Every shape.
     Any,
     /// A UUID of any version; not the nil and not the max UUID.
     Uuid,
@@ -105,21 +106,21 @@ impl Form {
     }
 }
 
-/// Why a key is not one that its route takes.
+/// The reason why a route refuses a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breach {
     /// Fewer characters than the route asks for.
     Short {
-        /// How many it has.
+        /// The key's characters.
         len: usize,
-        /// How many it needs.
+        /// The fewest that the route takes.
         least: usize,
     },
     /// More characters than the route takes.
     Long {
-        /// How many it has.
+        /// The key's characters.
         len: usize,
-        /// How many it may have.
+        /// The most that the route takes.
         most: usize,
     },
     /// A character outside the route's alphabet.
@@ -128,9 +129,9 @@ pub enum Breach {
     Form(Form),
     /// Below the route's floor.
     Guessable {
-        /// What [`entropy_bits`] says of it.
+        /// The key's [`entropy_bits`].
         bits: u32,
-        /// What the route asks for.
+        /// The route's floor.
         floor: u32,
     },
 }
@@ -175,13 +176,11 @@ impl fmt::Display for Breach {
 }
 
 impl KeyPolicy {
-    /// The greatest floor that a route may set: a key of 128 random bits stays above it, in whatever alphabet it is written.
+    /// The greatest floor that a route may set: a key of 128 random bits stays above it, in any
+    /// alphabet.
     pub const MOST_BITS: u32 = 32;
 
-    /// Whether this route takes the key.
-    ///
-    /// # Errors
-    /// The first rule that it breaks, in the order of the fields.
+    /// Says whether this route takes the key.
     pub fn check(&self, key: &Key) -> Result<(), Breach> {
         let Self { min_length, max_length, alphabet, form, entropy_bits: floor } = self;
         let bytes = key.as_bytes();
@@ -208,12 +207,17 @@ impl KeyPolicy {
     }
 }
 
-/// A plain estimate of how many random bits a text holds: 3 for a digit, 4 for a letter, 2 for a letter in a run of four
-/// or more of one case (words), nothing for what continues a run (`aaa`, `123`, `987`) or repeats three characters seen before. Anything
-/// but letters and digits is left out at first. The same everywhere; never more than a random hex text of that length holds.
+/// A plain estimate of the random bits in a text:
 ///
-/// It cannot tell a random number from a clever one; it catches `1`, `order-17`, `aaaaaaaa` and `test-test-test`. A random UUID
-/// is worth about 103.
+/// - 3 for a digit, 4 for a letter, 2 for a letter in a run of four or more of one case (words);
+/// - nothing for a character that continues a run (`aaa`, `123`, `987`) or repeats three characters
+///   seen before;
+/// - nothing for other characters: they are left out at first.
+///
+/// Equal everywhere; never more than a random hex text of that length holds.
+///
+/// The estimate cannot distinguish a random number from a clever one. It catches `1`, `order-17`,
+/// `aaaaaaaa` and `test-test-test`. A random UUID is worth about 103.
 pub fn entropy_bits(text: &[u8]) -> u32 {
     let text: Vec<u8> = text.iter().copied().filter(u8::is_ascii_alphanumeric).collect();
     (0..text.len()).map(|at| worth(&text, at)).sum()
@@ -226,7 +230,8 @@ fn worth(text: &[u8], at: usize) -> u32 {
         if step.abs() <= 1 && step == earlier {
             return 0;
         }
-        // Up to the one before: the three characters may overlap those they repeat.
+        // The search ends one character before: the three characters may overlap those that they
+        // repeat.
         if text[..at].windows(3).any(|seen| seen == [before, last, byte]) {
             return 0;
         }

@@ -1,26 +1,29 @@
-//! Observed lag: how far this region's copy is behind another region, measured without comparing
+//! Observed lag: the delay of this region's copy behind another region, measured without comparing
 //! clocks (docs/protocol.md#rule-31).
 //!
-//! Neighbours: `gateway::heartbeat` (feeds it), `ports::replica` (persists the maximum). A peer says "my heartbeat number N was
-//! committed A ago"; here N is seen applied at some later moment. So the lag was at most *(seen − reply arrived) + A + round
-//! trip*. While N has not arrived the lag counts up by itself, so a stalled link shows. All moments are of this process's boot
-//! clock. It must not treat silence as lag: an outage announces nothing, so nothing counts up beyond what was announced.
+//! All moments are of this process's boot clock. While an announced heartbeat has not arrived the
+//! lag counts up by itself, so a stalled link shows. This file must not treat silence as lag: an
+//! outage announces nothing, so nothing counts up beyond the last announcement.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::time::Moment;
 
-/// How many announced heartbeats may be open at once; beyond that every other one is dropped, never the oldest.
+/// Number of announced heartbeats that may be open at once. Beyond that every other one is dropped,
+/// never the oldest.
 const OPEN_MAX: usize = 64;
-/// The trailing period of the maximum is cut into this many buckets.
+/// Number of buckets into which the trailing period of the maximum is cut.
 const BUCKETS: u32 = 60;
 
 /// Measures the lag behind one origin.
+///
+/// A peer says "my heartbeat number N was committed A ago", and N is seen applied here later. So
+/// the lag was at most *(seen − reply arrived) + A + round trip*.
 #[derive(Clone, Debug)]
 pub struct LagMeter {
     seen: u64,
-    /// When the newest one that is here was first seen.
+    /// The moment when the newest heartbeat that is here was first seen.
     seen_at: Moment,
     open: VecDeque<Announced>,
     latest: Option<Duration>,
@@ -49,18 +52,20 @@ impl LagMeter {
         }
     }
 
-    /// Takes back a persisted maximum: it counts as measured now, so a restarted gateway does not believe in zero.
+    /// Restores a persisted maximum. It counts as measured now, so a restarted gateway does not
+    /// believe in zero.
     pub fn restore(&mut self, maximum: Duration, now: Moment) {
         self.sample(maximum, now);
         self.latest = None;
     }
 
-    /// A ping reply said that heartbeat `seq` was committed `age` before the reply was written; the reply arrived at `arrived`
-    /// after a round trip of `round_trip`.
+    /// Records a ping reply that arrived at `arrived` after a round trip of `round_trip`. Heartbeat
+    /// `seq` was committed `age` before the peer wrote the reply.
     pub fn announced(&mut self, seq: u64, age: Duration, round_trip: Duration, arrived: Moment) {
         let offset = age.saturating_add(round_trip);
         if seq <= self.seen {
-            // It has been here for a while: a store that stopped writing is old, not late.
+            // The heartbeat has been here for a while: a store that stopped writing is old, not
+            // late.
             self.sample(offset.saturating_sub(arrived.since(self.seen_at)), arrived);
             return;
         }
@@ -77,7 +82,7 @@ impl LagMeter {
         self.open.push_back(Announced { seq, arrived, offset });
     }
 
-    /// The local copy holds heartbeat `seq` now.
+    /// Records that the local copy holds heartbeat `seq` now.
     pub fn seen(&mut self, seq: u64, now: Moment) {
         if seq > self.seen {
             (self.seen, self.seen_at) = (seq, now);
@@ -88,14 +93,15 @@ impl LagMeter {
         }
     }
 
-    /// The lag as far as is known now: the newest completed sample, or the oldest announced heartbeat that is still missing.
-    /// `None` until anything was measured.
+    /// The lag as known now: the newest completed sample, or the oldest announced heartbeat that is
+    /// still missing. `None` until anything was measured.
     pub fn current(&self, now: Moment) -> Option<Duration> {
         let open = self.open.front().map(|first| now.since(first.arrived).saturating_add(first.offset));
         self.latest.max(open)
     }
 
-    /// The largest lag of the trailing period, counting what is still missing. `None` until anything was measured or restored.
+    /// The largest lag of the trailing period, missing heartbeats included. `None` until anything
+    /// was measured or restored.
     pub fn maximum(&self, now: Moment) -> Option<Duration> {
         let kept =
             self.maxima.iter().filter(|(at, _)| now.since(*at) <= self.period()).map(|(_, lag)| *lag).max();
@@ -166,7 +172,8 @@ mod tests {
         assert_eq!(meter.current(at(2)), Some(MS(6)), "3 + 4, and it has been here for 1");
     }
 
-    /// The peer's store stopped while its gateway answers on: the age of its last heartbeat grows, its lag does not.
+    /// The peer's store stopped while its gateway still answers: the age of its last heartbeat
+    /// grows, its lag does not.
     #[test]
     fn a_store_that_stopped_writing_is_not_late() {
         let mut meter = meter();
@@ -178,10 +185,58 @@ mod tests {
     }
 
     #[test]
+    fn a_heartbeat_that_is_told_of_again_or_late_is_no_other_one() {
+        let mut meter = meter();
+        meter.announced(7, MS(0), MS(10), at(1_000));
+        meter.announced(7, MS(0), MS(10), at(2_000));
+        meter.announced(6, MS(0), MS(10), at(2_000));
+        assert_eq!(meter.open.len(), 1);
+        meter.announced(8, MS(0), MS(10), at(2_000));
+        meter.seen(7, at(2_000));
+        assert_eq!(meter.current(at(3_000)), Some(MS(1_010)), "8 is missing since then");
+        meter.seen(8, at(4_000));
+        meter.seen(8, at(5_000));
+        meter.seen(7, at(5_000));
+        assert_eq!((meter.seen, meter.seen_at), (8, at(4_000)), "when the newest was seen first");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut meter = meter();
+        for beat in 1..=OPEN_MAX as u64 {
+            meter.announced(beat, MS(0), MS(10), at(beat));
+        }
+        assert_eq!(meter.open.len(), OPEN_MAX);
+        meter.announced(9_999, MS(0), MS(10), at(9_999));
+        assert_eq!(meter.open.len(), OPEN_MAX.div_ceil(2) + 1, "every second one is left out");
+        assert_eq!((meter.open[0].seq, meter.open[1].seq), (1, 3), "and never the oldest");
+        // A sample a second for three periods.
+        for second in 0..1_800 {
+            meter.sample(MS(second), at(second * 1_000));
+            assert!(meter.maxima.len() <= BUCKETS as usize + 1);
+        }
+        assert_eq!(meter.maximum(at(1_800_000)), Some(MS(1_800_000 - 1 + 10)), "the oldest one is missing");
+    }
+
+    #[test]
+    fn a_maximum_lasts_a_period_from_when_it_was_measured() {
+        let mut meter = meter();
+        meter.sample(MS(5), at(0));
+        meter.sample(MS(900), at(599_000));
+        assert_eq!(meter.maximum(at(700_000)), Some(MS(900)));
+        let bucket = 600_000 / u64::from(BUCKETS);
+        meter.sample(MS(1), at(599_000 + bucket - 1));
+        let all = meter.maxima.len();
+        meter.sample(MS(2), at(599_000 + bucket));
+        assert_eq!(meter.maxima.len(), all + 1, "a bucket ends when its length is over");
+    }
+
+    #[test]
     fn the_maximum_trails_and_is_restored() {
         let mut meter = meter();
         meter.restore(MS(900), at(0));
         assert_eq!(meter.maximum(at(1)), Some(MS(900)));
+        assert_eq!(meter.maximum(at(600_000)), Some(MS(900)), "to the end of the period");
         assert_eq!(meter.current(at(1)), None, "a restored maximum is no current measurement");
         meter.announced(1, MS(0), MS(5), at(599_000));
         meter.seen(1, at(599_000));

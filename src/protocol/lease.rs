@@ -1,10 +1,8 @@
 //! A region's lease, as one of its gateways holds it (docs/protocol.md#rule-23).
 //!
-//! Neighbours: [`super::register`] grants, `gateway::authority` carries the messages,
-//! [`super::authority`] asks [`Held`] in the same breath as the send. Validity counts from before
-//! the renewal was sent, at a majority, less the drift (docs/protocol.md#rule-23). A holder that
-//! could not renew asks for nothing until whatever a minority granted has lapsed too: else it would
-//! block its successor for ever (docs/protocol.md#rule-23). It must not read a clock.
+//! A lease is valid at a majority, counted from before the renewal was sent, less the drift. A
+//! holder that could not renew asks for nothing until all grants of a minority have lapsed too.
+//! Otherwise it would block its successor for ever. This file must not read a clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,8 +14,8 @@ use super::register::{Reply, agreed};
 use super::time::{Drift, Moment};
 use super::view::{AcceptorId, View};
 
-/// Grows whenever the lease lapsed or an adopted view took keys away: a handler that slept through
-/// a takeover and a return finds another tenure than it remembers and must not send
+/// A number that grows whenever the lease lapsed or an adopted view took keys away. A handler that
+/// slept through a takeover and a return finds another tenure than it remembers and must not send
 /// (docs/protocol.md#rule-9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tenure(pub u64);
@@ -25,9 +23,9 @@ pub struct Tenure(pub u64);
 /// A lease that was granted.
 #[derive(Clone, Debug)]
 pub struct Held {
-    /// The view it was granted under.
+    /// The view under which it was granted.
     pub view: Arc<View>,
-    /// Until when it may be relied on.
+    /// The end of its validity.
     pub until: Moment,
 }
 
@@ -39,11 +37,11 @@ pub struct Lease {
     tenure: Tenure,
     held: Option<Held>,
     asking: Option<Asking>,
-    /// Nothing is asked for before this moment.
+    /// The moment before which nothing is asked for.
     quiet_until: Option<Moment>,
-    /// Since when it has been asked for without a majority that granted.
+    /// The moment since which renewals were sent without a majority that granted.
     in_vain_since: Option<Moment>,
-    /// When it was asked for last: replies say no more of what they reply to.
+    /// The moment of the last renewal: a reply names its renewal by nothing else.
     asked: Option<Moment>,
 }
 
@@ -54,19 +52,19 @@ struct Asking {
     granted: BTreeMap<RegionName, AcceptorId>,
 }
 
-/// What a reply to a renewal came to.
+/// The result of a reply to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// Not decided yet.
     Open,
     /// A majority granted.
     Renewed,
-    /// Somebody accepted a newer view: learn it.
+    /// An acceptor accepted a newer view: learn it.
     Newer,
 }
 
 impl Lease {
-    /// No lease yet.
+    /// A holder without a lease yet.
     pub fn new(ttl: Duration, drift: Drift) -> Self {
         Self {
             ttl,
@@ -80,17 +78,18 @@ impl Lease {
         }
     }
 
-    /// How long it runs.
+    /// The time that a lease runs.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// The tenure of what is held.
+    /// The present tenure.
     pub fn tenure(&self) -> Tenure {
         self.tenure
     }
 
-    /// What is held at `now`. Notices that it lapsed: then the tenure ends, and nothing is asked for until all grants have lapsed too.
+    /// The lease at `now`. Notices a lapse: then the tenure ends, and nothing is asked for until
+    /// all grants have lapsed too.
     pub fn held(&mut self, now: Moment) -> Option<&Held> {
         if self.held.as_ref().is_some_and(|held| now >= held.until) {
             self.lapse(now);
@@ -98,7 +97,7 @@ impl Lease {
         self.held.as_ref()
     }
 
-    /// What was granted last and has not been given up, whether or not its time is over.
+    /// The lease that was granted last and not given up, even if its time is over.
     pub fn current(&self) -> Option<&Held> {
         self.held.as_ref()
     }
@@ -111,8 +110,9 @@ impl Lease {
         self.asking = None;
     }
 
-    /// The view lets this region serve no more: what is held is laid down. All that it loses was given up or is over, so nobody has to wait
-    /// for its grants, and it need not be quiet before it may hold a lease again.
+    /// Lays the lease down, because the view lets this region serve no more. All keys that it loses
+    /// were given up or are over. So no region has to wait for its grants, and it need not be quiet
+    /// before it may hold a lease again.
     pub fn lay_down(&mut self) {
         if self.held.take().is_some() {
             self.tenure.0 += 1;
@@ -127,7 +127,8 @@ impl Lease {
         self.be_quiet(now);
     }
 
-    /// Grants that only a minority gave block a successor for as long as they run: let them run out.
+    /// Waits until all grants of a minority have run out: they block a successor as long as they
+    /// run.
     fn be_quiet(&mut self, now: Moment) {
         let twice = self.drift.judge(self.drift.judge(self.ttl));
         self.quiet_until = (!removed(Plant::Quiet)).then(|| now + twice);
@@ -135,7 +136,8 @@ impl Lease {
         self.asking = None;
     }
 
-    /// An adopted view took keys from this region: whoever claimed before may not send.
+    /// Records that an adopted view took keys from this region: handlers with older claims may not
+    /// send.
     pub fn lost_keys(&mut self) {
         self.end_tenure();
     }
@@ -146,26 +148,27 @@ impl Lease {
         }
     }
 
-    /// Whether a renewal may be sent at `now`, and when the next one is due.
+    /// Says whether a renewal may be sent at `now`.
     pub fn may_ask(&mut self, now: Moment) -> bool {
         self.held(now);
-        // Whoever never held it leaves grants at a minority, too.
+        // A gateway that never held the lease leaves grants at a minority, too.
         if self.in_vain_since.is_some_and(|since| self.held.is_none() && now.since(since) >= self.ttl) {
             self.be_quiet(now);
         }
         self.quiet_until.is_none_or(|quiet| now >= quiet)
     }
 
-    /// A renewal under `view` is sent to all its voters at `now`, and not before.
+    /// Records that a renewal under `view` goes to all its voters at `now`, and not before.
     pub fn asks(&mut self, view: Arc<View>, now: Moment) {
         self.quiet_until = None;
         self.in_vain_since = self.in_vain_since.or(Some(now));
-        // Of two that were sent at one moment, perhaps under two views, nobody could say which one a reply is to.
+        // If two were sent at one moment, perhaps under two views, a reply cannot be assigned to
+        // either.
         let twin = self.asked.replace(now) == Some(now);
         self.asking = (!twin).then(|| Asking { view, sent: now, granted: BTreeMap::new() });
     }
 
-    /// A voter answered the renewal that was sent at `sent`.
+    /// Records a voter's answer to the renewal that was sent at `sent`.
     pub fn heard(&mut self, from: &RegionName, reply: &Reply, sent: Moment, now: Moment) -> Renewal {
         self.held(now);
         let Some(asking) = self.asking.as_mut().filter(|asking| asking.sent == sent) else {
@@ -190,7 +193,8 @@ impl Lease {
                 Renewal::Renewed
             }
             Reply::Newer => {
-                // Renewing on where the newer view was not accepted would keep it from ever being agreed on.
+                // More renewals where the newer view was not accepted would keep it from ever being
+                // agreed on.
                 self.asking = None;
                 Renewal::Newer
             }
@@ -206,7 +210,7 @@ impl Lease {
         }
     }
 
-    /// Somebody accepted a newer view that is not agreed on yet: ask for nothing until that is settled, one way or the other.
+    /// Asks for nothing until a newer view that an acceptor accepted is agreed on or given up.
     pub fn wait_for_newer(&mut self, now: Moment) {
         self.be_quiet(now);
     }

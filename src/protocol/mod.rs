@@ -1,21 +1,9 @@
-//! The protocol: what is true and what follows from it, as plain values and total functions.
+//! The protocol: facts and their consequences, as plain values and total functions.
 //!
-//! Neighbours: `ports` carries these values to and from the world, `gateway` asks [`decide`] and performs. Nothing here is
-//! asynchronous, touches the world, reads a clock, draws a random number or logs; every enum is matched without a wildcard.
-//!
-//! The glossary, as links: a *key* is a [`key::KeyId`]; its *fingerprint* a
-//! [`fingerprint::Fingerprint`]; the stored row a [`record::Row`], and what all rows say together a
-//! [`record::Reading`]; an attempt's *token* a [`record::Token`]; the right to send a
-//! [`hold::SendBy`]; the *recovery* of a route a [`decide::Recovery`]; what a request does next a
-//! [`decide::Verdict`]; what a status means an [`outcome::Outcome`]; the *ring* a [`ring::Ring`] of
-//! *arcs*; the *view* a [`view::View`], which names the *owner*; the *observed lag* comes from a
-//! [`lag::LagMeter`]; a database clock that stepped is noticed by a [`suspect::ClockWatch`], and
-//! what may be forgotten by it says a [`forget::MayForget`]. The view is agreed by
-//! [`register::Acceptor`]s and a [`round::Round`], changed by a [`change::Change`]; a region's
-//! *lease* is a [`lease::Lease`], its *gate* an [`authority::GateState`]; *marks* stand in [`view::Member`], the *window* is a
-//! [`window::Window`], what keeps a gate closed an [`opening::Hindrance`], what *escrow* proves [`escrow::proves_absence`]; a sick upstream a
-//! [`health::Health`]; a key that ran twice a [`double::Double`]; which versions of all this a process speaks are [`versions::Versions`], and who may say what to whom stands in
-//! [`speakers`], how far ahead a peer's numbers may be in [`bounds`], and which views that peers tell count in [`confirm`].
+//! `gateway` asks (for example [`decide`]) and performs; `ports` carries the values to and from the
+//! world. Code here must not be asynchronous, touch the world, read a clock, draw a random number
+//! or log. Every enum is matched without a wildcard. `docs/glossary.md` names the type of each
+//! word, and `docs/protocol.md` has the rules.
 
 pub mod authority;
 pub mod bounds;

@@ -1,9 +1,9 @@
-//! What still keeps a region from starting the keys that a view gave it (docs/protocol.md#rule-26).
+//! Hindrances: all that still keeps a region from starting the keys that a view gave it
+//! (docs/protocol.md#rule-26).
 //!
-//! Neighbours: [`super::view`] has the marks, [`super::window`] the waits; `gateway::authority`
-//! gathers the facts, acts on what is missing, and opens the gate when nothing is. *Marks
-//! accumulate*: every region's newest mark counts, not only the predecessor's, or rows are
-//! forgotten when arcs move on quickly (docs/protocol.md#rule-28). It must not perform anything.
+//! *Marks accumulate*: every region's newest mark counts, not only the predecessor's. Otherwise
+//! rows are forgotten when arcs move on quickly (docs/protocol.md#rule-28). The gateway gathers the
+//! facts and acts on them. This file must not perform anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,18 +14,20 @@ use super::region::{Origin, RegionName};
 use super::view::{Member, Standing, View};
 use super::window;
 
-/// What one region knows when it looks whether it may open.
+/// A region's knowledge when it looks whether it may open.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The adopted view.
     pub view: &'a View,
     /// The store of this region.
     pub me: &'a Origin,
-    /// The highest heartbeat of each origin that is applied or imported here, counted only where the copy is known to be whole.
+    /// The highest heartbeat of each origin that is applied or imported here. A heartbeat counts
+    /// only if the copy is known to be whole.
     pub applied: &'a BTreeMap<Origin, u64>,
-    /// How the window of each lost store stands.
+    /// The window of each lost store.
     pub windows: &'a BTreeMap<Origin, window::Standing>,
-    /// What each serving region said it has applied of each lost or replaced store, asked after this view was adopted here.
+    /// The answers of other regions about each lost or replaced store, asked after this view was
+    /// adopted here.
     pub told: &'a BTreeMap<(RegionName, Origin), Told>,
     /// Losses whose risk an operator has accepted, by region and epoch.
     pub waived: &'a BTreeSet<(RegionName, u64)>,
@@ -35,13 +37,13 @@ pub struct Facts<'a> {
     pub keepers: &'a BTreeSet<(RegionName, Origin)>,
 }
 
-/// What a region said about a lost or replaced store.
+/// A region's answer about a lost or replaced store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The highest heartbeat of that store that it has applied or imported.
     pub applied: u64,
-    /// Its own heartbeat after every escrow row of the store there had become a record of its own
-    /// (docs/protocol.md#rule-39): what must have arrived here.
+    /// The region's own heartbeat after every escrow row of that store there had become a record
+    /// (docs/protocol.md#rule-39). This heartbeat must have arrived here.
     pub seal: u64,
 }
 
@@ -54,7 +56,7 @@ pub enum Hindrance {
         origin: Origin,
         /// Its mark.
         mark: u64,
-        /// What is here.
+        /// The heartbeat that is applied here.
         applied: u64,
     },
     /// The window of a lost store runs.
@@ -68,7 +70,7 @@ pub enum Hindrance {
     Beyond {
         /// The store.
         origin: Origin,
-        /// How long it would be.
+        /// The window's length.
         window: Duration,
     },
     /// No lag was ever measured behind that store.
@@ -81,28 +83,28 @@ pub enum Hindrance {
         /// The store.
         origin: Origin,
     },
-    /// Rows of a lost store are not here, and nobody who is left has them: whoever had them is gone as well, or its copy went back.
+    /// Rows of a lost store are not here, and no remaining region has them: the region that had
+    /// them is gone as well, or its copy went back.
     Forgotten {
         /// The store.
         origin: Origin,
-        /// Up to where somebody had them.
+        /// The heartbeat up to which some region had them.
         mark: u64,
-        /// What is here.
+        /// The heartbeat that is applied here.
         applied: u64,
     },
-    /// A serving region has not said what it has of a lost or replaced store
-    /// (docs/protocol.md#rule-33).
+    /// A serving region has not answered about a lost or replaced store (docs/protocol.md#rule-33).
     NotTold {
         /// The store.
         origin: Origin,
-        /// Who is silent.
+        /// The silent region.
         by: RegionName,
     },
     /// A serving region has rows of a lost or replaced store that are not here.
     Import {
-        /// The store.
+        /// The region that has them.
         origin: Origin,
-        /// Who has them.
+        /// The last of their heartbeats.
         from: RegionName,
         /// Up to where.
         upto: u64,
@@ -115,7 +117,7 @@ pub enum Hindrance {
 }
 
 impl Hindrance {
-    /// Whether only an operator can lift it.
+    /// True if only an operator can lift it.
     pub fn needs_operator(&self) -> bool {
         match self {
             Self::Beyond { .. } | Self::Unmeasured { .. } | Self::Gap { .. } | Self::Forgotten { .. } => true,
@@ -128,10 +130,11 @@ impl Hindrance {
     }
 }
 
-/// Sealed regions with which a lost store may have lodged claims that are not here. They serve
-/// nothing and are nobody's target any more: a heartbeat of the lost one from after their time
-/// brings all its older claims along. Until one is here, what they hold may be all there is of a
-/// claim (docs/protocol.md#rule-39). `views` and `epochs` as in `authority::losses`.
+/// Sealed regions with which a lost store may have lodged claims that are not here.
+///
+/// They serve nothing and are no target any more. A heartbeat of the lost store from after their
+/// time brings all its older claims along. Until one is here, their escrow rows may be the only
+/// trace of a claim (docs/protocol.md#rule-39). `views` and `epochs` as in `authority::losses`.
 pub fn keepers(
     view: &View,
     views: &BTreeMap<u64, Arc<View>>,
@@ -140,7 +143,7 @@ pub fn keepers(
     let sealed = view.members().iter().filter(|(_, member)| is_sealed(member)).map(|(name, _)| name);
     let mut found = BTreeSet::new();
     for name in sealed {
-        // The last view under which it served, as far as is known; one that is not known counts as such.
+        // The last known view under which it served. A view that is not known here counts as such.
         let idle = |epoch: &u64| views.get(epoch).is_some_and(|known| !known.serves(name));
         let served = (0..view.epoch()).rev().find(|epoch| !idle(epoch)).unwrap_or(0);
         let reached = |origin: &Origin| epochs.get(origin).copied().unwrap_or(0);
@@ -157,7 +160,7 @@ fn is_sealed(member: &Member) -> bool {
     }
 }
 
-/// All that is missing; empty if the region may open.
+/// All hindrances; empty if the region may open.
 pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
     let given = |member: &Member| {
         let now = member.release.is_some_and(|release| release.base + 1 == facts.view.epoch());
@@ -168,15 +171,18 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
             (Origin { region: name.clone(), generation: member.generation }, member.mark)
         });
     let retired = facts.view.retired().iter().map(|(origin, retired)| (origin.clone(), retired.mark));
-    // Its own loss keeps a store from nothing: it owns no key until it has returned. That of the store before it does.
+    // A store's own loss hinders it in nothing: it owns no key until it has returned. The loss of
+    // the store before it does.
     let lost: BTreeMap<Origin, u64> = facts.view.losses().filter(|(origin, _)| origin != facts.me).collect();
     let mut missing = Vec::new();
     for (origin, mark) in members.chain(retired).filter(|(origin, _)| origin != facts.me) {
         let applied = applied(facts, &origin);
-        // Whoever accepted the loss of a region accepted that its last rows may not be here.
+        // An operator who accepted the loss of a region accepted that its last rows may not be
+        // here.
         if applied < mark && !lost.get(&origin).is_some_and(|at| waived(facts, &origin, *at)) {
             missing.push(Hindrance::NotCovered { origin: origin.clone(), mark, applied });
-            // Replication brings nothing of a store that was replaced, nor of a region that left before this one came: others have it.
+            // Replication brings no rows of a replaced store, nor of a region that left before this
+            // one joined: other regions have them.
             if facts.view.is_gone(&origin) && !lost.contains_key(&origin) {
                 missing.extend(import(facts, &origin, false));
             }
@@ -186,7 +192,8 @@ pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
         let waived = waived(facts, &origin, at);
         if facts.converted.contains(&origin) || removed(Plant::Conversion) {
             let elsewhere = import(facts, &origin, waived);
-            // All who are left have said what they have. A lost region that has more says so once it is back, and this ends by itself.
+            // All remaining regions have answered. A lost region that has more answers once it is
+            // back, and this hindrance ends by itself.
             let forgotten = elsewhere.is_empty() && !waived && !removed(Plant::Import);
             missing.extend(forgotten.then(|| forgotten_rows(facts, &origin)).flatten());
             missing.extend(elsewhere);
@@ -220,7 +227,7 @@ fn waived(facts: &Facts<'_>, origin: &Origin, at: u64) -> bool {
 }
 
 fn wait(facts: &Facts<'_>, origin: Origin) -> Option<Hindrance> {
-    // Of a store that was replaced nothing is on its way any more.
+    // No rows of a replaced store are on their way any more.
     if facts.view.retired().contains_key(&origin) {
         return None;
     }
@@ -238,10 +245,10 @@ fn wait(facts: &Facts<'_>, origin: Origin) -> Option<Hindrance> {
     }
 }
 
-/// Copies of survivors differ, and a mark of before the loss says nothing of the last rows:
-/// everybody who serves is asked (docs/protocol.md#rule-33). So is a sealed region that may hold
-/// what is needed: claims that were lodged with it, or rows up to the mark, which it may be the
-/// only one to have seen.
+/// The hindrances of asking other regions about a lost store. Copies of survivors differ, and a
+/// mark from before the loss says nothing of the last rows. So every serving region is asked
+/// (docs/protocol.md#rule-33). A sealed region is asked if it may hold lodged claims, or rows up to
+/// the mark, which it may alone have seen.
 fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let mine = applied(facts, origin);
     let mut missing = Vec::new();
@@ -249,7 +256,8 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let asked = |by: &RegionName, member: &Member| match member.standing {
         Standing::Serving => true,
         Standing::Sealed { .. } if removed(Plant::SealedAsked) => false,
-        // A store that took the place of another has nothing of it but by import, and who left the ring may be gone.
+        // A store that replaced another has its rows only by import, and a region that left the
+        // ring may be gone.
         Standing::Sealed { .. } if *by == origin.region => false,
         Standing::Sealed { .. } => short || facts.keepers.contains(&(by.clone(), origin.clone())),
         Standing::Lost { .. } => false,

@@ -1,11 +1,11 @@
-//! What an upstream's status says about the effect: the three outcome sets of a route
+//! The meaning of an upstream's status for the effect: the three outcome sets of a route
 //! (docs/protocol.md#rule-13).
 //!
-//! Neighbours: `gateway::request` (classifies each answer), `config` (parses a route's sets). It must not know HTTP types.
+//! A status that is in no set leaves the key in doubt. This file must not know HTTP types.
 
 use std::fmt;
 
-/// What is known about the effect once the upstream's status was seen.
+/// The knowledge about the effect after the upstream's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The answer is final: settle it and replay it from now on.
@@ -21,22 +21,25 @@ pub enum Outcome {
 pub struct OutcomeSets {
     finals: StatusSet,
     nothing: StatusSet,
-    /// Those that mean "nothing happened" only beside `Retry-After`: a proxy answers 503 also when a
-    /// connection broke after the request was sent, but a service that turned a request away says
-    /// when to come back.
+    /// Statuses that mean "nothing happened" only beside `Retry-After`. A proxy answers 503 also
+    /// when a connection broke after the request was sent. But a service that turned a request away
+    /// says when to come back.
     nothing_if_told_when: StatusSet,
 }
 
-/// Why two outcome sets cannot be used together.
+/// The reason why two outcome sets cannot be used together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutcomeSetsError {
-    /// One status stands in both sets.
+    /// One status is in both sets.
     #[error("status {0} is listed both as final and as nothing-happened: decide which")]
     Both(u16),
 }
 
 impl OutcomeSets {
-    /// Builds the sets of a route; a status must not be final and mean that nothing happened.
+    /// Builds the sets of a route.
+    ///
+    /// # Errors
+    /// A status is final and also means that nothing happened.
     pub fn new(
         finals: StatusSet,
         nothing: StatusSet,
@@ -65,8 +68,8 @@ impl OutcomeSets {
 }
 
 impl Default for OutcomeSets {
-    /// Final: 2xx, 3xx and 4xx but for 408 and those below. Nothing happened: 401, 403, 425, 429, and
-    /// 503 with `Retry-After`.
+    /// Final: 2xx, 3xx and 4xx but for 408 and those below. Nothing happened: 401, 403, 425, 429,
+    /// and 503 with `Retry-After`.
     fn default() -> Self {
         let nothing = StatusSet::of(&[401, 403, 425, 429]);
         let mut finals = StatusSet::default();
@@ -101,7 +104,7 @@ impl StatusSet {
         }
     }
 
-    /// Whether `status` is in the set.
+    /// True if `status` is in the set.
     pub fn contains(&self, status: u16) -> bool {
         if !(100..=599).contains(&status) {
             return false;
@@ -144,5 +147,14 @@ mod tests {
         assert_eq!(both, Err(OutcomeSetsError::Both(402)));
         let both = OutcomeSets::new(StatusSet::of(&[503]), StatusSet::default(), StatusSet::of(&[503]));
         assert_eq!(both, Err(OutcomeSetsError::Both(503)));
+        assert!(OutcomeSets::new(StatusSet::of(&[200]), StatusSet::of(&[402]), StatusSet::default()).is_ok());
+        let OutcomeSets { finals, nothing, nothing_if_told_when } = OutcomeSets::default();
+        assert!(OutcomeSets::new(finals, nothing, nothing_if_told_when).is_ok());
+    }
+
+    #[test]
+    fn a_status_that_no_upstream_can_answer_is_in_no_set() {
+        assert_eq!(StatusSet::of(&[99, 600, 999]), StatusSet::default());
+        assert!(StatusSet::of(&[100, 599]).contains(599));
     }
 }

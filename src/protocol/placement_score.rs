@@ -1,18 +1,20 @@
 //! The score that ranks the regions of an arc: weighted rendezvous hashing in integers.
 //!
-//! For each (arc, region) a hash gives u in (0, 1]; `-log2(u) / weight` is exponentially distributed with rate `weight`, so the
-//! region with the least of them is first with a probability of its weight over the sum of weights, and no region's score
-//! depends on another region: what changes one region moves only what that region gains or loses.
-//!
-//! Neighbours: only `ring` uses it. It must not use floating point: every node must come to the same bits, and libm's
-//! logarithms differ in the last place from one platform to the next.
+//! No region's score depends on another's: a change of one region moves only its own gains and
+//! losses. This file must not use floating point: every node must compute the same bits, and libm's
+//! logarithms differ in the last place between platforms.
 
 use std::cmp::Ordering;
 
 /// Bits after the point in [`log2`]'s result.
 const FRACTION: u32 = 32;
 
-/// How a region bids for an arc; the least score is first. Compared as the exact fraction `bits / weight`.
+/// A region's bid for an arc; the least score is first. Compared as the exact fraction `bits /
+/// weight`.
+///
+/// A hash gives u in (0, 1] for each (arc, region). `-log2(u) / weight` is exponentially
+/// distributed with rate `weight`. So a region is first with the probability of its weight over the
+/// sum of weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Score {
     /// `-log2(u)`, 32 bits after the point, at least 1 and at most 64 << 32.
@@ -25,12 +27,14 @@ impl Score {
     /// The greatest weight: with it the products of [`Score::rank`] stay below 2^52.
     pub const MAX_WEIGHT: u32 = 10_000;
 
-    /// The score of a region that has this weight (1 to [`Score::MAX_WEIGHT`]) and drew this hash; u = hash / 2^64.
+    /// The score of a region that has this weight (1 to [`Score::MAX_WEIGHT`]) and drew this hash;
+    /// u = hash / 2^64.
     pub fn new(hash: u64, weight: u32) -> Self {
         Self { bits: (64 << FRACTION) - log2(hash.max(1)), weight }
     }
 
-    /// Less is better. Not `Ord`: fractions may be equal without their parts being so.
+    /// Compares two scores; less is better. Not `Ord`: fractions may be equal although their parts
+    /// differ.
     pub fn rank(&self, other: &Self) -> Ordering {
         (self.bits * u64::from(other.weight)).cmp(&(other.bits * u64::from(self.weight)))
     }
@@ -38,13 +42,15 @@ impl Score {
 
 /// log2 of `x` (at least 1), rounded down, 32 bits after the point.
 ///
-/// The textbook way: square the mantissa, note whether it passed 2, halve if so; each round gives one bit. Rounding down in
-/// every step keeps it monotonic, and the error stays below one unit of the last place.
+/// The textbook way: square the mantissa, note if it passed 2, halve it if so. Each round gives one
+/// bit. Rounding down in every step keeps it monotonic, and the error stays below one unit of the
+/// last place.
 fn log2(x: u64) -> u64 {
     let whole = x.ilog2();
     let mut mantissa = x << (63 - whole);
     let mut log = u64::from(whole);
-    // Not a range: a table has 65,536 rows of this, and unoptimized builds, which tests start by the hundred, pay for each step of one.
+    // Not a range. A table has 65,536 rows of this, and unoptimized builds, which tests start by
+    // the hundred, pay for each step of a range.
     let mut left = FRACTION;
     while left > 0 {
         left -= 1;

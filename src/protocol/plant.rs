@@ -1,8 +1,9 @@
-//! Breaches to plant: each takes one check out, so that a test can show that something else notices
+//! Plants: each takes one safety check out, so that a test can show that another check notices
 //! (docs/protocol.md#invariants).
 //!
-//! Neighbours: the checks ask [`removed`] beside themselves; tests plant with `planted`. Built for tests and for the simulation (the
-//! feature `plant`): else [`removed`] is always false and leaves no code. It must not be used for anything but taking a check out.
+//! A check asks [`removed`] beside itself. Plants exist only in tests and in the simulation (the
+//! feature `plant`). Elsewhere [`removed`] is always false and leaves no code. This file must not
+//! be used for anything but taking a check out.
 
 macro_rules! plants {
     ($($plant:ident $name:literal $about:literal)*) => {
@@ -21,7 +22,7 @@ macro_rules! plants {
                 match self { $(Self::$plant => $name),* }
             }
 
-            /// What is not checked any more once it is taken out.
+            /// The check that is missing once it is taken out.
             pub fn about(self) -> &'static str {
                 match self { $(Self::$plant => $about),* }
             }
@@ -68,11 +69,15 @@ plants! {
     NamedAnswered "named-answered" "Nothing is concluded of an own attempt while one that it names has not answered."
     MayForget "may-forget" "Nothing is forgotten by a date that the database's clock alone tells, nor while that is suspect."
     ObservedTime "observed-time" "A clock that moved ahead further than time was seen to pass ends no life early."
+    DatesHeld "dates-held" "No life counts from a date that shows that the database's clock stepped."
     OpenImport "open-import" "An imported row that is open goes only once something answers for it."
     LivesKept "lives-kept" "A loss is a risk for the longest life that was ever promised since, whatever is promised now."
+    RiskOfOwners "risk-of-owners" "Only who owned a key when it was lost, and was not heard of since, is a risk of it."
     ForgottenTokens "forgotten-tokens" "A key that was forgotten begins above every token that it ever had."
     WholeRows "whole-rows" "A heartbeat covers, and makes a frontier, here and where others are told of it, once all rows before it are here: not while they are copied."
     WholeEpoch "whole-epoch" "A region is heard of, and absence proven, by a heartbeat whose rows are here: not while they are copied."
+    ToldOfRecords "told-of-records" "A region that is asked what it has of a lost one first makes records of the claims that it holds."
+    PutBack "put-back" "A witness whose file was put back is another acceptor: it has forgotten promises."
     RestoredVotes "restored-votes" "An acceptor promises nothing before the start of its store is approved: it may have forgotten promises."
 }
 
@@ -81,19 +86,20 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Plant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this check is taken out, on this thread.
+/// True if this check is taken out, on this thread.
 #[cfg(any(test, feature = "plant"))]
 pub fn removed(check: Plant) -> bool {
     PLANTED.get() == Some(check)
 }
 
-/// No check is ever taken out.
+/// Always false: no check is ever taken out.
 #[cfg(not(any(test, feature = "plant")))]
 pub const fn removed(_check: Plant) -> bool {
     false
 }
 
-/// Does something with one check taken out, on this thread; the check is back afterwards, also after a panic.
+/// Runs `act` with one check taken out, on this thread. The check is back afterwards, also after a
+/// panic.
 #[cfg(any(test, feature = "plant"))]
 pub fn planted<T>(check: Plant, act: impl FnOnce() -> T) -> T {
     struct Back(Option<Plant>);

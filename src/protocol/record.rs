@@ -1,10 +1,9 @@
-//! The record of a key: the rows that regions wrote about it, their states, and the one reading of them all.
+//! The record of a key: the rows that regions wrote about it, and one reading of them all
+//! (docs/protocol.md#rule-3).
 //!
-//! Neighbours: `ports::store` (reads and writes rows), [`super::decide`] (what a request does about
-//! a reading). Each region writes only its own row of a key (its *origin*), so a key may have
-//! several; [`resolve`] is the total, order-free function that says what they mean together
-//! (docs/protocol.md#rule-3). It must not look at a clock: a row says how much of its hold is left,
-//! as judged by the database that read it.
+//! Each region writes only its own row of a key (its *origin*), so a key may have several rows.
+//! [`resolve`] is the total, order-free function that gives their common meaning. This file must
+//! not look at a clock: a row carries the rest of its hold, as judged by the database that read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +16,8 @@ use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::time::{Date, Drift};
 
-/// The fencing token of one attempt: compared by epoch, then attempt. Tokens of one key grow in the order of claim commits.
+/// The fencing token of one attempt: compared by epoch, then attempt. Tokens of one key grow in the
+/// order of claim commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Token {
     /// The epoch of the gate under which the claim was written.
@@ -33,10 +33,10 @@ impl Token {
     }
 }
 
-/// So many attempt numbers are one life of a key: the next one, once the key was forgotten under
-/// the same epoch, begins above all of them.
+/// Number of attempts in one life of a key. The next life, once the key was forgotten under the
+/// same epoch, begins above all of them.
 pub const SERIES: u32 = 10_000;
-/// No life is numbered higher, or attempts would not fit their column.
+/// The highest number of a life. Attempts beyond it would not fit their column.
 const MOST_SERIES: u32 = 214_000;
 
 /// The attempt of the next claim under `epoch` of a key whose known rows had at most `known`.
@@ -56,11 +56,12 @@ impl fmt::Display for Token {
     }
 }
 
-/// 128 random bits that tell one claim statement from every other, so that a claim whose commit was not confirmed can find itself.
+/// 128 random bits that distinguish one claim statement from every other. So a claim whose commit
+/// was not confirmed can find itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nonce(pub u128);
 
-/// The id of the request that made an attempt, as told to the client and the upstream.
+/// The id of the request that made an attempt, as the client and the upstream know it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u128);
 
@@ -107,24 +108,25 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// What a row says. Stored numbers live in the adapter; the arrows are: claimed → settled | released | in doubt;
-/// in doubt → settled | released | claimed; released → claimed; settled → tombstone.
+/// The state of a row. Stored numbers live in the adapter. The arrows are: claimed → settled |
+/// released
+/// | in doubt; in doubt → settled | released | claimed; released → claimed; settled → tombstone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Somebody holds the right to perform the effect, for `left` more; zero means that the hold is over.
+    /// An attempt holds the right to perform the effect, for `left` more; zero: the hold is over.
     Claimed {
-        /// What is left of the hold, by the clock of the database that was read.
+        /// The rest of the hold, by the clock of the database that was read.
         left: Duration,
-        /// How long the hold has been over, by the same clock; zero while any of it is left.
+        /// The time since the end of the hold, by the same clock; zero before that end.
         past: Duration,
     },
     /// The effect may or may not have happened.
     InDoubt {
-        /// The upstream's status, where it gave one: then the attempt is over.
+        /// The upstream's status, if it gave one.
         status: Option<u16>,
-        /// What is left of the hold of the attempt.
+        /// The rest of the attempt's hold.
         left: Duration,
-        /// How long the hold has been over; zero while any of it is left.
+        /// The time since the end of the hold; zero before that end.
         past: Duration,
     },
     /// Nothing happened; the next claim takes the following attempt number.
@@ -133,9 +135,10 @@ pub enum State {
     Settled {
         /// The answer.
         answer: Arc<Answer>,
-        /// How long ago it was settled, by the clock of the database that was read.
+        /// The time since it was settled, by the clock of the database that was read.
         age: Duration,
-        /// Whether its stored life is over by that clock; if so it reads as a tombstone, whether or not its origin has made it one.
+        /// True if its stored life is over by that clock. It then reads as a tombstone, even if its
+        /// origin has not made it one.
         expired: bool,
     },
     /// Past retention: the answer is gone, the key never runs again.
@@ -151,9 +154,9 @@ pub struct Row {
     pub token: Token,
     /// The nonce of its last attempt.
     pub nonce: Nonce,
-    /// What the request asked.
+    /// Digests of what the request asked.
     pub fingerprint: Fingerprint,
-    /// What it says.
+    /// Its state.
     pub state: State,
     /// Rows of other origins that its claim knowingly superseded.
     pub over: Vec<(Origin, Token)>,
@@ -161,26 +164,27 @@ pub struct Row {
     pub risk: Vec<RegionName>,
     /// The request that made its last attempt.
     pub request_id: RequestId,
-    /// Until when the key is promised to be remembered.
+    /// The end of the promised retention.
     pub expires: Date,
-    /// The digest of the principal to whom the claim bound the key: to all others it is another request's. `None`: to the tenant.
+    /// The digest of the principal to whom the claim bound the key: to all others the key is
+    /// another request's. `None`: bound to the tenant alone.
     pub principal: Option<Digest32>,
     /// The request was accepted to be run without its client: while released, it waits for its job.
     pub accepted: bool,
-    /// When the row was read, by the clock of the database that was read.
+    /// The time of reading, by the clock of the database that was read.
     pub seen: Date,
 }
 
-/// What the rows of a key mean together.
+/// The common meaning of a key's rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// No row.
     Absent,
-    /// Nothing happened so far: the highest token's row, and what the next claim stands on.
+    /// Nothing happened so far: the highest token's row, and the ground of the next claim.
     Released(Row, Ground),
     /// An attempt is running: the highest token's row.
     InProgress(Row),
-    /// In doubt: the highest token's row of those in doubt, and what the next claim stands on.
+    /// In doubt: the highest token's row of those in doubt, and the ground of the next claim.
     InDoubt(Row, Ground),
     /// The final answer.
     Settled(Row),
@@ -188,44 +192,48 @@ pub enum Reading {
     Gone(Row),
 }
 
-/// What the next claim of a key stands on. The verdict shows one row; a claim has to reckon with all of them.
+/// The ground of a key's next claim. The verdict shows one row; a claim has to reckon with all of
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ground {
-    /// The reader's own row, whatever it says and whatever masks it: the claim overwrites it.
+    /// The reader's own row, in any state and even if masked: the claim overwrites it.
     pub own: Option<(Token, Nonce)>,
-    /// Rows of other origins that the claim supersedes, by origin: those in doubt, those released, and all that the own row had
-    /// superseded, as the claim overwrites its list too. Never a row whose attempt may be running.
+    /// Rows of other origins that the claim supersedes, by origin. They are those in doubt, those
+    /// released, and all that the own row had superseded, as the claim overwrites its list too.
+    /// Never a row whose attempt may be running.
     pub over: Vec<(Origin, Token)>,
     /// The highest attempt of all rows.
     pub attempt: u32,
-    /// Where the key is in doubt: the other rows in doubt, highest token first. Nobody may claim before each of them is answered for.
+    /// The other rows in doubt, highest token first, if the key is in doubt. No claim may be made
+    /// before each of them is answered for.
     pub beside: Vec<Row>,
 }
 
-/// What a reader knows beside the rows.
+/// A reader's knowledge beside the rows.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    /// The reader's own origin: only of its own rows can its database judge the hold.
+    /// The reader's own origin: its database can judge the hold only of its own rows.
     pub me: Origin,
-    /// Other origins whose claims nobody waits for any more, by the view: they are in doubt at once.
+    /// Other origins whose claims are not waited for any more, by the view: they are in doubt at
+    /// once.
     pub over: BTreeSet<Origin>,
-    /// How long ago each other origin surely could start nothing more under keys that the reader
-    /// owns, by the reader's own boot clock. One that is missing may be running
+    /// For each other origin, the time since it surely could start nothing more under keys that the
+    /// reader owns, by the reader's own boot clock. A missing origin may be running
     /// (docs/protocol.md#rule-12).
     pub ended: BTreeMap<Origin, Duration>,
-    /// How much longer than its hold a foreign attempt is waited for.
+    /// The drift, added to a foreign attempt's hold before the hold counts as over.
     pub drift: Drift,
 }
 
 impl Reader {
-    /// A reader who knows of no other origin that it is done.
+    /// A reader that knows of no other origin's end.
     pub fn new(me: Origin, drift: Drift) -> Self {
         Self { me, over: BTreeSet::new(), ended: BTreeMap::new(), drift }
     }
 
-    /// What is left of the hold of another origin's row. The store gives the whole hold, as no
-    /// database may judge another's dates (docs/protocol.md#rule-12): here it is counted from when
-    /// that origin surely could start nothing more.
+    /// Judges the hold of another origin's row. The store gives the whole hold, as no database may
+    /// judge another's dates (docs/protocol.md#rule-12). The hold counts from the moment when that
+    /// origin surely could start nothing more.
     fn judge(&self, row: &mut Row) {
         if row.origin == self.me {
             return;
@@ -243,15 +251,15 @@ impl Reader {
     }
 }
 
-/// Reads the rows of one key, at most one per origin, in any order.
+/// Reads the rows of one key, at most one per origin, in any order (docs/protocol.md#rule-4).
 ///
-/// Settled > running > in doubt > released. Several final rows: the greatest token wins. A row
-/// named in the `over` of one that is not in doubt itself is masked: whoever asks about that one
-/// asks about what it superseded again, which costs a question and saves those who stand in for
-/// another region. A released row never hides an unmasked doubt of another origin
-/// (docs/protocol.md#rule-4). A running attempt comes before a doubt, and the reader's own even
-/// where it is masked: no claim can be made over it, so there is nothing to do but to wait for its
-/// end.
+/// - Settled > running > in doubt > released. Of several final rows the greatest token wins.
+/// - A row named in the `over` of a row that is not in doubt itself is masked.
+/// - A row in doubt masks nothing: its superseded attempts are asked about again. That costs a
+///   question, and protects regions that stand in for another.
+/// - A released row never hides an unmasked doubt of another origin.
+/// - A running attempt comes before a doubt. The reader's own comes first even if it is masked: no
+///   claim can be made over it, so the reader must wait for its end.
 pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     rows.iter_mut().for_each(|row| reader.judge(row));
     rows.sort_by(|a, b| b.token.cmp(&a.token).then_with(|| a.origin.cmp(&b.origin)));
@@ -296,7 +304,7 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     }
 }
 
-/// What every claim stands on, whichever of the rows are masked.
+/// The ground of every claim, whichever of the rows are masked.
 fn ground(rows: &[Row], reader: &Reader) -> Ground {
     let own = rows.iter().find(|row| row.origin == reader.me);
     Ground {

@@ -1,20 +1,20 @@
 //! Regions and origins: the names by which one part of the deployment speaks of another.
 //!
-//! Neighbours: `ring` ranks regions, `record` says which origin wrote a row. This room must not know a region's state or
-//! address.
+//! Each name has exactly one spelling. This file must not know a region's state or address.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A region's name: 1 to 32 of `a-z`, `0-9` and `-`, first a letter, last not `-`. It goes into certificate names, table
-/// names and metrics as it is, hence the narrow alphabet. Cheap to clone; ordered by its bytes.
+/// A region's name: 1 to 32 of `a-z`, `0-9` and `-`, first a letter, last not `-`. Certificate
+/// names, table names and metrics contain it unchanged, hence the narrow alphabet. Cheap to clone;
+/// ordered by its bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionName(Arc<str>);
 
-/// Why a text is not a region's name.
+/// The reason why a text is not a region's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegionNameError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("a region name is empty: give it 1 to 32 characters")]
     Empty,
     /// More than 32 bytes.
@@ -66,17 +66,17 @@ impl fmt::Debug for RegionName {
     }
 }
 
-/// Who wrote a row: a region, and which build of its store (a region rebuilt from its peers starts the next generation).
-/// Shown as `name#generation`.
+/// The writer of a row: a region, and the build of its store (a region rebuilt from its peers
+/// starts the next generation). Shown as `name#generation`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// The region.
     pub region: RegionName,
-    /// Which build of its store.
+    /// The build of its store.
     pub generation: u32,
 }
 
-/// Why a text is not an origin.
+/// The reason why a text is not an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
     /// The part before `#`.
@@ -90,10 +90,8 @@ pub enum OriginError {
 }
 
 impl Origin {
-    /// Reads what [`Display`](fmt::Display) wrote, and nothing else: each origin has exactly one spelling.
-    ///
-    /// # Errors
-    /// A wrong name, or a generation that is not written as this type writes it.
+    /// Reads the output of [`Display`](fmt::Display), and nothing else: each origin has one
+    /// spelling.
     pub fn parse(text: &str) -> Result<Self, OriginError> {
         let (region, digits) = text.split_once('#').ok_or(OriginError::Generation)?;
         let region = RegionName::parse(region)?;

@@ -1,10 +1,9 @@
 //! The register: one small value, the view, agreed by a majority of acceptors (CASPaxos;
 //! docs/protocol.md#rule-14).
 //!
-//! Neighbours: [`super::round`] proposes, [`super::lease`] renews, [`super::grants`] judges which grants are over; adapters keep an
-//! [`Acceptor`] on disk and compare its version in the statement that writes. Here stands what one acceptor answers to one
-//! message: a pure function of what it has stored. A reply may leave only once the new state is durable. An accept may carry a *lower*
-//! epoch than the accepted one when its ballot is higher: that is Paxos. It must not look at a clock.
+//! An acceptor's answer is a pure function of its stored state and one message. A reply may leave
+//! only once the new state is durable. An accept may carry a *lower* epoch than the accepted one if
+//! its ballot is higher: that is Paxos. This file must not look at a clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +15,8 @@ use super::plant::{Plant, removed};
 use super::region::RegionName;
 use super::view::{AcceptorId, Release, View};
 
-/// The number of a proposal. The proposer's part is drawn at process start: nothing to keep, nothing that a restored store can repeat.
+/// The number of a proposal. The proposer's part is drawn at process start: it need not be kept,
+/// and a restored store cannot repeat it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ballot {
     /// Compared first.
@@ -30,56 +30,56 @@ pub struct Ballot {
 /// A value that an acceptor accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Under which ballot.
+    /// The ballot under which it was accepted.
     pub ballot: Ballot,
     /// The value.
     pub view: Arc<View>,
 }
 
-/// A region's lease, as one acceptor granted it. It holds no time: it is over for whoever saw it
-/// unchanged for long enough on its own boot clock ([`super::grants`]), so no wall clock is in the
-/// path of safety (docs/protocol.md#rule-22).
+/// A region's lease, as one acceptor granted it. A grant holds no time. It is over for a process
+/// that saw it unchanged for long enough on its own boot clock ([`super::grants`]). So safety
+/// depends on no wall clock (docs/protocol.md#rule-22).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Generation of the holder's store.
     pub generation: u32,
-    /// Which start of the holder's Postgres: two primaries of one region never hold together
+    /// The start of the holder's Postgres: two primaries of one region never hold together
     /// (docs/protocol.md#rule-24).
     pub boot: Digest32,
-    /// The view it was granted under, so that lost keys can be computed.
+    /// The view under which it was granted, so that lost keys can be computed.
     pub view: Arc<View>,
     /// Grows with each renewal.
     pub number: u64,
-    /// How long it runs, as the holder said.
+    /// The time that it runs, as the holder said.
     pub ttl: Duration,
 }
 
-/// Why a lease was not granted: the view that the holder has adopted does not let its region serve.
+/// A reason for no grant: the view that the holder has adopted does not let its region serve.
 pub const DOES_NOT_SERVE: &str = "the view does not let the region serve";
-/// Why a lease was not granted: two primaries of one region never hold together
+/// A reason for no grant: two primaries of one region never hold together
 /// (docs/protocol.md#rule-24).
 pub const HELD_BY_ANOTHER_START: &str = "another start of that region's Postgres holds the lease";
 
-/// All that an acceptor keeps, durably. Every message reads and writes it whole.
+/// The whole durable state of an acceptor. Every message reads and writes it whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acceptor {
     /// Drawn when it was made.
     pub id: AcceptorId,
-    /// It may answer: it was there at the founding, or has been quiet for one longest grant since
-    /// it became a voter (docs/protocol.md#rule-17).
+    /// True if it may answer. It was there at the founding, or has been quiet for one longest grant
+    /// since it became a voter (docs/protocol.md#rule-17).
     pub admitted: bool,
-    /// Below this nothing is accepted.
+    /// The lowest ballot that it may still accept.
     pub promised: Option<Ballot>,
-    /// What was accepted last.
+    /// The value that it accepted last.
     pub accepted: Option<Accepted>,
     /// The leases it granted.
     pub grants: BTreeMap<RegionName, Grant>,
 }
 
-/// What an acceptor is asked.
+/// A question to an acceptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// What do you hold? Changes nothing, asked of anybody.
+    /// Asks for the acceptor's state. Changes nothing; anybody may ask.
     Read,
     /// Promise to accept nothing below this ballot.
     Prepare {
@@ -97,22 +97,23 @@ pub enum Message {
     Renew {
         /// The holder.
         region: RegionName,
-        /// Which start of its Postgres.
+        /// The start of its Postgres.
         boot: Digest32,
         /// The view that it has adopted.
         view: Arc<View>,
-        /// How long it runs.
+        /// The time that it runs.
         ttl: Duration,
     },
-    /// Take this view whatever was agreed on: there is no majority any more, and an operator attests that everybody who is not among its
-    /// voters is stopped. Nothing here can check that; so it is never sent but by that operator's word.
+    /// Take this view whatever was agreed on: no majority is left, and an operator attests that all
+    /// members outside its voters are stopped. The acceptor cannot check that, so the message is
+    /// sent only by that operator's word.
     Force {
         /// Above all ballots so far.
         ballot: Ballot,
         /// The view.
         view: Arc<View>,
     },
-    /// Take the first view of a deployment. Only an acceptor that holds nothing does.
+    /// Take the first view of a deployment. Only an acceptor that holds nothing takes it.
     Found {
         /// The ballot of the founding.
         ballot: Ballot,
@@ -121,37 +122,38 @@ pub enum Message {
     },
 }
 
-/// What an acceptor answers.
+/// An acceptor's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It holds no value: the register was not founded, or not here.
+    /// The acceptor holds no value: the register was not founded, or not here.
     NotFounded(AcceptorId),
-    /// It is not the acceptor that the sender means: made anew since.
+    /// The acceptor is not the one that the sender means: it was made anew since.
     OtherAcceptor(AcceptorId),
-    /// It became a voter a moment ago, and may have forgotten grants until then.
+    /// The acceptor became a voter a moment ago, and may have forgotten earlier grants.
     NotAdmitted,
-    /// What it holds.
+    /// The state of the acceptor.
     Holds {
-        /// Who it is.
+        /// The acceptor's id.
         id: AcceptorId,
         /// Its promise.
         promised: Option<Ballot>,
-        /// What it accepted.
+        /// The value that it accepted.
         accepted: Accepted,
         /// Regions whose grant is not over, as far as it knows.
         running: BTreeSet<RegionName>,
     },
-    /// Promised; this is what it accepted last.
+    /// Promised; with the value that it accepted last.
     Promised(Accepted),
     /// A higher ballot was promised.
     Outbid(Ballot),
     /// Accepted, durably.
     Accepted,
-    /// Not accepted: that region's lease still runs, and it would lose keys that it has not given up.
+    /// Not accepted: that region's lease still runs, and the region would lose keys that it has not
+    /// given up.
     Blocked(RegionName),
     /// Granted under this number.
     Granted(u64),
-    /// Not granted: something newer than the holder's view was accepted here.
+    /// Not granted: a view newer than the holder's was accepted here.
     Newer,
     /// Not granted: [`DOES_NOT_SERVE`] or [`HELD_BY_ANOTHER_START`].
     NotGranted(&'static str),
@@ -163,8 +165,19 @@ impl Acceptor {
         Self { id, admitted: false, promised: None, accepted: None, grants: BTreeMap::new() }
     }
 
-    /// The answer to a message meant for the acceptor `to`, and what must be durable before it leaves; `None` if nothing changes.
-    /// `over` says of a grant whether it is surely over.
+    /// The acceptor of a process that starts over this one. If it is not certain that the file has
+    /// all promises, the process is another acceptor, `anew`, which holds nothing. That one is no
+    /// voter before a majority of the others has taken it in, and it is silent first
+    /// (docs/protocol.md#rule-17). All forgotten promises are of a voter that never answers again.
+    pub fn after_start(&self, remembers: bool, anew: AcceptorId) -> Self {
+        match remembers || removed(Plant::PutBack) {
+            true => self.clone(),
+            false => Self::made(anew),
+        }
+    }
+
+    /// The answer to a message meant for the acceptor `to`, and what must be durable before it
+    /// leaves; `None` if nothing changes. `over` says of a grant whether it is surely over.
     pub fn answer(
         &self,
         to: Option<AcceptorId>,
@@ -223,9 +236,11 @@ impl Acceptor {
         }
     }
 
-    /// Whether the view takes this acceptor in beside a lone voter, as break-glass leaves one. Those two must both accept it, so that it may
-    /// before it is admitted. It forgets nothing by that: whatever was granted or agreed on before, the lone voter knows, without whom the two
-    /// decide nothing.
+    /// True if the view takes this acceptor in beside a lone voter, as break-glass leaves one.
+    ///
+    /// Both must accept that view, so this acceptor may before it is admitted. It forgets nothing
+    /// by that: the lone voter knows everything that was granted or agreed on before, and without
+    /// it the two decide nothing.
     fn is_taken_in_by_one(&self, view: &View) -> bool {
         let (before, voters) = (view.voters_before(), view.voters());
         let is_kept = |(name, id): (&RegionName, &AcceptorId)| voters.get(name) == Some(id) && *id != self.id;
@@ -235,24 +250,26 @@ impl Acceptor {
             && voters.values().any(|id| *id == self.id)
     }
 
-    /// Whether a forced view makes this acceptor the only voter though it may not answer yet, as it
-    /// was made anew: every voter is attested to be stopped, so that no majority of them, which its
-    /// predecessor of the same name alone is not, agrees on anything or renews a lease any more. It
-    /// takes the view, and is not admitted by that: leases of then, granted by promises that it
-    /// does not remember, may still run, so it answers nobody before it was silent for the longest
-    /// one (docs/protocol.md#rule-17), like any new voter.
+    /// True if a forced view makes this acceptor the only voter although it was made anew and may
+    /// not answer yet.
+    ///
+    /// Every voter is attested to be stopped. The predecessor of the same name alone is no
+    /// majority. So no majority agrees on anything or renews a lease any more. The acceptor takes
+    /// the view, but is not admitted by that. Older leases, granted by promises that it does not
+    /// remember, may still run. So, like any new voter, it is silent for the longest one first
+    /// (docs/protocol.md#rule-17).
     fn is_left_alone(&self, view: &View) -> bool {
         !self.admitted && view.voters().len() == 1 && view.voters().values().all(|id| *id == self.id)
     }
 
-    /// Before the founding only the founding is heard.
+    /// The answer before the founding: only the founding is heard.
     fn found(&self, message: &Message) -> (Option<Acceptor>, Reply) {
         match message {
             Message::Found { ballot, view } if self.promised.is_none() => {
                 let ballot = founding(ballot);
                 let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
                 let next = Acceptor {
-                    // Nobody holds a lease before the first view, so there is none to have forgotten.
+                    // No region holds a lease before the first view, so no grant can be forgotten.
                     admitted: true,
                     promised: Some(ballot),
                     accepted: Some(accepted),
@@ -269,9 +286,12 @@ impl Acceptor {
         }
     }
 
-    /// The acceptor of the voter `me` once it may answer: [`super::grants::Admission`] says when. One that holds nothing takes the chosen
-    /// view that made it a voter, under a ballot of its own below every proposer's (they count from 1): a majority of both sets of
-    /// voters accepted that view without it, so it adds nothing that could be chosen, and a round finds it behind all that was.
+    /// The acceptor of the voter `me` once it may answer: [`super::grants::Admission`] says when.
+    ///
+    /// An acceptor that holds nothing takes the chosen view that made it a voter. Its own ballot
+    /// for it is below every proposer's (they count from 1). A majority of both sets of voters
+    /// accepted that view without it. So it adds nothing that could be chosen, and a round finds it
+    /// behind all accepted views.
     pub(super) fn admit(&self, me: &RegionName, chosen: &Arc<View>) -> Self {
         let below_all = Ballot { counter: 0, region: me.clone(), proposer: self.id.0 as u64 };
         let accepted = self
@@ -317,7 +337,7 @@ impl Acceptor {
     }
 
     fn forced(&self, ballot: &Ballot, view: &Arc<View>) -> (Option<Acceptor>, Reply) {
-        // A promise that is out of all bounds is poison: nothing could ever be above it.
+        // A promise beyond all bounds is poison: no ballot could ever be above it.
         let sane = |promised: &&Ballot| promised.counter <= LARGEST;
         if let Some(promised) = self.promised.as_ref().filter(sane).filter(|promised| ballot < promised) {
             return (None, Reply::Outbid(promised.clone()));
@@ -341,13 +361,13 @@ impl Acceptor {
         grant: Grant,
         over: &dyn Fn(&RegionName, &Grant) -> bool,
     ) -> (Option<Acceptor>, Reply) {
-        // Whoever granted below what it accepted would let an owner live on beside the next one
+        // A grant below the accepted view would let an owner live on beside the next one
         // (docs/protocol.md#rule-24).
         let held = self.grants.get(region);
         let beyond = |held: &Grant| held.view.epoch() > grant.view.epoch() && !removed(Plant::LateRenewal);
         let newer = accepted.view.epoch() > grant.view.epoch() && !removed(Plant::NothingNewer);
-        // A renewal that was long on its way must not put an older view in a grant's place: keys that were gained since would be
-        // taken from a live holder unasked.
+        // A renewal that was long on its way must not put an older view in a grant's place: keys
+        // gained since would be taken from a live holder unasked.
         if newer || held.is_some_and(beyond) {
             return (None, Reply::Newer);
         }
@@ -369,30 +389,31 @@ impl Acceptor {
     }
 }
 
-/// The founding prepares nothing, so any ballot that was prepared is higher than it.
+/// The ballot of a founding. A founding prepares nothing, so any prepared ballot is higher.
 fn founding(ballot: &Ballot) -> Ballot {
     Ballot { counter: 0, ..ballot.clone() }
 }
 
-/// Whether the region gave up what it loses by this very view.
+/// True if the region gave up the keys that it loses by this very view.
 pub fn has_released(region: &RegionName, view: &View) -> bool {
     let wanted = Release { base: view.epoch().saturating_sub(1), target: view.placement() };
     let fits = |given: Release| given == wanted || removed(Plant::ReleaseBound);
     view.members().get(region).and_then(|member| member.release).is_some_and(fits)
 }
 
-/// How many of so many are a majority.
+/// The size of a majority of `of`.
 pub fn majority(of: usize) -> usize {
     of / 2 + 1
 }
 
-/// Whether those who agree are a majority of these voters. An acceptor that was made anew under the same name is another.
+/// True if the given acceptors are a majority of these voters. An acceptor that was made anew under
+/// the same name is another one.
 pub fn agreed(voters: &BTreeMap<RegionName, AcceptorId>, by: &BTreeMap<RegionName, AcceptorId>) -> bool {
     voters.iter().filter(|(name, id)| by.get(*name) == Some(*id)).count() >= majority(voters.len())
 }
 
-/// The view that majorities report under one ballot: it is chosen. Majorities of its voters and of those of the view before; whom the
-/// reader knows as voters does not matter.
+/// The chosen view: majorities of its voters and of those of the view before report it under one
+/// ballot. The voters that the reader knows do not matter.
 pub fn chosen<'a>(
     reported: impl Iterator<Item = (&'a RegionName, AcceptorId, &'a Accepted)> + Clone,
 ) -> Option<&'a Accepted> {

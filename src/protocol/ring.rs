@@ -1,16 +1,16 @@
-//! The ring: which regions a key belongs to, in order of preference (docs/protocol.md#rule-2).
+//! The ring: the regions of each key, in order of preference (docs/protocol.md#rule-2).
 //!
 //! ```text
 //!  tenant (, key)            arc 0   | eu-1  us-1  ap-1     the table: one row per arc,
-//!        |                   arc 1   | us-1  ap-1  eu-1     65,536 rows, each all regions with
-//!   xxh3_64(seed)            ...     |                      weight > 0, ranked by `placement_score`
+//!        |                   arc 1   | us-1  ap-1  eu-1     65,536 rows of all regions with
+//!   xxh3_64(seed)            ...     |                      weight > 0, by `placement_score`
 //!        |  top 16 bits      arc n   | ap-1  eu-1  us-1  -> Order: home, first successor, ...
 //!        +------------------>        |
 //!   pinned tenant?  ------------------------------------> Order: the pin's regions and no others
 //! ```
 //!
-//! Neighbours: `placement_score` ranks, `view` picks the owner from an [`Order`]. This room must not know which regions
-//! serve: the same [`RingSpec`] makes the same ring on every node, bit for bit, whatever the order of its lists.
+//! The same [`RingSpec`] makes the same ring on every node, bit for bit, whatever the order of its
+//! lists. `view` picks the owner from an [`Order`]: this file must not know which regions serve.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,13 +22,14 @@ use super::key::{KeyId, Tenant};
 use super::placement_score::Score;
 use super::region::RegionName;
 
-/// How many arcs a ring has.
+/// Number of arcs of a ring.
 pub const ARCS: u32 = 1 << 16;
 
 /// The most regions a ring takes; with more, 65,536 arcs would no longer balance well.
 pub const MAX_REGIONS: usize = 64;
 
-/// What a key is placed by. Fixed at bootstrap: changing it would move keys without moving arcs.
+/// The part of a key that places it. Fixed at bootstrap: a change would move keys without moving
+/// arcs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceBy {
     /// All keys of a tenant in one arc: a customer's writes stay together.
@@ -42,7 +43,8 @@ pub enum PlaceBy {
 pub struct RegionSpec {
     /// The region.
     pub name: RegionName,
-    /// Its part, relative to the other weights; 0 = edge only: it forwards and owns nothing. At most 10,000.
+    /// Its part, relative to the other weights, at most 10,000. 0 = edge only: it forwards and owns
+    /// nothing.
     pub weight: u32,
 }
 
@@ -55,12 +57,13 @@ pub struct Pin {
     pub regions: Vec<RegionName>,
 }
 
-/// All that decides where keys go.
+/// Everything that decides the placement of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingSpec {
-    /// The hash seed. Fixed at bootstrap, like `place_by`, and kept secret: who knows it can choose keys of one arc.
+    /// The hash seed. Fixed at bootstrap, like `place_by`, and kept secret: a reader of it can
+    /// choose keys of one arc.
     pub seed: u64,
-    /// What a key is placed by.
+    /// The part of a key that places it.
     pub place_by: PlaceBy,
     /// The regions, in any order.
     pub regions: Vec<RegionSpec>,
@@ -68,11 +71,11 @@ pub struct RingSpec {
     pub pins: Vec<Pin>,
 }
 
-/// Everything that is wrong with a ring's spec, or with a comparison of two rings; at least one line.
+/// All problems of a ring's spec, or of a comparison of two rings; at least one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .problems.join("; "))]
 pub struct RingError {
-    /// One line per problem: what is wrong and what to do.
+    /// One line per problem: the fault and the remedy.
     pub problems: Vec<String>,
 }
 
@@ -111,7 +114,7 @@ impl<'a> Order<'a> {
         self.indexes.iter().map(move |&index| &regions[usize::from(index)].name)
     }
 
-    /// The same as positions in [`Ring::regions`].
+    /// The names as positions in [`Ring::regions`].
     pub fn indexes(&self) -> &'a [u8] {
         self.indexes
     }
@@ -123,10 +126,10 @@ impl fmt::Debug for Order<'_> {
     }
 }
 
-/// What a change of the ring would move.
+/// The moves that a change of the ring would cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moves {
-    /// (from, to) → how many arcs change their home so; pairs without moves are absent.
+    /// (from, to) → number of arcs that change their home so; pairs without moves are absent.
     pub arcs: BTreeMap<(RegionName, RegionName), u32>,
     /// Tenants whose pin is added, removed or altered, in order. They move whatever their arc does.
     pub pins: Vec<Tenant>,
@@ -136,9 +139,9 @@ pub struct Moves {
 pub struct Ring {
     seed: u64,
     place_by: PlaceBy,
-    /// Sorted by name, so that an index means the same whatever the spec's order was.
+    /// Sorted by name, so that an index means the same for every order of the spec.
     regions: Box<[RegionSpec]>,
-    /// How many regions have a weight above 0 = the length of a row.
+    /// Number of regions with a weight above 0 = the length of a row.
     width: usize,
     /// Row by row, each arc's region indexes in order of preference.
     table: Box<[u8]>,
@@ -147,10 +150,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Builds the table: some milliseconds per region of computing, so not on a request's path.
-    ///
-    /// # Errors
-    /// All problems of the spec at once.
+    /// Builds the table. That takes some milliseconds of computing per region: keep it off a
+    /// request's path.
     pub fn build(spec: &RingSpec) -> Result<Self, RingError> {
         let problems = super::ring_check::problems(spec);
         if !problems.is_empty() {
@@ -171,8 +172,9 @@ impl Ring {
         Ok(Self { seed: spec.seed, place_by: spec.place_by, regions, width, table, pins, digest })
     }
 
-    /// The key's arc: the top 16 bits of xxh3_64 under the seed, over the tenant; or over the
-    /// key, under the tenant's hash as the seed (one contiguous copy of both would cost more than both hashes).
+    /// The key's arc: the top 16 bits of xxh3_64 under the seed, over the tenant; or over the key,
+    /// under the tenant's hash as the seed (one contiguous copy of both would cost more than both
+    /// hashes).
     pub fn arc(&self, id: &KeyId) -> Arc16 {
         let hash = match self.place_by {
             PlaceBy::Tenant => xxh3_64_with_seed(id.tenant().as_bytes(), self.seed),
@@ -184,7 +186,8 @@ impl Ring {
         Arc16((hash >> 48) as u16)
     }
 
-    /// The key's regions: its tenant's pin, which admits no others (residency), or else its arc's order.
+    /// The key's regions: its tenant's pin, which admits no others (residency), or else its arc's
+    /// order.
     pub fn order(&self, id: &KeyId) -> Order<'_> {
         if !self.pins.is_empty()
             && let Some(indexes) = self.pins.get(id.tenant())
@@ -215,13 +218,14 @@ impl Ring {
         self.regions.iter().find(|spec| spec.name == *region).map(|spec| spec.weight)
     }
 
-    /// What part of the arcs (0 to 1) has this region as its home; 0 for an unknown one. Counts all arcs: for people.
+    /// The part of the arcs (0 to 1) that has this region as its home; 0 for an unknown one. Counts
+    /// all arcs: for people.
     pub fn share(&self, region: &RegionName) -> f64 {
         let homes = self.homes().filter(|home| *home == region).count();
         homes as f64 / f64::from(ARCS)
     }
 
-    /// What this ring was built from, its lists in order of name.
+    /// The spec from which this ring was built, its lists in order of name.
     pub fn spec(&self) -> RingSpec {
         let pins = self
             .pinned()
@@ -234,13 +238,13 @@ impl Ring {
         }
     }
 
-    /// What a key is placed by.
+    /// The part of a key that places it.
     pub fn place_by(&self) -> PlaceBy {
         self.place_by
     }
 
-    /// Whether arcs of this ring are arcs of the other: both are fixed at bootstrap, or keys would
-    /// move without their arc (docs/protocol.md#rule-2).
+    /// True if arcs of this ring are arcs of the other: seed and `place_by` are fixed at bootstrap,
+    /// or keys would move without their arc (docs/protocol.md#rule-2).
     pub fn places_like(&self, other: &Ring) -> bool {
         self.seed == other.seed && self.place_by == other.place_by
     }
@@ -273,7 +277,7 @@ impl Ring {
         self.digest
     }
 
-    /// What would move if `other` took this ring's place.
+    /// The moves if `other` took this ring's place.
     ///
     /// # Errors
     /// Seed or `place_by` differ: then arcs of one ring say nothing about arcs of the other.
@@ -321,7 +325,8 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// Ranks the regions with a weight above 0 for each arc; equal scores go by name, which is the order of `regions`.
+/// Ranks the regions with a weight above 0 for each arc; equal scores go by name, which is the
+/// order of `regions`.
 fn table(seed: u64, regions: &[RegionSpec], width: usize) -> Box<[u8]> {
     let mut table = Vec::with_capacity(width << 16);
     let mut row: Vec<(Score, u8)> = Vec::with_capacity(width);
@@ -341,7 +346,8 @@ fn table(seed: u64, regions: &[RegionSpec], width: usize) -> Box<[u8]> {
     table.into()
 }
 
-/// `regions` sorted by name; every list is preceded by its length, so that the encoding is one-to-one.
+/// Digests the spec; `regions` are sorted by name. A length precedes every list, so that the
+/// encoding is one-to-one.
 fn spec_digest(
     seed: u64,
     place_by: PlaceBy,

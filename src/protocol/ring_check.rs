@@ -1,6 +1,6 @@
-//! What can be wrong with a ring's spec: one pass that finds all of it, so that a file is mended in one go.
+//! Problems of a ring's spec: one pass finds all of them, so that a file is mended in one go.
 //!
-//! Neighbours: only `ring` uses it, before it builds. It must not mend or guess anything.
+//! This file must not mend or guess anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 

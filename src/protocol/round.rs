@@ -1,10 +1,9 @@
 //! One round of the register: a proposer's side (docs/protocol.md#rule-15).
 //!
-//! Neighbours: [`super::register`] answers, `gateway::authority` carries the messages and opens
-//! another round with a higher ballot after a pause. A change is put only on the view it was made
-//! from, and only where that is the newest accepted: any other value that a majority shows is
-//! finished unchanged first, never built on (docs/protocol.md#rule-15). It must not look at a
-//! clock.
+//! A change is put only on the view from which it was made, and only if that is the newest accepted
+//! one. Any other value that a majority shows is finished unchanged first, never built on. The
+//! gateway sends the messages and opens another round, with a higher ballot, after a pause. This
+//! file must not look at a clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +19,7 @@ pub struct Round {
     ballot: Ballot,
     base: Arc<View>,
     wanted: Option<Arc<View>>,
-    /// Who was asked to promise.
+    /// The acceptors that were asked to promise.
     asked: BTreeSet<(RegionName, AcceptorId)>,
     phase: Phase,
 }
@@ -34,23 +33,24 @@ enum Phase {
 /// Messages to send, each to a voter by its name and id.
 pub type Outbox = Vec<(RegionName, AcceptorId, Message)>;
 
-/// What a round does next.
+/// The next step of a round.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Wait for more replies.
     Wait,
-    /// Send these.
+    /// Send these messages.
     Send(Outbox),
     /// This view is chosen.
     Chosen(Arc<View>),
     /// A grant still runs; the value may be accepted later, under a higher ballot.
     Blocked(RegionName),
-    /// Somebody has a higher ballot: open another round above that counter.
+    /// An acceptor has promised a higher ballot: open another round above that counter.
     Outbid(u64),
 }
 
 impl Round {
-    /// Opens a round: `wanted` is the next view of `base`, which is chosen; or nothing, to finish what somebody else began.
+    /// Opens a round. `wanted` is the next view of `base`, which is chosen; `None` finishes a value
+    /// that another proposer began.
     pub fn open(ballot: Ballot, base: Arc<View>, wanted: Option<Arc<View>>) -> (Self, Outbox) {
         let phase = Phase::Preparing { promises: BTreeMap::new() };
         let mut round = Self { ballot, base, wanted, asked: BTreeSet::new(), phase };
@@ -59,8 +59,9 @@ impl Round {
         (round, outbox)
     }
 
-    /// Whose majorities must agree to a value, each of them: its own voters, and those of the view before it, as only they may know of
-    /// another view in its place. The base is chosen, so nothing can be in its place.
+    /// The sets of voters that must each agree to a value by majority: its own, and those of the
+    /// view before it, as only they may know of another view in its place. The base is chosen, so
+    /// nothing can be in its place.
     fn sets<'a>(&self, value: &'a View) -> Vec<&'a BTreeMap<RegionName, AcceptorId>> {
         match *value == *self.base || removed(Plant::VotersBefore) {
             true => vec![value.voters()],
@@ -68,7 +69,7 @@ impl Round {
         }
     }
 
-    /// Asks those for a promise who were not asked yet.
+    /// Asks for a promise all of these acceptors that were not asked yet.
     fn prepare(&mut self, sets: &[&BTreeMap<RegionName, AcceptorId>]) -> Outbox {
         let message = Message::Prepare { ballot: self.ballot.clone() };
         let mut outbox = Outbox::new();
@@ -80,7 +81,7 @@ impl Round {
         outbox
     }
 
-    /// A voter, asked by this name and id, replied to a message of this round.
+    /// Handles a reply to a message of this round, by a voter that was asked by this name and id.
     pub fn heard(&mut self, from: &RegionName, id: AcceptorId, reply: &Reply) -> Step {
         match reply {
             Reply::Outbid(ballot) => Step::Outbid(ballot.counter),
@@ -103,13 +104,15 @@ impl Round {
         let by = promises.iter().map(|(name, (id, _))| (name.clone(), *id)).collect();
         let held = || promises.values().map(|(_, accepted)| accepted);
         let Some(newest) = held().max_by(|a, b| a.ballot.cmp(&b.ballot)).cloned() else { return Step::Wait };
-        // Two foundings at a time: neither prepared anything, so the ballots of the two say nothing about which one was agreed on.
+        // Two foundings at a time: neither prepared anything, so their ballots do not say which one
+        // was agreed on.
         let other = |held: &Accepted| held.ballot.counter == 0 && held.view != newest.view;
         if newest.ballot.counter == 0 && held().any(other) {
             return Step::Wait;
         }
         let newest = newest.view;
-        // The base was agreed on, so a majority of its voters holds it or what followed: these have forgotten. Let nothing rest on them.
+        // The base was agreed on, so a majority of its voters holds it or a later view. These
+        // acceptors have forgotten it. Nothing may rest on them.
         if newest.epoch() <= self.base.epoch() && newest != self.base {
             return Step::Wait;
         }
@@ -120,7 +123,8 @@ impl Round {
         }
         let value = match &self.wanted {
             Some(wanted) if newest == self.base || removed(Plant::ForeignFirst) => wanted.clone(),
-            // Not what the change was made from: it may be chosen or half accepted. Either way it comes first.
+            // The change was made from another view than this one, which may be chosen or half
+            // accepted. Either way it comes first.
             Some(_) | None => newest,
         };
         let all: BTreeSet<_> = self.sets(&value).into_iter().flatten().collect();

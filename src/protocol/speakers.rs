@@ -1,13 +1,14 @@
-//! Who may say what on the peer plane: one table, for every message that a region or a witness can receive.
+//! Permissions on the peer plane: one table for every message that a region or a witness can
+//! receive (docs/protocol.md#rule-21).
 //!
-//! Neighbours: `ports::peers` names the messages, `gateway::hearing` and `server::witness` ask before
-//! anything is handled, and `deploy/PEERS.md` shows the table (a test compares the two). A certificate
-//! says who speaks; this file says whether they may. It must not know what a message does.
+//! A certificate proves the sender's name; this table says which messages that sender may send. A
+//! receiver asks before it handles anything. `deploy/PEERS.md` shows the table, and a test compares
+//! the two. This file must not know the effect of a message.
 
 use super::region::RegionName;
 use super::view::View;
 
-/// What the sender of a message is to the process that receives it.
+/// The role of a message's sender, as its receiver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sender {
     /// A region in the ring of the view in force; before the founding, in the ring of the files.
@@ -18,7 +19,7 @@ pub enum Sender {
     Former,
     /// A witness. It answers and never asks.
     Witness,
-    /// Anybody else with a certificate of the deployment's authority.
+    /// Any other holder of a certificate of the deployment's authority.
     Stranger,
 }
 
@@ -37,8 +38,8 @@ impl Sender {
         }
     }
 
-    /// What `name` is under `view`. `named` says whether the files of this process name it as a
-    /// region, `witness` whether they name it as a witness.
+    /// The role of `name` under `view`. `named`: the files of this process name it as a region.
+    /// `witness`: they name it as a witness.
     pub fn of(name: &RegionName, view: &View, named: bool, witness: bool) -> Self {
         let member = view.members().contains_key(name);
         if view.ring().weight(name).is_some() {
@@ -55,11 +56,12 @@ impl Sender {
     }
 }
 
-/// Everybody who may have to learn the view: also a region that has not joined yet, or has left.
+/// Regions that may have to learn the view, also one that has not joined yet, or has left.
 const KNOWN: &[Sender] = &[Sender::Region, Sender::Joining, Sender::Former];
-/// Who may bring requests of clients, or break the glass: whoever this process is set up to work with.
+/// Regions that may bring requests of clients, or break the glass: this process is set up to work
+/// with them.
 const NAMED: &[Sender] = &[Sender::Region, Sender::Joining];
-/// Who decides, holds keys and may read them.
+/// Regions that decide, hold keys and may read them.
 const REGION: &[Sender] = &[Sender::Region];
 
 macro_rules! messages {
@@ -79,17 +81,17 @@ macro_rules! messages {
                 match self { $(Self::$message => $name),* }
             }
 
-            /// What it says.
+            /// Its content.
             pub fn about(self) -> &'static str {
                 match self { $(Self::$message => $about),* }
             }
 
-            /// Who may send it.
+            /// The senders that may send it.
             pub fn who(self) -> &'static [Sender] {
                 match self { $(Self::$message => $who),* }
             }
 
-            /// Whether the region that it names must be its sender.
+            /// True if the region that it names must be its sender.
             pub fn is_of_its_sender(self) -> bool {
                 match self { $(Self::$message => $own),* }
             }
@@ -119,25 +121,25 @@ messages! {
     Key "key" REGION false "Show an operator the life of a key."
 }
 
-/// Why a message is not heard.
+/// The reason why a message is not heard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotHeard {
-    /// Its sender may not send it.
+    /// The sender may not send the message.
     #[error("{name} is {} here and may not send {}", article(*sender), message.name())]
     May {
-        /// Who sent it.
+        /// The sender.
         name: RegionName,
-        /// What it is here.
+        /// The sender's role here.
         sender: Sender,
         /// The message.
         message: Kind,
     },
-    /// It speaks for another region.
+    /// The message speaks for another region.
     #[error("{name} sent {} in the name of {of}", message.name())]
     InAnothersName {
-        /// Who sent it.
+        /// The sender.
         name: RegionName,
-        /// For whom it speaks.
+        /// The region for which it speaks.
         of: RegionName,
         /// The message.
         message: Kind,
@@ -154,11 +156,11 @@ fn article(sender: Sender) -> &'static str {
     }
 }
 
-/// Whether `name`, which is that `sender`, may send the message. `of` is the region that the message
-/// names as its own, if it names one.
+/// Says whether `name`, in the role `sender`, may send the message. `of` is the region that the
+/// message names as its own, if it names one.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn may(
     name: &RegionName,
     sender: Sender,

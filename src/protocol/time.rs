@@ -1,14 +1,15 @@
 //! Moments and dates, as plain numbers.
 //!
-//! Neighbours: everything that compares times. A [`Moment`] is a reading of one process's boot
-//! clock and means nothing to any other process; a [`Date`] is a wall-clock date told by a region's
-//! Postgres and is shown to people and clients, never compared with another region's
-//! (docs/protocol.md#rule-12). This file must not read any clock: `ports::Clock` does.
+//! A [`Moment`] is a reading of one process's boot clock and means nothing to any other process. A
+//! [`Date`] is a wall-clock date of a region's Postgres. Dates are shown to people and clients, and
+//! never compared with another region's (docs/protocol.md#rule-12). This file must not read any
+//! clock: `ports::Clock` does.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A reading of this process's boot clock (it counts suspended time), in nanoseconds since an unspecified start.
+/// A reading of this process's boot clock (it counts suspended time), in nanoseconds since an
+/// unspecified start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Moment(u64);
 
@@ -23,12 +24,12 @@ impl Moment {
         self.0
     }
 
-    /// How long ago `earlier` was; zero if it is not earlier.
+    /// The time since `earlier`; zero if it is not earlier.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// How long until `later`; zero if it has passed.
+    /// The time until `later`; zero if it has passed.
     pub fn until(self, later: Moment) -> Duration {
         later.since(self)
     }
@@ -46,7 +47,8 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A date on some database's wall clock: milliseconds since 1970-01-01 UTC. For people and clients, not for safety.
+/// A date on some database's wall clock: milliseconds since 1970-01-01 UTC. For people and clients,
+/// not for safety.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Date(pub i64);
 
@@ -63,7 +65,7 @@ impl fmt::Display for Date {
     }
 }
 
-/// How far clocks may drift, relatively, and the fixed margin beside it
+/// The relative drift of clocks, and the fixed margin beside it
 /// (docs/protocol.md#promise-and-limits: eps and δ).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift {
@@ -74,12 +76,13 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// The part of `span` that a holder may rely on: `span · (1 − eps) − δ`, zero if nothing is left.
+    /// The part of `span` on which a holder may rely: `span · (1 − eps) − δ`, or zero.
     pub fn holder(self, span: Duration) -> Duration {
         span.saturating_sub(self.slack(span)).saturating_sub(self.margin)
     }
 
-    /// How long a judge must see nothing new before a `span` on somebody else's clock is surely over: `span · (1 + eps) + δ`.
+    /// The time in which a judge must see nothing new, before a `span` on another clock is surely
+    /// over: `span · (1 + eps) + δ`.
     pub fn judge(self, span: Duration) -> Duration {
         span + self.slack(span) + self.margin
     }

@@ -1,29 +1,31 @@
-//! Versions of what regions say to each other: which of them a process speaks, and which one two processes have in common.
+//! Versions of the peer protocol: those that a process speaks, and the common one of two processes.
 //!
-//! Neighbours: [`super::view`] carries the version that a deployment goes by, `ports::peers` and `adapters::wire` say what each process
-//! speaks, `gateway::speech` acts on it. This is the one place with the numbers. It must not know what a message looks like.
-//!
-//! A version is added with what it adds: 1 is everything up to the first views. 2: pings say what was heard of each store, and views may
-//! name the version that they go by. 3: views say what their routes under escrow mean. Three rules
-//! keep two neighbouring versions side by side:
-//! * A program speaks the version before its own. A reply is written in the newest version that both ends speak.
-//! * Members of messages that are not known are left alone, so a newer version may add what may be left alone, at any time. What must be
-//!   heeded is said only under a view that goes by a version that has it. What is agreed on and kept (views, ballots, grants) is read to the
-//!   letter: a member that was dropped there would make it another value.
-//! * The view's version only grows, by an operator's act, once every region and witness speaks it. Until then each process can be put back.
+//! This is the only place with the numbers. Three rules ([`Versions`]) let two neighbouring
+//! versions work side by side. This file must not know the form of a message.
 
 use std::fmt;
 
 /// The oldest version that this program speaks.
 pub const OLDEST: u16 = 1;
-/// The newest.
+/// The newest version that this program speaks. Version 1 is everything up to the first views.
 pub const NEWEST: u16 = 3;
-/// The first in which pings say what was heard of each store.
+/// The first version in which pings name the highest heartbeat heard of each store, and in which
+/// views may name their version.
 pub const HEARD: u16 = 2;
-/// The first whose views say what their routes under escrow mean (docs/protocol.md#rule-38).
+/// The first version whose views carry the meanings of routes under escrow
+/// (docs/protocol.md#rule-38).
 pub const MEANINGS: u16 = 3;
 
 /// The versions that a process speaks: all from the oldest to the newest.
+///
+/// - A program speaks the version before its own. A reply is written in the newest version that
+///   both ends speak.
+/// - Unknown members of messages are ignored, so a newer version may add ignorable members at any
+///   time. A member that must be heeded is sent only under a view whose version has it. Agreed and
+///   kept values (views, ballots, grants) are read strictly: a dropped member would make another
+///   value of them.
+/// - The view's version only grows, by an operator's act, once every region and witness speaks it.
+///   Until then each process can be put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
     oldest: u16,
@@ -31,17 +33,18 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// All that this program speaks.
+    /// All versions that this program speaks.
     pub const OURS: Self = Self { oldest: OLDEST, newest: NEWEST };
-    /// What a process speaks that does not say so: it is of a time when there was one.
+    /// The versions of a process that does not name any: it is from the time of version 1 alone.
     pub const UNSAID: Self = Self { oldest: 1, newest: 1 };
 
-    /// From `oldest` to `newest`; `None` if there are none, as versions begin with 1.
+    /// The versions from `oldest` to `newest`; `None` if that is no range, as versions begin with
+    /// 1.
     pub fn new(oldest: u16, newest: u16) -> Option<Self> {
         (1 <= oldest && oldest <= newest).then_some(Self { oldest, newest })
     }
 
-    /// Reads what `Display` writes, and nothing else.
+    /// Reads the output of `Display`, and nothing else.
     pub fn parse(text: &str) -> Option<Self> {
         let (oldest, newest) = text.split_once('-')?;
         let versions = Self::new(oldest.parse().ok()?, newest.parse().ok()?)?;
@@ -53,7 +56,7 @@ impl Versions {
         self.newest
     }
 
-    /// Whether this is one of them.
+    /// True if this is one of them.
     pub fn has(self, version: u16) -> bool {
         self.oldest <= version && version <= self.newest
     }

@@ -1,9 +1,8 @@
 //! The view: the agreed ring and the state of every region, numbered by its epoch
 //! (docs/protocol.md#the-register-who-decides).
 //!
-//! Neighbours: [`super::ring`] (the order of an arc's regions), [`super::change`] (makes the next view, and nothing else does),
-//! [`super::register`] (agrees on it), `gateway` (reads the owner of a key from a view, and from nothing else). This file must not
-//! change a view: a view is a value.
+//! The owner of a key is read from a view, and from nothing else. A view is a value: this file must
+//! not change one. Only [`super::change`] makes the next view.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -14,14 +13,15 @@ use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
 use super::versions::{self, MEANINGS};
 
-/// What the view says of one region.
+/// The state of one region, as the view says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// May own arcs.
     Serving,
     /// Complete, owns nothing.
     Sealed {
-        /// Somebody asked for this; it stays so until somebody asks for the return.
+        /// An operator asked for this; the region stays sealed until an operator asks for the
+        /// return.
         drained: bool,
     },
     /// Owns nothing since that epoch; its last rows may be missing elsewhere.
@@ -35,19 +35,19 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Whether it may own arcs.
+    /// True if it may own arcs.
     pub fn is_serving(self) -> bool {
         self == Self::Serving
     }
 }
 
-/// What a region gave up, and for which change: an old report can serve no later proposal
+/// The consent of a region to lose keys by one change: an old report can serve no later proposal
 /// (docs/protocol.md#rule-25).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
     /// The epoch of the view that was changed.
     pub base: u64,
-    /// [`View::placement`] of the view it was given for.
+    /// [`View::placement`] of the view for which it was given.
     pub target: Digest32,
 }
 
@@ -57,33 +57,35 @@ pub struct Member {
     /// Generation of its store, and so of its origin: a rebuilt store gets the next one
     /// (docs/protocol.md#rule-36).
     pub generation: u32,
-    /// What it may do.
+    /// Its standing.
     pub standing: Standing,
-    /// Its mark: the heartbeat that whoever gains arcs must have applied. Serving and Sealed: its
-    /// last seal, 0 before the first. Lost: its frontier, the highest that any surviving region had
-    /// applied (docs/protocol.md#rule-33).
+    /// Its mark: the heartbeat that a region which gains arcs must have applied. Serving and
+    /// Sealed: its last seal, 0 before the first. Lost: its frontier, the highest heartbeat that
+    /// any surviving region had applied (docs/protocol.md#rule-33).
     pub mark: u64,
-    /// What its last seal was for.
+    /// The release of its last seal.
     pub release: Option<Release>,
 }
 
 /// A store that was replaced: its rows live on in the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired {
-    /// The heartbeat that whoever gains arcs must have applied or imported: its last seal, or, where it was lost, its frontier.
+    /// The heartbeat that a region which gains arcs must have applied or imported: its last seal,
+    /// or its frontier if it was lost.
     pub mark: u64,
-    /// The epoch that declared it lost, if it was replaced without having sealed. What of it had not arrived anywhere never will: nobody
-    /// waits for that any more, and whoever had it replaced has accepted so.
+    /// The epoch that declared it lost, if it was replaced without having sealed. Rows of it that
+    /// had not arrived anywhere never will. No region waits for them, and the operator who had it
+    /// replaced has accepted so.
     pub lost: Option<u64>,
 }
 
-/// Drawn when an acceptor is made: one that was made anew is another, and no voter until it is
-/// admitted (docs/protocol.md#rule-17).
+/// The id of an acceptor, drawn when it is made: one that was made anew is another, and no voter
+/// until it is admitted (docs/protocol.md#rule-17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AcceptorId(pub u128);
 
-/// Routes under escrow, each with the digest of what it means to whoever put it there; `None` under
-/// a version that does not say so.
+/// Routes under escrow, each with the digest of its meaning in the files of the region that
+/// proposed it; `None` under a version without meanings.
 pub type Escrowed = BTreeMap<Arc<str>, Option<Digest32>>;
 
 /// The agreed ring and the state of every region.
@@ -100,8 +102,9 @@ pub struct View {
     pub(super) derived: Derived,
 }
 
-/// What follows from a view, computed when it is first asked for: every ping carries its digest, every look at the gate compares two, and
-/// every look at the status counts 65,536 arcs. A copy begins without it, as it is made to become another view.
+/// Values that follow from a view, computed at first use. Every ping carries its digest, every look
+/// at the gate compares two, and every look at the status counts 65,536 arcs. A copy begins without
+/// them, as it is made to become another view.
 #[derive(Debug, Default)]
 pub(super) struct Derived {
     whole: OnceLock<Digest32>,
@@ -115,19 +118,19 @@ impl Clone for Derived {
     }
 }
 
-/// All that a view says: what is agreed, stored and sent.
+/// The whole content of a view: agreed, stored and sent.
 #[derive(Clone, Debug)]
 pub struct Content {
     /// Its number.
     pub epoch: u64,
-    /// The version of what regions say to each other that all go by.
+    /// The version of the peer protocol that all processes use.
     pub protocol: u16,
     /// Placement.
     pub ring: Arc<Ring>,
     /// Routes whose claims are lodged with the next serving region before anything is sent
     /// (docs/protocol.md#rule-38).
     pub escrow: Escrowed,
-    /// Whose majority decides: acceptors by name, a region's or a witness.
+    /// The acceptors whose majority decides, by name: regions' and witnesses'.
     pub voters: BTreeMap<RegionName, AcceptorId>,
     /// The voters of the view before: a majority of theirs had to agree to this view, too.
     pub voters_before: BTreeMap<RegionName, AcceptorId>,
@@ -148,22 +151,24 @@ impl View {
         Self { epoch, protocol, ring, escrow, voters, voters_before, members, retired, derived }
     }
 
-    /// All that it says.
+    /// The whole content.
     pub fn content(&self) -> Content {
         let Self { epoch, protocol, ring, escrow, voters, voters_before, members, retired, derived: _ } =
             self.clone();
         Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired }
     }
 
-    /// The view of a deployment whose register was not founded: epoch 0, nobody serves, nobody votes. It is never agreed on.
+    /// The view of a deployment whose register was not founded: epoch 0, nobody serves, nobody
+    /// votes. It is never agreed on.
     pub fn unfounded(ring: Arc<Ring>) -> Self {
         Self::at_first(0, ring, Escrowed::new(), BTreeMap::new(), Standing::Sealed { drained: false })
     }
 
-    /// The first view of a deployment: every region of the ring serves with its first generation,
-    /// and it says the newest version of this program; whoever founds puts the newest that all
-    /// regions speak in its place. Only founding may propose it, where all stores are empty: then
-    /// nobody has anything to catch up with (docs/protocol.md#rule-19).
+    /// The first view of a deployment: every region of the ring serves with its first generation.
+    ///
+    /// It names the newest version of this program; the founder replaces that by the newest version
+    /// that all regions speak. Only the founding may propose it, while all stores are empty: then
+    /// no region has anything to catch up with (docs/protocol.md#rule-19).
     pub fn founding(
         epoch: u64,
         ring: Arc<Ring>,
@@ -191,7 +196,8 @@ impl View {
         let members = all.map(|region| (region.name.clone(), member(region.weight))).collect();
         let voters_before = voters.clone();
         let retired = BTreeMap::new();
-        // A deployment that is not founded goes by no version yet: processes of all of them must take it for the same.
+        // A deployment that is not founded has no version yet: processes of all versions must see
+        // the same view.
         let protocol = if epoch == 0 { versions::OLDEST } else { versions::NEWEST };
         Self::from_content(Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired })
     }
@@ -201,7 +207,8 @@ impl View {
         self.epoch
     }
 
-    /// The version of what regions say to each other that all go by; a process that does not speak it serves nothing.
+    /// The version of the peer protocol that all processes use. A process that does not speak it
+    /// serves nothing.
     pub fn protocol(&self) -> u16 {
         self.protocol
     }
@@ -211,18 +218,19 @@ impl View {
         &self.ring
     }
 
-    /// Routes whose claims are escrowed, and what each means.
+    /// Routes whose claims are lodged, with the meaning of each.
     pub fn escrow(&self) -> &Escrowed {
         &self.escrow
     }
 
-    /// Whose majority decides.
+    /// The acceptors whose majority decides.
     pub fn voters(&self) -> &BTreeMap<RegionName, AcceptorId> {
         &self.voters
     }
 
-    /// The voters of the view before. Whoever finishes a view that somebody else began may have missed that one: had it only the
-    /// voters that it knows itself to ask, it could agree with people who have not voted for long.
+    /// The voters of the view before. A proposer that finishes another one's view may have missed
+    /// that one. If it asked only the voters that it knows itself, it could agree with acceptors
+    /// that have not voted for long.
     pub fn voters_before(&self) -> &BTreeMap<RegionName, AcceptorId> {
         &self.voters_before
     }
@@ -237,17 +245,18 @@ impl View {
         &self.retired
     }
 
-    /// Whether nothing comes of that store any more: it was replaced, or its region left the ring. Whoever lacks rows of it gets them from others.
+    /// True if nothing comes from that store any more: it was replaced, or its region left the
+    /// ring. A region that lacks rows of it gets them from others.
     pub fn is_gone(&self, origin: &Origin) -> bool {
         self.retired.contains_key(origin) || self.ring.weight(&origin.region).is_none()
     }
 
-    /// What it says of one region.
+    /// The standing of one region.
     pub fn standing(&self, region: &RegionName) -> Option<Standing> {
         self.members.get(region).map(|member| member.standing)
     }
 
-    /// Whether that region may own arcs.
+    /// True if that region may own arcs.
     pub fn serves(&self, region: &RegionName) -> bool {
         self.standing(region).is_some_and(Standing::is_serving)
     }
@@ -265,8 +274,8 @@ impl View {
         })
     }
 
-    /// The stores whose last rows may be missing elsewhere: of regions that are lost, and those that were replaced after a loss.
-    /// Each with the epoch that declared it lost.
+    /// The stores whose last rows may be missing elsewhere: those of lost regions, and those that
+    /// were replaced after a loss. Each with the epoch that declared it lost.
     pub fn losses(&self) -> impl Iterator<Item = (Origin, u64)> {
         let members = self.lost().filter_map(|(region, at)| Some((self.origin(region)?, at)));
         members
@@ -279,17 +288,19 @@ impl View {
         Some(Origin { region: region.clone(), generation: member.generation })
     }
 
-    /// Whether this is the present store of its region.
+    /// True if this is the present store of its region.
     pub fn is_present(&self, origin: &Origin) -> bool {
         self.members.get(&origin.region).is_some_and(|member| member.generation == origin.generation)
     }
 
-    /// The first serving region of the key's order: the home normally. `None` if no region of its order serves.
+    /// The first serving region of the key's order: the home normally. `None` if no region of its
+    /// order serves.
     pub fn owner(&self, id: &KeyId) -> Option<&RegionName> {
         self.first_serving(self.ring.order(id))
     }
 
-    /// The next serving region after the owner: where its claims are escrowed. `None` if the owner is alone.
+    /// The next serving region after the owner: claims are lodged there. `None` if the owner is
+    /// alone.
     pub fn target(&self, id: &KeyId) -> Option<&RegionName> {
         self.ring.order(id).names().filter(|name| self.serves(name)).nth(1)
     }
@@ -298,7 +309,7 @@ impl View {
         order.names().find(|name| self.serves(name))
     }
 
-    /// How many arcs each serving region owns.
+    /// Number of arcs that each serving region owns.
     pub fn shares(&self) -> &BTreeMap<RegionName, u32> {
         self.derived.shares.get_or_init(|| self.count_shares())
     }
@@ -313,12 +324,13 @@ impl View {
         self.serving().map(|name| (name.clone(), count(name))).collect()
     }
 
-    /// Who serves, by position in [`Ring::regions`]: 65,536 look-ups by name would cost a millisecond.
+    /// The serving regions, by position in [`Ring::regions`]: 65,536 look-ups by name would cost a
+    /// millisecond.
     fn serving_by_index(&self) -> Vec<bool> {
         self.ring.regions().iter().map(|region| self.serves(&region.name)).collect()
     }
 
-    /// Whether some key of `region` is not its own any more under `next`. Judged per key, as pins
+    /// True if some key of `region` is not its own any more under `next`. Judged per key, as pins
     /// move keys without their arc (docs/protocol.md#rule-2).
     pub fn loses(&self, next: &View, region: &RegionName) -> bool {
         let arcs = || {
@@ -330,8 +342,8 @@ impl View {
                     first_of(own, &before) == had && (has.is_none() || first_of(other, &after) != has)
                 })
         };
-        // Where nobody new serves, whoever still serves keeps what it had. Acceptors ask this for every grant: most changes are seen to
-        // be harmless without comparing 65,536 arcs.
+        // If no new region serves, each region that still serves keeps its keys. Acceptors ask this
+        // for every grant: most changes are seen to be harmless without comparing 65,536 arcs.
         let alike = self.ring.digest() == next.ring.digest()
             && next.serves(region)
             && next.serving().all(|name| self.serves(name));
@@ -347,7 +359,8 @@ impl View {
             .any(|tenant| self.owners_of(tenant).contains(region) && next.owners_of(tenant) != only)
     }
 
-    /// Who may own some key of this tenant. Without a pin and with an arc for each key: whoever owns an arc, so everybody who serves.
+    /// The regions that may own some key of this tenant. Without a pin and with an arc for each
+    /// key, every serving region may: each may own an arc.
     fn owners_of(&self, tenant: &Tenant) -> BTreeSet<&RegionName> {
         let order = match (self.ring.pin_of(tenant), self.ring.arc_of_tenant(tenant)) {
             (Some(order), _) => order,
@@ -362,7 +375,8 @@ impl View {
         self.members.keys().filter(|region| self.loses(next, region))
     }
 
-    /// The arcs that change their owner if `next` takes this view's place: from whom, to whom, how many. `None` is nobody.
+    /// The arcs that change their owner if `next` takes this view's place, counted by old and new
+    /// owner. `None` is no owner.
     pub fn moves(&self, next: &View) -> BTreeMap<(Option<RegionName>, Option<RegionName>), u32> {
         let (before, after) = (self.serving_by_index(), next.serving_by_index());
         let mut counts: BTreeMap<(Option<usize>, Option<usize>), u32> = BTreeMap::new();
@@ -376,7 +390,8 @@ impl View {
         named.filter(|((from, to), _)| from != to).collect()
     }
 
-    /// A digest of everything that decides an owner, without the epoch and the marks: what a release is given for.
+    /// A digest of everything that decides an owner, without the epoch and the marks. A release is
+    /// given for it.
     pub fn placement(&self) -> Digest32 {
         *self.derived.placement.get_or_init(|| self.digest_placement())
     }
@@ -399,7 +414,7 @@ impl View {
         slices("onceway/placement/1", &parts)
     }
 
-    /// A digest of all that the view says: two views are the same exactly if theirs are equal.
+    /// A digest of the whole content: two views are the same exactly if their digests are equal.
     pub fn digest(&self) -> Digest32 {
         *self.derived.whole.get_or_init(|| self.digest_whole())
     }

@@ -1,23 +1,22 @@
-//! The window: how long a successor waits after an unclean takeover before it may run keys that it
-//! has no record of (docs/protocol.md#rule-31).
+//! The window: the wait of a successor after a loss, before it may run keys without a record here
+//! (docs/protocol.md#rule-31).
 //!
-//! Neighbours: [`super::lag`] measures, [`super::opening`] asks whether it is over,
-//! `gateway::authority` keeps one per lost region. The lag is frozen when the loss is adopted: the
-//! outage is not lag (docs/protocol.md#rule-31). All moments are of this process's boot clock: a
-//! process that restarts begins again from zero. It must not read a clock.
+//! The lag is frozen when the loss is adopted: the outage is not lag. All moments are of this
+//! process's boot clock: a process that restarts begins again from zero. This file must not read a
+//! clock.
 
 use std::time::Duration;
 
 use super::time::Moment;
 
-/// How long to wait, as all regions agree in `ring.toml`.
+/// The rule for the wait, as all regions agree in `ring.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowRule {
     /// Hundredths of the observed lag: 200 waits twice as long.
     pub percent: u32,
     /// Never less than this.
     pub floor: Duration,
-    /// Above this nothing opens by itself: an operator accepts the risk.
+    /// Above this nothing opens by itself: an operator has to accept the risk.
     pub beyond: Duration,
 }
 
@@ -28,32 +27,34 @@ pub struct Window {
     at: u64,
     begun: Moment,
     lag: Option<Duration>,
-    /// The last time its heartbeat moved here since.
+    /// The last moment at which its heartbeat moved here since then.
     advanced: Option<Moment>,
     applied: u64,
 }
 
-/// How a window stands.
+/// The state of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is over.
+    /// The window is over.
     Over,
-    /// It ends in this long.
+    /// The window ends in this time.
     Runs {
-        /// What is left.
+        /// The time that is left.
         left: Duration,
     },
-    /// It would be longer than `beyond`: closed until an operator accepts the risk.
+    /// The window would be longer than `beyond`: closed until an operator accepts the risk.
     Beyond {
-        /// How long it would be.
+        /// Its length.
         window: Duration,
     },
-    /// Nothing was ever measured, so no multiple of it says anything: closed until an operator accepts the risk.
+    /// Nothing was ever measured, so no multiple of it says anything: closed until an operator
+    /// accepts the risk.
     Unmeasured,
 }
 
 impl Window {
-    /// Begins when the view that lost the region is durably adopted here. `lag` is the largest observed up to the last contact.
+    /// Begins when the view that lost the region is durably adopted here. `lag` is the largest one
+    /// observed up to the last contact.
     pub fn begin(at: u64, lag: Option<Duration>, applied: u64, now: Moment) -> Self {
         Self { at, begun: now, lag, advanced: None, applied }
     }
@@ -63,12 +64,13 @@ impl Window {
         self.at
     }
 
-    /// The lag it goes by.
+    /// The lag that decides its length.
     pub fn lag(&self) -> Option<Duration> {
         self.lag
     }
 
-    /// The lost region's heartbeat stands at `seq` here: if it still moves, its rows do too.
+    /// Records that the lost region's heartbeat is at `seq` here: if it still moves, its rows do
+    /// too.
     pub fn saw(&mut self, seq: u64, now: Moment) {
         if seq > self.applied {
             self.applied = seq;
@@ -76,12 +78,12 @@ impl Window {
         }
     }
 
-    /// How long the whole of it is; `None` if nothing was measured.
+    /// The whole length; `None` if nothing was measured.
     pub fn length(&self, rule: &WindowRule) -> Option<Duration> {
         Some((self.lag?.saturating_mul(rule.percent) / 100).max(rule.floor))
     }
 
-    /// How it stands at `now`.
+    /// The state at `now`.
     pub fn standing(&self, rule: &WindowRule, now: Moment) -> Standing {
         let (Some(lag), Some(window)) = (self.lag, self.length(rule)) else { return Standing::Unmeasured };
         if window > rule.beyond {

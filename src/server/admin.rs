@@ -1,10 +1,14 @@
-//! The admin listener: health, readiness, metrics, status, coverage, keys.
+//! The admin listener: health, readiness, metrics, status, coverage and keys.
 //!
-//! `GET /healthz`, `GET /readyz` (for the health checks of global DNS: can serve *or forward*), `GET /metrics` (Prometheus),
-//! `GET /v1/status`, `GET /v1/coverage`, `GET /v1/shadow`, `GET /v1/keys/{tenant}/{key}`, `GET /v1/audit`,
-//! `GET /v1/audit/export`, `GET /v1/audit/journal`, `GET /v1/audit/{tenant}/{key}`; [`super::admin_acts`] has the operator's list
-//! and acts on keys, [`super::admin_authority`] those on regions, [`super::console`] the page for people. Neighbours: `gateway::status` says it, `cli::status` prints it. On loopback it needs no password, but must be asked by a name of
-//! loopback; elsewhere every path but the two health checks needs the token (config refuses otherwise). It must not log paths: they hold keys.
+//! It serves `GET` requests itself:
+//! - `/healthz`, and `/readyz` for the health checks of global DNS (can serve *or forward*)
+//! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`, `/v1/keys/{tenant}/{key}`
+//! - `/v1/audit`, `/v1/audit/export`, `/v1/audit/journal`, `/v1/audit/{tenant}/{key}`
+//!
+//! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions; [`super::console`] is
+//! the page for people. On loopback no password is needed, but the request must name a host of
+//! loopback. On other addresses every path but the two health checks needs the token (config
+//! refuses otherwise). This file must not log paths: they hold keys.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -27,12 +31,12 @@ use super::admin_jobs;
 use super::console;
 use super::replaceable::Replaceable;
 use crate::gateway::credentials::{TokenDigest, digest};
-use crate::gateway::letters::LetterAct;
+use crate::gateway::dead_letters::JobAct;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
 
-/// Answers the admin listener's requests.
+/// Service of the admin listener.
 pub struct Admin<P: Ports> {
     gateway: Arc<Gateway<P>>,
     metrics: PrometheusHandle,
@@ -40,14 +44,15 @@ pub struct Admin<P: Ports> {
     tries: console::Tries,
 }
 
-/// What the admin listener asks for: the digest of a token; nothing, on loopback.
+/// Digest of the token that the admin listener requires; none on loopback.
 pub(super) struct Key(pub(super) Replaceable<Option<TokenDigest>>);
 
-/// What every path answers with.
+/// Response type of every path.
 pub type Answer = Response<Full<Bytes>>;
 
 impl<P: Ports> Admin<P> {
-    /// An admin service; `token` is the digest of the token it asks for, `None` for a loopback listener.
+    /// Makes an admin service. `token` is the digest of the required token, `None` for a loopback
+    /// listener.
     pub fn new(
         gateway: Arc<Gateway<P>>,
         metrics: PrometheusHandle,
@@ -56,7 +61,7 @@ impl<P: Ports> Admin<P> {
         Self { gateway, metrics, key: Key(token), tries: console::Tries::default() }
     }
 
-    /// Answers one request. Only an operator's act has a body that is read.
+    /// Answers one request. Reads the body only for an operator's act.
     pub async fn answer<B>(&self, request: Request<B>) -> Result<Answer, Infallible>
     where
         B: http_body::Body<Data = Bytes>,
@@ -82,10 +87,10 @@ impl<P: Ports> Admin<P> {
                     self.act(Verb::Release, tenant, key, &head.headers, body).await
                 }
                 ["v1", "jobs", tenant, key, "retry"] => {
-                    self.act_on_job(LetterAct::Retry, tenant, key, &head.headers, body).await
+                    self.act_on_job(JobAct::Retry, tenant, key, &head.headers, body).await
                 }
                 ["v1", "jobs", tenant, key, "drop"] => {
-                    self.act_on_job(LetterAct::Drop, tenant, key, &head.headers, body).await
+                    self.act_on_job(JobAct::Drop, tenant, key, &head.headers, body).await
                 }
                 ["v1", "admin", act @ ..] => {
                     admin_authority::act(&self.gateway, act, &head.headers, body).await
@@ -162,7 +167,7 @@ impl<P: Ports> Admin<P> {
 
     async fn act_on_job<B>(
         &self,
-        what: LetterAct,
+        what: JobAct,
         tenant: &str,
         key: &str,
         headers: &HeaderMap,
@@ -176,7 +181,7 @@ impl<P: Ports> Admin<P> {
         admin_jobs::act(&self.gateway, what, (&tenant, &key), headers, body).await
     }
 
-    /// The metrics; those that have no series yet with their HELP and TYPE.
+    /// Renders the metrics. A metric without series yet is listed with its HELP and TYPE.
     fn render(&self) -> String {
         self.metrics.run_upkeep();
         let mut page = self.metrics.render();
@@ -199,7 +204,8 @@ impl<P: Ports> Admin<P> {
 }
 
 impl Key {
-    /// Digests are compared, not tokens: how long it takes tells nothing about the token.
+    /// Says whether the request may be answered. Compares digests, not tokens, so the time that it
+    /// takes reveals nothing about the token.
     pub(super) fn allows(&self, headers: &HeaderMap) -> bool {
         let Some(token) = *self.0.now() else { return names_this_machine(headers) };
         let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
@@ -217,8 +223,10 @@ impl Key {
     }
 }
 
-/// Whether the request was meant for this machine: a browser here would also ask for a stranger's page whose name was made to point to
-/// loopback (DNS rebinding), and names that stranger as the host. Who sends no host is no browser.
+/// True if the request names this machine as its host.
+///
+/// With DNS rebinding, a stranger's page in a browser here has its name pointed to loopback. Its
+/// requests name the stranger as the host. A request without a host is from no browser.
 fn names_this_machine(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST) else { return true };
     let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
@@ -259,7 +267,7 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
     answer(status, "application/problem+json", format!("{body}\n").into_bytes())
 }
 
-/// A problem with a stable word for programs.
+/// Makes a problem with a stable code for programs.
 pub(super) fn coded(status: StatusCode, code: &str, detail: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or_default();
     let body = serde_json::json!({

@@ -1,8 +1,9 @@
-//! The operator's part of the admin listener: the list of keys in doubt, and ending an attempt by hand.
+//! Keys in the admin API: the list of keys in doubt, and the acts that end an attempt by hand.
 //!
-//! `GET /v1/doubts?limit=&after=TENANT/KEY`, `POST /v1/keys/{tenant}/{key}/settle` and `/release`. Neighbours: [`super::admin`] routes and
-//! authenticates, `gateway::operator` decides. An act needs `Content-Type: application/json`, which no page in a browser can send elsewhere
-//! without being asked; its body is bounded. With `dry_run` in it nothing is changed. It must not log paths or bodies.
+//! `GET /v1/doubts?limit=&after=TENANT/KEY`, `POST /v1/keys/{tenant}/{key}/settle` and `/release`.
+//! An act needs `Content-Type: application/json`: a page in a browser cannot send that to another
+//! origin without asking first. Its body is bounded. With `dry_run` in it nothing is changed.
+//! `gateway::operator` decides, not this file. It must not log paths or bodies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +26,17 @@ use crate::ports::upkeep::{Act, Ruling};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{self, AnswerBody};
 
-/// The largest act, in bytes.
+/// Largest body of an act, in bytes.
 const BODY_LIMIT: usize = 2 << 20;
-/// How long it may take to arrive.
+/// Longest time for the body to arrive.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// The most keys in one page.
+/// Most keys in one page.
 const MOST: u32 = 1_000;
 
-/// What an operator says.
+/// Body of an act on a key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Said {
+pub(super) struct ActRequest {
     #[serde(default)]
     pub(super) reason: String,
     #[serde(default)]
@@ -44,31 +45,31 @@ pub(super) struct Said {
     #[serde(default)]
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Option<String>,
-    /// Say what would come of it, and change nothing.
+    /// If set, reports the result and changes nothing.
     #[serde(default)]
     pub(super) dry_run: bool,
 }
 
-/// A key as it is, and what the act would make of it.
+/// A key as it is, and its state after the act.
 #[derive(Serialize)]
 struct Rehearsed {
     dry_run: bool,
-    /// settled or released.
+    /// `settled` or `released`.
     would_be: &'static str,
     #[serde(flatten)]
     key: KeyStatus,
 }
 
-/// Which act is asked for.
+/// The act that the path names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
-    /// Store this answer.
+    /// Stores the given answer.
     Settle,
-    /// Nothing happened.
+    /// Records that nothing happened.
     Release,
 }
 
-/// The list.
+/// Answers with one page of the keys in doubt.
 pub(super) async fn doubts<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let (most, after) = match page(query) {
         Ok(page) => page,
@@ -80,7 +81,7 @@ pub(super) async fn doubts<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answe
     }
 }
 
-/// Which page of a list is asked for: how many entries, after which key.
+/// Reads the page from the query: the most entries, and the key after which the page begins.
 pub(super) fn page(query: &str) -> Result<(u32, Option<KeyId>), Box<Answer>> {
     let wrong = |why| Box::new(problem(StatusCode::BAD_REQUEST, why));
     let (mut most, mut after) = (100, None);
@@ -102,7 +103,7 @@ pub(super) fn page(query: &str) -> Result<(u32, Option<KeyId>), Box<Answer>> {
     Ok((most, after))
 }
 
-/// An act.
+/// Performs an act on a key, or rehearses it.
 pub(super) async fn rule<P, B>(
     gateway: &Arc<Gateway<P>>,
     verb: Verb,
@@ -115,7 +116,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let said: Said = match said(headers, body).await {
+    let said: ActRequest = match said(headers, body).await {
         Ok(said) => said,
         Err(answer) => return answer,
     };
@@ -140,7 +141,7 @@ where
     }
 }
 
-/// What an operator says, or why it is not taken.
+/// Reads an operator's body, or makes the refusal.
 pub(super) async fn said<T, B>(headers: &HeaderMap, body: B) -> Result<T, Answer>
 where
     T: DeserializeOwned,
@@ -160,21 +161,22 @@ where
         ));
     };
     serde_json::from_slice(&body.to_bytes()).map_err(|error| {
-        // Its text names places and our own fields; a value of the body could only stand in it as a type.
+        // The error's text names positions and our own fields. Of the body's values it could show
+        // only a type.
         let why = format!("the body is no act: line {}, column {}", error.line(), error.column());
         problem(StatusCode::BAD_REQUEST, &why)
     })
 }
 
-/// A tenant and a key, or what is wrong with them.
+/// Parses a tenant and a key, or says what is wrong with them.
 pub(super) fn id(tenant: &str, key: &str) -> Result<KeyId, String> {
     let tenant = Tenant::parse(tenant).map_err(|error| error.to_string())?;
     Ok(KeyId::new(tenant, Key::parse(key).map_err(|error| error.to_string())?))
 }
 
-/// The act that is said, or what is wrong with it.
-pub(super) fn act(verb: Verb, said: Said) -> Result<Act, &'static str> {
-    let Said { reason, actor, status, headers, body, dry_run: _ } = said;
+/// Makes the act from the body, or says what is wrong with it.
+pub(super) fn act(verb: Verb, said: ActRequest) -> Result<Act, &'static str> {
+    let ActRequest { reason, actor, status, headers, body, dry_run: _ } = said;
     let ruling = match (verb, status) {
         (Verb::Settle, Some(status)) => Ruling::Settled(record::Answer {
             status,
@@ -194,19 +196,19 @@ fn refused(refusal: &Refusal) -> Answer {
     coded(status_of(refusal), code_of(refusal), &refusal.to_string())
 }
 
-/// What the refusal means for whoever would ask again.
+/// The refusal's code: it says whether another try can succeed.
 fn code_of(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Closed { .. } | Refusal::Running { .. } | Refusal::Suspect { .. } | Refusal::Store(_) => {
             "not-yet"
         }
-        // What changed meanwhile is looked at before anybody rules again.
+        // An operator has to look at the changed key before the next act.
         Refusal::NotOwner { .. } | Refusal::NotInDoubt { .. } | Refusal::Changed => "refused",
         Refusal::Malformed(_) => "malformed",
     }
 }
 
-/// The status of a refusal.
+/// The HTTP status of a refusal.
 pub(super) fn status_of(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::Malformed(_) => StatusCode::BAD_REQUEST,

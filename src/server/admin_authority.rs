@@ -1,10 +1,13 @@
-//! The operator's part of the admin listener for authority: founding, plans and changes of the ring, drains, returns, takeovers.
+//! Regions in the admin API: founding, plans and changes of the ring, drains, returns, takeovers.
 //!
-//! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`, `/v1/admin/region/{drain,resume,rebuild}`,
-//! `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET /v1/audit`, `/v1/audit/export`, `/v1/audit/journal` and
-//! `/v1/audit/{tenant}/{key}`. Neighbours: [`super::admin`] routes and authenticates, [`super::admin_acts`] reads acts, `gateway::authority::acts`
-//! performs, `cli::register` asks. A refusal carries the act's `code`: 503 `not-yet` may succeed when asked again, 404 `unknown-region`,
-//! 409 for all others. With `dry_run` in its body an act is only rehearsed (`gateway::authority::rehearse`). It must not log bodies: a ring holds the seed.
+//! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`,
+//! `/v1/admin/region/{drain,resume,rebuild}`, `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET
+//! /v1/audit`, `/v1/audit/export`, `/v1/audit/journal` and `/v1/audit/{tenant}/{key}`.
+//!
+//! A refusal carries the act's `code`: 503 `not-yet` may succeed later, 404 is `unknown-region`,
+//! all others are 409. With `dry_run` in its body an act is only rehearsed.
+//! `gateway::authority::admin_ops` performs the acts. This file must not log bodies: a ring holds
+//! the seed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use super::admin::{Answer, coded, json, problem};
 use super::admin_acts::{self, said};
-use crate::gateway::authority::acts::ActError;
-use crate::gateway::authority::rehearse::Act;
+use crate::gateway::authority::admin_ops::ActError;
+use crate::gateway::authority::dry_run::Act;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::upkeep::Place;
@@ -25,67 +28,67 @@ use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 
-/// The most bytes of a reason or a name.
+/// Longest reason or name, in bytes.
 const MOST_TEXT: usize = 1_000;
 
-/// A founding.
+/// Body of a founding.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidInit {
+struct InitRequest {
     escrow: BTreeSet<String>,
     epoch_above: Option<u64>,
-    /// Say what would come of it, and change nothing.
+    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// A ring that is proposed, and the routes under escrow with it.
+/// A proposed ring, with its routes under escrow.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidPlan {
-    ring: SaidRing,
+struct PlanRequest {
+    ring: RingRequest,
     escrow: BTreeSet<String>,
 }
 
 /// A ring to put in force.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidApply {
-    ring: SaidRing,
+struct ApplyRequest {
+    ring: RingRequest,
     escrow: BTreeSet<String>,
     expect_epoch: u64,
     actor: String,
-    /// Say what would come of it, and change nothing.
+    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidRing {
+struct RingRequest {
     seed: u64,
-    place_by: SaidPlaceBy,
-    regions: Vec<SaidRegion>,
-    pins: Vec<SaidPin>,
+    place_by: PlaceByRequest,
+    regions: Vec<RegionRequest>,
+    pins: Vec<PinRequest>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum SaidPlaceBy {
+enum PlaceByRequest {
     Tenant,
     Key,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidRegion {
+struct RegionRequest {
     name: String,
     weight: u32,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidPin {
+struct PinRequest {
     tenant: String,
     regions: Vec<String>,
 }
@@ -93,14 +96,14 @@ struct SaidPin {
 /// An act on one region.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidRegionAct {
+struct RegionActRequest {
     region: String,
     actor: String,
     #[serde(default)]
     reason: String,
     #[serde(default)]
     force: bool,
-    /// Say what would come of it, and change nothing.
+    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
@@ -108,28 +111,28 @@ struct SaidRegionAct {
 /// A takeover by hand, or the replacement of a store.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidTakeover {
+struct TakeoverRequest {
     region: String,
     actor: String,
     reason: String,
     #[serde(default)]
     accept_risk: bool,
-    /// Say what would come of it, and change nothing.
+    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// Going on without a majority.
+/// Body of break glass: going on without a majority.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidBreakGlass {
+struct BreakGlassRequest {
     stopped: BTreeSet<String>,
-    /// The register was poisoned: the last epoch that is genuine.
+    /// Last genuine epoch, if the register was poisoned.
     #[serde(default)]
     poisoned_above: Option<u64>,
     actor: String,
     attest: String,
-    /// Say what would come of it, and change nothing.
+    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
@@ -137,14 +140,14 @@ struct SaidBreakGlass {
 /// The end of an upgrade.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SaidRaise {
+struct RaiseRequest {
     actor: String,
-    /// Say who speaks what, and change nothing.
+    /// If set, reports each region's protocol version and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// Who speaks what, and that nothing was raised.
+/// Each region's protocol version, and the fact that nothing was raised.
 #[derive(Serialize)]
 struct Compared<T> {
     dry_run: bool,
@@ -152,13 +155,13 @@ struct Compared<T> {
     found: T,
 }
 
-/// The epoch of the view that an act led to.
+/// Epoch of the view that the act led to.
 #[derive(Serialize)]
 struct Done {
     epoch: u64,
 }
 
-/// An act under `/v1/admin/`; `path` is what follows.
+/// Performs an act under `/v1/admin/`. `path` is the rest of the path.
 pub(super) async fn act<P, B>(
     gateway: &Arc<Gateway<P>>,
     path: &[&str],
@@ -188,7 +191,7 @@ where
     answer.unwrap_or_else(|refused| *refused)
 }
 
-/// What was done, or an answer that says why not.
+/// The result of an act, or the answer with the refusal.
 type Acted = Result<Answer, Box<Answer>>;
 
 async fn init<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
@@ -196,7 +199,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidInit { escrow, epoch_above, dry_run } = said(headers, body).await?;
+    let InitRequest { escrow, epoch_above, dry_run } = said(headers, body).await?;
     if dry_run {
         return rehearsed(gateway, Act::Found { escrow: routes(escrow), epoch_above }).await;
     }
@@ -208,7 +211,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidPlan { ring, escrow } = said(headers, body).await?;
+    let PlanRequest { ring, escrow } = said(headers, body).await?;
     answer(gateway.plan(&*built(ring).await?, &routes(escrow)))
 }
 
@@ -217,7 +220,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidApply { ring, escrow, expect_epoch, actor, dry_run } = said(headers, body).await?;
+    let ApplyRequest { ring, escrow, expect_epoch, actor, dry_run } = said(headers, body).await?;
     let actor = text("actor", &actor)?;
     let (ring, escrow) = (built(ring).await?, routes(escrow));
     if dry_run {
@@ -232,9 +235,9 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidRegionAct { region, actor, reason, force, dry_run } = said(headers, body).await?;
+    let RegionActRequest { region, actor, reason, force, dry_run } = said(headers, body).await?;
     let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
-    // A step that breaks a rule is explained.
+    // An operator gives a reason for a step that breaks a rule.
     let reason = if force { text("reason", &reason)? } else { optional("reason", &reason)? };
     if dry_run {
         return rehearsed(gateway, Act::Drain { region: &region, force }).await;
@@ -247,7 +250,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidRegionAct { region, actor, reason, force, dry_run } = said(headers, body).await?;
+    let RegionActRequest { region, actor, reason, force, dry_run } = said(headers, body).await?;
     if force || !reason.is_empty() {
         return Err(bad("a return takes neither force nor reason"));
     }
@@ -263,7 +266,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidTakeover { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
+    let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
     let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
     if dry_run {
         return rehearsed(gateway, Act::Rebuild { region: &region, accept_risk }).await;
@@ -276,7 +279,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidTakeover { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
+    let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
     let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
     if dry_run {
         return rehearsed(gateway, Act::Takeover { region: &region, accept_risk }).await;
@@ -289,7 +292,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidBreakGlass { stopped, poisoned_above, actor, attest, dry_run } = said(headers, body).await?;
+    let BreakGlassRequest { stopped, poisoned_above, actor, attest, dry_run } = said(headers, body).await?;
     let (actor, attest) = (text("actor", &actor)?, text("attest", &attest)?);
     let stopped: BTreeSet<RegionName> =
         stopped.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
@@ -317,7 +320,7 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let SaidRaise { actor, dry_run } = said(headers, body).await?;
+    let RaiseRequest { actor, dry_run } = said(headers, body).await?;
     let actor = text("actor", &actor)?;
     if dry_run {
         return answer(gateway.protocol().await.map(|found| Compared { dry_run, found }));
@@ -325,7 +328,7 @@ where
     answer(gateway.raise_protocol(actor).await)
 }
 
-/// One page of the keys that ran at risk.
+/// Answers with one page of the keys that ran at risk.
 pub(super) async fn audit<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let (most, after) = match admin_acts::page(query) {
         Ok(page) => page,
@@ -337,7 +340,7 @@ pub(super) async fn audit<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer
     }
 }
 
-/// One page of everything that the region knows of its keys.
+/// Answers with one page of everything that the region knows of its keys.
 pub(super) async fn export<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let (most, after) = match admin_acts::page(query) {
         Ok(page) => page,
@@ -349,7 +352,9 @@ pub(super) async fn export<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answe
     }
 }
 
-/// One page of the doubles and late answers in the region's journal: `limit`, `after` (what `next` said) and `days` back.
+/// Answers with one page of the doubles and late answers in the region's journal.
+///
+/// The query has `limit`, `after` (the last page's `next`) and `days` back.
 pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let (mut most, mut after, mut days) = (100, None, 30);
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
@@ -372,7 +377,7 @@ pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Ans
     }
 }
 
-/// The life of one key over all regions.
+/// Answers with the life of one key over all regions.
 pub(super) async fn life<P: Ports>(gateway: &Arc<Gateway<P>>, tenant: &str, key: &str) -> Answer {
     let id = match admin_acts::id(&percent::decode(tenant), &percent::decode(key)) {
         Ok(id) => id,
@@ -428,8 +433,8 @@ fn optional<'a>(name: &str, text: &'a str) -> Result<&'a str, Box<Answer>> {
     Ok(text)
 }
 
-/// Builds the ring away from the threads that serve: it takes some milliseconds per region.
-async fn built(said: SaidRing) -> Result<Arc<Ring>, Box<Answer>> {
+/// Builds the ring on a blocking thread: it takes some milliseconds for each region.
+async fn built(said: RingRequest) -> Result<Arc<Ring>, Box<Answer>> {
     let spec = spec(said)?;
     match tokio::task::spawn_blocking(move || Ring::build(&spec)).await {
         Ok(Ok(ring)) => Ok(Arc::new(ring)),
@@ -438,23 +443,23 @@ async fn built(said: SaidRing) -> Result<Arc<Ring>, Box<Answer>> {
     }
 }
 
-fn spec(said: SaidRing) -> Result<RingSpec, Box<Answer>> {
-    let SaidRing { seed, place_by, regions, pins } = said;
+fn spec(said: RingRequest) -> Result<RingSpec, Box<Answer>> {
+    let RingRequest { seed, place_by, regions, pins } = said;
     let regions = regions
         .into_iter()
-        .map(|SaidRegion { name, weight }| Ok(RegionSpec { name: region_of(&name)?, weight }))
+        .map(|RegionRequest { name, weight }| Ok(RegionSpec { name: region_of(&name)?, weight }))
         .collect::<Result<_, Box<Answer>>>()?;
     let pins = pins
         .into_iter()
-        .map(|SaidPin { tenant, regions }| {
+        .map(|PinRequest { tenant, regions }| {
             let tenant = Tenant::parse(&tenant).map_err(|error| bad(&error.to_string()))?;
             let regions = regions.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
             Ok(Pin { tenant, regions })
         })
         .collect::<Result<_, Box<Answer>>>()?;
     let place_by = match place_by {
-        SaidPlaceBy::Tenant => PlaceBy::Tenant,
-        SaidPlaceBy::Key => PlaceBy::Key,
+        PlaceByRequest::Tenant => PlaceBy::Tenant,
+        PlaceByRequest::Key => PlaceBy::Key,
     };
     Ok(RingSpec { seed, place_by, regions, pins })
 }

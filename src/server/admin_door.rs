@@ -1,12 +1,11 @@
-//! The door of the admin listener: how many connections there are, for how long, and which places
-//! are kept for health checks.
+//! Connections of the admin listener: their number, their time, and the places that are kept for
+//! health checks.
 //!
 //! A liveness probe that gets no answer kills a healthy process. So `/healthz` and `/readyz` have
-//! places of their own: where all others are taken, or the caller's address has too many, a
-//! connection is answered for these two paths alone, within a short time; and the oldest such
-//! connection makes room for the newest. Whoever opens sockets and reads nothing holds up only
-//! himself. Neighbours: [`super::admin`] and [`super::witness`] answer behind it, [`super::places`]
-//! counts by address. It must not know what an answer says.
+//! places of their own. When all other places are taken, or the caller's address has too many, a
+//! new connection may ask only for these two paths. It gets a short time, and the oldest such
+//! connection makes room for the newest. A client that opens sockets and reads nothing delays only
+//! itself. This file must not know what an answer says.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,27 +24,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::admin::{Answer, problem};
-use super::drive::drive;
-use super::paced::Paced;
-use super::places::{Place, Places};
+use super::connection::drive;
+use super::connection_limit::{Place, Places};
+use super::write_timeout::Paced;
 use super::{Listeners, Stop};
 
-/// The most connections at a time that may ask anything.
+/// Most connections at a time that may ask anything.
 const MOST: usize = 100;
-/// The places of one address. The others are for operators and scrapers elsewhere.
+/// Most places of one address. The others are for operators and scrapers at other addresses.
 const MOST_OF_ADDRESS: usize = 80;
-/// The most connections beside those that may only ask for health.
+/// Most further connections, which may ask only for health.
 const KEPT: usize = 32;
-/// The most connections at a time; one is about to make room.
+/// Most connections at a time, and one more that is about to make room.
 pub(super) const MOST_CONNECTIONS: usize = MOST + KEPT + 1;
-/// The bound for a request's head, and for the silence of a connection between two.
+/// Longest time for a request's head, and longest silence between two requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// The time that a caller may read nothing of an answer.
+/// Longest time in which a caller reads nothing of an answer.
 const WRITE_STALL: Duration = Duration::from_secs(10);
-/// The time that a connection may be here that only asks for health.
+/// Longest time for a connection that may ask only for health.
 const HEALTH_TIME: Duration = Duration::from_secs(2);
 
-/// Listens in the background; `answer` answers each request.
+/// Listens in the background. Calls `answer` for each request.
 pub(super) fn listen<Ask, Answered>(listeners: &mut Listeners, listener: TcpListener, answer: Ask)
 where
     Ask: Fn(Request<Incoming>) -> Answered + Clone + Send + Sync + 'static,
@@ -84,18 +83,18 @@ where
 
 /// The requests that a connection may make.
 enum Seat {
-    /// Anything.
+    /// Any request.
     Any(Place, OwnedSemaphorePermit),
-    /// Health, until the receiver ends.
+    /// Health only, until the receiver ends.
     Health(oneshot::Receiver<()>),
 }
 
-/// The connections that may only ask for health, the oldest first.
+/// The connections that may ask only for health, the oldest first.
 #[derive(Default)]
 struct Kept(Mutex<VecDeque<oneshot::Sender<()>>>);
 
 impl Kept {
-    /// One more; where there are as many as may be, the oldest ends.
+    /// Adds one. If all places are taken, ends the oldest.
     fn take(&self) -> oneshot::Receiver<()> {
         let mut all = self.lock();
         all.retain(|one| !one.is_closed());
@@ -108,7 +107,7 @@ impl Kept {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<oneshot::Sender<()>>> {
-        // Nothing under the lock can panic half-way.
+        // No code under the lock can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -138,7 +137,7 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .serve_connection(TokioIo::new(Paced::new(stream, WRITE_STALL)), service_fn(answer));
-    // An error is the caller's hang-up.
+    // An error means that the caller hung up.
     drop(drive(connection, &mut stop, std::future::pending()).await);
 }
 

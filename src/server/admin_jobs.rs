@@ -1,7 +1,7 @@
-//! The operator's part of the admin listener for accepted requests: the list of jobs, and what to do with dead letters.
+//! Accepted requests in the admin API: the list of jobs, and the acts on dead letters.
 //!
-//! `GET /v1/jobs?state=waiting|dead`, `POST /v1/jobs/{tenant}/{key}/retry` and `/drop`. Neighbours: [`super::admin`] routes and
-//! authenticates, [`super::admin_acts`] reads acts, `gateway::letters` performs. It must not log paths or bodies.
+//! `GET /v1/jobs?state=waiting|dead`, `POST /v1/jobs/{tenant}/{key}/retry` and `/drop`.
+//! `gateway::dead_letters` performs the acts. This file must not log paths or bodies.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use super::admin::{Answer, coded, json, problem};
 use super::admin_acts::{id, said};
 use crate::gateway::Gateway;
-use crate::gateway::letters::{JobStatus, LetterAct};
+use crate::gateway::dead_letters::{JobAct, JobStatus};
 use crate::ports::Ports;
 use crate::ports::jobs::{Act, Acted};
 use crate::protocol::job::JobState;
 
-/// The most bytes of a reason or a name.
+/// Longest reason or name, in bytes.
 const MOST_TEXT: usize = 1_000;
 
 #[derive(Serialize)]
@@ -33,18 +33,18 @@ struct Done {
     dry_run: bool,
 }
 
-/// Who acts, and why.
+/// The operator's name and reason.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Why {
     reason: String,
     actor: String,
-    /// Say what would come of it, and change nothing.
+    /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
 }
 
-/// The list.
+/// Answers with the list of jobs.
 pub(super) async fn list<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let state = match query {
         "" => None,
@@ -58,10 +58,10 @@ pub(super) async fn list<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer 
     }
 }
 
-/// An act on one job; tenant and key as they are, decoded.
+/// Performs an act on one job. Tenant and key are decoded already.
 pub(super) async fn act<P, B>(
     gateway: &Arc<Gateway<P>>,
-    what: LetterAct,
+    what: JobAct,
     (tenant, key): (&str, &str),
     headers: &HeaderMap,
     body: B,
@@ -96,8 +96,8 @@ where
     match acted {
         Ok(Acted::Done) => {
             let done = match what {
-                LetterAct::Retry => "retry",
-                LetterAct::Drop => "drop",
+                JobAct::Retry => "retry",
+                JobAct::Drop => "drop",
             };
             json(StatusCode::OK, &Done { done, dry_run })
         }

@@ -1,10 +1,11 @@
-//! What may pass the public listener: one host, one target, nothing hop-by-hop, nothing in onceway's own names.
+//! Admission to the public listener: one host, one target, no hop-by-hop headers, none of onceway's
+//! own names.
 //!
-//! Neighbours: `public` asks here for each request, over HTTP/1 and HTTP/2 alike; [`super::guard`]
-//! has judged the framing of HTTP/1 before, the h2 crate that of HTTP/2 (RFC 9113 section 8.2:
-//! connection headers, `transfer-encoding`, names and values; a length that the body does not
-//! have). What reaches the service holds end-to-end headers only, and `X-Forwarded-*` as this
-//! listener saw it. It must not read bodies.
+//! `public` calls this file for each request, over HTTP/1 and HTTP/2. The framing was judged
+//! before: by [`super::guard`] for HTTP/1, by the h2 crate for HTTP/2. The h2 crate checks RFC 9113
+//! section 8.2: connection headers, `transfer-encoding`, names and values, and a length that the
+//! body does not have. The service gets end-to-end headers only, and `X-Forwarded-*` as this
+//! listener saw the client. This file must not read bodies.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -15,9 +16,9 @@ use http::header::{
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Uri, Version};
 
-use super::door::Door;
 use super::guard::Refusal;
 use super::head::MOST_HEADERS;
+use super::listener_kind::Door;
 use super::problem::Problem;
 use crate::adapters::headers::{
     FORWARDED_PREFIX, RESERVED_PREFIX, is_under, named_by_connection, strip_hop_by_hop, strip_look_alikes,
@@ -26,26 +27,26 @@ use crate::adapters::headers::{
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The longest target, in bytes.
+/// Longest target, in bytes.
 const TARGET_LIMIT: usize = 8 * 1024;
 
-/// What is known of a connection's other end.
+/// The other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Its address.
+    /// IP address.
     pub ip: IpAddr,
-    /// Whether it speaks TLS.
+    /// True if the connection is over TLS.
     pub tls: bool,
-    /// Which door it came by.
+    /// Listener that accepted the connection.
     pub door: Door,
-    /// What the framing guard of its connection refused.
+    /// Refusal of the connection's framing guard, if any.
     pub refusal: Refusal,
 }
 
 /// Checks what hyper lets pass, and leaves the client's end-to-end request.
 ///
 /// # Errors
-/// Why the request is not answered; whatever follows it on an HTTP/1 connection may be a part of it.
+/// Why the request is refused. Later bytes of an HTTP/1 connection may be a part of it.
 pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Problem> {
     let (mut head, body) = request.into_parts();
     check_method(&head.method)?;
@@ -79,10 +80,12 @@ fn check_method(method: &Method) -> Result<(), Problem> {
     }
 }
 
-/// The one host that the request names: in a Host header, in the target, or in both alike (RFC 9112 section 3.2; over HTTP/2
-/// the target's stands for both, RFC 9113 section 8.3.1).
+/// The one host that the request names: in a Host header, in the target, or equal in both (RFC 9112
+/// section 3.2).
+///
+/// Over HTTP/2 the target's host stands for both (RFC 9113 section 8.3.1).
 fn check_host(headers: &HeaderMap, target: &Uri, version: Version) -> Result<Authority, Problem> {
-    // The guard's marker has no target to compare with, and is refused for that.
+    // The guard's marker passes here: its target has no host. `origin_form` refuses it.
     let mut values = headers.get_all(HOST).iter();
     let (header, second) = (values.next(), values.next());
     if second.is_some() || (header.is_none() && (version < Version::HTTP_2 || target.authority().is_none())) {
@@ -100,8 +103,10 @@ fn check_host(headers: &HeaderMap, target: &Uri, version: Version) -> Result<Aut
     host.filter(|authority| is_strict(authority.as_str())).ok_or_else(unclear)
 }
 
-/// True if every reader takes the same host and port from it: a name of letters, digits, `-`, `_`
-/// and dots, or an address; no user, no escapes, and a port of 1 to 65535 or none.
+/// True if every reader takes the same host and port from the text.
+///
+/// The host is a name of letters, digits, `-`, `_` and dots, or an address. It has no user and no
+/// escapes. The port is 1 to 65535, or absent.
 fn is_strict(authority: &str) -> bool {
     let (host, port) = match authority.rfind(':').filter(|at| !authority[*at..].contains(']')) {
         Some(at) => (&authority[..at], Some(&authority[at + 1..])),
@@ -143,7 +148,7 @@ fn origin_form(target: &Uri, client: &Client) -> Result<Uri, Problem> {
     Ok(Uri::from(PathAndQuery::clone(path)))
 }
 
-/// What would turn the connection into something else, or leave the body's length open; and how many headers there are.
+/// Refuses headers that switch protocols or leave the body's length open, and too many headers.
 fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.len() > MOST_HEADERS {
         return Err(Problem::head_too_large(format!("a request may have at most {MOST_HEADERS} headers")));
@@ -159,7 +164,8 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
     if expects_other { Err(Problem::expectation_failed()) } else { Ok(()) }
 }
 
-/// `Connection` may not take away what decides who asks for what.
+/// Refuses a `Connection` that names a header on which the caller's identity or the request's
+/// meaning depends.
 fn check_connection(headers: &HeaderMap) -> Result<(), Problem> {
     let vital = [HOST, AUTHORIZATION, CONTENT_LENGTH, IDEMPOTENCY_KEY];
     let taken = named_by_connection(headers);
@@ -169,7 +175,8 @@ fn check_connection(headers: &HeaderMap) -> Result<(), Problem> {
     }
 }
 
-/// HTTP/2 clients may send each cookie by itself; upstreams speak HTTP/1.1, which has one line (RFC 9113 section 8.2.3).
+/// Joins cookies into one line. HTTP/2 clients may send each by itself; upstreams speak HTTP/1.1,
+/// which has one line (RFC 9113 section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) -> Result<(), Problem> {
     let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if cookies.len() > 1 {
@@ -211,7 +218,7 @@ mod tests {
 
     const HOST: (&str, &str) = ("Host", "api.example");
 
-    /// Method, target, headers, and the status that refuses them.
+    /// Method, target, headers, and the expected status.
     type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16);
 
     #[test]

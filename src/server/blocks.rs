@@ -1,10 +1,9 @@
-//! HTTP/2 header blocks that were begun and not ended, counted below the parser.
+//! HTTP/2 header blocks that began and have not ended, counted below the parser.
 //!
-//! A block may come in many frames, and some bytes of it may stand for many (HPACK), so one that
-//! has not ended counts as the largest list that is taken. The parser keeps what it decoded until
-//! the end; nothing above it sees a request before. Neighbours: `public` puts it under hyper,
-//! [`super::heads`] has the budget. It must not change a byte, nor know what a frame means beyond
-//! that.
+//! A block may come in many frames, and a few bytes of it may stand for many (HPACK). So an
+//! unfinished block counts as the largest list that is taken. The parser keeps the decoded part
+//! until the block ends, and no code above it sees the request earlier. [`super::heads`] has the
+//! budget. This file must not change a byte. It must not know what a frame means beyond its head.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::head::HEAD_LIMIT;
 use super::heads::Held;
-use super::paced::PREFACE;
+use super::write_timeout::PREFACE;
 
 const FRAME_HEAD: usize = 9;
 const HEADERS: u8 = 1;
@@ -25,19 +24,19 @@ const END_HEADERS: u8 = 4;
 pub struct Blocks<S> {
     stream: S,
     held: Held,
-    /// Bytes to come that say nothing of the next frame.
+    /// Bytes to come before the next frame's head.
     skip: usize,
-    /// The bytes of the next frame's head that have come.
+    /// Bytes of the next frame's head so far.
     head: Vec<u8>,
 }
 
 impl<S> Blocks<S> {
-    /// A stream of which nothing was read; `held` holds nothing yet.
+    /// Makes a stream from which nothing was read. `held` holds nothing yet.
     pub fn new(stream: S, held: Held) -> Self {
         Self { stream, held, skip: PREFACE.len(), head: Vec::with_capacity(FRAME_HEAD) }
     }
 
-    /// Looks at bytes that came. `false` if a block has begun that there is no room for.
+    /// Looks at bytes that arrived. `false` if a block begins and the budget has no room for it.
     fn see(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let (wanted, in_head) = match self.skip {

@@ -1,8 +1,9 @@
-//! Until when this process' certificates are valid, as metrics.
+//! Expiry dates of this process's certificates, as metrics.
 //!
-//! Neighbours: whoever takes certificates into use (`run`, `reload`, `witness`, `witness_reload`) looks when it reads them and shows once they count;
-//! `adapters::expiry` reads them. Those of the store are read for each connection, so they are looked at over and over. A file that cannot be read here changes nothing: whoever loaded it said so. It must not load, watch or judge
-//! certificates.
+//! A process looks at its certificates when it reads them, and shows the dates once the
+//! certificates are in use. The store's certificates are read for each connection, so this file
+//! looks at them again and again. A file that cannot be read changes nothing here: the code that
+//! loads it reports the error. This file must not load, watch or judge certificates.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,23 +15,23 @@ use crate::config::Config;
 use crate::config::witness::WitnessConfig;
 use crate::ports::observe;
 
-/// Between two looks at those of the store.
+/// Time between two looks at the store's certificates.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// What each file is for, and when the first of its certificates expires, in seconds since 1970.
+/// The use of each file, and when the first of its certificates expires, in seconds since 1970.
 #[derive(Default)]
 pub(super) struct Expiries(Vec<(&'static str, i64)>);
 
-/// Shows those that a process starts with, and goes on to look at the store's.
+/// Shows the certificates that a process starts with, and keeps looking at the store's.
 pub(super) fn start(config: &Config) {
     look(config).show();
-    // Nothing is said of the parser's error: it may quote the URL, and whoever connects has said it.
+    // The parser's error is not logged: it may quote the URL. The code that connects reports it.
     if let Ok(address) = config.process.store.url.reveal().parse() {
         tokio::spawn(watch_store(address));
     }
 }
 
-/// Goes on for as long as it is polled.
+/// Runs as long as it is polled.
 async fn watch_store(address: Address) {
     loop {
         let named = address.clone();
@@ -41,16 +42,18 @@ async fn watch_store(address: Address) {
     }
 }
 
-/// Those that the store's URL names. Blocks: it reads the files.
+/// Reads the dates of the certificates that the store's URL names. Blocks: it reads the files.
 fn look_of_store(address: &Address) -> Expiries {
     let (own, authorities) = address.certificates();
     let own = own.and_then(first).map(|at| ("store", at));
-    // A bundle of public authorities holds many that nobody here needs, and any of them may expire next week.
+    // A bundle of public authorities holds many that this process does not need. Any of them may
+    // expire next week, so only the last date counts.
     let authorities = authorities.and_then(|file| ends(file).into_iter().max());
     Expiries(own.into_iter().chain(authorities.map(|at| ("store_authority", at))).collect())
 }
 
-/// When the certificates that this configuration names expire, but for the store's. Blocks: it reads the files.
+/// Reads the dates of the certificates that this configuration names, without the store's. Blocks:
+/// it reads the files.
 pub(super) fn look(config: &Config) -> Expiries {
     let (peer, public) = (&config.process.peer, &config.process.listen.tls);
     let mut files = vec![("peer", &*peer.certificate), ("authority", &*peer.ca)];
@@ -58,7 +61,7 @@ pub(super) fn look(config: &Config) -> Expiries {
     look_at(&files)
 }
 
-/// Those of a witness. Blocks: it reads the files.
+/// Reads the dates of a witness's certificates. Blocks: it reads the files.
 pub(super) fn look_of_witness(config: &WitnessConfig) -> Expiries {
     look_at(&[("peer", &*config.certificate), ("authority", &*config.ca)])
 }
@@ -68,14 +71,14 @@ fn look_at(files: &[(&'static str, &Path)]) -> Expiries {
 }
 
 impl Expiries {
-    /// These are the ones that count from now on.
+    /// Shows these dates from now on.
     pub fn show(&self) {
         for (of, at) in &self.0 {
             metrics::gauge!(observe::CERTIFICATE_EXPIRES, "of" => *of).set(*at as f64);
         }
     }
 
-    /// The same as lines of a page: a witness writes its own.
+    /// Renders the dates as lines of a metrics page. A witness writes its own page.
     pub fn page(&self) -> String {
         let name = observe::CERTIFICATE_EXPIRES;
         let help = observe::ALL.iter().find(|metric| metric.name == name).map_or("", |metric| metric.help);
@@ -88,7 +91,7 @@ fn first(file: &Path) -> Option<i64> {
     ends(file).into_iter().min()
 }
 
-/// When each certificate of a file expires; nothing of one that cannot be read.
+/// Expiry dates of a file's certificates. Empty if the file cannot be read.
 fn ends(file: &Path) -> Vec<i64> {
     let chain = read(file).and_then(|pem| certificates(file, &pem)).unwrap_or_default();
     chain.iter().filter_map(expires).collect()
@@ -125,7 +128,7 @@ mod tests {
         assert_eq!(shown(), None);
         fs::write(&file, pem(2031)).unwrap();
         assert_eq!(shown().as_deref(), Some("1924992000"));
-        // The old one beside the new one, as in a rotation.
+        // The old certificate beside the new one, as in a rotation.
         fs::write(&file, pem(2041) + &pem(2030)).unwrap();
         assert_eq!(shown().as_deref(), Some("1893456000"));
         fs::remove_file(&file).unwrap();

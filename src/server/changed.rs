@@ -1,7 +1,8 @@
-//! When files that a process was configured by are read again: on SIGHUP, and when one of them is another than it was.
+//! Reading of configuration files again: on SIGHUP, and when one of them changed.
 //!
-//! Neighbours: [`super::reload`] for gateways, [`super::witness_reload`] for witnesses; `config` says which files were looked at. The files are
-//! looked at through links, so that a folder that is exchanged whole (as Kubernetes does) is seen, too. It must not judge what the files say.
+//! [`super::reload`] does it for gateways, [`super::witness_reload`] for witnesses. The files are
+//! looked at through links. So the exchange of a whole folder (as Kubernetes does it) is noticed,
+//! too. This file must not judge the content of the files.
 
 use std::time::Duration;
 
@@ -9,14 +10,15 @@ use tokio::signal::unix::Signal;
 
 use crate::config::Watched;
 
-/// Between two looks at the files.
+/// Time between two looks at the files.
 const EVERY: Duration = Duration::from_secs(2);
-/// How long files must have stayed as they are before they are read: whoever writes several of them, or a long one, is let finish.
+/// Time without a change before the files are read: a writer of several files, or of a long one,
+/// gets to finish.
 const SETTLED: Duration = Duration::from_millis(200);
-/// How often that is waited for at most.
+/// Most waits of that time.
 const MOST_WAITS: usize = 25;
 
-/// Waits until it is time for a look. Whether somebody asked for one.
+/// Waits until the next look is due. `true` if a signal asked for it.
 pub(super) async fn asked(hangup: &mut Signal) -> bool {
     tokio::select! {
         biased;
@@ -25,7 +27,9 @@ pub(super) async fn asked(hangup: &mut Signal) -> bool {
     }
 }
 
-/// Reads the files if they were changed, or if it was `asked` to: what was read, if it was, and what the files were then. `None` if reading
+/// Reads the files if they changed, or if `asked` is set.
+///
+/// Returns the state of the files, and the result of `read` if they were read. `None` if reading
 /// panicked.
 pub(super) async fn look<T: Send + 'static>(
     watched: Watched,
@@ -48,14 +52,14 @@ pub(super) async fn look<T: Send + 'static>(
     Some((watched, Some(read)))
 }
 
-/// Says why nothing that was read counts.
+/// Logs why the files are not taken over.
 pub(super) fn not_taken(problems: &[String]) {
     for problem in problems {
         tracing::error!(problem, "the configuration is not taken over; everything goes on as before");
     }
 }
 
-/// Says that what was read counts, but for these keys.
+/// Logs that the files are taken over, except for the keys in `restart`.
 pub(super) fn taken(restart: &[String]) {
     for key in restart {
         tracing::warn!(key, "needs a restart: what runs keeps its value");
@@ -73,7 +77,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// A region file, with what it was when it was looked at. Whether it is in order does not matter here.
+    /// Writes a region file and notes its state. Its content need not be valid here.
     fn file(folder: &Path) -> (PathBuf, Watched) {
         let file = folder.join("region.toml");
         fs::write(&file, "").unwrap();
@@ -81,7 +85,7 @@ mod tests {
         (file, watched)
     }
 
-    /// Writes one more line, for so many times with this pause before each.
+    /// Adds a line, `times` times, after a pause each time.
     async fn write(file: &Path, times: usize, pause: Duration) {
         let mut clock = interval(pause);
         clock.tick().await;

@@ -1,38 +1,40 @@
-//! A chunked body, judged before hyper sees it (RFC 9112 section 7.1), its trailers left out.
+//! Chunked bodies, judged before hyper sees them (RFC 9112 section 7.1), without their trailers.
 //!
-//! Neighbours: [`super::guard`] feeds it. Sizes are 1 to 8 hex digits and nothing else: extensions, white space, bare line feeds and
-//! longer sizes are where readers differ, so they are refused. Pure: it must not read, wait or copy.
+//! Sizes are 1 to 8 hex digits and nothing else. Readers differ about extensions, white space, bare
+//! line feeds and longer sizes, so these are refused. [`super::guard`] feeds this file. It is pure:
+//! it must not read, wait or copy.
 
 use http::{HeaderName, HeaderValue};
 
-/// The most hex digits of a chunk's size.
+/// Most hex digits of a chunk's size.
 const SIZE_DIGITS: usize = 8;
-/// The most bytes of all trailers.
+/// Most bytes of all trailers.
 const TRAILERS_LIMIT: usize = 8 * 1024;
 
-/// What a chunked body is at.
+/// Position in a chunked body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chunks {
-    /// The line with a chunk's size.
+    /// In the line with a chunk's size.
     Size,
-    /// A chunk's data, with so many bytes to come.
+    /// In a chunk's data, with this many bytes to come.
     Data(u64),
-    /// The line end after a chunk's data.
+    /// At the line end after a chunk's data.
     DataEnd,
-    /// After the last chunk: trailers, with so many bytes read of them, or the last line end.
+    /// After the last chunk, in the trailers or the last line end, with this many bytes of them
+    /// read.
     Trailers(usize),
 }
 
-/// What to do with the next bytes.
+/// Step for the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Pass so many on.
+    /// Pass this many on.
     Pass(usize),
-    /// Leave so many out.
+    /// Leave this many out.
     Drop(usize),
-    /// Pass so many on; with them the body is over.
+    /// Pass this many on. They end the body.
     Last(usize),
-    /// Get more.
+    /// Get more bytes.
     More,
 }
 
@@ -40,14 +42,14 @@ impl Chunks {
     /// Judges the next bytes.
     ///
     /// # Errors
-    /// What is malformed, or in doubt between two readers.
+    /// The flaw: malformed, or open to two readings.
     pub fn next(&mut self, raw: &[u8]) -> Result<Step, &'static str> {
         match *self {
             Chunks::Size => self.size(raw),
             Chunks::Data(left) => {
                 let here = left.min(raw.len() as u64);
                 *self = if here == left { Chunks::DataEnd } else { Chunks::Data(left - here) };
-                // No more than the length of a slice.
+                // Not more than the length of a slice.
                 Ok(if here == 0 {
                     Step::More
                 } else {
@@ -114,7 +116,8 @@ impl Chunks {
 mod tests {
     use super::*;
 
-    /// What is passed on, and what is left after the body; fed in pieces of `piece` bytes.
+    /// Feeds `raw` in pieces of `piece` bytes. Returns the bytes passed on, and the bytes after the
+    /// body.
     fn run(raw: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<u8>), &'static str> {
         let (mut chunks, mut held, mut passed) = (Chunks::Size, Vec::new(), Vec::new());
         let mut rest = raw;

@@ -1,7 +1,9 @@
-//! How many files a process may have open, sockets among them: as many as whoever started it allows, and a warning where its bounds can need more.
+//! The limit of open files, sockets among them: raised as far as allowed, with a warning if it is
+//! too low for the process's bounds.
 //!
-//! Neighbours: [`super::run`] and [`super::witness`] ask before they listen, [`super::reload`] when bounds were replaced. Shells commonly start a
-//! process with 1,024, which it may raise itself. It must not keep a process from starting: few clients are served with few files, too.
+//! Shells commonly start a process with a limit of 1,024, which the process may raise itself.
+//! [`super::run`] and [`super::witness`] do it before they listen, [`super::reload`] when bounds
+//! change. This file must not keep a process from starting: few clients need few files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -9,15 +11,19 @@ use super::admin_door;
 use super::peer::PeerLimits;
 use crate::config::Config;
 
-/// What is open beside connections that have a bound: the runtime's files, links to peers, files that are read again.
+/// Open files beside bounded connections: the runtime's files, links to peers, files that are read
+/// again.
 const BESIDE: usize = 200;
 
-/// The most that a gateway of this configuration can have open: its clients' connections, on each door; one to the upstream for each request that is
-/// worked on, of its own clients and of those that peers forward; connections of peers and operators; the store's.
+/// Most files that a gateway of this configuration can have open.
+///
+/// They are clients' connections on each listener, and connections of peers, of operators and of
+/// the store. Each request in work needs one to the upstream, both for own clients and for forwards
+/// of peers.
 pub fn of_gateway(config: &Config) -> usize {
     let listen = &config.process.listen;
     let doors = 1 + usize::from(listen.trusted.is_some());
-    // Half as many as `pool` again, and six.
+    // The store has `pool` connections, half as many again, and six.
     let store = 2 * config.process.store.pool;
     doors * listen.limits.connections
         + 2 * listen.at_once.requests
@@ -25,17 +31,18 @@ pub fn of_gateway(config: &Config) -> usize {
         + store
 }
 
-/// The same of a witness that takes so many connections of peers.
+/// Most files that a witness with this many connections of peers can have open.
 pub(super) fn of_witness(peers: usize) -> usize {
     peers + admin_door::MOST_CONNECTIONS + BESIDE
 }
 
-/// Makes room for what a gateway can have open, as far as it may.
+/// Raises the limit for the files that a gateway can have open, as far as allowed.
 pub(super) fn for_gateway(config: &Config) {
     make_room(of_gateway(config), ", or lower connections and requests in [listen.limits]");
 }
 
-/// Makes room for `needed` open files, as far as this process may; says so where that is not enough, with what else to do.
+/// Raises the limit to `needed` open files, as far as this process may. If that is not enough, logs
+/// it with the advice `or`.
 pub(super) fn make_room(needed: usize, or: &str) {
     let Some(limit) = raised() else { return };
     if limit < needed as u64 {
@@ -47,10 +54,10 @@ pub(super) fn make_room(needed: usize, or: &str) {
     }
 }
 
-/// How many files may be open, once that was raised as far as it may be. `None`: as many as there are.
+/// Limit of open files after it was raised as far as allowed. `None`: no limit.
 fn raised() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // Only a filter of system calls refuses that; then it stays as it was.
+    // Only a filter of system calls refuses that. Then the limit stays as it was.
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         Ok(()) => maximum,
         Err(_refused) => current,

@@ -1,15 +1,28 @@
-//! The framing guard: between the socket and hyper's HTTP/1 parser, so that only framing beyond doubt is parsed.
+//! The framing guard: between the socket and hyper's HTTP/1 parser, it passes only framing that
+//! every reader reads in the same way.
 //!
-//! Neighbours: [`super::head`] and [`super::chunks`] judge, `public` puts it under hyper, [`super::admission`] answers what it refused.
+//! [`super::head`] and [`super::chunks`] judge; [`super::admission`] answers the refusals.
 //!
-//! Why it is right: hyper is given nothing but (1) whole heads that [`super::head::framing`] passed, each followed by (2) exactly the body
-//! bytes that this head announces, and (3) at most one [`MARKER`], after which nothing follows. Heads begin only where the body
-//! before them ended by the one reading that is left, so no byte of a body is ever taken for a head, over keep-alive and
-//! pipelining alike. The marker is a request that admission always refuses (target `*`), so a client that writes it itself gains
-//! nothing; hyper answers it after the answers to everything before it, with the refusal kept in [`Refusal`], and closes. A
-//! flaw inside a chunked body comes after the head was passed: there the body breaks off, and whoever reads it refuses.
-//! Nothing is read for the connection after a refusal; what still arrives is thrown away so that the refusal is not lost to
-//! a reset. It must not change a byte (trailers are left out whole), and must not know what a header means beyond framing.
+//! The rule: hyper gets nothing but
+//! 1. whole heads that [`super::head::framing`] passed,
+//! 2. after each head exactly the body bytes that the head announces,
+//! 3. at most one [`MARKER`], and nothing after it.
+//!
+//! The argument: a head begins only where the body before it ended, and only one reading of that
+//! end is left. So no byte of a body is ever taken for a head, over keep-alive and pipelining too.
+//!
+//! The marker is a request that admission always refuses (target `*`), so a client that writes it
+//! gains nothing. hyper answers it after all earlier requests, with the problem in [`Refusal`], and
+//! closes.
+//!
+//! A flaw inside a chunked body comes after its head was passed. There the body breaks off, and its
+//! reader refuses the request.
+//!
+//! After a refusal nothing more is judged. Further bytes are thrown away, so that the refusal is
+//! not lost to a reset.
+//!
+//! This file must not change a byte (trailers are left out whole). It must not know what a header
+//! means beyond framing.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -27,27 +40,28 @@ use super::head::{self, Framing};
 use super::heads::Held;
 use super::problem::Problem;
 
-/// What hyper is given in place of a head that was refused.
+/// Head that hyper gets in place of a refused one.
 const MARKER: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: refused\r\n\r\n";
-/// The most bytes read at a time.
+/// Most bytes read at a time.
 const PIECE: usize = 16 * 1024;
-/// How long what a client still sends is thrown away, once its answer was written: many clients read it only when all they have is sent.
+/// Time for which a client's further bytes are thrown away after its answer was written. Many
+/// clients read the answer only when they have sent everything.
 pub(super) const LINGER: Duration = Duration::from_secs(30);
-/// How long a client may be silent meanwhile.
+/// Longest silence of a client in that time.
 pub(super) const LINGER_SILENT: Duration = Duration::from_secs(2);
 
-/// Why the guard refused its connection; empty as long as it did not.
+/// The guard's refusal of its connection. Empty as long as it refused nothing.
 pub type Refusal = Arc<OnceLock<Problem>>;
 
-/// Where in the client's stream the next byte stands.
+/// Position of the next byte in the client's stream.
 enum At {
-    /// In a head, of which so many bytes were looked at.
+    /// In a head. The number is how many bytes of it were looked at.
     Head(usize),
-    /// In a body with so many bytes to come.
+    /// In a body, with this many bytes to come.
     Length(u64),
     /// In a chunked body.
     Chunked(Chunks),
-    /// Behind what was refused.
+    /// Behind a refusal.
     Refused,
 }
 
@@ -55,24 +69,26 @@ enum At {
 pub struct Guard<S> {
     stream: S,
     at: At,
-    /// Read, and not judged yet.
+    /// Bytes read and not judged yet.
     raw: BytesMut,
-    /// Judged, and not given to hyper yet.
+    /// Bytes judged and not given to hyper yet.
     ready: BytesMut,
     refusal: Refusal,
-    /// The part of the budget that its heads hold: what has come of one, and from a large one on as
-    /// much as that, since buffers stay as large as they were.
+    /// The part of the budget that this connection's heads hold.
+    ///
+    /// It counts the bytes of an unfinished head. After a large head it keeps counting as much,
+    /// since buffers stay as large as they were.
     held: Held,
     largest: usize,
     head_time: Duration,
-    /// When a head that has begun is late.
+    /// Moment at which an unfinished head is late.
     late: Option<Pin<Box<Sleep>>>,
-    /// Until when to linger, and until when if nothing arrives.
+    /// End of lingering, and its earlier end if nothing arrives.
     closing: Option<[Pin<Box<Sleep>>; 2]>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
-    /// Guards a stream; a head may take `head_time` from its first byte. `held` holds nothing yet.
+    /// Guards a stream. A head may take `head_time` from its first byte. `held` holds nothing yet.
     pub fn new(stream: S, head_time: Duration, held: Held, refusal: Refusal) -> Self {
         Self {
             stream,
@@ -88,11 +104,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         }
     }
 
-    /// Makes bytes ready if those that were read suffice, and says whether it did.
+    /// Makes bytes ready if enough were read. `true` if it did.
     fn judge(&mut self) -> io::Result<bool> {
         match &mut self.at {
             At::Head(seen) => {
-                // Empty lines before a request are ignored (RFC 9112 section 2.2); they stay within the head's time.
+                // Empty lines before a request are ignored (RFC 9112 section 2.2). They count
+                // within the head's time.
                 while *seen == 0 && self.raw.starts_with(b"\r\n") {
                     self.raw.advance(2);
                 }
@@ -186,7 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         }
     }
 
-    /// How many of the next bytes need no judgement.
+    /// Number of the next bytes that need no judgement.
     fn plain(&self) -> Option<u64> {
         match self.at {
             At::Length(left) | At::Chunked(Chunks::Data(left)) if self.raw.is_empty() => Some(left),
@@ -194,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         }
     }
 
-    /// Reads data of a body straight to where hyper wants it.
+    /// Reads data of a body straight into hyper's buffer.
     fn read_plain(
         &mut self,
         context: &mut Context<'_>,
@@ -210,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads more to be judged; 0 at the end of the stream.
+    /// Reads more bytes to judge. 0 at the end of the stream.
     fn fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = [MaybeUninit::uninit(); PIECE];
         let mut piece = ReadBuf::uninit(&mut space);
@@ -219,14 +236,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         Poll::Ready(Ok(piece.filled().len()))
     }
 
-    /// Throws away what arrives; ready at the end of the stream.
+    /// Throws arriving bytes away. Ready at the end of the stream.
     fn drain(&mut self, context: &mut Context<'_>) -> Poll<()> {
         while !matches!(ready!(self.discard(context)), Ok(0) | Err(_)) {}
         Poll::Ready(())
     }
 
-    /// Throws away the next piece that arrives, and says how long it was; 0 at the end of the
-    /// stream.
+    /// Throws the next piece away and returns its length. 0 at the end of the stream.
     fn discard(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = [MaybeUninit::uninit(); PIECE];
         let mut piece = ReadBuf::uninit(&mut space);
@@ -234,7 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         Poll::Ready(Ok(piece.filled().len()))
     }
 
-    /// Whether a head has begun, and is late.
+    /// True if a head has begun and is late.
     fn head_is_late(&mut self, context: &mut Context<'_>) -> bool {
         if !matches!(self.at, At::Head(_)) || self.raw.is_empty() {
             return false;
@@ -262,7 +278,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
                 continue;
             }
             if matches!(guard.at, At::Refused) {
-                // An end of the stream here must not look like a hang-up: the refusal is still to be answered.
+                // An end of the stream here must not look like a hang-up: the refusal still has to
+                // be sent.
                 let _ = guard.drain(context);
                 return Poll::Pending;
             }
@@ -311,7 +328,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         let guard = self.get_mut();
         if guard.closing.is_none() {
             ready!(Pin::new(&mut guard.stream).poll_shutdown(context))?;
-            // Closing while the client still sends would reset the connection, and the answer might be lost with it.
+            // Closing while the client still sends would reset the connection. The answer might be
+            // lost with it.
             if matches!(guard.at, At::Head(_)) && guard.raw.is_empty() {
                 return Poll::Ready(Ok(()));
             }

@@ -1,6 +1,8 @@
-//! The framing guard as hyper sees it: whatever arrives, however it is cut, only whole heads and their bodies come out.
+//! The framing guard as hyper sees it: however the bytes arrive, only whole heads and their bodies
+//! come out.
 //!
-//! Neighbours: `guard` says why; `tests/suites/net/framing.rs` shows the same over sockets, with hyper above. It must not use sockets or timers.
+//! `guard` has the argument; `tests/suites/net/framing.rs` shows the same over sockets, with hyper
+//! above. These tests must not use sockets or timers.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -15,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::server::heads::Heads;
 
-/// A stream that arrives in pieces and ends; what is written to it is lost.
+/// A stream that arrives in pieces and ends. Bytes written to it are lost.
 struct Script(VecDeque<Vec<u8>>);
 
 impl AsyncRead for Script {
@@ -51,15 +53,16 @@ impl AsyncWrite for Script {
 
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// The stream's own.
+    /// The stream's own end.
     Whole,
-    /// A head was refused; the marker was given.
+    /// A head was refused, and the marker was given.
     Marker,
     /// A body was broken off.
     Broken,
 }
 
-/// What hyper is given of `raw` that arrives in pieces of so many bytes, before the marker; and how it ends.
+/// Bytes that hyper gets before the marker if `raw` arrives in pieces of these sizes, and how they
+/// end.
 fn given(raw: &[u8], pieces: &[usize], space: usize) -> (Vec<u8>, End) {
     let (mut script, mut rest) = (VecDeque::new(), raw);
     for size in pieces.iter().cycle() {
@@ -94,7 +97,7 @@ fn given(raw: &[u8], pieces: &[usize], space: usize) -> (Vec<u8>, End) {
     }
 }
 
-/// A message as it is sent, and as hyper must be given it.
+/// A message as a client sends it, and as hyper must get it.
 fn message(body: &[u8], chunk: usize, trailers: bool) -> (Vec<u8>, Vec<u8>) {
     let head = |line: String| format!("POST /a HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n").into_bytes();
     if chunk == 0 {
@@ -160,7 +163,7 @@ proptest! {
     }
 }
 
-/// What is sent, what of it hyper is given, and the end.
+/// Bytes sent, the part of them that hyper gets, and the end.
 const FLAWS: &[(&str, &str, End)] = &[
     ("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "", End::Marker),
     ("POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", "", End::Marker),
@@ -203,7 +206,7 @@ fn empty_lines_before_a_request_are_ignored() {
     }
 }
 
-/// Bytes that readers of HTTP are known to take in different ways, and plain ones.
+/// Bytes that readers of HTTP take in different ways, and plain ones.
 fn odd() -> impl Strategy<Value = Vec<u8>> {
     let tokens: [&[u8]; 46] = [
         b"\r\n",
@@ -256,7 +259,7 @@ fn odd() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![2 => proptest::sample::select(tokens.map(<[u8]>::to_vec).to_vec()), 1 => vec(any::<u8>(), 1..3)]
 }
 
-/// A request, bent at one place or two.
+/// A request with one or two changed places.
 fn bent() -> impl Strategy<Value = Vec<u8>> {
     let plain = prop_oneof![
         Just(b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc".to_vec()),
@@ -273,7 +276,8 @@ fn bent() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// What hyper makes of `raw` behind a guard: each request's target and body as its service saw them, and all that was answered.
+/// hyper's result for `raw` behind a guard: the target and body of each request as the service sees
+/// them, and all answers.
 async fn served(raw: Vec<u8>) -> (Vec<(String, Option<Vec<u8>>)>, String) {
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let seen = Mutex::new(Vec::new());
@@ -316,8 +320,10 @@ async fn served(raw: Vec<u8>) -> (Vec<(String, Option<Vec<u8>>)>, String) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// hyper never refuses, or takes in another way, what the guard lets pass: every answer is the service's, and no body breaks off
-    /// unless the guard broke it off or the client did, last of all.
+    /// hyper takes everything that the guard passes, and reads it the same way.
+    ///
+    /// Every answer is the service's. A body breaks off only if the guard broke it off, or the
+    /// client did at the very end.
     #[test]
     fn hyper_agrees_with_the_guard(raw in vec(bent(), 1..4)) {
         let raw = raw.concat();

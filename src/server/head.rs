@@ -1,30 +1,32 @@
 //! The head of an HTTP/1 request, judged byte by byte before hyper sees it.
 //!
-//! Neighbours: [`super::guard`] gathers the bytes and acts on the verdict, [`super::chunks`] judges what follows a chunked head. What
-//! passes here is a strict subset of what hyper takes (names, values and targets are parsed by the same crate), so hyper never
-//! has to refuse a head in its own words. Rules: RFC 9112 sections 2 to 6. Pure: it must not read, wait or remember.
+//! The heads that pass are a strict subset of the heads that hyper takes: the same crate parses
+//! names, values and targets. So hyper never has to refuse a head in its own words. The rules are
+//! RFC 9112 sections 2 to 6. [`super::guard`] gathers the bytes; [`super::chunks`] judges chunked
+//! bodies. This file is pure: it must not read, wait or remember.
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderName, HeaderValue, Method, Uri};
 
 use super::problem::Problem;
 
-/// The most headers of a request.
+/// Most headers of a request.
 pub const MOST_HEADERS: usize = 100;
-/// The largest head of a request, in bytes.
+/// Largest head of a request, in bytes.
 pub const HEAD_LIMIT: usize = 64 * 1024;
 
-/// Where the body that follows a head ends.
+/// End of the body that follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// After so many bytes; 0 if there is no body.
+    /// After this many bytes; 0 if there is no body.
     Length(u64),
     /// With the last chunk.
     Chunked,
 }
 
-/// Looks for the end of the head in `raw`, of which the first `from` bytes were looked at before. `Some` is the head's
-/// length with its empty line.
+/// Looks for the end of the head in `raw`. The first `from` bytes were looked at before.
+///
+/// `Some` is the head's length with its empty line.
 ///
 /// # Errors
 /// The first byte that no head may hold: a line end that is not CR LF, or a control character.
@@ -47,10 +49,10 @@ pub fn end(raw: &[u8], from: usize) -> Result<Option<usize>, Problem> {
     }
 }
 
-/// Judges a whole head, as [`end`] delimited it, and says where its body ends.
+/// Judges a whole head, as [`end`] delimited it, and returns the end of its body.
 ///
 /// # Errors
-/// What is malformed, or in doubt between two readers.
+/// The flaw: malformed, or open to two readings.
 pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
     let lines = head.strip_suffix(b"\r\n\r\n").unwrap_or(head);
     let mut lines = lines.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -91,7 +93,7 @@ enum Version {
     One,
 }
 
-/// Method, target and version with one space between.
+/// Checks the request line: method, target and version with one space between.
 fn request_line(line: &[u8]) -> Result<Version, Problem> {
     let parts: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let &[method, target, version] = &parts[..] else {
@@ -111,14 +113,14 @@ fn request_line(line: &[u8]) -> Result<Version, Problem> {
     }
 }
 
-/// A field line's name and its value without the white space around it.
+/// Name of a field line, and its value without the white space around it.
 fn field(line: &[u8]) -> Result<(HeaderName, &[u8]), Problem> {
     if line.first().is_some_and(|byte| b" \t".contains(byte)) {
         return Err(Problem::malformed("a header is folded over two lines"));
     }
     let colon = line.iter().position(|byte| *byte == b':');
     let (name, value) = line.split_at(colon.ok_or_else(|| Problem::malformed("a header has no colon"))?);
-    // Also refuses white space between name and colon, which readers take in different ways.
+    // Also refuses white space between name and colon: readers take it in different ways.
     let name =
         HeaderName::from_bytes(name).map_err(|_| Problem::malformed("a header's name is malformed"))?;
     let value = value[1..].trim_ascii();

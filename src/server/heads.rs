@@ -1,14 +1,14 @@
 //! One budget for the heads of all requests of a process, in bytes.
 //!
 //! The first [`FREE`] bytes of each head do not count: the bounds on connections and on requests
-//! bound them. So clients with heads of the usual size are served while others fill the budget.
-//! Neighbours: [`super::guard`] counts what HTTP/1 has begun, [`super::blocks`] what HTTP/2 has
-//! begun, `public` what is being answered. It must not wait: whoever finds no room is refused.
+//! limit them. So clients with heads of the usual size are served while others fill the budget.
+//! [`super::guard`] counts unfinished heads of HTTP/1, [`super::blocks`] those of HTTP/2, `public`
+//! those of requests in work. This file must not wait: without room, a head is refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The bytes of a head that do not count.
+/// Bytes of a head that do not count.
 pub const FREE: usize = 4 * 1024;
 
 /// The heads of a process.
@@ -17,7 +17,8 @@ pub struct Heads {
     held: AtomicUsize,
 }
 
-/// The part of the budget that one connection or one request holds; given back when dropped.
+/// The part of the budget that one connection or one request holds. Dropping it gives the part
+/// back.
 #[derive(Debug)]
 pub struct Held {
     heads: Arc<Heads>,
@@ -26,15 +27,16 @@ pub struct Held {
 }
 
 impl Heads {
-    /// Nothing held yet, where all together may hold `most` bytes.
+    /// Makes a part that holds nothing. All parts together may hold `most` bytes.
     pub fn nothing(self: &Arc<Self>, most: usize) -> Held {
         Held { heads: self.clone(), most, bytes: 0 }
     }
 }
 
 impl Held {
-    /// Holds a head of this many bytes, in place of what was held before. `false` if there is no
-    /// room: then it holds what it held. There is always room for less.
+    /// Holds a head of this many bytes in place of the one before.
+    ///
+    /// `false` if there is no room: then the part stays as it was. A smaller head always has room.
     pub fn hold(&mut self, head: usize) -> bool {
         let bytes = head.saturating_sub(FREE);
         let (before, most) = (self.bytes, self.most);

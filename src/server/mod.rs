@@ -1,7 +1,9 @@
-//! The listeners: sockets in, requests out to a service, and a stop that lets what runs finish.
+//! The listeners: they take connections, hand requests to a service, and stop without cutting
+//! requests in work.
 //!
-//! Neighbours: `adapters` for identity, wire and header rules; whoever composes the process gives each listener its service, which
-//! the gateway implements. It must not decide anything about keys: what it refuses itself are framing and forged peers.
+//! The code that composes the process gives each listener its service, which the gateway
+//! implements. This room must not decide anything about keys: its own refusals are about framing
+//! and forged peers.
 
 pub mod admin;
 mod admin_acts;
@@ -13,17 +15,17 @@ mod blocks;
 mod certificates;
 mod changed;
 mod chunks;
+mod connection;
+mod connection_limit;
 mod console;
 pub mod descriptors;
-pub mod door;
-mod drive;
+mod drain_body;
 mod guard;
 mod head;
 pub mod heads;
-mod lingering;
-mod paced;
+mod idle_watch;
+pub mod listener_kind;
 pub mod peer;
-mod places;
 pub mod problem;
 pub mod public;
 pub mod reload;
@@ -32,9 +34,9 @@ pub mod run;
 #[cfg(feature = "otlp")]
 mod spans;
 mod strangers;
-mod watching;
 pub mod witness;
 pub mod witness_reload;
+mod write_timeout;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -48,30 +50,34 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::ports::Body;
-use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Said, Told};
+use crate::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
 use crate::protocol::region::RegionName;
 
-/// How long to wait before accepting again when the process has no room for another socket.
+/// Pause before accepting again when the process has no room for another socket.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What answers the public listener's requests.
+/// Service behind the public listener.
 pub trait PublicService: Send + Sync + 'static {
-    /// Answers one request. Dropped when the client hangs up: what must go on belongs in a task of its own.
+    /// Answers one request. The future is dropped when the client hangs up: work that must go on
+    /// belongs in its own task.
     fn call(self: Arc<Self>, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send;
 }
 
-/// What answers peers. The caller's region is verified.
+/// Service behind the peer listener. The caller's region is verified.
 pub trait PeerService: Send + Sync + 'static {
-    /// What a forward keeps for as long as it is here.
+    /// Room that a forward holds while it is here.
     type Place: Send + Sync;
 
-    /// Whether that region may say this, asked before anything is done about it; or what it is told.
-    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String>;
+    /// Checks whether that region may send this message, before anything else is done. The error is
+    /// the text for the sender.
+    fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String>;
 
-    /// A place for a forward, of which the head was read, with room for this many bytes of its body; or what its sender is told.
+    /// Takes room for a forward whose head was read, with this many bytes of its body. The error is
+    /// the reply to its sender.
     fn place(&self, head: &Forward, bytes: usize) -> Result<Self::Place, Box<ForwardReply>>;
 
-    /// Answers a forward. Dropped when the peer gives it up: what must go on belongs in a task of its own.
+    /// Answers a forward. The future is dropped when the peer gives it up: work that must go on
+    /// belongs in its own task.
     fn forward(
         self: Arc<Self>,
         from: RegionName,
@@ -82,11 +88,11 @@ pub trait PeerService: Send + Sync + 'static {
     /// Answers a ping.
     fn pong(self: Arc<Self>) -> impl Future<Output = Pong> + Send;
 
-    /// Answers a question. Dropped like a forward.
+    /// Answers a question. The future is dropped as a forward's is.
     fn ask(self: Arc<Self>, from: RegionName, question: Question) -> impl Future<Output = Told> + Send;
 }
 
-/// Told to every connection when the listeners stop.
+/// Tells every connection when the listeners stop.
 #[derive(Clone, Debug)]
 pub struct Stop(watch::Receiver<bool>);
 
@@ -98,7 +104,8 @@ impl Stop {
     }
 }
 
-/// All listeners of a process. Dropping it cuts every connection; [`Listeners::stop`] lets them finish.
+/// All listeners of a process. Dropping it cuts every connection; [`Listeners::stop`] lets them
+/// finish.
 #[derive(Debug)]
 pub struct Listeners {
     stopping: watch::Sender<bool>,
@@ -107,13 +114,16 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// No listener yet. Once stopped, connections get `grace` to finish what runs on them.
+    /// Makes a set without listeners. After a stop, connections get `grace` to finish their
+    /// requests.
     pub fn new(grace: Duration) -> Self {
         Self { stopping: watch::Sender::new(false), running: JoinSet::new(), grace }
     }
 
-    /// Accepts connections in the background, at most `most` at a time, and serves each in a task of its own. Further
-    /// ones wait in the kernel's queue. `most` may change; those that are there stay.
+    /// Accepts connections in the background, at most `most` at a time, and serves each in its own
+    /// task.
+    ///
+    /// Further connections wait in the kernel's queue. `most` may change; open connections stay.
     pub fn add<Most, Serve, Served>(&mut self, listener: TcpListener, most: Most, serve: Serve)
     where
         Most: Fn() -> usize + Send + 'static,
@@ -124,8 +134,8 @@ impl Listeners {
         self.running.spawn(accept(listener, most, stop, self.grace, serve));
     }
 
-    /// Stops accepting, tells every connection to finish, and returns when all have, or when the grace is over and the
-    /// rest were cut.
+    /// Stops accepting and tells every connection to finish. Returns when all have finished, or
+    /// when the grace is over and the rest was cut.
     pub async fn stop(mut self) {
         self.stopping.send_replace(true);
         while self.running.join_next().await.is_some() {}
@@ -153,7 +163,7 @@ async fn accept<Most, Serve, Served>(
             (stream, address) = next(&listener), if !crowded => {
                 connections.spawn(serve(stream, address, told));
             }
-            // Until there is room, or `most` is more.
+            // Until a place is free, or `most` has grown.
             () = tokio::time::sleep(ACCEPT_PAUSE), if crowded => {}
         }
     }
@@ -169,7 +179,8 @@ async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
-                // Answers are small and waited for. If this fails the socket is dead, which serving it will show.
+                // Answers are small, and clients wait for them. If this fails the socket is dead,
+                // which serving it will show.
                 drop(stream.set_nodelay(true));
                 return (stream, address);
             }

@@ -1,8 +1,9 @@
-//! The peer listener: HTTP/2 over mutual TLS, from other regions of the deployment and nobody else.
+//! The peer listener: HTTP/2 over mutual TLS, for other regions of the deployment and nobody else.
 //!
-//! Neighbours: `adapters::peers` is the other end, `adapters::wire` says what may be asked, `super::PeerService` answers. Each message
-//! names the region it is from, which must be the one in the connection's certificate; whether that region may send it, the service says
-//! before anything else is done. It must not act on a message that it could not read whole.
+//! Each message names its region, and the connection's certificate must name the same one.
+//! `super::PeerService` says whether that region may send the message, before anything else is
+//! done. `adapters::wire` defines the messages. This file must not act on a message that it could
+//! not read whole.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::drive::drive;
+use super::connection::drive;
 use super::problem::Problem;
 use super::replaceable::Replaceable;
 use super::strangers::{Stranger, Strangers};
@@ -35,32 +36,33 @@ use crate::adapters::peers::{CONNECTION_WINDOW, HEADER_LIST, STREAM_WINDOW};
 use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::wire::{self, ask};
 use crate::ports::body::{Collected, collect, empty, full};
-use crate::ports::peers::Said;
+use crate::ports::peers::PeerMessage;
 use crate::ports::{Body, BodyError};
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 
-/// The most messages of one connection that are answered at a time; each gateway of a peer region has one connection, or two
-/// while it is renewed.
+/// Most messages of one connection that are answered at a time.
+///
+/// Each gateway of a peer region has one connection, or two while it renews it.
 const MOST_STREAMS: u32 = 4096;
-/// How often an idle peer is tried.
+/// Time between two pings on an idle connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// The largest question that lodges no answer, in bytes: two views with thousands of pins.
+/// Largest question that lodges no answer, in bytes: two views with thousands of pins.
 pub const QUESTION_LIMIT: usize = 4 << 20;
 
 /// Bounds of the peer listener.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerLimits {
-    /// The most connections at a time.
+    /// Most connections at a time.
     pub connections: usize,
-    /// How long the TLS handshake may take.
+    /// Longest time for the TLS handshake.
     pub handshake_time: Duration,
-    /// The largest body of a forward, in bytes: that of the route with the largest.
+    /// Largest body of a forward, in bytes: the largest of any route.
     pub body_limit: usize,
-    /// The largest question, in bytes: the one with the largest answer that a route lodges.
+    /// Largest question, in bytes: the one with the largest answer that a route lodges.
     pub question_limit: usize,
-    /// How long the whole body of a forward or a question may take.
+    /// Longest time for the whole body of a forward or a question.
     pub body_time: Duration,
 }
 
@@ -108,10 +110,10 @@ pub fn listen<S: PeerService>(
     );
 }
 
-/// What a connection is let in by.
+/// Settings by which a connection is let in.
 struct Door {
     identity: PeerIdentity,
-    /// The reading of the files that the settings are of.
+    /// Reading of the files from which the settings are.
     reading: u64,
     tls: Arc<ServerConfig>,
     speaks: Versions,
@@ -150,14 +152,15 @@ async fn serve<S: PeerService>(
         .keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
         .max_concurrent_streams(MOST_STREAMS)
-        // Bodies that are still on their way when their forward is refused: no reason to end a connection that others use.
+        // A forward may be refused while its body still arrives. That is no reason to end a
+        // connection that others use.
         .max_local_error_reset_streams(None)
         .max_header_list_size(HEADER_LIST)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .auto_date_header(false)
         .serve_connection(TokioIo::new(stream), handler);
-    // Peers are trusted not to hold connections up on purpose; pings find the dead ones.
+    // Peers are trusted not to hold connections up on purpose. Pings find the dead ones.
     if let Err(why) = drive(connection, &mut stop, std::future::pending()).await {
         tracing::debug!(%address, why, "a peer's connection broke");
     }
@@ -178,12 +181,12 @@ async fn shake_hands(
     Ok(stream)
 }
 
-/// Who answers here, within which limits.
+/// This side of a connection: the service, its versions and its limits.
 struct Us<S> {
     service: Arc<S>,
     speaks: Versions,
     limits: PeerLimits,
-    /// The certificates that the connection was made with are not revoked since.
+    /// False if the connection's certificates were revoked after the handshake.
     lets_in: bool,
 }
 
@@ -198,7 +201,7 @@ async fn answer<S: PeerService>(
     match take_up(us, head, body, &certificates).await {
         Ok(response) => response,
         Err(problem) => {
-            // Whoever may not speak is logged by whoever knows why, and not each time.
+            // The service logs a forbidden sender itself, and not each time.
             if problem.code != FORBIDDEN {
                 tracing::warn!(%address, code = problem.code, detail = problem.detail, "a peer's message was refused");
             }
@@ -225,12 +228,12 @@ async fn take_up<S: PeerService>(
         });
     }
     let from = verified(&head, certificates)?;
-    let hears = |said: &Said<'_>| service.hears(&from, said).map_err(forbidden);
-    // Whoever may not say hello may say nothing: of them not even a body is read.
-    hears(&Said::Hello)?;
+    let hears = |said: &PeerMessage<'_>| service.hears(&from, said).map_err(forbidden);
+    // A region that may not send a hello may send nothing: not even a body is read from it.
+    hears(&PeerMessage::Hello)?;
     match (&head.method, head.uri.path()) {
         (&Method::POST, wire::FORWARD_PATH) => {
-            hears(&Said::Forward)?;
+            hears(&PeerMessage::Forward)?;
             let mut forward = wire::decode_forward(&head, Bytes::new()).map_err(unreadable)?;
             let limit = limits.body_limit;
             let bytes = body.size_hint().upper().map_or(Ok(limit), usize::try_from).unwrap_or(usize::MAX);
@@ -248,11 +251,11 @@ async fn take_up<S: PeerService>(
             heard_of(&head, speaks)?;
             let body = whole(body, limits.question_limit, limits.body_time).await?;
             let question = ask::read_question(&body).map_err(unreadable)?;
-            hears(&Said::Question(&question))?;
+            hears(&PeerMessage::Question(&question))?;
             Ok(ask::encode_told(&service.ask(from, question).await))
         }
         (&Method::GET, wire::PING_PATH) => {
-            hears(&Said::Ping)?;
+            hears(&PeerMessage::Ping)?;
             let theirs = heard_of(&head, speaks)?;
             let mut response = Response::new(full(wire::encode_pong(&service.pong().await, theirs)));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -274,7 +277,8 @@ async fn take_up<S: PeerService>(
     }
 }
 
-/// The versions that the sender speaks, if there is one that is spoken here, too: whatever else it says might mean something else.
+/// Reads the sender's versions, and refuses a sender that shares none with this process. Its
+/// messages might mean something else.
 fn heard_of(head: &Parts, speaks: Versions) -> Result<Versions, Problem> {
     let theirs = wire::decode_versions(&head.headers).map_err(unreadable)?;
     if speaks.common(theirs).is_none() {
@@ -290,7 +294,7 @@ fn heard_of(head: &Parts, speaks: Versions) -> Result<Versions, Problem> {
     Ok(theirs)
 }
 
-/// The region that the message names, if the connection's certificate says so too.
+/// Region that the message names, if the connection's certificate names it too.
 fn verified(head: &Parts, certificates: &[CertificateDer<'static>]) -> Result<RegionName, Problem> {
     let from = wire::decode_from(&head.headers).map_err(unreadable)?;
     if !region_of(certificates, &from) {
@@ -304,7 +308,7 @@ fn verified(head: &Parts, certificates: &[CertificateDer<'static>]) -> Result<Re
     Ok(from)
 }
 
-/// The code of a refusal whose sender may not say that here.
+/// Code of a refusal to a sender that may not send that message.
 const FORBIDDEN: &str = "peer-forbidden";
 
 fn forbidden(detail: String) -> Problem {
@@ -321,7 +325,7 @@ fn unreadable(error: wire::WireError) -> Problem {
     }
 }
 
-/// The whole body, within its limits.
+/// Reads the whole body, within its limits.
 async fn whole(body: Incoming, limit: usize, within: Duration) -> Result<Bytes, Problem> {
     match collect(streaming(body, Patience::Within(within), None), limit).await {
         Ok(Collected::Whole(bytes)) => Ok(bytes),

@@ -1,7 +1,8 @@
-//! Problems (RFC 9457) for requests that never reach the gateway: broken framing, forged peers, malformed messages.
+//! Problems (RFC 9457) of requests that never reach the gateway: broken framing, forged peers,
+//! malformed messages.
 //!
-//! Neighbours: `public` and `peer` render them; `gateway::problems` serves the page on which each code is explained. It must not know
-//! of keys or upstreams: the gateway has its own.
+//! `gateway::problems` serves the page that explains each code. This file must not know of keys or
+//! upstreams: the gateway has its own problems.
 
 use std::time::Duration;
 
@@ -13,16 +14,16 @@ use crate::gateway::problems::{anchor, described_by};
 use crate::ports::Body;
 use crate::ports::body::full;
 
-/// Why a request was refused here. Nothing was done about it, so the same request is always safe to retry.
+/// A refusal by a listener. Nothing was done, so the same request is always safe to retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// The stable code; it also names the type.
+    /// Stable code. It also names the type.
     pub code: &'static str,
-    /// What kind of problem, the same for all of the code.
+    /// Kind of the problem, the same for each use of the code.
     pub title: &'static str,
-    /// What was wrong with this request, and what to do.
+    /// The flaw of this request, and what to do.
     pub detail: String,
 }
 
@@ -38,7 +39,7 @@ struct Document<'a> {
 }
 
 impl Problem {
-    /// A request that no two readers are sure to take alike, or that asks for what is never passed on.
+    /// A request that is open to two readings, or asks for something that is never passed on.
     pub fn malformed(detail: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -78,7 +79,7 @@ impl Problem {
         }
     }
 
-    /// A head that there is no room for.
+    /// A head for which the budget has no room.
     pub fn no_room_for_head() -> Self {
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,

@@ -1,7 +1,10 @@
-//! The listeners for clients: HTTP/1.1 and HTTP/2, plain or over TLS, each within bounds of time and space.
+//! The listeners for clients: HTTP/1.1 and HTTP/2, plain or over TLS, each within bounds of time
+//! and space.
 //!
-//! Neighbours: [`super::paced`] and [`super::guard`] stand below hyper, [`super::admission`] and [`super::watching`] above it, `super::door` says
-//! whom a listener is for, `super::PublicService` answers what passes. HTTP/2 is chosen by ALPN over TLS, and by its preface on a plain connection. It must not read bodies.
+//! The order of layers: [`super::write_timeout`] and [`super::guard`] below hyper,
+//! [`super::admission`] and [`super::idle_watch`] above it. `super::PublicService` answers the
+//! requests that pass. HTTP/2 is chosen by ALPN over TLS, and by its preface on a plain connection.
+//! This file must not read bodies.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,53 +28,55 @@ use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Client, admit};
 use super::blocks::Blocks;
-use super::door::Door;
-use super::drive::drive;
+use super::connection::drive;
+use super::connection_limit::Places;
+use super::drain_body::lingering;
 use super::guard::{Guard, Refusal};
 use super::head::{HEAD_LIMIT, MOST_HEADERS};
 use super::heads::Heads;
-use super::lingering::lingering;
-use super::paced::Paced;
-use super::places::Places;
+use super::idle_watch::{Cut, Watch};
+use super::listener_kind::Door;
 use super::problem::Problem;
 use super::replaceable::Replaceable;
-use super::watching::{Cut, Watch};
+use super::write_timeout::Paced;
 use super::{Listeners, PublicService, Stop};
 use crate::adapters::headers::strip_hop_by_hop;
 use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::tls::HTTP2;
 use crate::config::listen::PublicLimits;
-use crate::gateway::crowd::HeadRoom;
+use crate::gateway::concurrency::HeadRoom;
 use crate::ports::{Body, observe};
 
-/// The most HTTP/2 requests of one connection that are answered at a time.
+/// Most HTTP/2 requests of one connection that are answered at a time.
 const MOST_STREAMS: u32 = 100;
-/// How many bytes of one HTTP/2 request's body are taken before somebody reads them.
+/// Bytes of one HTTP/2 request's body that are taken before a reader takes them.
 const STREAM_WINDOW: u32 = 128 * 1024;
-/// The same of all bodies of one connection together.
+/// The same for all bodies of one connection together.
 const CONNECTION_WINDOW: u32 = 256 * 1024;
-/// How many bytes of one HTTP/2 answer are held for a client that does not read.
+/// Bytes of one HTTP/2 answer that are held for a client that does not read.
 const SEND_BUFFER: usize = 64 * 1024;
-/// The largest HTTP/2 frame that is taken, in bytes: the least that the protocol allows.
+/// Largest HTTP/2 frame that is taken, in bytes: the least that the protocol allows.
 const FRAME: u32 = 16 * 1024;
-/// How many HTTP/2 requests may have been reset before they were looked at.
+/// Most HTTP/2 requests that the client may reset before the gateway looks at them.
 const MOST_RESET: usize = 20;
-/// How many HTTP/2 requests may end by the client's own mistakes.
+/// Most HTTP/2 requests that may end by the client's own mistakes.
 const MOST_MISTAKES: usize = 100;
-/// The most that is held of an HTTP/1 request (a head must fit) and of an answer that is not read, in bytes each.
+/// Most bytes held of an HTTP/1 request (a head must fit), and of an answer that is not read.
 const HTTP1_BUFFER: usize = 2 * HEAD_LIMIT;
-/// How often a silent HTTP/2 client is tried, and how long it may take to answer.
+/// Time after which a silent HTTP/2 client gets a ping, and longest time for its reply.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// The bounds of a connection.
+/// Bounds of a connection.
 #[derive(Clone)]
 struct Bounds {
     limits: PublicLimits,
     heads: Arc<Heads>,
 }
 
-/// Listens for clients in the background, at one door; over TLS if there is a configuration for it.
-/// All listeners of a process have the same `heads`.
+/// Listens for clients in the background on one listener, over TLS if there is a configuration for
+/// it.
+///
+/// All listeners of a process share the same `heads`.
 pub fn listen<S: PublicService>(
     listeners: &mut Listeners,
     listener: TcpListener,
@@ -88,7 +93,7 @@ pub fn listen<S: PublicService>(
     let (places, limits) = (Places::new(), limits.into());
     let most = limits.clone();
     listeners.add(listener, move || most.now().connections, move |stream, address: SocketAddr, stop| {
-        // What a connection begins with is what it ends with.
+        // A connection keeps its first settings to its end.
         let (limits, tls) = (*limits.now(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.now())));
         let place = places.take(address.ip(), limits.connections_per_ip);
         let (service, door, heads) = (service.clone(), door.clone(), heads.clone());
@@ -138,7 +143,7 @@ async fn serve<S: PublicService>(
     }
 }
 
-/// What the client has to begin with: within its time, or nothing if the listener stops before.
+/// Waits for the client's beginning within its time. `None` if the listener stops before.
 async fn in_time<T>(
     begin: impl Future<Output = io::Result<T>>,
     stop: &mut Stop,
@@ -161,7 +166,7 @@ fn count_cut(reason: &'static str) {
     metrics::counter!(observe::CONNECTIONS_CUT, "reason" => reason).increment(1);
 }
 
-/// Completes when the connection is to be cut, and counts it.
+/// Completes when the connection has to be cut, and counts it.
 async fn cut(watch: &Watch) -> Cut {
     let cut = watch.cut().await;
     count_cut(cut.reason());
@@ -253,7 +258,7 @@ async fn answer<S: PublicService>(
             tracing::debug!(client = %client.ip, code = problem.code, detail = problem.detail, "refused");
             let mut response = problem.response();
             if version < Version::HTTP_2 {
-                // Whatever follows on this connection may be a part of what was refused.
+                // Further bytes on this connection may be a part of the refused request.
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             response
@@ -262,10 +267,10 @@ async fn answer<S: PublicService>(
     Ok(open.answered(response))
 }
 
-/// Counts the head for as long as the request is anywhere here: some bytes of HTTP/2 may stand for
-/// a large one.
+/// Counts the head for as long as any part of the request is here. A few bytes of HTTP/2 may stand
+/// for a large head.
 fn hold<B>(mut request: Request<B>, bounds: &Bounds) -> Result<Request<B>, Problem> {
-    // What a field takes beside its bytes (RFC 9113 section 6.5.2).
+    // Overhead of a field beside its bytes (RFC 9113 section 6.5.2).
     const OF_FIELD: usize = 32;
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     let fields = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + OF_FIELD);
@@ -277,8 +282,9 @@ fn hold<B>(mut request: Request<B>, bounds: &Bounds) -> Result<Request<B>, Probl
     Ok(request)
 }
 
-/// Over HTTP/2 a length of 0 may be contradicted by data that comes behind it: waits for the end of
-/// such a body, before anything is made of the request.
+/// Waits for the end of a body whose announced length is 0, before the request is used.
+///
+/// Over HTTP/2, data that arrives later may contradict a length of 0.
 async fn without_a_body_it_denies(
     request: Request<Incoming>,
     within: Duration,

@@ -1,8 +1,9 @@
-//! The configuration read again while the process runs: on SIGHUP, and when a file of it was changed.
+//! The configuration read again while the process runs: on SIGHUP, and when one of its files
+//! changed.
 //!
-//! Neighbours: `config` reads and checks everything, [`changed`] says when, `config::running` says what may be replaced, `run` starts this. All of
-//! it is replaced, or nothing: files that are wrong change nothing but a log line, a counter and the status. It must not open or close a
-//! listener or connection.
+//! The whole configuration is replaced, or nothing. Wrong files cause only a log line, a counter
+//! and a status. `config` reads and checks, [`changed`] says when, `config::running` says what may
+//! be replaced. This file must not open or close a listener or connection.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,37 +22,37 @@ use crate::config::running::Running;
 use crate::config::{Config, Errors, Watched};
 use crate::gateway::Gateway;
 use crate::gateway::credentials::{TokenDigest, digest};
-use crate::gateway::live::Reload;
+use crate::gateway::reloadable::Reload;
 use crate::ports::Ports;
 
-/// Where the configuration is, and which files were looked at when it was read.
+/// Place of the configuration, and state of its files when they were read.
 #[derive(Debug)]
 pub struct Files {
-    /// The region file.
+    /// Region file.
     pub region: PathBuf,
-    /// All that it names, and itself.
+    /// The region file, and all files that it names.
     pub watched: Watched,
 }
 
-/// Says what is logged from now on.
+/// Sets the log levels from now on.
 pub type Levels = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// What is replaced beside the gateway.
+/// Parts that are replaced beside the gateway.
 pub(super) struct Replaced {
     /// Bounds of the public listener.
     pub public: Replaceable<PublicLimits>,
-    /// Those of the trusted one.
+    /// Bounds of the trusted listener.
     pub trusted: Replaceable<PublicLimits>,
-    /// What peers may send.
+    /// Bounds of the peer listener.
     pub peers: Replaceable<PeerLimits>,
-    /// What the admin listener asks for.
+    /// Token that the admin listener requires.
     pub token: Replaceable<Option<TokenDigest>>,
     tls: Option<Replaceable<ServerConfig>>,
     identity: PeerIdentity,
     levels: Levels,
 }
 
-/// Files that were read and are right, certificates too.
+/// Valid files that were read, with their certificates.
 struct Read {
     config: Config,
     tls: Option<ServerConfig>,
@@ -60,7 +61,7 @@ struct Read {
 }
 
 impl Replaced {
-    /// What a process starts with.
+    /// Makes the parts that a process starts with.
     pub fn new(
         config: &Config,
         tls: Option<Replaceable<ServerConfig>>,
@@ -103,7 +104,7 @@ fn token(config: &Config) -> Option<TokenDigest> {
     config.process.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()))
 }
 
-/// Goes on for as long as it is polled.
+/// Runs as long as it is polled.
 pub(super) async fn watch<P: Ports>(
     gateway: Arc<Gateway<P>>,
     running: Arc<Mutex<Running>>,
@@ -141,7 +142,7 @@ pub(super) async fn watch<P: Ports>(
     }
 }
 
-/// The certificates that the configuration names, ready for use.
+/// Loads the certificates that the configuration names.
 fn certified(config: Config) -> Result<Box<Read>, Vec<String>> {
     let said = |error: anyhow::Error| vec![format!("{error:#}")];
     let tls = clients_tls(&config).map_err(said)?;

@@ -1,22 +1,23 @@
 //! Values that are replaced while a process runs: one pointer, swapped whole.
 //!
-//! Neighbours: [`super::reload`] replaces, the listeners look once per connection or request and keep what they saw to its end. It must not lock.
+//! [`super::reload`] replaces them. A listener loads a value once per connection or request and
+//! keeps it to the end. This file must not lock.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-/// A value that may be replaced. Cheap to clone: all clones are the same one.
+/// A value that may be replaced. Cheap to clone: all clones share the same value.
 #[derive(Debug)]
 pub struct Replaceable<T>(Arc<ArcSwap<T>>);
 
 impl<T> Replaceable<T> {
-    /// What it is now.
+    /// The present value.
     pub fn now(&self) -> Arc<T> {
         self.0.load_full()
     }
 
-    /// Makes it another, for whoever looks from now on.
+    /// Replaces the value for all later loads.
     pub fn replace(&self, value: T) {
         self.0.store(Arc::new(value));
     }

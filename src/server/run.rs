@@ -1,8 +1,9 @@
 //! One gateway process, from checked configuration to the last answer.
 //!
-//! Neighbours: `cli::serve` calls it; it composes `adapters`, `gateway` and the listeners of this room. Nothing is bound before
-//! everything is valid; on SIGTERM or SIGINT new keyed requests are refused, those begun finish, then the listeners close; on SIGHUP, and when
-//! they were changed, the files are read again (`reload`). It must not know what a request means.
+//! It composes `adapters`, `gateway` and the listeners of this room. No port is bound before
+//! everything is valid. On SIGTERM or SIGINT the gateway refuses new keyed requests, running ones
+//! finish, then the listeners close. On SIGHUP, and after a change, the files are read again
+//! (`reload`). This file must not know what a request means.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,8 +20,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::Instrument;
 
 use super::admin::{self, Admin};
-use super::door::Door;
 use super::heads::Heads;
+use super::listener_kind::Door;
 use super::peer::{self, PeerLimits, QUESTION_LIMIT};
 use super::reload::{Files, Levels, Replaced};
 use super::replaceable::Replaceable;
@@ -37,15 +38,15 @@ use crate::adapters::tls;
 use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
 use crate::config::Config;
 use crate::config::running::Running;
-use crate::gateway::crowd::Place;
+use crate::gateway::concurrency::Place;
 use crate::gateway::spans::Begin;
 use crate::gateway::{Gateway, Settings};
 use crate::ports::Body;
-use crate::ports::peers::{Forward, ForwardReply, Pong, Question, Said, Told};
+use crate::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::versions::Versions;
 
-/// How long connections may take to finish once the last request was answered.
+/// Longest time for connections to finish after the last request was answered.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Bounds of the store-seconds and upstream-seconds histograms, in seconds.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
@@ -56,7 +57,7 @@ const JOB_SPAN: Option<Begin> = Some(spans::job);
 #[cfg(not(feature = "otlp"))]
 const JOB_SPAN: Option<Begin> = None;
 
-/// What the listeners feed.
+/// Service behind the listeners.
 struct Service(Arc<Gateway<RealPorts>>);
 
 impl PublicService for Service {
@@ -75,7 +76,7 @@ impl PublicService for Service {
 impl PeerService for Service {
     type Place = Place;
 
-    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+    fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
         self.0.hears(from, said)
     }
 
@@ -103,8 +104,13 @@ impl PeerService for Service {
     }
 }
 
-/// Runs a gateway until a signal asks it to leave. It speaks `speaks` with its peers; `files` is where `config` is read again, `levels` says what is logged from then on. Errors say which
-/// setting, file or port is at fault.
+/// Runs a gateway until a signal asks it to leave.
+///
+/// It speaks `speaks` with its peers. `files` is the place from which `config` is read again;
+/// `levels` sets the log levels then.
+///
+/// # Errors
+/// The setting, file or port at fault.
 pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
@@ -121,7 +127,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
 
     let (listen, heads) = (&config.process.listen, Arc::<Heads>::default());
     let public = bind(listen.public, "public").await?;
-    // In shadow mode peers must not take this gateway for one that knows anything: it does not listen for them.
+    // In shadow mode a gateway knows nothing about keys: peers must not rely on it.
     let peer = match config.process.shadow {
         false => Some(bind(listen.peer, "peer").await?),
         true => None,
@@ -176,7 +182,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     Ok(())
 }
 
-/// Lets what has begun finish, within a bound, then closes the listeners.
+/// Waits for running requests within a bound, then closes the listeners.
 async fn leave(gateway: &Gateway<RealPorts>, listeners: Listeners, drain: Duration) {
     let left = gateway.stop(drain).await;
     if left > 0 {
@@ -199,7 +205,7 @@ pub(super) fn identity(config: &Config) -> Result<PeerIdentity> {
     Ok(PeerIdentity::load(config.me.clone(), &files)?)
 }
 
-/// TLS for clients, where there is any.
+/// TLS settings for clients, if there are any.
 pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
     let Some(files) = &config.process.listen.tls else { return Ok(None) };
     let loaded = tls::load(&files.certificate, &files.key);
@@ -244,7 +250,8 @@ fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
     })
 }
 
-/// What peers may send: the largest body that any keyed route takes, and the largest answer that one keeps, lodged as base64.
+/// Bounds of peers' messages: the largest body of any keyed route, and the largest answer that a
+/// route keeps, lodged as base64.
 pub(super) fn peer_limits(config: &Config) -> PeerLimits {
     let body_limit = config.shared.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
     let stored = config.shared.routes.policies().map(|policy| policy.stored_limit).max().unwrap_or(0);

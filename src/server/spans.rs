@@ -1,9 +1,9 @@
-//! The span of a request at this gateway, and of each run of a job (feature `otlp`): it continues the trace that the headers name, and what goes
-//! on from here continues it.
+//! Spans of requests, forwards and runs of jobs at this gateway (feature `otlp`).
 //!
-//! Neighbours: `super::run` begins one per request and per forward, and has the gateway begin one per run of a job; `gateway::spans` fills it in and
-//! makes its children, `adapters::otlp` exports them. The parent in the headers is replaced by this span where it is sampled: then a collector has
-//! seen it. What is not sampled goes on as it came. It must not decide anything about a request.
+//! A span continues the trace that the headers name, and later spans continue this one. If the span
+//! is sampled, it replaces the parent in the headers: then a collector has seen it. If it is not
+//! sampled, the headers stay as they came. `gateway::spans` fills spans in and makes their
+//! children; `adapters::otlp` exports them. This file must not decide anything about a request.
 
 use http::{HeaderMap, HeaderValue};
 use opentelemetry::Context;
@@ -15,14 +15,16 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 use crate::gateway::trace::{self, TRACEPARENT, TRACESTATE};
 use crate::ports::observe::SPANS;
 
-/// Begins the span of a request with these headers, and has them name it.
+/// Begins the span of a request with these headers, and writes it into them.
 pub(super) fn request(name: &'static str, headers: &mut HeaderMap) -> Span {
     begin(name, "server", headers)
 }
 
-/// The same for one run of a job, by the headers of the request that was accepted. Whoever asked does not wait for it, which makes it a consumer
-/// (OpenTelemetry, trace API, SpanKind); it handles that one request and nothing is around it, so the request's span may be its parent
-/// (semantic conventions for messaging, "Process" spans).
+/// Begins the span of one run of a job, from the headers of the accepted request.
+///
+/// The client does not wait for the job, so the kind is consumer (OpenTelemetry, trace API,
+/// SpanKind). The span handles that one request and no span surrounds it. So the request's span may
+/// be its parent (semantic conventions for messaging, "Process" spans).
 pub(super) fn job(headers: &mut HeaderMap) -> Span {
     begin("job", "consumer", headers)
 }
@@ -38,7 +40,7 @@ fn begin(name: &'static str, kind: &'static str, headers: &mut HeaderMap) -> Spa
         let (trace, id) =
             (TraceId::from_bytes(parent.trace.to_be_bytes()), SpanId::from_bytes(parent.span.to_be_bytes()));
         let caller = SpanContext::new(trace, id, flags, true, TraceState::default());
-        // It fails where nothing is exported: then there is no span.
+        // This fails if nothing is exported. Then there is no span.
         drop(span.set_parent(Context::new().with_remote_span_context(caller)));
     }
     let context = span.context();

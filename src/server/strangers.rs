@@ -1,21 +1,20 @@
-//! Connections to the peer listener that have not shown a certificate yet: how many there may be,
-//! so that places stay for those who will.
+//! Connections to the peer listener before they show a certificate: limited, so that places stay
+//! for peers.
 //!
-//! Strangers hold at most half of all places, and one address at most [`MOST_OF_ADDRESS`]. An
-//! address from which a peer once shook hands is known, and its handshakes may take any place.
-//! Neighbours: [`super::peer`] asks here before a handshake, [`super::places`] counts by address.
-//! It must not take an address for an identity: what a peer may say, its certificate says.
+//! Strangers hold at most half of all places, and one address at most [`MOST_OF_ADDRESS`]. After a
+//! peer's handshake its address is known, and handshakes from there may take any place. This file
+//! must not take an address for an identity: a peer's rights depend on its certificate.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::places::{Place, Places};
+use super::connection_limit::{Place, Places};
 
-/// The most handshakes of an unknown address at a time.
+/// Most handshakes of an unknown address at a time.
 const MOST_OF_ADDRESS: usize = 32;
-/// The most addresses that are known; the one that shook hands the longest time ago is forgotten.
+/// Most known addresses. The one whose last handshake is oldest is forgotten first.
 const MOST_KNOWN: usize = 1_024;
 
 /// The strangers of one listener.
@@ -25,20 +24,21 @@ pub struct Strangers {
     known: Mutex<VecDeque<IpAddr>>,
 }
 
-/// A connection that may shake hands; dropped once it has, or has not.
+/// A connection that may do its handshake. Dropped once the handshake succeeded or failed.
 pub struct Stranger {
     _place: Option<Place>,
     counted: Option<Arc<Strangers>>,
 }
 
 impl Strangers {
-    /// Nobody is there, and nobody is known.
+    /// Makes a set without strangers and without known addresses.
     pub fn new() -> Arc<Self> {
         Arc::new(Self { places: Places::new(), there: AtomicUsize::new(0), known: Mutex::default() })
     }
 
-    /// Lets a connection from `address` shake hands, where the listener has `most` places in all.
-    /// `None`: strangers have as many as they may.
+    /// Lets a connection from `address` do its handshake. The listener has `most` places in all.
+    ///
+    /// `None` if strangers hold as many places as they may.
     pub fn admit(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Stranger> {
         if self.known().contains(&address.to_canonical()) {
             return Some(Stranger { _place: None, counted: None });
@@ -49,7 +49,7 @@ impl Strangers {
         (there < most.div_ceil(2)).then_some(stranger)
     }
 
-    /// A peer has shaken hands from there.
+    /// Notes a peer's handshake from that address.
     pub fn shook(&self, address: IpAddr) {
         let address = address.to_canonical();
         let mut known = self.known();
@@ -59,7 +59,7 @@ impl Strangers {
     }
 
     fn known(&self) -> MutexGuard<'_, VecDeque<IpAddr>> {
-        // Nothing under the lock can panic half-way.
+        // No code under the lock can panic half-way.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,9 @@
-//! A witness's files read again while it runs, on SIGHUP and when one of them was changed: certificates, the admin token, the log's level.
+//! A witness's files read again while it runs: on SIGHUP, and when one of them changed.
 //!
-//! Neighbours: [`changed`] says when, `config::witness` reads and checks, [`super::witness`] shows what came of it. All of it is replaced, or
-//! nothing. What its promises hang on (its name, its file, leases, clocks) and its addresses need a restart. It must not touch what the
-//! witness promised.
+//! It replaces certificates, the admin token and log levels: all of them, or nothing. Addresses,
+//! and the settings on which its promises depend (its name, its file, leases, clocks), need a
+//! restart. [`changed`] says when; `config::witness` reads and checks. This file must not touch the
+//! witness's promises.
 
 use std::path::PathBuf;
 
@@ -17,34 +18,34 @@ use crate::adapters::system::SystemClock;
 use crate::config::witness::WitnessConfig;
 use crate::config::{Errors, Watched};
 use crate::gateway::credentials::{TokenDigest, digest};
-use crate::gateway::live::ConfigStatus;
+use crate::gateway::reloadable::ConfigStatus;
 use crate::ports::Clock;
 
-/// Where a witness's configuration is, and which files were looked at when it was read.
+/// Place of a witness's configuration, and state of its files when they were read.
 #[derive(Debug)]
 pub struct WitnessFiles {
-    /// The witness file.
+    /// Witness file.
     pub file: PathBuf,
-    /// All that it names, and itself.
+    /// The witness file, and all files that it names.
     pub watched: Watched,
 }
 
-/// What is replaced.
+/// Parts that are replaced.
 pub(super) struct Replaced {
     pub identity: PeerIdentity,
     pub expiries: Replaceable<Expiries>,
     pub token: Replaceable<Option<TokenDigest>>,
     pub levels: Levels,
-    /// How what runs stands to what the files say.
+    /// Difference between the running witness and its files.
     pub says: Replaceable<ConfigStatus>,
 }
 
-/// The digest of the token that operators have to name.
+/// Digest of the token that operators have to name.
 pub(super) fn token(config: &WitnessConfig) -> Option<TokenDigest> {
     config.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()))
 }
 
-/// The certificate that the regions know it by, and theirs.
+/// The witness's certificate, and the authorities of the regions' certificates.
 pub(super) fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
     let files = IdentityFiles {
         certificate: config.certificate.clone(),
@@ -54,7 +55,7 @@ pub(super) fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
     Ok(PeerIdentity::load(config.name.clone(), &files)?)
 }
 
-/// Goes on for as long as it is polled.
+/// Runs as long as it is polled.
 pub(super) async fn watch(
     begun: WitnessConfig,
     mut files: WitnessFiles,
@@ -97,7 +98,7 @@ pub(super) async fn watch(
 fn take(begun: &WitnessConfig, config: &WitnessConfig, identity: &PeerIdentity, replaced: &Replaced) {
     let restart = restart(begun, config);
     replaced.identity.renew(identity);
-    // The token is of the address: none is right on loopback only.
+    // The token depends on the address: only a loopback address may have none.
     if config.admin == begun.admin {
         replaced.token.replace(token(config));
     }
@@ -110,7 +111,7 @@ fn take(begun: &WitnessConfig, config: &WitnessConfig, identity: &PeerIdentity, 
     replaced.says.replace(ConfigStatus { current, problems, restart, loaded_ms });
 }
 
-/// What the files say that waits for a restart.
+/// Changed settings that wait for a restart.
 fn restart(begun: &WitnessConfig, config: &WitnessConfig) -> Vec<String> {
     let WitnessConfig { name, file, peer, admin, drift, lease, log, .. } = begun;
     let differs = [

@@ -1,9 +1,10 @@
-//! Every alert of deploy/prometheus/alerts.yml, seen firing: a real Prometheus looks at three real regions in which each is brought about by what it
-//! is about.
+//! Every alert of deploy/prometheus/alerts.yml fires: a real Prometheus looks at three real regions
+//! in which each alert's cause is produced.
 //!
-//! Groups share what brings them about. The short form plays those of [`SHORT`]; `ONCEWAY_ALERTS=all cargo test --test long alerts::` all of them. The
-//! rules are those of the file, times divided (`alerts/rules.rs`). Neighbours: `seeing.rs` plays rules through with made-up series, on both sides of
-//! their bounds. It must not change an expression or a bound.
+//! Groups share a cause. The short form plays those of [`SHORT`]; `ONCEWAY_ALERTS=all cargo test
+//! --test long alerts::` plays all of them. The rules are those of the file, times divided
+//! (`alerts/rules.rs`). It must not change an expression or a bound: `seeing.rs` tests rules with
+//! made-up series, on both sides of their bounds.
 
 mod dashboard;
 mod losses;
@@ -24,8 +25,9 @@ use onceway::fleet::wait;
 use rules::Rules;
 use stage::Stage;
 
-/// What is brought about, and the alerts that it must make fire. In this order: the last one leaves no deployment.
-const GROUPS: [(&str, &[&str]); 17] = [
+/// The causes, and the alerts that each must make fire. The last one leaves no deployment, so the
+/// order matters.
+const GROUPS: [(&str, &[&str]); 18] = [
     (
         "clients and upstream",
         &["OncewayKeysReused", "OncewayInProgress", "OncewayDeadLetters", "OncewayDoubtsGrow"],
@@ -35,7 +37,8 @@ const GROUPS: [(&str, &[&str]); 17] = [
     ("a gateway dies", &["OncewayDown"]),
     ("a gateway alone", &["OncewayGatewayRunsNothing"]),
     ("a witness", &["OncewayWitnessHasNoVote"]),
-    ("a clock", &["OncewayClockSuspect"]),
+    ("a stranger", &["OncewayPeerRefused"]),
+    ("a clock", &["OncewayClockSuspect", "OncewayClockAhead"]),
     ("settings that differ", &["OncewaySettingsDiffer"]),
     ("a store of errors", &["OncewayRequestsFail"]),
     ("a sick upstream", &["OncewayUpstreamSick"]),
@@ -56,12 +59,12 @@ const GROUPS: [(&str, &[&str]); 17] = [
     ("an unexplained double", &["OncewayUnexplainedDoubles"]),
     ("ruins", &["OncewaySlotGrows", "OncewaySlotLost", "OncewayRegionRunsNothing"]),
 ];
-/// Alerts that are not played. It looks back a day and waits for six hours: half an hour, divided. What
-/// `seeing` shows of its rule, on both sides of its bound, has to do.
+/// Alerts that are not played. This one looks back a day and waits for six hours, which is half an
+/// hour when divided. `seeing` tests its rule on both sides of its bound; that has to do.
 const NOT_PLAYED: [&str; 1] = ["OncewayAuditBehind"];
-/// What the short form plays.
+/// The causes of the short form.
 const SHORT: [&str; 4] = ["clients and upstream", "too many at once", "lost rows", "a gateway dies"];
-/// How long a healthy deployment is looked at.
+/// The time for which a healthy deployment is watched.
 const HEALTHY: Duration = Duration::from_secs(8);
 
 async fn play(group: &str, stage: &Stage) {
@@ -72,7 +75,11 @@ async fn play(group: &str, stage: &Stage) {
         "a gateway dies" => machines::gateway_dies(stage).await,
         "a gateway alone" => machines::gateway_alone(stage).await,
         "a witness" => witness::has_no_vote(stage).await,
-        "a clock" => machines::clock_suspect(stage).await,
+        "a stranger" => machines::stranger(stage).await,
+        "a clock" => {
+            machines::clock_suspect(stage).await;
+            machines::clock_ahead(stage).await;
+        }
         "settings that differ" => machines::settings_differ(stage).await,
         "a store of errors" => machines::store_of_errors(stage).await,
         "a sick upstream" => machines::upstream_sick(stage).await,
@@ -133,7 +140,8 @@ fn each_alert_fires_when_what_it_is_about_happens() {
     });
 }
 
-/// Under load and unbroken, nothing fires: for a stretch, which may be the second or third on a machine that is too busy to answer a scrape.
+/// Checks that no alert fires under load and without a fault, for a stretch. It may be the second
+/// or third one on a machine that is too busy to answer a scrape.
 async fn healthy(stage: &Stage) {
     let fired = Mutex::new(Vec::new());
     let stretch = async || {

@@ -1,9 +1,11 @@
-//! The container's entry point, run from a bare folder: the static binary at the place that `deploy/Containerfile` copies it to, the files that
-//! somebody mounts, and nothing else; not as root, and with nothing that it may write.
+//! The container's entry point, run from a bare folder with the static binary and mounted files
+//! only; not as root, and without a writable place.
 //!
-//! Neighbours: `deploy_files` holds the container file's own lines. The image's compiler is not here: the same target is built with cargo. What
-//! that needs may be missing (the musl target, musl-gcc, root for chroot): then a line on stderr says that nothing was checked, and with
-//! ONCEWAY_TOOLS=all it fails. It must not give the folder a library, a shell or a file of this machine.
+//! The binary is at the place that `deploy/Containerfile` copies it to. `deploy_files` tests that
+//! file's own lines. The image's compiler is not here: cargo builds the same target. The musl
+//! target, musl-gcc or root for chroot may be missing. Then a line on stderr says that nothing was
+//! checked, and with ONCEWAY_TOOLS=all it fails. It must not give the folder a library, a shell or
+//! a file of this machine.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -22,7 +24,7 @@ use rustix::process::Signal;
 /// The account that the image names.
 const USER: &str = "65532:65532";
 
-/// The stage of the container file that is shipped: where its binary lies, and what it runs.
+/// The shipped stage of the container file: the place of its binary, and its entry point.
 struct Image {
     binary: String,
     entry: String,
@@ -46,7 +48,7 @@ fn image() -> Image {
     Image { binary, entry: entry.clone() }
 }
 
-/// What is missing here to build for the image and to go into its folder.
+/// The tools that are missing here to build for the image and to enter its folder.
 fn missing(target: &str) -> Option<String> {
     let there = |name: &str| {
         env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(name).is_file())
@@ -69,7 +71,7 @@ fn missing(target: &str) -> Option<String> {
 /// The binary, linked as in the image.
 fn build(target: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
-    // Without what debuggers need: this one is only run.
+    // Without debug information: this build is only run.
     cargo.args([
         "build",
         "--locked",
@@ -90,7 +92,7 @@ fn build(target: &str) -> PathBuf {
     built.expect("an executable")
 }
 
-/// Copies a folder's files, readable for everybody: an orchestrator's volume is.
+/// Copies a folder's files, readable for everybody, like an orchestrator's volume.
 fn mount(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -163,7 +165,7 @@ fn the_entry_point_runs_from_a_folder_with_the_images_files_alone() {
         assert_eq!(effects(&solo.ledger, &charge), 1);
         let healthy = ask(Ask::get(format!("{}/healthz", solo.region.admin()))).await;
         assert_eq!(healthy.status, 200);
-        // In the folder is what was put there: it needs no place to write to.
+        // The folder has only the given files: the program needs no place to write to.
         let mut there: Vec<_> =
             fs::read_dir(&bare).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         there.sort();

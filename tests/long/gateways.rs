@@ -1,7 +1,8 @@
-//! Three gateways of one region share its store behind one address, under load, while one of them is killed or cut off from it: what they do together.
+//! Three gateways of one region share its store behind one address, under load, while one of them
+//! is killed or cut off from the store.
 //!
-//! Neighbours: `failures.rs` kills the only gateway of a region, `drill.rs` whole regions. Requests go to the region's address, as clients send
-//! them, and to each gateway by its own where copies must meet in the store. It must not know which gateway holds what.
+//! Requests go to the region's address, as clients send them. Where copies must meet in the store,
+//! they go to each gateway's own address. It must not know which gateway holds a key.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +24,7 @@ use tokio::task::JoinSet;
 const SHARED: usize = 0;
 const VICTIM: usize = 1;
 
-/// The deployment under load, and who watches it.
+/// The deployment under load, and its watchers.
 struct Site {
     three: Deployment,
     field: Arc<Field>,
@@ -34,7 +35,8 @@ impl Site {
     async fn start() -> Site {
         let rtt = Duration::from_millis(10);
         let port_base = onceway::fleet::ports::free_run(40).expect("forty free ports in a row");
-        // As long as by default: a machine that does other work beside must not look like a dead region.
+        // As long as by default: a machine that does other work beside must not look like a dead
+        // region.
         let failover = Some("\n[failover]\nlease = \"10s\"\nstable_for = \"100ms\"\n".to_owned());
         let options = Options { program: program(), port_base, data: None, rtt, routes: None, failover };
         let _room = room(3).await;
@@ -69,7 +71,8 @@ impl Site {
             .json()
     }
 
-    /// Waits until all three gateways say so of themselves, whoever was asked to change it.
+    /// Waits until all three gateways report this standing and lease, no matter which one was asked
+    /// to change it.
     async fn all_say(&self, standing: &str, leased: bool) {
         for gateway in 0..3 {
             until(&format!("gateway {gateway} to be {standing}"), async || {
@@ -84,7 +87,7 @@ impl Site {
         }
     }
 
-    /// Fresh keys of the region, one at each gateway: who ran them.
+    /// The runners of fresh keys of the region, one key at each gateway.
     async fn who_runs(&self) -> BTreeSet<String> {
         let mut ran = BTreeSet::new();
         for gateway in 0..3 {
@@ -97,7 +100,8 @@ impl Site {
     }
 }
 
-/// Copies of one request to all three gateways at the same moment: one runs, the others wait for its answer in the store.
+/// Copies of one request to all three gateways at the same moment: one runs, the others wait for
+/// its answer in the store.
 async fn copies_meet(site: &Site) {
     let mut waited = 0;
     for _ in 0..12 {
@@ -115,7 +119,8 @@ async fn copies_meet(site: &Site) {
     assert!(waited >= 12, "hardly a copy waited for another gateway's answer: {waited} of 24");
 }
 
-/// One gateway dies with requests in its hands; its keys end through the others, and new ones never stop.
+/// One gateway dies with running requests. Their keys end through the others, and new ones never
+/// stop.
 async fn one_dies(site: &Site) {
     let region = &site.three.regions[SHARED];
     let keys: Vec<String> = (0..6).map(|_| site.key("killed")).collect();
@@ -146,8 +151,8 @@ async fn one_dies(site: &Site) {
     region.serves().await.unwrap();
 }
 
-/// One gateway does not reach the store any more, the others do: soon the address sends it nobody, and who is forwarded from another region does not
-/// come to it either.
+/// One gateway does not reach the store any more, the others do. Soon the address sends it no
+/// request, and forwards from other regions avoid it too.
 async fn one_is_cut_off(site: &Site) {
     let region = &site.three.regions[SHARED];
     let way = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, region.cluster.port()))).await.unwrap();
@@ -188,7 +193,7 @@ async fn one_is_cut_off(site: &Site) {
     restart(&direct).await;
 }
 
-/// A drain that one gateway is asked for stops all three, and a return starts them.
+/// A drain at one gateway stops all three, and a return starts them.
 async fn a_drain_stops_all(site: &Site) {
     let region = &site.three.regions[SHARED];
     let operate = async |words: &[&str]| {

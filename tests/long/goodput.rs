@@ -1,9 +1,11 @@
-//! Retry storms and the ten seconds after each: goodput is back to what it was before, and nothing took effect twice.
+//! Retry storms and the ten seconds after each: goodput returns to its former rate, and no key
+//! takes effect twice.
 //!
-//! Steady clients start fresh keys at a fixed rate, whatever becomes of the ones before. Then many others, who heed no `Retry-After`, hammer keys whose
-//! upstream is slow or refuses, each refusal followed by the next try at once, until the gateway is full: first those of another tenant, who may not take
-//! the steady ones' places, then those of their own. Neighbours: `storm.rs` kills gateways and counts effects; here nothing dies. It must not look into
-//! the gateway.
+//! Steady clients start fresh keys at a fixed rate, whatever the result of earlier ones. Then many
+//! others, who ignore `Retry-After`, repeat keys whose upstream is slow or refuses, at once after
+//! each refusal, until the gateway is full. The first storm is of another tenant, which may not
+//! take the steady ones' places. The second is of their own.
+//! Unlike `storm.rs`, no gateway dies here. It must not look into the gateway.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -20,23 +22,24 @@ use tokio::task::JoinSet;
 
 /// Fresh keys per second of the steady clients.
 const RATE: u32 = 10;
-/// What the gateway takes at once: the last eighth, 20, is two seconds of the steady clients' requests.
+/// The gateway's limit of requests at once. The last eighth, 20, is two seconds of the steady
+/// clients' requests.
 const REQUESTS: &str = "[listen.limits]\nrequests = 160\n";
-/// Clients of a storm, each with one request at a time.
+/// The number of a storm's clients, each with one request at a time.
 const STORMING: usize = 240;
-/// How many requests of theirs make a storm, and for how long.
+/// The number of requests in a storm, and its length.
 const STORM: usize = 2_000;
 const STORM_FOR: Duration = Duration::from_secs(3);
-/// How long goodput may take to come back, and to how much of what it was.
+/// The time limit for goodput to return, and the share that must return.
 const BACK_WITHIN: Duration = Duration::from_secs(10);
 const BACK_TO: f64 = 0.9;
 
-/// What becomes of the steady clients' requests.
+/// The results of the steady clients' requests.
 #[derive(Default)]
 struct Steady {
-    /// When they were answered.
+    /// The times of the answers.
     answered: Mutex<Vec<Instant>>,
-    /// How many found the gateway full.
+    /// The number of requests that found the gateway full.
     refused: AtomicUsize,
 }
 
@@ -49,7 +52,7 @@ impl Steady {
     }
 }
 
-/// What becomes of a storm's.
+/// The results of a storm's requests.
 #[derive(Default)]
 struct Storm {
     tries: AtomicUsize,
@@ -89,13 +92,14 @@ async fn ask_steadily(public: String, steady: Arc<Steady>) {
 /// One client of a storm: the same few keys again and again, without a pause.
 async fn rage(public: String, tenant: usize, number: usize, storm: Arc<Storm>) {
     let connections = Connections::default();
-    // Five share a key. One key of five is refused by its upstream, so that each try runs; the others are waited for.
+    // Five clients share a key. One key of five is refused by its upstream, so that each try runs.
+    // On the others, tries wait for the running one.
     let (shared, slow) = (number / 5, !(number / 5).is_multiple_of(5));
     for round in 0_usize.. {
         let key = format!("storm-{shared}-{}", round / 20);
         let request =
             charge(&public, tenant, &key).with("Demo-Behave", if slow { "slow=900ms" } else { "status=429" });
-        // What it is told, or that it was cut off, is all the same to it.
+        // The client ignores its answer, and also a broken connection.
         if connections.send(request, PATIENCE).await.is_ok_and(|answer| is_refused(&answer)) {
             storm.refused.fetch_add(1, SeqCst);
         }
@@ -103,12 +107,12 @@ async fn rage(public: String, tenant: usize, number: usize, storm: Arc<Storm>) {
     }
 }
 
-/// A storm of this tenant, until it has filled the gateway; and goodput after it.
+/// A storm of this tenant, until it has filled the gateway, and the goodput after it.
 async fn weather(solo: &Solo, steady: &Steady, tenant: usize) -> usize {
     let second = Duration::from_secs(1);
     let usual = f64::from(RATE) * 0.9;
     until("a steady load", async || steady.goodput(3 * second) >= usual).await;
-    // Answers of earlier seconds may come on top of what they ask for.
+    // Answers of earlier seconds may add to the rate.
     let before = steady.goodput(3 * second).min(f64::from(RATE));
     let refused_before = steady.refused.load(SeqCst);
 
@@ -132,7 +136,7 @@ async fn weather(solo: &Solo, steady: &Steady, tenant: usize) -> usize {
 
     let ended = Instant::now();
     let back = async || {
-        // The seconds that are looked at lie behind the storm.
+        // The measured seconds begin after the storm.
         let is_back = ended.elapsed() >= 3 * second && steady.goodput(3 * second) >= before * BACK_TO;
         Ok(is_back.then(|| ended.elapsed()))
     };

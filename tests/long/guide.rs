@@ -1,9 +1,11 @@
-//! `deploy/GUIDE.md`, typed line by line into four machines: a reader's own, and one for each of three regions with a Postgres of its own.
+//! `deploy/GUIDE.md`, typed line by line into four machines: a reader's own, and one for each of
+//! three regions with a Postgres of its own.
 //!
-//! Neighbours: `guide/book.rs` reads the text, `guide/machines.rs` makes the machines. The reference files are used as they are, ports and addresses
-//! too, but for the minute that a region has to be well before its keys come home: five seconds, unless ONCEWAY_GUIDE is `exact`. Two programs
-//! are played at the desk (`guide/desk.sh`): cargo, whose line is a step of `.ci/run`, and scp. It must not type anything that the guide does not
-//! say, nor leave out what it says.
+//! The reference files are used as they are, with their ports and addresses. One time differs:
+//! before its keys come home, a region has to be well for five seconds instead of a minute, unless
+//! ONCEWAY_GUIDE is `exact`. Two programs are replaced at the desk (`guide/desk.sh`): cargo, whose
+//! line is a step of `.ci/run`, and scp. It must not type anything that the guide does not say, nor
+//! leave out a line of it.
 
 mod book;
 mod machines;
@@ -12,14 +14,14 @@ use std::time::Instant;
 
 use crate::support::{self, program};
 use book::{Block, REGIONS, blocks, unlike};
-use machines::{Machines, Said};
+use machines::{CommandOutput, Machines};
 use onceway::fleet::janitor::Janitor;
 use onceway::fleet::scratch;
 
 const GUIDE: &str = include_str!("../../deploy/GUIDE.md");
 
-/// What is wrong with what a block came to at a machine.
-fn wrong(block: &Block, machine: &str, said: &Said) -> Vec<String> {
+/// The differences between a block's expected and real result at a machine.
+fn wrong(block: &Block, machine: &str, said: &CommandOutput) -> Vec<String> {
     let differs = if block.shown.is_empty() { None } else { unlike(&block.shown, &said.text) };
     let all = said.failed.iter().cloned().chain(differs);
     let place = format!("deploy/GUIDE.md:{} on {machine}", block.line);

@@ -1,7 +1,8 @@
-//! Real stores that follow one another reply as it was recorded: random histories of 60 steps on three of them.
+//! Real stores that follow one another reply as recorded: random histories of 60 steps on three of
+//! them.
 //!
-//! Neighbours: `tests/suites/contract.rs` has the histories of one store and the ports' contract, the simulation's `contract.rs` plays both. It must
-//! not assert what no store promises.
+//! `tests/suites/contract.rs` has the histories of one store and the ports' contract; the
+//! simulation's `contract.rs` plays both. It must not assert a reply that no store promises.
 
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use onceway::fleet::deployment::Options;
 use onceway::fleet::drill::histories;
 use onceway::fleet::ports;
 
-/// Three servers each, on ports that are chosen before they are taken.
+/// Each test has three servers, on ports that are chosen before they are taken.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Random histories of three stores that follow one another, with links, servers, replies and slots that are lost; recorded likewise, by the drill.
+/// Random histories of three stores that follow one another, with lost links, servers, replies and
+/// slots. The drill recorded them.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_follow_one_another_as_it_was_recorded() {
     let _beside = beside().await;
@@ -25,7 +27,7 @@ async fn stores_follow_one_another_as_it_was_recorded() {
     as_recorded(&histories::play(&options, &|_| {}).await.unwrap(), "replication.txt");
 }
 
-/// Two real stores of which one copies the other's records while its heartbeats come.
+/// Two real stores of which one copies the other's records while its heartbeats arrive.
 #[tokio::test(flavor = "multi_thread")]
 async fn stores_that_copy_one_another_keep_their_contract() {
     let _beside = beside().await;

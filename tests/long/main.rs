@@ -1,8 +1,9 @@
-//! The suites that take minutes: whole deployments under load, killed and mended, and every command of the documents.
-//! `cargo test --test long` runs them all, `cargo test --test long storm::` one.
+//! The suites that take minutes: whole deployments under load, killed and mended, and every command
+//! of the documents.
 //!
-//! `.ci/run` runs them; plain `cargo test` does not. Neighbours: `tests/suites/main.rs` has the suites that a contributor runs,
-//! `docs/testing.md` says which suite proves what. It must not hold tests itself.
+//! `cargo test --test long` runs them all, `cargo test --test long storm::` one. `.ci/run` runs
+//! them; plain `cargo test` does not. `docs/testing.md` says which suite proves which property. It
+//! must not hold tests itself.
 
 mod alerts;
 mod container;

@@ -1,8 +1,10 @@
-//! Every command of `deploy/RUNBOOK.md`, run as it is written, against three real regions in the situation that its section describes.
+//! Every command of `deploy/RUNBOOK.md`, run as written, against three real regions in its
+//! section's situation.
 //!
-//! `runbook/book.rs` reads the sections and runs their lines, `planned.rs`, `keys.rs`, `losses.rs`, `slots.rs` and `anew.rs` bring about the
-//! situations. The short form plays the sections of [`SHORT`]; `ONCEWAY_RUNBOOK=all cargo test --test long runbook::` all of them. Neighbour:
-//! `deploy_files` checks that the commands exist. It must not run a command that the runbook does not have where the runbook has one.
+//! `runbook/book.rs` reads the sections and runs their lines; the other files produce the
+//! situations. The short form plays the sections of [`SHORT`]; `ONCEWAY_RUNBOOK=all cargo test
+//! --test long runbook::` plays all of them. It must not run a command of its own if the runbook
+//! has one.
 
 mod anew;
 mod book;
@@ -17,10 +19,10 @@ use crate::support::{beside, port_base, program, run};
 use book::{Book, Desk};
 use onceway::fleet::deployment::{Deployment, Options};
 
-/// Played by itself, as its regions begin with the version before.
+/// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
-/// The order in which the sections are played: each leaves three regions that serve.
-const ALL: [&str; 14] = [
+/// The order of the sections: each leaves three regions that serve.
+const ALL: [&str; 16] = [
     UPGRADE,
     "Planned maintenance",
     "Postgres minor upgrade",
@@ -28,6 +30,8 @@ const ALL: [&str; 14] = [
     "Suspected double charge",
     "Certificate rotation",
     "Replacing the authority",
+    "Refused peer",
+    "The database's clock was wrong",
     "Lost slot",
     "Disk filling from a dead subscriber",
     "Region dies",
@@ -36,11 +40,11 @@ const ALL: [&str; 14] = [
     "Add a region",
     "Removing a region",
 ];
-/// What the short form plays.
+/// The sections of the short form.
 const SHORT: [&str; 4] =
     ["Planned maintenance", "Postgres minor upgrade", "Stuck key", "Suspected double charge"];
 
-/// Commands that the runbook names outside of its blocks and that cannot be run here, or are only named.
+/// Commands outside of the runbook's blocks that cannot be run here, or are only named.
 const NOT_RUN: [(&str, &str); 6] = [
     ("kubectl -n onceway rollout restart deployment/onceway", "there is no Kubernetes here"),
     ("systemctl restart onceway", "there is no systemd here"),
@@ -58,6 +62,8 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
         "Postgres minor upgrade" => planned::minor_upgrade(section, fleet).await,
         "Certificate rotation" => planned::certificates(section, fleet).await,
         "Replacing the authority" => planned::authority(section, fleet).await,
+        "Refused peer" => planned::refused(section, fleet).await,
+        "The database's clock was wrong" => planned::clock(section, fleet).await,
         "Stuck key" => keys::stuck(section, fleet).await,
         "Suspected double charge" => keys::double(section, fleet).await,
         "Lost slot" => slots::lost(section, fleet).await,
@@ -84,7 +90,7 @@ fn every_section_has_a_player_and_every_command_is_in_a_block_or_on_a_list() {
     let mut all = ALL.to_vec();
     all.sort_unstable();
     assert_eq!(titles, all, "a new section is entered above, with its situation");
-    // What stands outside of blocks is one of a block's commands, or listed with a reason.
+    // A command outside of blocks is one of a block's commands, or listed with a reason.
     for span in book.spans() {
         let listed = NOT_RUN.iter().any(|(command, _)| *command == span);
         let run = book.lines().any(|line| line.contains(&span));

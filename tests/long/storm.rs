@@ -1,8 +1,10 @@
-//! Three real regions under load while their gateways are killed at random: no key ever has two effects, no key two answers.
+//! Three real regions under load while their gateways are killed at random: no key ever has two
+//! effects, and no key two answers.
 //!
-//! 1,000 keys with five attempts each, from a seed that is printed; half of the keys on a route that probes, half on one that parks.
-//! What clients were told is held against the ledger of the sample upstream. Neighbours: `failures.rs` kills on purpose, at one
-//! chosen moment; here nobody chooses. It must not look into a gateway: only answers and the ledger count.
+//! 1,000 keys with five attempts each, from a seed that is printed. Half of the keys are on a route
+//! that probes, half on one that parks. The answers to clients are compared with the ledger of the
+//! sample upstream. `failures.rs` kills at one chosen moment; here the seed chooses. It must not
+//! look into a gateway: only answers and the ledger count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +22,9 @@ use tokio::task::JoinSet;
 
 const KEYS: u64 = 1_000;
 const ATTEMPTS: u64 = 5;
-/// How many keys are worked on at a time.
+/// The number of keys in progress at a time.
 const AT_ONCE: usize = 48;
-/// Attempts that end between one kill and the next, about.
+/// The approximate number of attempts that end between one kill and the next.
 const BETWEEN_KILLS: u32 = 60;
 
 /// Policies as short as the configuration allows, so that doubts are over soon.
@@ -49,16 +51,16 @@ upstream_timeout = "1s"
 recovery = "park"
 "#;
 
-/// What one attempt was told.
+/// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     /// A final answer: this one, for ever.
     Final { status: u16, body: bytes::Bytes, replayed: bool },
-    /// It may have happened.
+    /// The effect may have happened.
     Unknown,
-    /// It is parked, or cannot be cleared up now.
+    /// The key is parked, or cannot be cleared up now.
     Parked,
-    /// Another attempt runs, nobody can run it now, or the upstream said that nothing happened.
+    /// Another attempt runs, no region can run it now, or the upstream said that nothing happened.
     Later,
     /// The connection broke.
     Cut,
@@ -83,7 +85,7 @@ impl Told {
 }
 
 impl Told {
-    /// Whether it says how the key stands, and not only that it cannot be told now.
+    /// True if it says how the key stands, not only that the gateway cannot say now.
     fn is_plain(&self) -> bool {
         match self {
             Told::Final { .. } | Told::Parked => true,
@@ -92,7 +94,7 @@ impl Told {
     }
 }
 
-/// One key of the storm and what its attempts were told.
+/// One key of the storm and the results of its attempts.
 struct Tried {
     path: &'static str,
     key: String,
@@ -104,7 +106,7 @@ impl Tried {
         self.path == "/v1/charges"
     }
 
-    /// Whether nothing more can become of it without an operator.
+    /// True if only an operator can still change it.
     fn is_over(&self) -> bool {
         self.told.iter().any(|told| match told {
             Told::Final { .. } => true,
@@ -113,7 +115,7 @@ impl Tried {
     }
 }
 
-/// The deployment, the ways to it, and how far the storm is.
+/// The deployment, the connections to it, and the progress of the storm.
 struct Storm {
     three: Deployment,
     connections: Connections,
@@ -123,7 +125,7 @@ struct Storm {
 }
 
 impl Storm {
-    /// How the upstream treats one attempt: mostly well.
+    /// The upstream's behaviour for one attempt: mostly good.
     fn behave(dice: &mut Dice) -> String {
         let delay = 20 + dice.below(300);
         match dice.below(100) {
@@ -153,7 +155,8 @@ impl Storm {
         told
     }
 
-    /// All attempts of one key: at once, or one after the other as a client retries that was not answered.
+    /// All attempts of one key: at once, or one after the other, like the retries of a client
+    /// without an answer.
     async fn key(self: Arc<Self>, number: u64) -> Tried {
         let mut dice = Dice::of(self.seed, number);
         let path = ["/v1/charges", "/v1/payouts"][usize::from(!number.is_multiple_of(2))];
@@ -173,7 +176,8 @@ impl Storm {
         Tried { path, key, told }
     }
 
-    /// Kills gateways, one or two at a time, for as long as the load lasts; mends everything at the end.
+    /// Kills gateways, one or two at a time, for as long as the load lasts. Mends everything at the
+    /// end.
     async fn chaos(&self) {
         let mut dice = Dice::of(self.seed, u64::MAX);
         let all = u32::try_from(KEYS * ATTEMPTS).unwrap();
@@ -196,13 +200,14 @@ impl Storm {
         }
     }
 
-    /// Waits until so many attempts have ended, but not long: a killed gateway must not stay away until its callers gave up.
+    /// Waits until so many attempts have ended, but not long: a killed gateway must not stay away
+    /// until its callers gave up.
     async fn progress(&self, wanted: u32) {
         let ended = async || Ok((self.ended.load(SeqCst) >= wanted).then_some(()));
         let _in_vain = wait::for_some("the load to go on", Duration::from_secs(2), ended).await;
     }
 
-    /// Asks once more for the keys for which `region` names one, without making trouble.
+    /// Asks once more for the keys for which `region` names one, with a well-behaved upstream.
     async fn ask_again(
         self: &Arc<Self>,
         tried: &mut [Tried],
@@ -223,7 +228,7 @@ impl Storm {
         }
     }
 
-    /// Repeats every key that is not over yet until all are; then asks everywhere for all of them.
+    /// Repeats every key that is not over yet until all are. Then asks everywhere for all of them.
     async fn clear_up(self: &Arc<Self>, tried: &mut [Tried]) {
         let (round, all) = (AtomicUsize::new(0), Mutex::new(&mut *tried));
         let again = async || {
@@ -246,7 +251,8 @@ impl Storm {
     }
 }
 
-/// Holds what was told of one key against the ledger; gives the status it ended with, or none if it is parked.
+/// Compares the results of one key with the ledger. Returns its final status, or none if it is
+/// parked.
 fn judge(one: &Tried, effects: u64) -> Option<u16> {
     let Tried { key, told, .. } = one;
     assert!(effects <= 1, "{key} had {effects} effects: {told:?}");

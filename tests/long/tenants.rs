@@ -1,9 +1,10 @@
-//! Two tenants with equal keys, under load over three regions, for a minute: nothing of one is ever told to the other.
+//! Two tenants with equal keys, under load over three regions, for a minute: no tenant ever gets an
+//! answer of the other.
 //!
-//! Every answer of the sample upstream says whose request it was (amount, currency, number of the effect), so an answer, a replay or
-//! an attached duplicate that crossed over is seen at once. `ONCEWAY_TENANTS_SECONDS` makes the minute another time. Neighbours:
-//! `regions.rs` shows one key at a time. It must not let an
-//! answer pass that it cannot place.
+//! Every answer of the sample upstream shows its request (amount, currency, number of the effect).
+//! So an answer, a replay or an attached duplicate that crossed over is seen at once.
+//! `ONCEWAY_TENANTS_SECONDS` sets another length. It must not let an answer pass that it cannot
+//! place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -21,11 +22,12 @@ use tokio::task::JoinSet;
 
 /// Callers at work at a time.
 const CALLERS: u64 = 24;
-/// How many keys are fresh at a time, and how many answers a fresh key gets, about, before it is an old one.
+/// The number of fresh keys at a time, and the approximate number of answers after which a key is
+/// an old one.
 const FRESH: u64 = 12;
 const PER_KEY: u64 = 25;
 
-/// What is settled for one tenant under one key.
+/// The settled answer of one tenant's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     body: Bytes,
@@ -33,7 +35,7 @@ struct Known {
     original: String,
 }
 
-/// A tenant, by its place in the demo's list, and the number of a key: what a record is named by.
+/// The name of a record: a tenant, by its place in the demo's list, and the number of a key.
 type Id = (usize, u64);
 
 #[derive(Default)]
@@ -61,12 +63,13 @@ fn key(number: u64) -> String {
     format!("equal-{number}")
 }
 
-/// Four of five keys are used by both tenants, every fifth by one of them only.
+/// True if this tenant uses the key. Four of five keys are used by both tenants, every fifth by one
+/// of them only.
 fn uses(tenant: usize, number: u64) -> bool {
     !number.is_multiple_of(5) || number / 5 % 2 == tenant as u64
 }
 
-/// What a tenant asks under a key: no two of them ask the same.
+/// The request of a tenant under a key: no two of them are equal.
 fn body((tenant, number): Id) -> String {
     let (amount, currency) = ((tenant as u64 + 1) * 1_000_000 + number, ["usd", "eur"][tenant]);
     format!(r#"{{"amount":{amount},"currency":"{currency}"}}"#)
@@ -102,7 +105,8 @@ impl Load {
         }
     }
 
-    /// Asks for what this tenant always asks under this key; it must get its own answer, or be told to come back.
+    /// Sends this tenant's usual request under this key. The answer must be its own, or ask it to
+    /// come back.
     async fn charge(&self, id: Id, region: &Region, behave: &str) {
         let answer = self.send(request(region, id, body(id)).with("Demo-Behave", behave)).await;
         let tally = &self.tallies[id.0];
@@ -119,7 +123,8 @@ impl Load {
         }
     }
 
-    /// Holds an answer against what this tenant asked, and against all its earlier answers. Tells whether it is a replay.
+    /// Compares an answer with this tenant's request and with all its earlier answers. Returns true
+    /// if it is a replay.
     fn answered(&self, id: Id, answer: &Answer, what: &str) -> bool {
         let (told, asked) = (answer.json(), serde_json::from_str::<serde_json::Value>(&body(id)).unwrap());
         assert_eq!((&told["amount"], &told["currency"]), (&asked["amount"], &asked["currency"]), "{what}");
@@ -132,12 +137,12 @@ impl Load {
         replayed
     }
 
-    /// Asks for something else under a key that is known to be settled for this tenant.
+    /// Sends a different request under a key that is known to be settled for this tenant.
     async fn mismatch(&self, id: Id, region: &Region) {
         if !self.known.lock().unwrap().contains_key(&id) {
             return;
         }
-        // What the other tenant asks is something else, too.
+        // The other tenant's request differs, too.
         let answer = self.send(request(region, id, body((1 - id.0, id.1)))).await;
         match answer.status.as_u16() {
             422 if code(&answer) == "key-reused" => drop(self.tallies[id.0].mismatched.fetch_add(1, SeqCst)),
@@ -146,7 +151,7 @@ impl Load {
         }
     }
 
-    /// What the admin listener says of a key is this tenant's, or nothing.
+    /// Checks that the admin listener shows this tenant's key, or nothing.
     async fn look(&self, id: Id, region: &Region) {
         let known = self.known.lock().unwrap().get(&id).cloned();
         let (tenant, number) = id;
@@ -179,7 +184,8 @@ fn sum(pages: &[String], name: &str, labels: &[&str]) -> u64 {
     wanted.map(|(_, value)| value.parse::<f64>().expect("a number") as u64).sum()
 }
 
-/// Every key once more, everywhere, by each tenant that uses it: its own answer, and its own record with another fingerprint.
+/// Asks for every key once more, everywhere, by each tenant that uses it. Each gets its own answer,
+/// and another fingerprint meets its own record.
 async fn ask_everywhere(load: &Load) {
     let known = load.known.lock().unwrap().clone();
     let mut dice = Dice::of(load.seed, u64::MAX);
@@ -208,7 +214,8 @@ async fn ask_everywhere(load: &Load) {
     }
 }
 
-/// Each record has one effect, booked for its tenant, and no effect answers two records.
+/// Checks that each record has one effect, booked for its tenant, and that no effect answers two
+/// records.
 fn judge(load: &Load) {
     let known = load.known.lock().unwrap();
     let mut booked = BTreeMap::new();
@@ -228,7 +235,7 @@ fn judge(load: &Load) {
     assert!(used_by_both.count() >= 20, "hardly an equal key");
 }
 
-/// Nothing is lost here: a lease of three seconds ends on a busy machine.
+/// No region is lost here: a lease of three seconds ends on a busy machine.
 const PATIENT: &str = "\n[failover]\nlease = \"15s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n";
 
 #[test]
@@ -293,7 +300,7 @@ fn two_tenants_with_equal_keys_never_see_each_other() {
                 let labels = [format!(r#"tenant="{tenant}""#), format!(r#"verdict="{verdict}""#)];
                 let counted = sum(&pages, "onceway_answers_total", &labels.each_ref().map(String::as_str));
                 let [told, trouble] = [counter(&load.tallies[number]), &load.tallies[number].trouble];
-                // An answer may be lost on its way from the owner to where it was asked for.
+                // An answer may be lost on its way from the owner to the asked region.
                 let lost = counted.checked_sub(told.load(SeqCst));
                 let fits = lost.is_some_and(|lost| lost <= trouble.load(SeqCst));
                 assert!(fits, "{counted} of {tenant} counted as {verdict}, {told:?} told");

@@ -1,7 +1,9 @@
-//! Accepted requests by real processes: what dies and comes back, what is on the disk, and what an operator does with dead letters.
+//! Accepted requests by real processes: deaths and returns, rows on the disk, and an operator's
+//! acts on dead letters.
 //!
-//! One region alone per test: its gateway is killed, its Postgres restarted, its upstream late. The upstream that honours keys is a
-//! few lines below; the sample one does not deduplicate.
+//! Each test has one region alone: its gateway is killed, its Postgres restarted, its upstream
+//! late. An upstream that honours keys is defined below, because the sample one does not
+//! deduplicate. It must not wait where a condition can be watched.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +18,7 @@ use onceway::fleet::region::{Action, Part};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// All accepted; three runs and then a dead letter, so that a test need not wait.
+/// All routes accept requests. Three runs lead to a dead letter, so that tests are short.
 fn routes() -> String {
     let route = |name: &str, rest: &str| {
         format!(
@@ -64,12 +66,13 @@ async fn onceway(solo: &Solo, args: &[&str]) -> (Output, String) {
     (output, String::from_utf8(text).unwrap())
 }
 
-/// One value out of the region's store.
+/// One value from the region's store.
 async fn stored<T: for<'a> tokio_postgres::types::FromSql<'a>>(solo: &Solo, sql: &str) -> T {
     solo.region.cluster.connect("onceway").await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// An upstream that honours keys: one effect per key, however often it is asked. The first call of a key gets no answer if it is mute.
+/// An upstream that honours keys: one effect per key, however often it is asked. If it is mute, the
+/// first call of a key gets no answer.
 struct Honest {
     calls: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
 }
@@ -124,7 +127,7 @@ fn header(request: &str, name: &str) -> String {
     line.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
 }
 
-/// An address where nobody listens yet.
+/// An address without a listener yet.
 async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
@@ -168,7 +171,7 @@ fn a_worker_killed_where_the_upstream_honours_the_key() {
         solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
         solo.region.act(Action::Start, Part::Gateway).await.unwrap();
         solo.serves().await;
-        // Its client comes back meanwhile, and runs nothing.
+        // Its client comes back meanwhile, and starts no run.
         assert_eq!(ask(post(&solo.public(), "/v1/emails", &key, BODY)).await.status, 202);
         becomes(&solo, &key, "settled").await;
         let calls = upstream.calls(&key);
@@ -200,8 +203,8 @@ fn accepted_requests_outlive_gateway_and_postgres() {
         solo.region.act(Action::Start, Part::Postgres).await.unwrap();
         solo.region.act(Action::Start, Part::Gateway).await.unwrap();
         solo.serves().await;
-        // The kill may have met a run between its claim and finding nobody there: then the key waits for its hold, and is in doubt
-        // until the next run asks the upstream again.
+        // The kill may have met a run between its claim and its failed connection. Then the key
+        // waits for its hold, and is in doubt until the next run asks the upstream again.
         let state = told(&solo, &key).await.json()["state"].clone();
         assert!(["accepted", "running", "in_doubt"].iter().any(|open| state == *open), "{state}");
         let upstream = Honest::start(TcpListener::bind(address).await.unwrap(), false);

@@ -1,6 +1,8 @@
-//! A deployment of two regions made by hand, with the commands of a set-up and nothing else; `guide.rs` has three, on machines of their own.
+//! A deployment of two regions made by hand, with the commands of a set-up only.
 //!
-//! Certificates, `check`, `store init` in the wrong order (it says what it waits for, exit code 3), `store check`, `serve`, `status`.
+//! The commands are: certificates, `check`, `store init` in the wrong order (it names the missing
+//! region, exit code 3), `store check`, `serve`, `status`. `guide.rs` has three regions, on
+//! machines of their own. It must not use another way than these commands.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -87,7 +89,7 @@ async fn onceway(dir: &Path, args: &[&str]) -> Output {
     Command::new(program()).args(args).current_dir(dir).output().await.unwrap()
 }
 
-/// Runs a command, and expects an exit code; what it printed.
+/// Runs a command, and expects an exit code. Returns the output.
 async fn expect(dir: &Path, args: &[&str], code: i32) -> String {
     let output = onceway(dir, args).await;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -138,7 +140,7 @@ fn two_regions_by_the_commands_of_a_set_up() {
         expect(&dir, &["check", "north.toml", "south.toml"], 0).await;
         let said = expect(&dir, &["store", "check", "--config", "north.toml"], 3).await;
         assert!(said.contains("store init"), "{said}");
-        // Rehearsed, each ends as it then does where it waits.
+        // Rehearsed, each ends as the real one does where it waits.
         let said = expect(&dir, &["store", "init", "--config", "north.toml", "--dry-run"], 0).await;
         assert!(said.contains("pending") && said.ends_with("\nNothing was changed.\n"), "{said}");
         let said = expect(&dir, &["store", "init", "--config", "north.toml"], 3).await;
@@ -150,7 +152,7 @@ fn two_regions_by_the_commands_of_a_set_up() {
         for name in ["north.toml", "south.toml"] {
             let said = expect(&dir, &["store", "check", "--config", name], 0).await;
             assert!(!said.contains("pending") && !said.contains("broken"), "{said}");
-            // The servers of tests speak no TLS: that is no reason for another exit code.
+            // The servers of tests speak no TLS, which is no reason for another exit code.
             assert!(said.contains("\nhint     ssl = off: ") && !said.contains("jit"), "{said}");
             let said = expect(&dir, &["store", "check", "--config", name, "--json"], 0).await;
             let said: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -188,7 +190,7 @@ fn two_regions_by_the_commands_of_a_set_up() {
     });
 }
 
-/// `onceway init`, again while somebody is not up; and a second founding is refused.
+/// Runs `onceway init` until all regions are up. A second founding is refused.
 async fn founded(dir: &Path) {
     until("the deployment to be founded", async || {
         let told = onceway(dir, &["init", "--config", "north.toml"]).await;
@@ -205,7 +207,8 @@ async fn epoch(dir: &Path, admin: &str) -> u64 {
     if status["readiness"]["serves"] == true { status["epoch"].as_u64().unwrap_or(0) } else { 0 }
 }
 
-/// South is started again with another ring in its file: that is a proposal, and the register's ring stays in force until it is applied.
+/// Restarts south with another ring in its file. That is a proposal: the register's ring stays in
+/// force until the proposal is applied.
 async fn other_ring(dir: &Path, ports: &[u16], ledger: &Ledger, (key, first): (&str, &Answer)) {
     let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
     let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5 + 1]);
@@ -232,7 +235,7 @@ async fn other_ring(dir: &Path, ports: &[u16], ledger: &Ledger, (key, first): (&
     }
 }
 
-/// Sixteen new keys, each through both regions.
+/// Sends sixteen new keys, each through both regions.
 async fn each_key_runs_once(ports: &[u16], ledger: &Ledger, word: &str) {
     let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
     for _ in 0..16 {

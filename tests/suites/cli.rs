@@ -1,7 +1,7 @@
-//! The command line, through the built binary: what it prints, and its exit codes.
+//! The command line, through the built binary: its output and its exit codes.
 //!
-//! Neighbours: `config/` holds the reference files it is shown; `tests/suites/config.rs` checks what is wrong with files. It must not need
-//! Postgres or a running gateway.
+//! `config/` holds the reference files of these tests; `tests/suites/config.rs` tests mistakes in
+//! files. It must not need Postgres or a running gateway.
 
 mod codes;
 mod everywhere;
@@ -29,7 +29,7 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Stdout of a command that must end well and say nothing else.
+/// Stdout of a command that must succeed and write nothing to stderr.
 fn well(args: &[&str]) -> String {
     let output = onceway(args);
     assert_eq!((output.status.code(), err(&output).as_str()), (Some(0), ""), "{args:?}");
@@ -168,7 +168,7 @@ fn check_lists_mistakes_and_ends_with_2() {
     assert!(err(&absent).contains("absent.toml: cannot read absent.toml"), "{}", err(&absent));
 }
 
-/// The reference files of three regions, to be changed.
+/// The reference files of three regions, for a test to change.
 fn reference_files() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let tomls = ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"];
@@ -360,7 +360,7 @@ fn the_sql_of_a_store_is_printed_without_a_server_and_without_secrets() {
     let text = String::from_utf8(printed.stdout).unwrap();
     for part in [
         "\\getenv publisher ONCEWAY_PUBLISHER_EU_WEST",
-        "\\getenv gateway_password ONCEWAY_GATEWAY_PASSWORD",
+        " password :'gateway_verifier';",
         "create subscription sub_us_east_from_ap_south connection :'publisher'",
         "create publication onceway_us_east_g1",
     ] {
@@ -371,7 +371,7 @@ fn the_sql_of_a_store_is_printed_without_a_server_and_without_secrets() {
 
 #[test]
 fn serve_starts_nothing_before_all_is_valid() {
-    // The certificates of the reference file are not there.
+    // The certificates of the reference file do not exist.
     let folder = region_with("[log]", "# no certificates\n[log]");
     let file = folder.path().join("us-east.toml");
     let output = onceway(&["serve", "--config", file.to_str().unwrap()]);

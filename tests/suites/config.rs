@@ -1,7 +1,8 @@
-//! Configuration, through its public door: what is wrong is said, all of it, at its line; what is right means what it says.
+//! Configuration, through its public functions: all mistakes are reported, each at its line, and
+//! correct settings have their documented meaning.
 //!
-//! Neighbours: `config/cases.rs` holds the mistakes; `config/*.toml` at the top are the reference files. It must not start a process:
-//! `tests/suites/cli.rs` does.
+//! `config/cases.rs` holds the mistakes; `config/*.toml` at the top are the reference files. It
+//! must not start a process: `tests/suites/cli.rs` does.
 
 mod accepting;
 pub mod cases;
@@ -21,7 +22,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use listening::LISTEN_CASES;
 use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::config::{Config, Errors};
-use onceway::gateway::crowd::MostAtOnce;
+use onceway::gateway::concurrency::MostAtOnce;
 use onceway::gateway::route::{Escrow, Matched, Mismatch, Mode, Policy, Protection};
 use onceway::gateway::signature::FingerprintRule;
 use onceway::protocol::decide::Recovery;
@@ -57,14 +58,14 @@ fn load(folder: &Path) -> Result<Config, Errors> {
     Config::load_with(&folder.join("region.toml"), &|_| None)
 }
 
-/// Everything that is said, without the folder's own name.
+/// All messages, without the folder's own name.
 fn said(folder: &Path) -> Vec<String> {
     let Err(errors) = load(folder) else { return Vec::new() };
     let lines = errors.to_string().replace(&format!("{}/", folder.display()), "");
     lines.lines().map(str::to_owned).collect()
 }
 
-/// A reference file, loaded where the variables that it names are set.
+/// A reference file, loaded with the variables that it names.
 fn load_reference(name: &str) -> Config {
     let set =
         |name: &str| (name == "ONCEWAY_STORE_URL").then(|| "postgres://gateway@127.0.0.1/onceway".to_owned());
@@ -194,7 +195,7 @@ fn the_reference_files_are_right_and_agree() {
         assert_eq!(config.shared.digest, all[0].shared.digest);
         assert_eq!(config.shared.ring.digest(), all[0].shared.ring.digest());
         assert_eq!(config.process.peer.addresses.len(), 2);
-        // One without would make roles that have no password, and nobody could come in.
+        // Without a password, provisioning would make roles that nobody can log in as.
         let provision = config.process.provision.as_ref().unwrap();
         assert!(provision.gateway_password.is_some() && provision.replication_password.is_some());
     }
@@ -232,7 +233,7 @@ fn the_reference_files_state_the_defaults_truly() {
     assert_eq!(written.recovery, Recovery::Probe);
     assert_eq!(written.probe.as_ref().map(ToString::to_string).as_deref(), Some("/onceway/effects"));
     assert_eq!(policy_of(&config, "/v1/emails").recovery, Recovery::Rerun { max_attempts: 3 });
-    // What us-east.toml writes out, the others leave to the defaults.
+    // Settings that us-east.toml writes out have their defaults in the others.
     let short = load_reference("eu-west.toml");
     assert_eq!(config.process.store.pool, short.process.store.pool);
     assert_eq!(config.process.drain, short.process.drain);
@@ -372,7 +373,7 @@ fn place_by_decides_the_arc() {
     assert_eq!(homes(&files(&[])).len(), 2);
 }
 
-/// What is said with an issuer added, `from` in it replaced.
+/// The messages for an added issuer in which `from` is replaced.
 fn said_of_issuer(from: &str, to: &str) -> Vec<String> {
     assert!(ISSUER.contains(from), "{from:?}");
     let text = format!("{}[[credential]]", ISSUER.replacen(from, to, 1));

@@ -1,6 +1,7 @@
-//! The console as its users meet it: over plain HTTP (`pages`), and in a real headless Chromium (`seen`).
+//! The console as its users meet it: over plain HTTP (`pages`), and in a real headless Chromium
+//! (`seen`).
 //!
-//! Neighbours: `console/browser.rs` drives the browser; the server's own tests hold each file against its text. Where Chromium is not installed the tests
+//! The server's own tests compare each file with its text. If Chromium is not installed, the tests
 //! of `seen` say so on stderr; with ONCEWAY_TOOLS=all, as `.ci/run` sets it, they fail.
 //! Screenshots: docs/testing.md. It must not reach behind the admin listener.
 
@@ -14,16 +15,16 @@ use crate::support::{BODY, ask, post};
 use onceway::fleet::client::{Answer, Ask};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-/// What opens the admin listener of [`solo`].
+/// The token of [`solo`]'s admin listener.
 const TOKEN: &str = "letmein-letmein-letmein";
 
-/// A region alone whose admin listener asks for a token; all tests of this process share it.
+/// A region alone whose admin listener asks for a token. All tests of this process share it.
 async fn solo() -> &'static Solo {
     static SOLO: OnceCell<Solo> = OnceCell::const_new();
     SOLO.get_or_init(start).await
 }
 
-/// Such a region.
+/// Starts such a region.
 async fn start() -> Solo {
     let settle = "settle_time = \"0s\"\n";
     let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));
@@ -35,13 +36,15 @@ async fn start() -> Solo {
     .await
 }
 
-/// Tests that look at all keys of [`solo`], or stop its store, and those that need it wait for each other.
+/// The lock of tests that look at all keys of [`solo`] or stop its store, and of tests that such a
+/// test would disturb.
 async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
 }
 
-/// Brings a key in doubt whose attempt is over: its upstream answered with a status that says nothing.
+/// Makes a key in doubt whose attempt is over: its upstream answered with a status that says
+/// nothing.
 async fn doubt(public: &str, key: &str) -> Answer {
     let request = post(public, "/v1/payouts", &format!("\"{key}\""), BODY).with("Demo-Behave", "status=500");
     let answer = ask(request).await;
@@ -54,12 +57,12 @@ async fn retry(public: &str, key: &str) -> Answer {
     ask(post(public, "/v1/payouts", &format!("\"{key}\""), BODY)).await
 }
 
-/// A value in a query or a form.
+/// Encodes a value for a query or a form.
 fn encoded(text: &str) -> String {
     onceway::gateway::percent::encode(text)
 }
 
-/// As a browser sends a form of the page at `base`.
+/// A request as a browser sends a form of the page at `base`.
 fn form(base: &str, path: &str, fields: &[(&str, &str)]) -> Ask {
     let pairs: Vec<String> =
         fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();

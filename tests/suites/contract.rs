@@ -1,7 +1,8 @@
-//! The ports' contract on the real side: every suite of `onceway::ports::contract` over Postgres, mutual TLS, HTTP and the system's clock.
+//! The ports' contract on the real side: every suite of `onceway::ports::contract` over Postgres,
+//! mutual TLS, HTTP and the system's clock.
 //!
-//! Neighbours: `contract/` plays the environments, with the pieces of the suites on the network and on the store; the simulation's
-//! `tests/suites/contract.rs` runs the same suites. It must not assert what the contract does not say, but for what only a superuser can show.
+//! The simulation's `tests/suites/contract.rs` runs the same suites. It must not assert more than
+//! the contract, except for properties that only a superuser can show.
 
 mod door;
 mod peers;
@@ -59,7 +60,8 @@ async fn the_upstream_keeps_its_contract() {
     contract::upstream::suite(&upstream::Service::start().await).await;
 }
 
-/// Random histories of calls. `ONCEWAY_RECORD=1` writes down what this store replies, for the simulated one to be held against.
+/// Random histories of calls. `ONCEWAY_RECORD=1` writes down this store's replies, for comparison
+/// with the simulated one.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_replies_as_it_was_recorded() {
     as_recorded(&contract::history::all(&store::Stores::start().await).await, "store.txt");

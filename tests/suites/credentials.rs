@@ -1,6 +1,8 @@
-//! Who may ask: signed tokens rule by rule, files of credentials that change while a gateway runs, the trusted front's door.
+//! Access: signed tokens rule by rule, files of credentials that change while a gateway runs, the
+//! trusted front's door.
 //!
-//! Neighbours: `tests/suites/config.rs` holds the mistakes in the files. Everything goes through public doors.
+//! `tests/suites/config.rs` holds the mistakes in the files. A test must not use anything but
+//! public functions.
 
 mod served;
 mod signing;

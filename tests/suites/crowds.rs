@@ -1,23 +1,22 @@
-//! Many sockets that do nothing useful, against a real gateway: health checks are answered all the
-//! same, and memory is bounded.
+//! Many useless sockets against a real gateway: health checks are still answered, and memory is
+//! bounded.
 //!
-//! Sockets are raw, with small buffers. Neighbours: `net/slow` has the public listener's deadlines
-//! one by one. It must not need more than one region.
+//! Sockets are raw, with small buffers. `net/slow` has the public listener's deadlines one by one.
+//! It must not need more than one region.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, PATIENCE, ask, effects, key, post, run, until};
-use onceway::fleet::client::Ask;
+use crate::support::{BODY, BOUND, PATIENCE, ask, effects, key, post, run, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// The patience of a probe: Kubernetes' default is a second.
-const PROBE: Duration = Duration::from_secs(5);
+/// The patience of a probe: less than the 10 s after which a silent socket loses its place anyhow.
+const PROBE: Duration = Duration::from_secs(8);
 
 /// A socket that takes few bytes unread.
 async fn small(address: &str) -> TcpStream {
@@ -39,52 +38,67 @@ async fn probe(address: &str, path: &str) -> Option<(u16, String)> {
     timeout(PROBE, asked).await.ok().flatten()
 }
 
+/// Takes this address's places of the admin listener with sockets that read nothing, until any
+/// request but a health check is refused with that reason.
+///
+/// A machine under load may take so long that the first sockets are ended: others replace them.
+async fn take_all(address: &str, deaf: &mut Vec<TcpStream>) {
+    let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let until = Instant::now() + BOUND;
+    loop {
+        let asked = probe(address, "/v1/status").await;
+        let said = asked.as_ref().map_or("", |(_, answer)| answer);
+        if said.starts_with("HTTP/1.1 503") && said.contains("all places of the admin listener") {
+            return;
+        }
+        assert!(Instant::now() < until, "the places are not taken: {said:?}");
+        for number in 0..100 {
+            let mut stream = small(address).await;
+            // A few ask for more than the kernel buffers. The others just hold their places.
+            let asked = ask.repeat(if number < 5 { 40 } else { 1 });
+            // A socket beyond the address's places is refused, and perhaps closed by now.
+            let _ = stream.write_all(asked.as_bytes()).await;
+            deaf.push(stream);
+        }
+    }
+}
+
 #[test]
 fn a_hundred_sockets_that_read_nothing_do_not_silence_health_checks() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let admin = solo.region.admin();
         let address = admin.strip_prefix("http://").unwrap().to_owned();
-        let ask = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let mut deaf = Vec::new();
-        for number in 0..100 {
-            let mut stream = small(&address).await;
-            // A few ask for more than the kernel takes; the others hold their places by being
-            // there.
-            let asked = ask.repeat(if number < 5 { 40 } else { 1 });
-            stream.write_all(asked.as_bytes()).await.unwrap();
-            deaf.push(stream);
-        }
         for _ in 0..20 {
+            take_all(&address, &mut deaf).await;
             assert_eq!(probe(&address, "/healthz").await.map(|(status, _)| status), Some(200));
             assert!(probe(&address, "/readyz").await.is_some());
         }
-        // Whatever else is asked finds this address's places taken, and is told so.
-        let (status, answer) = probe(&address, "/v1/status").await.expect("an answer");
-        assert!(status == 503 && answer.contains("all places of the admin listener"), "{answer}");
-        // Sockets that say nothing hold the places of health checks for no longer than others come.
+        // Silent sockets keep the places of health checks only until others come.
         let mut silent = Vec::new();
         for _ in 0..200 {
             silent.push(small(&address).await);
         }
         assert_eq!(probe(&address, "/healthz").await.map(|(status, _)| status), Some(200));
-        // All the while the sockets are there: their time to read ends, and so do they.
+        // The sockets are still open: their time to read ends, and so do they. The first place that
+        // is free may be taken by the question before.
         until("the places to be free again", async || {
-            probe(&address, "/v1/status").await.is_some_and(|(status, _)| status == 200)
+            probe(&address, "/metrics").await.is_some_and(|(status, answer)| {
+                status == 200 && answer.contains("onceway_connections_cut_total{reason=\"stalled\"}")
+            })
         })
         .await;
-        let metrics = Ask::get(format!("{admin}/metrics")).send(PATIENCE).await.unwrap().text();
-        assert!(metrics.contains("onceway_connections_cut_total{reason=\"stalled\"}"), "{metrics}");
         drop((deaf, silent));
     });
 }
 
-/// The number of heads that are begun, where as many files may be open.
+/// The number of begun heads, if as many files may be open.
 const HEADS: u64 = 10_000;
 /// The bytes that they may hold in the gateway beyond 4 KiB each.
 const ROOM_MIB: u64 = 16;
 
-/// As many as this process may open sockets, beside those of the other suites.
+/// The number of sockets that this process may open, beside those of the other suites.
 fn most_heads() -> u64 {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -96,6 +110,15 @@ fn kib(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// True if a charge ran. A head of the usual size always has room. A region on a busy machine may
+/// be without its lease for a moment, and says so.
+async fn is_run(base: &str, key: &str) -> bool {
+    let answer = ask(post(base, "/v1/charges", key, BODY)).await;
+    let status = answer.status.as_u16();
+    assert!(status == 201 || answer.json()["code"] == "not-authoritative", "{}", answer.text());
+    status == 201
 }
 
 #[test]
@@ -118,23 +141,17 @@ fn ten_thousand_unfinished_heads_are_held_within_one_budget() {
         let mut all = Vec::new();
         for number in 0..count {
             let mut stream = timeout(PATIENCE, TcpStream::connect(&address)).await.unwrap().unwrap();
-            // One that was refused meanwhile may be closed already.
+            // A connection that was refused meanwhile may be closed already.
             let _ = timeout(PATIENCE, stream.write_all(head.as_bytes())).await.expect("it is read");
             all.push(stream);
             if number % 1_000 == 0 {
                 let key = key("beside");
-                let answer = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
-                assert_eq!(
-                    answer.status.as_u16(),
-                    201,
-                    "a head of the usual size has room: {}",
-                    answer.text()
-                );
+                until("a charge to run", async || is_run(&solo.public(), &key).await).await;
                 assert_eq!(effects(&solo.ledger, &key), 1);
             }
         }
         let grown = (kib(pid, "VmHWM") - before) / 1024;
-        // Beside the budget: 4 KiB of each head, the connection itself, and the last refusals.
+        // Beyond the budget: 4 KiB of each head, the connection itself, and the last refusals.
         let bound = ROOM_MIB + count * 12 / 1024 + 32;
         println!("{count} unfinished heads of 63 KiB: {grown} MiB more, at most {bound}");
         assert!(grown <= bound, "{grown} MiB for {count} heads, more than {bound}");

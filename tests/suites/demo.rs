@@ -1,7 +1,8 @@
-//! `onceway demo` as people and programs outside use it: its ready line, its control listener, and that nothing is left behind.
+//! `onceway demo` as people and outside programs use it: its ready line, its control listener, and
+//! its removal of all traces.
 //!
-//! The contract is written in the issue that asked for the demo and in `onceway demo --help`. The guided tour itself runs in
-//! `.ci/run`, from a release build.
+//! The contract is `onceway demo --help`. The guided tour itself runs in `.ci/run`, from a release
+//! build. A demo must not leave anything behind.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -22,7 +23,8 @@ struct Demo {
 }
 
 impl Demo {
-    /// Starts a demo whose scratch folder lies in a folder of this test's, to see what is left of it.
+    /// Starts a demo whose scratch folder is in a folder of this test's, so that leftovers are
+    /// seen.
     async fn start(base: u16) -> Demo {
         let temp = tempfile::tempdir().unwrap();
         std::fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -62,7 +64,7 @@ impl Demo {
         .await
     }
 
-    /// Sends a signal and waits for the end; the exit code, if there is one.
+    /// Sends a signal and waits for the end. Returns the exit code, if it has one.
     async fn end(&mut self, signal: Signal) -> Option<i32> {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).expect("a pid");
         rustix::process::kill_process(pid, signal).unwrap();

@@ -1,9 +1,10 @@
-//! The claims of `deploy/` and of the documents, held against the product: commands, ports, paths,
-//! settings, and the schemas of those who read the files.
+//! The claims of `deploy/` and of the documents, compared with the product: commands, ports, paths,
+//! settings and schemas.
 //!
-//! Neighbours, in `deploy/`: `commands` (every command line in the documents), `manifests` with `schema` (Kubernetes), `files` (container, unit,
-//! DNS, Postgres), `certificates`. Nothing is deployed, and nothing but loopback is talked to. Where a tool is not installed the test says on
-//! stderr what was not checked; with ONCEWAY_TOOLS=all, as `.ci/run` sets it, it fails. It must not look for a tool and pass in silence.
+//! `commands` tests every command line in the documents, `manifests` with `schema` Kubernetes,
+//! `files` container, unit, DNS and Postgres. Nothing is deployed, and only loopback is used. If a
+//! tool is not installed, the test says on stderr what was not checked. With ONCEWAY_TOOLS=all, as
+//! `.ci/run` sets it, the test fails. It must not look for a tool and pass in silence.
 
 mod certificates;
 mod commands;
@@ -44,7 +45,7 @@ fn files_below(folder: &str) -> Vec<String> {
     found
 }
 
-/// The built program, without what the environment would tell it.
+/// The built program, without the environment's own settings.
 fn onceway() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
     for variable in ["ONCEWAY_RING", "ONCEWAY_CONFIG", "ONCEWAY_ADMIN", "ONCEWAY_ADMIN_TOKEN_FILE"] {
@@ -53,7 +54,8 @@ fn onceway() -> Command {
     command
 }
 
-/// A tool, if it is installed. If not: a line on stderr that no test harness swallows, or a failure where all are asked for.
+/// A tool, if it is installed. If not: a line on stderr that no test harness swallows, or a failure
+/// if all are required.
 fn tool(name: &str, what: &str) -> Option<Command> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     if std::env::split_paths(&path).any(|folder| folder.join(name).is_file()) {
@@ -68,7 +70,7 @@ fn tool(name: &str, what: &str) -> Option<Command> {
     None
 }
 
-/// Runs a tool to its end; what it said, if it ended well.
+/// Runs a tool to its end. Returns its output, if it succeeded.
 fn well(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());

@@ -1,7 +1,9 @@
-//! How many files a gateway and a witness may open: started with few, they take as many as they are allowed to, and say so where those are too few.
+//! The number of files that a gateway and a witness may open: each raises a low limit as far as
+//! allowed, and warns if that is too low.
 //!
-//! Real processes whose shell sets the limits; the gateway in shadow mode, in which it asks no store. Neighbour: `deploy/files.rs` holds the unit's limit against
-//! what a gateway can need. It must not touch the limits of this process.
+//! Real processes, whose shell sets the limits. The gateway is in shadow mode, which asks no store.
+//! `deploy/files.rs` compares the unit's limit with a gateway's need. It must not touch the limits
+//! of this process.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,9 +14,9 @@ use onceway::fleet::ports::FleetPorts;
 use onceway::fleet::{files, ports, wait};
 use onceway::protocol::region::RegionName;
 
-/// How long a process may take until it listens.
+/// The time limit for a process to listen.
 const BOUND: Duration = Duration::from_secs(30);
-/// Below what either of the two can need here, and above it.
+/// A limit below the need of either process here, and one above it.
 const FEW: u64 = 1_000;
 const ENOUGH: u64 = 2_000;
 
@@ -77,7 +79,7 @@ impl Running {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// How many files it may open: the soft limit and the hard one (proc_pid_limits(5)).
+    /// The number of files it may open: the soft limit and the hard one (proc_pid_limits(5)).
     fn limits(&self) -> [u64; 2] {
         let text = fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files ")).unwrap();
@@ -86,7 +88,8 @@ impl Running {
     }
 }
 
-/// What either does under a soft limit that it may raise far enough, and under one that it may not.
+/// Checks either process under a soft limit that it may raise far enough, and under one that it may
+/// not.
 async fn takes_what_it_may(dir: &Path, args: &[&str], lower: bool) {
     let raised = Running::start(dir, &format!("ulimit -S -n 100 && ulimit -H -n {ENOUGH}"), args).await;
     assert_eq!(raised.limits(), [ENOUGH, ENOUGH]);

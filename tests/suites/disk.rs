@@ -1,8 +1,10 @@
-//! A Postgres whose disk is full or read-only: keys are refused, nothing is sent, nothing acknowledged is lost, and it heals.
+//! A Postgres whose disk is full or read-only: keys are refused, nothing is sent, no acknowledged
+//! write is lost, and it heals.
 //!
-//! The disk is a small tmpfs, so these tests need root, and say so where they have it not. Postgres itself does not outlive
-//! a disk without room for its log; as in any installation, something starts it again (here [`supervise`], as systemd would).
-//! That is all the help there is: gateways are not touched. It must not leave a mount behind, however it ends.
+//! The disk is a small tmpfs, so these tests need root, and say so without it. Postgres itself does
+//! not survive a disk without room for its log. As in any installation, a supervisor restarts it
+//! (here [`supervise`], as systemd would). No other help is given: gateways are not touched. It
+//! must not leave a mount behind, however it ends.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -39,7 +41,7 @@ impl Disk {
         Disk { at, unmounts }
     }
 
-    /// Takes all the room there is.
+    /// Takes all free room.
     fn fill(&self) {
         let mut ballast = File::create(self.ballast()).unwrap();
         for size in [1 << 20, 4096] {
@@ -47,7 +49,7 @@ impl Disk {
         }
     }
 
-    /// Gives it back.
+    /// Frees the room again.
     fn free(&self) {
         fs::remove_file(self.ballast()).unwrap();
     }
@@ -91,7 +93,8 @@ async fn start() -> (Disk, Arc<Solo>) {
     (disk.expect("a disk"), Arc::new(solo))
 }
 
-/// Starts Postgres again whenever it has ended, until the guard is dropped: what systemd's `Restart=always` does.
+/// Restarts Postgres whenever it has ended, until the guard is dropped, as systemd's
+/// `Restart=always` does.
 fn supervise(solo: &Arc<Solo>) -> Supervisor {
     let solo = Arc::downgrade(solo);
     Supervisor(tokio::spawn(async move {
@@ -117,7 +120,7 @@ async fn charge(solo: &Solo, key: &str) -> Answer {
     ask(post(&solo.public(), "/v1/charges", key, BODY)).await
 }
 
-/// Twenty keys, each refused for want of the store, and none of them sent.
+/// Twenty keys, each refused because the store is missing, and none of them sent.
 async fn refused(solo: &Solo, word: &str) -> Vec<String> {
     let keys: Vec<_> = (0..20).map(|_| key(word)).collect();
     for key in &keys {
@@ -129,7 +132,7 @@ async fn refused(solo: &Solo, word: &str) -> Vec<String> {
     keys
 }
 
-/// Waits until every key is answered 201, each with one effect; `before` holds what some were told already.
+/// Waits until every key is answered 201, each with one effect; `before` holds earlier answers.
 async fn recovers(solo: &Solo, keys: &[String], before: &[(String, Answer)]) {
     solo.serves().await;
     for key in keys {
@@ -153,8 +156,8 @@ async fn ready(solo: &Solo) -> serde_json::Value {
     ask(Ask::get(format!("{}/readyz", solo.region.admin()))).await.json()
 }
 
-/// Sends keys until the store has refused some of them: there is room left inside of pages that are there already. Tells which
-/// keys were answered, and gives those that were not.
+/// Sends keys until the store has refused some of them: existing pages still have room inside.
+/// Returns the answered keys with their answers, and the others.
 async fn use_up(solo: &Solo, told: &mut Vec<(String, Answer)>) -> Vec<String> {
     let (mut untold, mut refused) = (Vec::new(), 0);
     for _ in 0..20_000 {
@@ -167,7 +170,7 @@ async fn use_up(solo: &Solo, told: &mut Vec<(String, Answer)>) -> Vec<String> {
                 untold.push(key);
                 refused += 1;
             }
-            // There was room for the claim, not for the answer.
+            // The claim found room, but the answer did not.
             504 => untold.push(key),
             status => panic!("told {status}: {}", answer.text()),
         }
@@ -216,7 +219,8 @@ fn a_read_only_disk_refuses_keys_and_heals() {
         let first = key("before");
         let told = [(first.clone(), charge(&solo, &first).await)];
         let _supervisor = supervise(&solo);
-        // The kernel makes a disk read-only by force only when it breaks; from outside, nobody may have a file open for writing.
+        // The kernel makes a disk read-only by force only when it breaks. From outside, no process
+        // may have a file open for writing.
         until("the disk to turn read-only under a Postgres that dies", async || {
             solo.region.act(Action::Kill, Part::Postgres).await.unwrap();
             Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.at).output().unwrap().status.success()

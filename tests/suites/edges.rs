@@ -1,6 +1,8 @@
-//! The edges of what the owner promises: what a client, an upstream or an operator can do that the main path never sees.
+//! The edges of the owner's promises: acts of a client, an upstream or an operator that the main
+//! path never sees.
 //!
-//! One region alone serves all tests of this file; its charges have a `settle_time`, unlike those of `request_path`.
+//! One region alone serves all tests of this file; its charges have a `settle_time`, unlike those
+//! of `request_path`. A test must not reuse a key of another one.
 
 use crate::support::solo::{POLICY, Solo};
 use crate::support::{BODY, PATIENCE, ask, code, effects, key, post, run, until};

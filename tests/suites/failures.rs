@@ -1,7 +1,8 @@
-//! Three real regions whose parts are killed, paused and cut off: fail closed, tell why, and work again without help.
+//! Three real regions whose parts are killed, paused and cut off: they fail closed, say why, and
+//! work again without help.
 //!
-//! The tests share one deployment and take turns, each mending what it broke. What is told to clients is checked against the
-//! ledger: nothing is sent without a durable claim, and nothing happens twice.
+//! Answers to clients are checked against the ledger: nothing is sent without a durable claim, and
+//! nothing happens twice. A test must not leave anything broken.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -18,12 +19,13 @@ use onceway::fleet::region::{Action, Part, Region};
 use onceway::protocol::region::RegionName;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Three regions of the test's own: what one test breaks must not be another one's beginning.
+/// Three regions of the test's own: one test's damage must not be another one's beginning.
 async fn three() -> Deployment {
     deployment(Duration::from_millis(20)).await
 }
 
-/// A key whose home is this region, once it serves: what came before may have cost it its lease, and then it first has to come home.
+/// A key whose home is this region, once it serves. Earlier faults may have cost the region its
+/// lease, and then it first has to come home.
 async fn homed_at(three: &Deployment, home: usize, word: &str) -> String {
     let name = three.regions[home].name.as_str();
     let found = std::sync::Mutex::new(None);
@@ -174,7 +176,7 @@ fn the_home_cut_off_and_frozen_out() {
             assert_eq!((answer.status.as_u16(), &answer.json()["safe_to_retry"]), (503, &true.into()));
             let replay = charge(edge, &old).await;
             assert_eq!((replay.status.as_u16(), &replay.body), (201, &first.body));
-            // Whoever still reaches the home is served by it.
+            // Clients that still reach the home are served by it.
             assert_eq!(charge(home, &new).await.status, 201);
             three.links.heal(0, 1, false).unwrap();
             charged(edge, &new).await;
@@ -183,7 +185,7 @@ fn the_home_cut_off_and_frozen_out() {
     });
 }
 
-/// Does to a region's store what only its owner could.
+/// Runs a statement on a region's store that only its owner could.
 async fn in_store(region: &Region, sql: &str) {
     let config: tokio_postgres::Config = region.show().postgres.parse().unwrap();
     let (client, connection) = config.connect(tokio_postgres::NoTls).await.unwrap();
@@ -214,7 +216,8 @@ fn a_store_that_goes_back_while_it_runs_is_closed() {
         // As an error: only a rebuild opens it again.
         until("it to be told", async || told("the store went back while it ran: ") == 1).await;
 
-        // Once it runs anew, peers are asked what they saw of it: that is told once, and looked at again and again.
+        // After a restart, the store asks its peers for its heartbeats that they saw. That is
+        // logged once, and checked again and again.
         home.act(Action::Kill, Part::Both).await.unwrap();
         home.act(Action::Start, Part::Both).await.unwrap();
         until("the gateway to say why", async || told("the store went back: ") > 0).await;
@@ -238,7 +241,8 @@ fn a_store_of_another_history_waits_for_both_peers() {
         let three = three().await;
         let [home, away] = [&three.regions[0], &three.regions[2]];
         let key = homed_at(&three, 0, "restored").await;
-        // As after a restore: the boot that was approved last is of another timeline than the server that runs now.
+        // As after a restore: the last approved boot is of another timeline than the running
+        // server.
         in_store(home, "update onceway.gate set boot_timeline = boot_timeline + 1").await;
         away.act(Action::Pause, Part::Gateway).await.unwrap();
         home.act(Action::Kill, Part::Postgres).await.unwrap();
@@ -280,7 +284,7 @@ fn the_largest_observed_lag_outlives_the_gateway() {
     });
 }
 
-/// The largest lag of the trailing period behind `origin`, as `watcher` tells it, in milliseconds.
+/// The largest lag behind `origin` in the trailing period, by `watcher`'s status, in milliseconds.
 async fn lag_max(watcher: &Region, origin: &Region) -> f64 {
     let status = ask(Ask::get(format!("{}/v1/status", watcher.admin()))).await.json();
     status["peers"][origin.name.as_str()]["lag_max_ms"].as_f64().unwrap_or_default()
@@ -289,7 +293,8 @@ async fn lag_max(watcher: &Region, origin: &Region) -> f64 {
 #[test]
 fn a_gateway_killed_between_claim_and_send() {
     run(async {
-        // An upstream whose connections cannot be made: the gateway stands between claim and send for as long as it tries.
+        // An upstream whose connections cannot be made: the gateway stays between claim and send
+        // for as long as it tries.
         let full = FullListener::start().await;
         let solo = Solo::start(&routes(), Some(full.address)).await;
         let key = key("unsent");
@@ -304,7 +309,8 @@ fn a_gateway_killed_between_claim_and_send() {
         drop(full);
         solo.region.act(Action::Start, Part::Gateway).await.unwrap();
         solo.serves().await;
-        // The claim has a hold; nobody may run the key before it is over, and then it is in doubt: nobody can tell from outside.
+        // The claim has a hold, and no region may run the key before its end. Then the key is in
+        // doubt: nobody can know from outside.
         let waiting = charge(&solo.region, &key).await;
         assert_eq!((waiting.status.as_u16(), code(&waiting).as_str()), (409, "in-progress"));
         until("the claim to read as doubt", async || {
@@ -424,7 +430,7 @@ impl FullListener {
         let listener = socket.listen(0).unwrap();
         let address = listener.local_addr().unwrap();
         let fillers: Vec<_> = (0..8).map(|_| tokio::spawn(TcpStream::connect(address))).collect();
-        // Full once an attempt is still not through after a while.
+        // Full once an attempt to connect has not succeeded after a while.
         let attempt = || async move {
             let tried = tokio::time::timeout(Duration::from_millis(200), TcpStream::connect(address)).await;
             tried.is_err()
@@ -434,14 +440,14 @@ impl FullListener {
     }
 }
 
-/// Where a region listens for its peers, as its file says.
+/// The peer listener's address, by the region's file.
 fn peer_address(three: &Deployment, region: &Region) -> String {
     let file = std::fs::read_to_string(three.dir().join(format!("{}.toml", region.name))).unwrap();
     let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"'));
     peer.unwrap().to_owned()
 }
 
-/// What a region's gateways go by and have refused.
+/// The epoch and standings of a region's gateways, and their refusals of strangers.
 async fn standing(region: &Region) -> (u64, serde_json::Value, f64) {
     let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
     let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
@@ -450,7 +456,8 @@ async fn standing(region: &Region) -> (u64, serde_json::Value, f64) {
     (status["epoch"].as_u64().unwrap(), status["authority"]["regions"].clone(), refused.unwrap())
 }
 
-/// Certificates of the deployment's authority that belong to no region, and to a witness: each cell of the table that forbids, with real certificates.
+/// Certificates of the deployment's authority, of no region and of a witness: each forbidden cell
+/// of the table, with real certificates.
 #[test]
 fn a_certificate_of_no_region_may_say_nothing_and_a_lost_region_is_taken_over_right_after() {
     run(async {

@@ -1,8 +1,10 @@
-//! Whatever stands in a key header, a JSON body, a message between regions or a configuration: no panic, and never a guess.
+//! Random key headers, JSON bodies, messages between regions and configurations: no panic, and
+//! never a guess.
 //!
-//! Each target takes known-interesting texts first, then changes them at random for `ONCEWAY_FUZZ_SECONDS` (1 by default, 60 in
-//! `.ci/run`), and holds the result against a second reading: another library's, or our own way back. What once was a fault is
-//! kept among the texts. It must not fuzz through sockets: `net/` does.
+//! Each target takes known-interesting texts first, then changes them at random for
+//! `ONCEWAY_FUZZ_SECONDS` (1 by default, 60 in `.ci/run`). It compares the result with a second
+//! reading: another library's, or our own encoder. Texts of former faults are kept. It must not
+//! fuzz through sockets: `net/` does.
 
 mod asking;
 mod configuration;

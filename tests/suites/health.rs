@@ -1,6 +1,8 @@
-//! A sick upstream on real processes: its region drains itself, says why, and comes home when the upstream is well.
+//! A sick upstream on real processes: its region drains itself, says why, and comes home when the
+//! upstream is well.
 //!
-//! The rules are played through in the simulation (`takeover/healths.rs`); here are the file's settings, the check over HTTP, the commands.
+//! The simulation plays the rules (`takeover/healths.rs`). Here are the file's settings, the check
+//! over HTTP, and the commands. It must not drain a region itself.
 
 use std::fs;
 use std::time::Duration;
@@ -24,7 +26,7 @@ async fn status(deployment: &Deployment, region: usize) -> Value {
     ask(Ask::get(format!("{}/v1/status", deployment.regions[region].admin()))).await.json()
 }
 
-/// How a region says that another one stands.
+/// The standing of a region, as another region reports it.
 async fn standing(deployment: &Deployment, by: usize, about: &str) -> Value {
     let status = status(deployment, by).await;
     let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
@@ -60,7 +62,7 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
             (&true.into(), &true.into()),
             "{own}"
         );
-        // Its clients go on talking to it: their keys run elsewhere.
+        // Its clients still send to it: their keys run elsewhere.
         let post = || post(&deployment.regions[0].public(), "/v1/charges", &sick_key, BODY);
         until("the key to run elsewhere", async || ask(post()).await.status == 201).await;
         let answer = ask(post()).await;

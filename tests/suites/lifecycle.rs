@@ -1,7 +1,8 @@
-//! The life of a key after its request: recovered without its client, ruled by an operator's commands, expired and forgotten.
+//! The life of a key after its request: recovered without its client, ruled by an operator's
+//! commands, expired and forgotten.
 //!
-//! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts`, `key`, `init` and `region` as an operator types them. Each
-//! test uses keys of its own.
+//! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts`, `key`,
+//! `init` and `region` as an operator types them. A test must not use another one's keys.
 
 use std::process::{Command, Output};
 
@@ -11,7 +12,8 @@ use onceway::fleet::client::Ask;
 use onceway::fleet::region::{Action, Part};
 use tokio::sync::OnceCell;
 
-/// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon and one that never does.
+/// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon
+/// and one that never does.
 fn life() -> String {
     let route = |name: &str, rest: &str| {
         format!(
@@ -52,7 +54,7 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A payout whose outcome nobody knows.
+/// A payout with an unknown outcome.
 async fn parked(solo: &Solo, word: &str) -> String {
     let key = key(word);
     let answer =
@@ -184,7 +186,7 @@ fn an_act_is_refused_unless_it_is_whole() {
             assert!(told.0 == status && told.1.contains(says), "{act:?}: {told:?}");
             assert_eq!(answer.header("content-type"), "application/problem+json");
         }
-        // Cut off while it is read, or told so.
+        // Cut off while it is read, or refused.
         if let Ok(answer) = Ask::post(url("release"), many).send(PATIENCE).await {
             assert_eq!(answer.status, 413);
         }

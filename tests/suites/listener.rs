@@ -1,8 +1,9 @@
-//! The public listener of a real gateway: bad input over HTTP/1.1 and HTTP/2 is a clear 4xx problem, nothing stored, nothing sent;
-//! TLS and limits come from the region file.
+//! The public listener of a real gateway: bad input over HTTP/1.1 and HTTP/2 is a clear 4xx
+//! problem, nothing stored, nothing sent.
 //!
-//! Bad requests are written by hand (`net/frames.rs`): each is a good charge but for one thing, and the good one is sent too.
-//! Neighbours: `net/` holds the listener's own tests. It must not use a client library for what is bad.
+//! TLS and limits come from the region file. Bad requests are written by hand (`net/frames.rs`).
+//! Each is a good charge with one mistake, and the good one is sent too. It must not use a client
+//! library for bad requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use tokio_rustls::TlsConnector;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// What is sent as the key, and the code of its refusal.
+/// The sent key lines, and the code of their refusal.
 fn bad_keys() -> Vec<(Vec<&'static [u8]>, &'static str)> {
     vec![
         (vec![], "key-missing"),
@@ -110,7 +111,7 @@ async fn over_http2(address: &str, head: &[u8], body: &[u8]) -> Outcome {
     timeout(WITHIN, raw.outcome(1)).await.expect("an end of the stream")
 }
 
-/// The problem's status and code, or `None` where the protocol wants the stream to be reset.
+/// The problem's status and code, or `None` if the protocol wants the stream to be reset.
 async fn refused2(address: &str, head: &[u8], body: &[u8]) -> Option<(u64, String)> {
     match over_http2(address, head, body).await {
         Outcome::Answer(text) => {
@@ -123,7 +124,7 @@ async fn refused2(address: &str, head: &[u8], body: &[u8]) -> Option<(u64, Strin
     }
 }
 
-/// Requests that are good but for their framing; with a key of their own.
+/// Requests with bad framing only, with a key of their own.
 fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
     let keyed = |lines: &str, body: &str| {
         http1(format!("Idempotency-Key: {key}\r\n{lines}").as_bytes(), body.as_bytes())
@@ -213,7 +214,8 @@ fn bad_input_is_a_problem_and_leaves_nothing_behind() {
     });
 }
 
-/// Without a token: a browser on this machine may be made to ask for a stranger's page, which then names the stranger (DNS rebinding).
+/// Without a token: a browser on this machine may be made to ask for a stranger's page, which then
+/// names the stranger (DNS rebinding).
 async fn the_admin_listener_answers_to_its_own_names_only(solo: &Solo) {
     let admin = solo.region.admin();
     let address = admin.strip_prefix("http://").unwrap();
@@ -247,7 +249,7 @@ async fn the_admin_listener_answers_to_its_own_names_only(solo: &Solo) {
     assert_eq!(sent("GET /healthz", json, "balancer.example").await, 200);
 }
 
-/// The same requests without the one thing that was bad.
+/// Sends the same requests without the mistake.
 async fn good_input_runs(solo: &Solo, address: &str) {
     let (one, chunked, two) = (key("one"), key("chunked"), key("two"));
     assert_eq!(talk(address, &http1_keys(&[one.as_bytes()])).await.0, 201);

@@ -1,9 +1,9 @@
-//! The suites that a contributor runs: `cargo test` builds and runs this one binary, and a suite alone is
-//! `cargo test --test suites regions::`.
+//! The suites that a contributor runs: `cargo test` builds and runs this one binary, and a suite
+//! alone is `cargo test --test suites regions::`.
 //!
-//! One binary, because each would link the whole gateway again. Its suites run beside each other in one process, so a suite
-//! keeps to folders, ports and keys of its own. Neighbours: `tests/long/main.rs` has the suites that take minutes,
-//! `docs/testing.md` says which suite proves what. It must not hold tests itself.
+//! One binary, because each would link the whole gateway again. Its suites run beside each other in
+//! one process, so a suite uses folders, ports and keys of its own. `docs/testing.md` says which
+//! suite proves which property. It must not hold tests itself.
 
 mod accept;
 mod by_hand;

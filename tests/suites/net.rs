@@ -1,6 +1,8 @@
-//! The network rooms through their public doors, over real sockets on the loopback: peers, upstream, listeners.
+//! The network rooms through their public functions, over real sockets on the loopback: peers,
+//! upstream, listeners.
 //!
-//! Neighbours: `net/support.rs` has what the parts share. It must not sleep for a fixed time, nor reach beyond loopback.
+//! `net/support.rs` has the shared parts. It must not sleep for a fixed time, nor reach beyond
+//! loopback.
 
 mod answers;
 mod doors;

@@ -1,7 +1,9 @@
-//! What routes ask of keys and bodies, what they publish about it, and what is noticed of bad clients, through the public door.
+//! The routes' rules for keys and bodies, their published form, and the notice of bad clients,
+//! through the public listener.
 //!
-//! One region alone serves all tests of this file, with routes that use every rule; each test uses keys, and where habits are
-//! watched a tenant, of its own. The traps of JSON are in the simulation's `policies.rs`, one by one.
+//! One region alone serves all tests of this file, with routes that use every rule. A test must not
+//! use another one's keys, nor its tenant where habits are watched. The traps of JSON are in the
+//! simulation's `policies.rs`, one by one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -67,7 +69,7 @@ async fn weak_keys(route: &str, kind: &str) -> u64 {
             && line.contains(&format!("kind=\"{kind}\""))
     };
     let values: Vec<&str> = series.filter(named).map(|line| line.rsplit(' ').next().unwrap()).collect();
-    // Counted per tenant, and of one tenant only: no series before its first weak key.
+    // Counted per tenant, and for one tenant only: no series exists before its first weak key.
     assert!(values.len() <= 1, "{values:?}");
     values.first().map_or(0, |value| value.parse().unwrap())
 }
@@ -262,7 +264,7 @@ fn refusals_link_to_their_place_on_the_page() {
             assert_eq!(refused.header("link"), format!("<{link}>; rel=\"describedby\""));
             assert!(page.contains(&format!("id=\"{}\"", link.split_once('#').unwrap().1)), "{link}");
         }
-        // What the listener itself refuses, too.
+        // Also an answer that the listener itself refuses with.
         let address = public.trim_start_matches("http://").to_owned();
         let mut stream = TcpStream::connect(&address).await.unwrap();
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").await.unwrap();
@@ -289,7 +291,7 @@ fn a_counting_client_and_one_key_for_many_requests_are_counted_and_logged_once()
             sent("globex", "/v1/charges", format!("count-{number}"), BODY.to_owned()).await;
         }
         assert_eq!(weak_keys("plain", "sequential").await - before, 5, "from the sixth on");
-        // Random keys are none.
+        // Random keys are not weak.
         let quiet = weak_keys("signed", "sequential").await + weak_keys("signed", "clock_like").await;
         for seed in 0..40_u64 {
             let bits = u128::from(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * 0xd134_2543_de82_ef95_u128;

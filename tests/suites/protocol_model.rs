@@ -1,9 +1,10 @@
-//! Small random models of views, leases and gates: the protocol's own values in a world of delays, losses, pauses, restarts and drift.
+//! Small random models of views, leases and gates: the protocol's own values in a world of delays,
+//! losses, pauses, restarts and drift.
 //!
-//! Neighbours: `world` is the world, `acts` and `wants` what processes do, `truth` the invariants
-//! (docs/protocol.md#invariants: 1, 2, 3, 11, 12, 13, and that nobody starts a key without the rows
-//! of who had it before). It finds bugs; it proves nothing. `ONCEWAY_MODEL_SEEDS=n` runs n seeds of
-//! each world, `ONCEWAY_SEED=n` one of them.
+//! `truth` has the invariants (docs/protocol.md#invariants): 1, 2, 3, 11, 12, 13. It also checks
+//! that no region starts a key without the rows of its former owner. `ONCEWAY_MODEL_SEEDS=n` runs n
+//! seeds of each world, `ONCEWAY_SEED=n` one of them. It finds bugs, and must not be taken for a
+//! proof.
 
 mod acts;
 mod chance;
@@ -17,14 +18,14 @@ use std::panic::AssertUnwindSafe;
 use onceway::protocol::plant::{Plant, planted};
 use world::{World, ring};
 
-/// How long a run is, in steps of 6 ms on average.
+/// The length of a run, in steps of 6 ms on average.
 const STEPS: u64 = 4_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Runs the seeds, and gives back how often what happened.
+/// Runs the seeds, and returns the count of each happening.
 fn run(regions: &[&str], witnesses: &[&str], seeds: u64) -> BTreeMap<&'static str, u64> {
     let ring = ring(regions);
     let one = number("ONCEWAY_SEED");
@@ -54,7 +55,7 @@ fn run(regions: &[&str], witnesses: &[&str], seeds: u64) -> BTreeMap<&'static st
     sometimes
 }
 
-/// Whether some seed of three regions, from `first` on, breaks an invariant without this check.
+/// True if some seed of three regions, from `first` on, breaks an invariant without this check.
 fn notices(check: Plant, first: u64) -> bool {
     let ring = ring(&["a", "b", "c"]);
     (first..first + 40).any(|seed| {
@@ -66,7 +67,7 @@ fn notices(check: Plant, first: u64) -> bool {
     })
 }
 
-/// Each of these happened; those that are rare only in the long form.
+/// Checks that each of these happened; the rare ones only in the long form.
 fn assert_seen(seen: &BTreeMap<&'static str, u64>, often: &[&'static str], rarely: &[&'static str]) {
     let rarely = if number("ONCEWAY_MODEL_SEEDS").is_some_and(|seeds| seeds >= 100) { rarely } else { &[] };
     if number("ONCEWAY_SEED").is_none() {

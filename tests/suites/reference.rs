@@ -1,8 +1,9 @@
-//! The reference files and `onceway config explain`: they name every key that the readers accept and no other, and each default is what counts
-//! where the key is absent.
+//! The reference files and `onceway config explain`: they name every accepted key and no other, and
+//! each default is the value without the key.
 //!
-//! Neighbours: `config/*.toml` at the top are the files, `onceway::config::reference` reads them for people. `config.rs` has the mistakes that users
-//! make. Everything is asked of the very readers that gateways use; no key is listed here.
+//! `config/*.toml` at the top are the files, `onceway::config::reference` reads them for people;
+//! `config.rs` has the mistakes of users. Every question goes to the readers that gateways use. A
+//! key must not be listed here.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +19,7 @@ fn text(file: &str) -> &'static str {
     FILES.iter().find(|(name, _)| *name == file).unwrap().1
 }
 
-/// Every table of a file with the keys that stand in it, tables below it included.
+/// Every table of a file with its keys, tables below it included.
 fn tables(file: &str, entries: &[Entry]) -> BTreeSet<(String, BTreeSet<String>)> {
     let mut names: BTreeSet<String> = [String::new()].into();
     let mut keys = BTreeSet::new();
@@ -34,7 +35,8 @@ fn tables(file: &str, entries: &[Entry]) -> BTreeSet<(String, BTreeSet<String>)>
     names.iter().map(|name| (name.clone(), of(name))).collect()
 }
 
-/// The keys that the reader of a file accepts in a table: it lists them where it meets one that nothing is near to.
+/// The keys that a file's reader accepts in a table. The reader lists them when it meets a key that
+/// resembles none.
 fn accepted(file: &str, entries: &[Entry], table: &str) -> Option<BTreeSet<String>> {
     const STRANGE: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz = 1";
     let text = text(file);
@@ -96,7 +98,8 @@ fn a_file_without_a_key_or_with_one_too_many_would_be_noticed() {
     );
 }
 
-/// What a comment lacks for whoever sees it alone, as `config explain` shows it: beside the default and the bounds it says what the key is for.
+/// The gap in a comment for its lone reader, as `config explain` shows it. Beside the default and
+/// the bounds, it must say the purpose of the key.
 fn says_too_little(entry: &Entry) -> Option<&'static str> {
     let why = entry.why.to_lowercase();
     if why.starts_with("...") || why.starts_with("or ") || why.ends_with("...") {
@@ -140,7 +143,7 @@ fn every_key_says_its_default_what_it_is_for_and_what_may_stand_there() {
         }
         match reference::must_be(&entry) {
             None => lacks("what may stand there?"),
-            // Whoever reads the file alone must find the bounds there, too.
+            // A reader of the file alone must find the bounds there, too.
             Some(words) => {
                 let quoted = |part: &str| part.trim_matches('"').to_owned();
                 let bounds = words.split_once("from ").and_then(|(_, rest)| rest.split_once(" to "));
@@ -165,8 +168,8 @@ fn folder(file: &str, text: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, reference) in FILES {
         let text = if name == file { text } else { reference };
-        // The witness of witness.toml is in no ring that has three regions. A tenant that is pinned to one region has nobody to hold its claims
-        // where that is asked for.
+        // The witness of witness.toml is in no ring that has three regions. A tenant pinned to one
+        // region has no region to hold its claims, where that is required.
         let text = text.split("[[pin]]").next().unwrap();
         let text = match name {
             "ring.toml" => format!("{text}\n[[witness]]\nname = \"witness-1\"\n"),
@@ -183,7 +186,7 @@ fn folder(file: &str, text: &str) -> TempDir {
     folder
 }
 
-/// All that the files say, as their readers understand it.
+/// The whole content of the files, as their readers understand it.
 fn understood(file: &str, text: &str) -> String {
     let folder = folder(file, text);
     let at = |name: &str| folder.path().join(name);
@@ -199,7 +202,8 @@ fn understood(file: &str, text: &str) -> String {
         .replace(&folder.path().display().to_string(), "")
 }
 
-/// The file with the key and without it, everything else alike. A key in a table that is commented out stands there with the whole table.
+/// The file with the key and without it, otherwise equal. A key in a commented-out table appears
+/// with the whole table.
 fn with_and_without(entry: &Entry, value: &str) -> (String, String) {
     let text = text(entry.file);
     let whole: Vec<&str> = text.lines().collect();
@@ -217,20 +221,20 @@ fn with_and_without(entry: &Entry, value: &str) -> (String, String) {
     let at_key = |line: &str| {
         let mut lines = opened.clone();
         lines[entry.line] = line.to_owned();
-        // Of the keys of a secret only one may stand there.
+        // Only one of a secret's keys may be present.
         lines.retain(|line| !(line.starts_with("key_env = ") || line.starts_with("key_file = ")));
         lines.join("\n") + "\n"
     };
     (at_key(&format!("{} = {value}", entry.key())), at_key(""))
 }
 
-/// What counts where the key is absent, and where its default is written.
+/// True if the default that is written and the value without the key differ.
 fn drifts(entry: &Entry, value: &str) -> bool {
     let (with, without) = with_and_without(entry, value);
     understood(entry.file, &with) != understood(entry.file, &without)
 }
 
-/// Defaults that are no value: another key's, or that there is nothing.
+/// Defaults that are no value: another key's, or none.
 const IN_WORDS: [&str; 4] =
     ["none", "nobody", "new_keys_per_second", "sslrootcert is taken for a path on both"];
 
@@ -288,7 +292,7 @@ fn what_must_be_written_is_called_required() {
     ] {
         assert!(required(path), "{path}");
     }
-    // One of several that mean the same, or none at all.
+    // One of several keys with the same meaning, or none at all.
     for path in ["store.url_env", "accept.key_env", "admin.token_file", "listen.trusted.from", "route.wait"] {
         assert!(!required(path), "{path}");
     }
@@ -344,7 +348,8 @@ fn a_key_that_is_none_is_refused_with_the_nearest() {
     assert!(explain(&["something-else-entirely"]).2.contains("lists all"));
 }
 
-/// How `onceway check` ends, and its warnings or errors about what everybody knows: file, line and key.
+/// The exit code of `onceway check`, and its warnings or errors about secrets that the reference
+/// files show to everybody: file, line and key.
 fn known(args: &[&str]) -> (Option<i32>, Vec<(String, u64, String)>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
     let output =

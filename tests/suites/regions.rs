@@ -1,6 +1,7 @@
-//! Three real regions: every key sticks to its home, whoever is asked; replays are served everywhere; nothing leaks.
+//! Three real regions: every key sticks to its home, whichever region is asked; replays are served
+//! everywhere; nothing leaks.
 //!
-//! One deployment serves all tests of this file, which break nothing; `failures.rs` does.
+//! One deployment serves all tests of this file. They must not break it; `failures.rs` does.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -120,7 +121,8 @@ fn every_metric_has_help_and_type_and_status_tells_the_lag() {
             let peers = status["peers"].as_object().unwrap();
             assert_eq!((peers.len(), &status["store"]["open"]), (2, &true.into()));
             for (name, peer) in peers {
-                // The measure is an upper bound: it contains the round trip, so it cannot be below it.
+                // The measure is an upper bound: it contains the round trip, so it cannot be below
+                // it.
                 let (lag, rtt) = (peer["lag_max_ms"].as_f64().unwrap(), peer["rtt_ms"].as_f64().unwrap());
                 assert!(lag > 0.0 && rtt >= 20.0 && lag < 60_000.0, "{name}: {peer}");
             }
@@ -209,7 +211,7 @@ async fn ledger_csv(name: &str, change: impl FnOnce(&mut Vec<String>)) -> String
     path.display().to_string()
 }
 
-/// Exit code, findings by kind and key, and the summary.
+/// The exit code, the findings by kind and key, and the summary.
 async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, String)>, serde_json::Value) {
     let args = ["audit", "compare", ledger, "--json", "--tenant", "globex"];
     let output = onceway(region, &args).await;
@@ -241,12 +243,12 @@ fn a_providers_ledger_is_compared_with_what_one_region_knows() {
         let refused = format!("{word}-refused");
         let asked = as_globex(0, "/v1/charges", &refused).with("Demo-Behave", "status=402");
         assert_eq!(ask(asked).await.status, 402);
-        // Nobody knows what became of it, but the provider.
+        // Only the provider knows the outcome.
         let doubtful = format!("{word}-doubtful");
         let asked = as_globex(1, "/v1/payouts", &doubtful).with("Demo-Behave", "drop-answer");
         assert_eq!(ask(asked).await.status, 504);
 
-        // Rows replicate: each region tells all of them in the end.
+        // Rows replicate: in the end, each region shows all of them.
         for region in 0..3 {
             until("all rows to be in the export", async || {
                 let output = onceway(region, &["audit", "export", "--tenant", "globex"]).await;

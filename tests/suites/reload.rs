@@ -1,7 +1,9 @@
-//! The configuration changed under a gateway that runs: by signal and by file, right and wrong, under load; and what needs a restart.
+//! A configuration that changes under a running gateway: by signal and by file, right and wrong,
+//! under load; and changes that need a restart.
 //!
-//! One region serves the tests of this file, one at a time: they change the same files. `routes.toml` and `credentials.toml` lie as Kubernetes mounts
-//! them: links through a folder that is exchanged whole. `credentials/` has what a change of credentials means.
+//! One region serves the tests of this file. They must not run side by side, because they change
+//! the same files. `routes.toml` and `credentials.toml` are as Kubernetes mounts them: links
+//! through a folder that is exchanged whole. `credentials/` has the meaning of changed credentials.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -65,7 +67,7 @@ async fn series(solo: &Solo, name: &str) -> f64 {
     found.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
 }
 
-/// What the admin listener answers to whoever shows this token.
+/// The admin listener's status for this token.
 async fn answered(solo: &Solo, token: &str) -> u16 {
     let shown =
         Ask::get(format!("{}/metrics", solo.region.admin())).with("Authorization", format!("Bearer {token}"));
@@ -76,7 +78,7 @@ async fn reloads(solo: &Solo, result: &str) -> f64 {
     series(solo, &format!("onceway_config_reloads_total{{result=\"{result}\"}}")).await
 }
 
-/// Does something to the files and waits until the gateway has read them, with this result.
+/// Changes the files and waits until the gateway has read them, with this result.
 async fn reload(solo: &Solo, result: &str, change: impl FnOnce()) {
     let before = reloads(solo, result).await;
     change();
@@ -88,7 +90,7 @@ fn hang_up(solo: &Solo) {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::HUP).unwrap();
 }
 
-/// What `onceway status` prints.
+/// The output of `onceway status`.
 async fn shown(solo: &Solo) -> String {
     let mut command = tokio::process::Command::new(program());
     command.args(["status", "--admin", &solo.region.admin()]);
@@ -96,7 +98,8 @@ async fn shown(solo: &Solo) -> String {
 }
 
 impl Site {
-    /// Exchanges the folder that the links lead to, as Kubernetes does: nothing in place, one rename.
+    /// Exchanges the folder that the links lead to, as Kubernetes does: nothing in place, one
+    /// rename.
     fn exchange(&self, routes: &str) {
         let dir = &self.solo.dir;
         let (old, new) = (self.versions.fetch_add(1, Ordering::SeqCst), self.versions.load(Ordering::SeqCst));
@@ -117,7 +120,7 @@ impl Site {
     }
 }
 
-/// The routes that count before and after each test: none for notes.
+/// The routes before and after each test: without notes.
 fn routes() -> String {
     with_notes().replace("name = \"notes\"", "name = \"memos\"").replace("/v1/notes", "/v1/memos")
 }
@@ -277,7 +280,7 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
         assert_eq!(series(solo, "onceway_config_current").await, 0.0);
         assert_eq!(ask(post(&public, "/v1/charges", &key("still"), BODY)).await.status.as_u16(), 201);
         assert!(shown(solo).await.contains("needs a restart: listen.public"));
-        // What need not wait does not.
+        // Other changes do not wait.
         reload(solo, "ok", || {
             site.edit(
                 &file,
@@ -314,7 +317,7 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
     });
 }
 
-/// Nothing but the answers themselves can be asked while it asks for a token that others do not know.
+/// While it asks for a token that others do not know, only its answers can be tested.
 #[test]
 fn another_admin_token_counts_without_a_restart() {
     run(async {
@@ -327,7 +330,7 @@ fn another_admin_token_counts_without_a_restart() {
         hang_up(solo);
         until("a token to be asked for", async || answered(solo, "").await == 401).await;
         assert_eq!([answered(solo, first).await, answered(solo, second).await], [200, 401]);
-        // Nobody says so: the file is watched like all others.
+        // No signal is sent: the file is watched like all others.
         fs::write(solo.dir.join("token"), second).unwrap();
         until("the second token to count", async || answered(solo, second).await == 200).await;
         assert_eq!(answered(solo, first).await, 401);
@@ -337,7 +340,7 @@ fn another_admin_token_counts_without_a_restart() {
     });
 }
 
-/// A connection that trusts whoever made these certificates.
+/// A connection that trusts the authority of these certificates.
 async fn connect(address: &str, made: &Generated) -> Result<TlsStream<TcpStream>, String> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(made.authority.as_bytes()).unwrap()).unwrap();

@@ -1,7 +1,9 @@
-//! The rows of the design's tables at the owner, each through the public door of a real gateway over a real Postgres.
+//! The rows of the design's tables at the owner, each through the public listener of a real gateway
+//! over a real Postgres.
 //!
-//! One region alone serves all tests of this file; each uses keys of its own. What a client is told is checked against the
-//! ledger of the sample upstream, where every effect is counted.
+//! One region alone serves all tests of this file. The answers to clients are checked against the
+//! ledger of the sample upstream, which counts every effect. A test must not use another one's
+//! keys.
 
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ async fn count(key: &str) -> u64 {
     effects(&solo().await.ledger, key)
 }
 
-/// Repeats the request until it is no longer told to come back, as a client would.
+/// Repeats the request until the answer no longer asks to come back, as a client would.
 async fn persist(path: &str, key: &str) -> Answer {
     let last = std::sync::Mutex::new(None);
     until("a final answer", async || {
@@ -158,7 +160,8 @@ fn a_duplicate_attaches_and_gets_the_same_bytes() {
 #[test]
 fn a_duplicate_whose_wait_runs_out_is_told_when_to_come_back() {
     run(async {
-        // The provider never answers: the first request waits for its upstream timeout, its copy for the route's wait.
+        // The provider never answers: the first request waits for its upstream timeout, its copy
+        // for the route's wait.
         let key = key("waited-out");
         let slow = Arc::new(solo().await.public());
         let first = tokio::spawn({
@@ -213,7 +216,8 @@ fn an_unknown_status_is_in_doubt_and_the_probe_says_what_became_of_it() {
         assert_eq!((failed.status.as_u16(), code(&failed).as_str()), (500, "outcome-unknown"));
         assert_eq!(failed.json()["safe_to_retry"], true);
         assert_eq!(support::key_status(&solo().await.region, &key).await["state"], "in-doubt");
-        // A proxy could have given up while the service works: "did not happen" counts after the hold.
+        // A proxy could have given up while the service works: "did not happen" counts after the
+        // hold.
         let early = send("/v1/charges", &key, BODY, "").await;
         assert_eq!((early.status.as_u16(), code(&early).as_str()), (409, "outcome-unknown"));
         let late = persist("/v1/charges", &key).await;
@@ -395,7 +399,7 @@ fn unprotected_requests_stream_both_ways() {
             "POST /v1/blobs HTTP/1.1\r\nHost: {address}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
-        // Larger than any buffer on the way: it arrives only if nobody waits for its end.
+        // Larger than any buffer on the way: it arrives only if no part waits for its end.
         let chunk = vec![b'x'; 64 * 1024];
         for _ in 0..256 {
             stream.write_all(b"10000\r\n").await.unwrap();
@@ -429,7 +433,7 @@ async fn in_progress(key: &str) {
     .await;
 }
 
-/// Whether the text is an IMF-fixdate (RFC 9110, section 5.6.7).
+/// True if the text is an IMF-fixdate (RFC 9110, section 5.6.7).
 fn httpdate(text: &str) -> bool {
     text.len() == 29 && text.ends_with(" GMT") && text.as_bytes()[3] == b','
 }

@@ -1,7 +1,9 @@
-//! What operators look at is right: alert rules, the dashboard, the list of metrics, and what they name.
+//! The tools of operators are right: alert rules, the dashboard, the list of metrics, and all names
+//! in them.
 //!
-//! `promtool` plays the rules through (deploy/prometheus/alerts_test.yml); here every name in them is held against the code. Neighbours: `watched.rs`
-//! looks at real gateways, `alerts.rs` at a real Prometheus. It must not start a gateway, nor Prometheus.
+//! `promtool` plays the rules (deploy/prometheus/alerts_test.yml); here every name in them is
+//! compared with the code. `watched.rs` looks at real gateways, `alerts.rs` at a real Prometheus.
+//! It must not start a gateway, nor Prometheus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,8 +14,8 @@ use crate::support::documents::{anchors, broken_links, pages, place_of, queries,
 use crate::support::promtool::{self, promtool};
 use onceway::ports::observe::{self, Kind, Metric};
 
-/// What the issue of operations asks an alert for, and the alerts that tell of it.
-const ASKED_FOR: [(&str, &str); 13] = [
+/// The conditions that need an alert, and the alerts for them.
+const ASKED_FOR: [(&str, &str); 15] = [
     ("mismatch rate", "OncewayKeysReused"),
     ("in-progress rate", "OncewayInProgress"),
     ("store p99", "OncewayStoreSlow"),
@@ -27,6 +29,8 @@ const ASKED_FOR: [(&str, &str); 13] = [
     ("slot WAL growth", "OncewaySlotGrows"),
     ("certificate expiry", "OncewayCertificateExpires"),
     ("shared settings that differ", "OncewaySettingsDiffer"),
+    ("a clock that stepped", "OncewayClockSuspect"),
+    ("a clock that was set right", "OncewayClockAhead"),
 ];
 /// Names that begin like a metric and are roles of the database.
 const ROLES: [&str; 2] = ["onceway_gateway", "onceway_replication"];
@@ -51,7 +55,7 @@ fn value<'a>(lines: &'a str, key: &str) -> Option<&'a str> {
     Some(line.trim_matches('"'))
 }
 
-/// All names in a text that begin as metrics do; of a histogram's series the histogram.
+/// All metric names in a text; for a histogram's series, the histogram's name.
 fn names(text: &str) -> BTreeSet<String> {
     let word = |at: char| at.is_ascii_alphanumeric() || at == '_';
     let all = text.split(|at| !word(at)).filter(|name| name.starts_with("onceway_"));
@@ -68,7 +72,7 @@ fn metric(name: &str) -> Option<&'static Metric> {
     observe::ALL.iter().find(|metric| metric.name == name)
 }
 
-/// Those of the witness, which has a page of its own.
+/// The names of the witness's metrics, which has a page of its own.
 fn of_the_witness() -> BTreeSet<String> {
     names(&text("src/server/witness.rs"))
 }
@@ -209,7 +213,8 @@ fn every_metric_that_a_document_or_rule_names_exists() {
         files.extend(named.map(|entry| format!("{folder}/{}", entry.file_name().display())));
     }
     for file in files {
-        // What stands in a file's own variable or database names is no metric: those of Kubernetes and Postgres live in folders of their own.
+        // Names of a file's own variables or databases are no metrics. Those of Kubernetes and
+        // Postgres are in folders of their own.
         let unknown: Vec<String> =
             names(&text(&file)).difference(&known).filter(|name| !name.ends_with('_')).cloned().collect();
         assert_eq!(unknown, Vec::<String>::new(), "{file} names metrics that nobody exports");

@@ -1,8 +1,8 @@
-//! Other spellings of a path with keys, and headers that name another method or path: none of them
-//! brings a request to the upstream without its key.
+//! Other spellings of a path with keys, and headers that name another method or path.
 //!
-//! The upstream is a raw server that keeps what it read. Targets are written by hand: a client
-//! library would tidy them up. Neighbours: `gateway::spelling` has the rules one by one.
+//! None of them brings a request to the upstream without its key. The upstream is a raw server that
+//! records its input. Targets are written by hand. It must not use a client library, which would
+//! tidy them up. `gateway::spelling` has the rules one by one.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const TRANSFERS: &str = "/v1/transfers/{id}";
 const PAY: &str = "/v2/pay";
 
-/// Two routes with keys, and what stands behind them.
+/// Two routes with keys, then the given ones.
 fn routes(rest: &str) -> String {
     let keyed = |name: &str, path: &str| {
         format!(
@@ -152,8 +152,7 @@ async fn no_spelling_passes(rest: &str) {
     }
     assert!(through.is_empty(), "{} of {}: {through:?}", through.len(), SPELLINGS.len());
     assert!(upstream.seen().is_empty(), "{:?}", upstream.seen());
-    // What is no other spelling passes as it came; so does every spelling where nothing changes
-    // state.
+    // Other paths pass unchanged. So does every spelling in a request that changes no state.
     for target in ORDINARY {
         assert_eq!(send(&address, "PUT", target, "").await.0, 200, "{target}");
     }

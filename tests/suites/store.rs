@@ -1,10 +1,21 @@
-//! The store over real Postgres servers, through its public door. Each test has servers of its own, so they run in any order.
+//! The store over real Postgres servers, through its public functions. Each test has servers of its
+//! own, so they run in any order.
 //!
-//! `authority`: what waits for what when the gate moves, escrows, imports, the upgrade. `jobs`: many waiting requests, and operators among
-//! workers. `gate`: statements
-//! among changes of the gate. `keys`: claims, outcomes, the gate. `lanes`: who waits behind whom, and who is refused at once. `leaving`: a region that left. `printed`: the same as SQL for psql. `provisioning`: making stores and connecting them. `rights`: what their roles may and must not do. `roles`: those of deploy/postgres/roles.sql.
-//! `upkeep`: reaping beside other origins.
-//! `support`: servers and plans. `tls`: whom gateways, owners and subscriptions believe.
+//! - `authority`: waits when the gate moves, escrows, imports, the upgrade.
+//! - `jobs`: many waiting requests, and operators among workers.
+//! - `gate`: statements among changes of the gate.
+//! - `keys`: claims, outcomes, the gate.
+//! - `lanes`: separate connections for each kind of work, and calls that are refused at once.
+//! - `leaving`: a region that left.
+//! - `printed`: provisioning as SQL for psql.
+//! - `provisioning`: making stores and connecting them.
+//! - `rights`: the rights that roles need and must not have.
+//! - `roles`: those of deploy/postgres/roles.sql.
+//! - `upkeep`: reaping beside other origins.
+//! - `support`: servers and plans.
+//! - `tls`: the servers that gateways, owners and subscriptions trust.
+//!
+//! A test must not share a server.
 
 mod authority;
 mod gate;

@@ -1,15 +1,17 @@
-//! The house rules, as tests: what may import what, where clocks, SQL and statuses may stand, how long things may get.
+//! The house rules, as tests: allowed imports, places for clocks, SQL and statuses, and limits of
+//! length.
 //!
 //! Each rule carries its reason and its forgeries: made-up files in which every line that ends in
 //! `//~` must be caught and no other. A rule is tried on its forgeries before it is tried on the
-//! tree, so a rule that cannot fail fails. Every offending place is listed at once. Neighbours, in
-//! `tidy/`: `source` and `paths` read Rust, `arrows`, `words`, `shape`, `proofs` and `citations`
-//! hold the rules. It must not need more than this source tree (and git, where there is one).
+//! tree, so a rule that cannot fail fails. Every offending place is listed at once. In `tidy/`,
+//! `source` and `paths` read Rust, and the other files hold the rules. It must not need more than
+//! this source tree (and git, where there is one).
 
 mod arrows;
 mod citations;
 mod paths;
 mod proofs;
+mod prose;
 mod shape;
 mod source;
 mod words;
@@ -23,18 +25,19 @@ use std::sync::LazyLock;
 /// The end of a forged line that the rule must catch.
 const CAUGHT: &str = "//~";
 
-/// A line, and what is wrong there.
+/// A line, and its fault.
 type Offence = (usize, String);
 
 struct Rule {
-    /// Why the rule exists and what to do instead, for whoever broke it.
+    /// The reason of the rule, and advice for the author of an offence.
     reason: &'static str,
     check: fn(&Source) -> Vec<Offence>,
     /// Made-up files, path and text, that prove the check.
     forged: fn() -> Vec<(&'static str, String)>,
 }
 
-/// Every file the rules look at: what git tracks, and every Rust file, tracked or not yet.
+/// Every file that the rules look at: those that git tracks, and every Rust file, tracked or not
+/// yet.
 static HOUSE: LazyLock<Vec<Source>> = LazyLock::new(|| {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = BTreeSet::new();
@@ -49,7 +52,7 @@ static HOUSE: LazyLock<Vec<Source>> = LazyLock::new(|| {
     all.into_iter().filter_map(read).collect()
 });
 
-/// The files git tracks; none where there is no git, or its repository is not this tree's.
+/// The files that git tracks; none without git, or if its repository is not this tree's.
 fn tracked(top: &Path) -> Option<BTreeSet<String>> {
     let output = Command::new("git").args(["ls-files", "-z"]).current_dir(top).output().ok()?;
     let listing = String::from_utf8(output.stdout).ok()?;
@@ -72,15 +75,18 @@ fn walk(top: &Path, below: &str, all: &mut BTreeSet<String>) {
     }
 }
 
-/// Proves the rule on its forgeries, then holds it against the house.
-fn enforce(rule: &Rule) {
+/// Proves the rule on its forgeries, then holds it against the house. `left` places break it still.
+/// The number only falls: a change that mends one lowers it.
+fn enforce(rule: &Rule, left: usize) {
     prove(rule);
     let mut places = BTreeSet::new();
     for source in HOUSE.iter() {
         places.extend((rule.check)(source).into_iter().map(|(line, what)| (&source.path, line, what)));
     }
     let list: String = places.iter().map(|(path, line, what)| format!("\n  {path}:{line}: {what}")).collect();
-    assert!(places.is_empty(), "{} place(s) break a house rule. {}{list}", places.len(), rule.reason);
+    let count = places.len();
+    assert!(count <= left, "{count} place(s) break a house rule, {left} may. {}{list}", rule.reason);
+    assert!(count == left, "only {count} place(s) break this rule: lower its {left}. {}", rule.reason);
 }
 
 fn prove(rule: &Rule) {
@@ -100,33 +106,39 @@ fn prove(rule: &Rule) {
 }
 
 macro_rules! house_rules {
-    ($($name:ident: $rule:path),+ $(,)?) => { $(#[test] fn $name() { enforce(&$rule); })+ };
+    ($($name:ident: $rule:path $(, but $left:literal)?);+ $(;)?) => {
+        $(#[test] fn $name() { enforce(&$rule, 0 $(+ $left)?); })+
+    };
 }
 
 house_rules! {
-    imports_go_down_only: arrows::FLOORS,
-    each_floor_knows_few_crates: arrows::CRATES,
-    the_simulation_stays_below_the_adapters: arrows::SIMULATION,
-    the_protocol_is_pure: words::PURE,
-    clocks_are_read_in_one_place: words::CLOCKS,
-    selects_are_ordered: words::SELECTS,
-    maps_replay: words::MAPS,
-    nothing_is_left_undone: words::UNDONE,
-    tests_wait_on_conditions: words::WAITING,
-    statuses_stand_in_reply: words::STATUSES,
-    heartbeats_are_read_in_one_place: words::HEARTBEATS,
-    files_open_with_their_purpose: shape::HEADERS,
-    files_and_functions_stay_short: shape::LENGTHS,
-    unsafe_is_forbidden_by_the_compiler: shape::LINTS,
-    sql_stands_beside_the_store: shape::SQL,
-    no_machine_and_no_reminder_is_named: shape::PLACES,
-    the_tests_that_are_named_exist: proofs::PROOFS,
-    the_suites_that_commands_run_exist: proofs::COMMANDS,
-    the_anchors_that_are_cited_exist: citations::ANCHORS,
-    no_paper_is_cited: citations::PAPERS,
-    each_rule_names_its_code_and_its_tests: citations::RULES,
-    each_plant_belongs_to_a_rule: citations::PLANTS,
-    the_glossary_names_what_is_in_the_code: citations::NAMES,
+    imports_go_down_only: arrows::FLOORS;
+    each_floor_knows_few_crates: arrows::CRATES;
+    the_simulation_stays_below_the_adapters: arrows::SIMULATION;
+    the_protocol_is_pure: words::PURE;
+    clocks_are_read_in_one_place: words::CLOCKS;
+    selects_are_ordered: words::SELECTS;
+    maps_replay: words::MAPS;
+    nothing_is_left_undone: words::UNDONE;
+    tests_wait_on_conditions: words::WAITING;
+    statuses_stand_in_reply: words::STATUSES;
+    heartbeats_are_read_in_one_place: words::HEARTBEATS;
+    files_open_with_their_purpose: shape::HEADERS;
+    files_and_functions_stay_short: shape::LENGTHS;
+    unsafe_is_forbidden_by_the_compiler: shape::LINTS;
+    sql_stands_beside_the_store: shape::SQL;
+    no_machine_and_no_reminder_is_named: shape::PLACES;
+    the_tests_that_are_named_exist: proofs::PROOFS;
+    the_suites_that_commands_run_exist: proofs::COMMANDS;
+    the_anchors_that_are_cited_exist: citations::ANCHORS;
+    no_paper_is_cited: citations::PAPERS;
+    each_rule_names_its_code_and_its_tests: citations::RULES;
+    each_plant_belongs_to_a_rule: citations::PLANTS;
+    the_glossary_names_what_is_in_the_code: citations::NAMES;
+    prose_fits_a_hundred_columns: prose::WIDTH;
+    sentences_have_one_thought: prose::SENTENCES;
+    doc_comments_begin_with_a_noun_or_a_verb: prose::OPENINGS;
+    headers_list_no_neighbours: prose::NEIGHBOURS;
 }
 
 #[test]

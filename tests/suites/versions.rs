@@ -1,7 +1,10 @@
-//! Two versions side by side: three regions are upgraded one after the other, and nobody runs a key twice.
+//! Two versions side by side: three regions are upgraded one after the other, and no key runs
+//! twice.
 //!
-//! The version before is this binary with `--speaks 1-1`: it says and reads what that version has. `net/` has the refusal at the door, the
-//! simulation (`gateway/versions.rs`) two versions over one store and what approval makes of a peer that cannot say what it heard.
+//! The version before is this binary with `--speaks 1-1`: it writes and reads only that version's
+//! messages. `net/` has the refusal at the listener. The simulation (`gateway/versions.rs`) has two
+//! versions over one store, and the approval beside a peer that cannot report heartbeats. It must
+//! not run another binary.
 
 use std::time::Duration;
 
@@ -29,7 +32,7 @@ async fn replace(region: &Region, versions: Option<&str>) {
     region.act(Action::Start, Part::Gateway).await.unwrap();
 }
 
-/// A migration that takes away what older gateways use, as one that runs meets it; then one that has no such need.
+/// A migration that removes what older gateways use, while one runs, and then one that does not.
 #[test]
 fn a_store_that_needs_newer_gateways_closes_those_that_run() {
     run(async {
@@ -43,7 +46,8 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         };
         let (unread, closed) = ("the gate cannot be read", "the store is closed");
 
-        // A gate that did not move is read now and then: told once, and not asked for again and again.
+        // A gate that did not move is read now and then. The reason is logged once, and not asked
+        // for again and again.
         let reads = async || {
             let sql = "select pg_stat_clear_snapshot(), seq_scan + idx_scan from pg_stat_user_tables where relname = 'meta'";
             admin.query_one(sql, &[]).await.unwrap().get::<_, i64>(1)
@@ -88,7 +92,7 @@ async fn key_of(region: &Region) -> String {
     }
 }
 
-/// The answer to a key at a region. The same key is sent again, as clients do, while the region may
+/// The answer to a key at a region. As clients do, the test repeats the key while the region may
 /// not run it: a lease can end on a busy machine.
 async fn answered(region: &Region, key: &str) -> String {
     wait::for_some("an answer of the upstream", BOUND, || async {
@@ -101,7 +105,7 @@ async fn answered(region: &Region, key: &str) -> String {
     .unwrap()
 }
 
-/// A key of each region is sent to each region: one effect, and the same answer replayed everywhere.
+/// Sends a key of each region to each region: one effect, and the same answer replayed everywhere.
 async fn keys_run_once(three: &Deployment) {
     for home in &three.regions {
         let key = key_of(home).await;
@@ -114,7 +118,7 @@ async fn keys_run_once(three: &Deployment) {
     }
 }
 
-/// Kills a region's gateway: another one runs its key, once; then the region comes back.
+/// Kills a region's gateway: another one runs its key, once. Then the region comes back.
 async fn taken_over(three: &Deployment, number: usize) {
     let (victim, other) = (&three.regions[number], &three.regions[(number + 1) % 3]);
     let key = key_of(victim).await;
@@ -136,7 +140,7 @@ async fn raise(region: &Region, words: &[&str]) -> (Option<i32>, String) {
     (told.status.code(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// The gateway of a region runs nothing, and says why wherever one looks.
+/// Waits until a region's gateway runs nothing, and says why in each place.
 async fn closed_because(region: &Region, why: &str) {
     until("it to say why", async || status(region).await["readiness"].to_string().contains(why)).await;
     let now = status(region).await;
@@ -187,7 +191,7 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
         }
         keys_run_once(&three).await;
 
-        // Put back too late.
+        // The old version was put back too late.
         replace(ap, Some("1-1")).await;
         closed_because(ap, "the regions go by protocol version 3 and this process speaks 1-1").await;
         let (exit, said) = raise(us, &["--yes"]).await;
@@ -198,7 +202,7 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
         let key = key_of(us).await;
         assert_eq!(ask(post(&us.public(), "/v1/charges", &key, BODY)).await.status, 201, "the others go on");
 
-        // A stranger.
+        // A gateway without a common version.
         replace(ap, Some("4-4")).await;
         let why = "it speaks protocol versions 4-4, this process 1-3";
         until("the stranger to be refused", async || {

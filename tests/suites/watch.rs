@@ -1,7 +1,8 @@
-//! What operators see: coverage of state-changing routes and shadow mode, as the admin listener and the commands tell them.
+//! Coverage of state-changing routes and shadow mode, as the admin listener and the commands show
+//! them.
 //!
-//! Each test has a region of its own, because what it asserts is everything that a gateway has seen. It must not look at
-//! anything but public doors, commands and the ledger.
+//! Each test has a region of its own, because it asserts everything that a gateway has seen. It
+//! must not look at anything but public listeners, commands and the ledger.
 
 use std::process::{Command, Output};
 
@@ -73,7 +74,7 @@ fn coverage_tells_what_is_unprotected_and_fails_a_build_over_it() {
         let (_, text, _) = onceway(&with(&coverage, &["--all"])).await;
         assert!(text.contains("charges"), "{text}");
 
-        // Two gateways are added up; here the same one twice.
+        // The command adds two gateways up; here the same one twice.
         let (_, text, _) = onceway(&with(&coverage, &["--json", "--admin", &admin])).await;
         let merged: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(merged["unprotected"][0]["count"], 4, "{merged}");

@@ -1,7 +1,9 @@
-//! What real gateways show: traces from client to upstream, a line in the log for each request, and the metrics that alerts are made of.
+//! Traces from client to upstream, a line in the log for each request, and the metrics for alerts,
+//! all of real gateways.
 //!
-//! Neighbours: `seeing.rs` holds alerts, dashboard and documents against the names in the code; the simulation's `counted.rs` counts. Each test breaks
-//! something and looks at the page that Prometheus would get. It must not look for anything that no operator would see.
+//! `seeing.rs` compares alerts, dashboard and documents with the names in the code; the
+//! simulation's `counted.rs` counts. Each test breaks something and looks at the page that
+//! Prometheus would get. It must not look for anything that no operator would see.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -26,7 +28,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const ASKED: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TOKEN: &str = "sk_demo_acme";
-/// The lines of a log as objects, those of one event.
+/// The setting for log lines as JSON objects.
 const JSON: &str = "\n[log]\nformat = \"json\"\n";
 
 /// One series of a region's page.
@@ -47,7 +49,8 @@ async fn digest(region: &Region, key: &str) -> String {
     key_status(region, key).await["digest"].as_str().unwrap().to_owned()
 }
 
-/// An upstream that makes everything happen and keeps the headers of each request; it hangs up on whoever only reads.
+/// An upstream that performs every effect and keeps the headers of each request. It hangs up on
+/// clients that only read.
 async fn recording() -> (std::net::SocketAddr, Arc<Mutex<Vec<BTreeMap<String, String>>>>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
@@ -142,7 +145,7 @@ fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_a
         .await;
         let (region, public) = (&solo.region, solo.public());
         let to = |path: &str| Ask::post(format!("{public}{path}"), BODY);
-        // A route without keys, one whose key is optional, and what no route takes.
+        // A route without keys, one with an optional key, and a path that no route takes.
         assert_eq!(ask(to("/v1/blobs").with("Traceparent", PARENT)).await.status, 201);
         assert_eq!(ask(to("/v1/notes").with("Tracestate", "vendor=1")).await.status, 201);
         assert_eq!(ask(Ask::get(format!("{public}/v1/nothing"))).await.status, 502);
@@ -246,7 +249,8 @@ fn what_a_slot_keeps_is_shown_until_it_is_dropped_and_certificates_say_when_they
     });
 }
 
-/// Two regions settled a key, and neither claim says anything: journalled, counted, logged, told, once, by the look over all records.
+/// Two regions settled a key, and neither claim names a risk. The look over all records journals,
+/// counts, logs and reports that, once.
 async fn found_though_no_claim_says_a_risk(solo: &Solo) {
     let region = &solo.region;
     assert_eq!(series(region, "onceway_unexplained_doubles_total").await, Some(0.0));
@@ -307,7 +311,8 @@ async fn solo_audit(region: &Region) -> std::process::Output {
     tokio::task::spawn_blocking(command).await.unwrap()
 }
 
-/// From now on the region's Postgres shows a certificate that ends with the year 2030, and the gateway reaches it by that, and shows it, too.
+/// Lets the region's Postgres show a certificate that ends with the year 2030, from now on. The
+/// gateway connects by that, and shows it, too.
 async fn over_tls(solo: &Solo) {
     let (region, data) = (&solo.region, solo.region.cluster.data());
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -381,7 +386,8 @@ fn a_forward_is_one_trace_and_a_window_is_shown_while_it_runs() {
             let told = log.lines().filter(|line| line.contains("looked up") && line.contains(ASKED));
             told.map(|line| line.contains("verdict=\"settled\"")).collect::<Vec<_>>()
         };
-        // A copy that has come tells it where it is; else its owner does, and who sent the question on says that it did.
+        // A copy that has arrived tells the asked region where the key is. Otherwise its owner
+        // tells, and the region that sent the question on shows so.
         let (there, here) = (told(home), told(asked));
         assert!(
             (&*there, &*here) == (&[], &[true]) || (&*there, &*here) == (&[true], &[false]),
@@ -426,7 +432,8 @@ fn a_log_that_nobody_reads_holds_nothing_up_and_is_there_once_somebody_does() {
         let solo = Solo::start_with(&routes(), None, |dir| {
             let pipe = dir.join("gateway.log");
             assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-            // Whoever opens a pipe to write waits for somebody who has it open to read. This one reads nothing.
+            // An open for writing waits until a reader has the pipe open. This reader reads
+            // nothing.
             held = Some(OpenOptions::new().read(true).write(true).open(pipe).unwrap());
         })
         .await;

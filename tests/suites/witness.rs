@@ -1,8 +1,11 @@
-//! A witness, as a process of its own: what it promised outlives SIGKILL, and it never starts with less than it promised.
+//! A witness, as a process of its own: its promises outlive SIGKILL, and it never starts with less
+//! than it promised.
 //!
-//! Neighbours: `witness/reload.rs` changes its files while it runs, `src/adapters/witness/tests.rs` damages the file in many ways, `net/` attacks the peer listener that it shares with gateways;
-//! `config/witness.toml` is the file it is started with. It must not need Postgres.
+//! `witness/reload.rs` changes its files while it runs, `src/adapters/witness/tests.rs` damages the
+//! file in many ways. `net/` attacks the peer listener that it shares with gateways;
+//! `config/witness.toml` is its file. It must not need Postgres.
 
+mod hostile;
 mod reload;
 
 use std::collections::BTreeMap;
@@ -15,10 +18,11 @@ use std::time::Duration;
 
 use crate::net::support::{self as net, Pki, region};
 use onceway::adapters::peers::HttpPeers;
-use onceway::adapters::witness::AcceptorFile;
+use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
 use onceway::fleet::client::Ask;
 use onceway::fleet::{ports, wait};
+use onceway::gateway::witness::{Duty, Witness};
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question, Told};
 use onceway::ports::{Clock, Peers};
 use onceway::protocol::change::Change;
@@ -29,26 +33,25 @@ use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::{Date, Drift, Moment};
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{AcceptorId, Content, View};
-use onceway::server::PeerService;
-use onceway::server::witness::Witness;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a process may take to start or to end.
+/// The time limit for a process to start or to end.
 const BOUND: Duration = Duration::from_secs(30);
-/// How long an answer may take.
+/// The time limit for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The files of a witness in a folder of their own, and the way to it from region `us-east`.
 struct House {
     folder: tempfile::TempDir,
+    pki: Pki,
     peers: HttpPeers,
     peer: String,
     admin: String,
 }
 
-/// The reference files, changed where the machine or the test wants another value.
+/// The reference files, with other values for the machine or the test.
 fn house() -> House {
-    let pki = Pki::new(&["us-east", "eu-west", "witness-1"]);
+    let pki = Pki::new(&["us-east", "eu-west", "ap-south", "witness-1", "mallory", "left"]);
     let folder = tempfile::tempdir().unwrap();
     let certificates = folder.path().join("certs");
     fs::create_dir(&certificates).unwrap();
@@ -59,17 +62,17 @@ fn house() -> House {
     fs::write(folder.path().join("witness.toml"), reference("witness.toml", &edits)).unwrap();
     let listed = [("# [[witness]]\n# name", "[[witness]]\nname"), ("lease = \"10s\"", "lease = \"1500ms\"")];
     fs::write(folder.path().join("ring.toml"), reference("ring.toml", &listed)).unwrap();
-    House { folder, peers: peers(&pki, &peer), peer, admin: format!("http://{admin}") }
+    House { folder, peers: peers(&pki, &peer), pki, peer, admin: format!("http://{admin}") }
 }
 
-/// The witness's certificate, its key and the authority's certificate, in place of what is there.
+/// Replaces the witness's certificate, its key and the authority's certificate.
 fn bring(pki: &Pki, certificates: &Path) {
     for file in ["witness-1.pem", "witness-1.key", "ca.pem"] {
         fs::copy(pki.path().join(file), certificates.join(file)).unwrap();
     }
 }
 
-/// The way to a witness that listens there.
+/// The connection to a witness at this address.
 fn peers(pki: &Pki, peer: &str) -> HttpPeers {
     HttpPeers::new(&pki.identity("us-east"), BTreeMap::from([(region("witness-1"), peer.to_owned())]))
 }
@@ -96,7 +99,7 @@ impl House {
         command
     }
 
-    /// Runs the command to its end: its exit code, and what it said.
+    /// Runs the command to its end. Returns its exit code and its output.
     fn ended(&self, more: &[&str]) -> (Option<i32>, String) {
         let output = self.command(more).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -109,14 +112,31 @@ impl House {
     }
 
     async fn start_with(&self, more: &[&str]) -> Running {
-        let child = self.command(more).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let running = Running(child);
+        self.started(self.command(more).stdout(Stdio::null()).stderr(Stdio::null())).await
+    }
+
+    /// The same, with what it says in a file.
+    async fn start_logging(&self, log: &Path) -> Running {
+        let log = fs::File::create(log).unwrap();
+        let other = log.try_clone().unwrap();
+        self.started(self.command(&[]).stdout(log).stderr(other)).await
+    }
+
+    async fn started(&self, command: &mut Command) -> Running {
+        let running = Running(command.spawn().unwrap());
         wait::for_some("the witness to answer", BOUND, async || {
             Ok(self.peers.ping(&region("witness-1"), PATIENCE).await.ok())
         })
         .await
         .unwrap();
         running
+    }
+
+    /// A value of its metrics.
+    async fn gauge(&self, name: &str) -> String {
+        let page = Ask::get(format!("{}/metrics", self.admin)).send(PATIENCE).await.unwrap().text();
+        let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.unwrap_or_else(|| panic!("no {name} in {page}")).to_owned()
     }
 
     async fn ask(&self, question: Question) -> Told {
@@ -162,6 +182,18 @@ fn view(epoch: u64, witness: u128) -> Arc<View> {
     Arc::new(View::founding(epoch, Arc::new(Ring::build(&spec).unwrap()), Default::default(), voters))
 }
 
+/// Founds a new witness and kills its process. Returns its acceptor and the view that it accepted.
+async fn founded_and_killed(house: &House) -> (AcceptorId, Arc<View>) {
+    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    let running = house.start().await;
+    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
+    let first = view(1, id.0);
+    let found = Message::Found { ballot: ballot(1), view: first.clone() };
+    assert_eq!(house.message(found).await, Reply::Accepted);
+    running.signal(Signal::KILL);
+    (id, first)
+}
+
 fn renew(name: &str, view: &Arc<View>) -> Message {
     let (boot, ttl) = (Digest32::new([7; 32]), Duration::from_millis(1500));
     Message::Renew { region: region(name), boot, view: view.clone(), ttl }
@@ -170,14 +202,7 @@ fn renew(name: &str, view: &Arc<View>) -> Message {
 #[tokio::test(flavor = "multi_thread")]
 async fn promises_outlive_the_process() {
     let house = house();
-    assert_eq!(house.ended(&["--init"]).0, Some(0));
-    let running = house.start().await;
-    let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
-    let first = view(1, id.0);
-    let found = Message::Found { ballot: ballot(1), view: first.clone() };
-    assert_eq!(house.message(found).await, Reply::Accepted);
-    running.signal(Signal::KILL);
-    drop(running);
+    let (id, first) = founded_and_killed(&house).await;
 
     let running = house.start().await;
     let Reply::Promised(accepted) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
@@ -205,7 +230,7 @@ async fn promises_outlive_the_process() {
     over.await.unwrap();
     drop(running);
 
-    // An older copy would grant below what was accepted.
+    // An older copy would grant below its accepted ballot.
     let running = house.start().await;
     let second = view(2, id.0);
     assert_eq!(
@@ -220,6 +245,45 @@ async fn promises_outlive_the_process() {
     assert_eq!((pong.beat, pong.applied.len()), (None, 0));
     running.signal(Signal::TERM);
     assert_eq!(running.ended(), Some(0));
+}
+
+/// A witness whose file was put back is another acceptor, and no voter. Its earlier promises count
+/// for nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_was_put_back_votes_no_more() {
+    let house = house();
+    let (id, first) = founded_and_killed(&house).await;
+    let copy = fs::read(house.path("witness.state")).unwrap();
+
+    let running = house.start().await;
+    assert!(matches!(house.message(Message::Prepare { ballot: ballot(7) }).await, Reply::Promised(_)));
+    let second = view(2, id.0);
+    let accept = Message::Accept { ballot: ballot(7), view: second.clone() };
+    assert_eq!(house.message(accept).await, Reply::Accepted);
+    assert_eq!(house.gauge("onceway_witness_began_anew").await, "0");
+    drop(running);
+
+    // Every way to write a copy over it: into the same file here.
+    fs::write(house.path("witness.state"), copy).unwrap();
+    let running = house.start().await;
+    let Reply::NotFounded(other) = house.message(Message::Read).await else { panic!("it holds nothing") };
+    assert_ne!(other, id);
+    // Each of these would break what it promised, and none of them is answered as that acceptor.
+    let below = Message::Accept { ballot: ballot(6), view: view(2, 9) };
+    for message in [Message::Prepare { ballot: ballot(6) }, below, renew("us-east", &first)] {
+        for (to, told) in [(Some(id), Reply::OtherAcceptor(other)), (Some(other), Reply::NotFounded(other))] {
+            let asked = Question::Acceptor { to, message: message.clone() };
+            assert_eq!(house.ask(asked).await, Told::Acceptor(told), "{message:?}");
+        }
+    }
+    assert_eq!(house.gauge("onceway_witness_began_anew").await, "1");
+    assert_eq!(house.gauge("onceway_witness_admitted").await, "0");
+    drop(running);
+
+    // From then on it is one as any other, and keeps what it promises.
+    let _running = house.start().await;
+    assert_eq!(house.message(Message::Read).await, Reply::NotFounded(other));
+    assert_eq!(house.gauge("onceway_witness_began_anew").await, "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -322,32 +386,38 @@ impl Clock for Hand {
     }
 }
 
-/// A witness that was made after the founding is silent for one lease once it is a voter, and then holds the view that made it one.
+/// A witness over that file, whose leases run for a second.
+fn over(path: &Path, clock: &Hand, margin: Duration) -> Witness<AcceptorFile, Hand> {
+    let duty = Duty {
+        me: region("witness-1"),
+        ring: view(1, 1).ring().clone(),
+        drift: Drift { ppm: 0, margin },
+        longest: Duration::from_secs(1),
+        speaks: Versions::OURS,
+    };
+    let Opened { file, held, is_anew } = AcceptorFile::open(path, &duty.me, AcceptorId(6)).unwrap();
+    assert!(!is_anew);
+    Witness::new(duty, file, clock.clone(), &held).unwrap()
+}
+
+/// A witness that was made after the founding is silent for one lease once it is a voter. Then it
+/// holds the view that made it one.
 #[tokio::test]
 async fn a_new_witness_is_silent_for_one_lease() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     AcceptorFile::create(&path, &region("witness-1"), AcceptorId(5)).unwrap();
-    let file = AcceptorFile::open(&path, &region("witness-1")).unwrap();
-    let (drift, lease) = (Drift { ppm: 0, margin: Duration::from_millis(50) }, Duration::from_secs(1));
     let clock = Hand::default();
-    let witness = Arc::new(Witness::new(
-        region("witness-1"),
-        file,
-        clock.clone(),
-        drift,
-        lease,
-        view(1, 1).ring().clone(),
-    ));
+    let witness = over(&path, &clock, Duration::from_millis(50));
     let ask = |message| {
         let question = Question::Acceptor { to: Some(AcceptorId(5)), message };
-        witness.clone().ask(region("us-east"), question)
+        witness.ask(region("us-east"), question)
     };
     let prepare = || Message::Prepare { ballot: ballot(3) };
     let not_founded = Told::Acceptor(Reply::NotFounded(AcceptorId(5)));
     assert_eq!(ask(prepare()).await, not_founded);
     let chosen = view(4, 5);
-    let told = witness.clone().ask(region("us-east"), Question::Adopt { view: chosen.clone() }).await;
+    let told = witness.ask(region("us-east"), Question::Adopt { view: chosen.clone() }).await;
     assert_eq!(told, Told::Adopted(4));
     clock.pass(1_049);
     assert_eq!(ask(prepare()).await, not_founded);
@@ -358,28 +428,19 @@ async fn a_new_witness_is_silent_for_one_lease() {
     assert_eq!(ask(renew("us-east", &chosen)).await, Told::Acceptor(Reply::Granted(1)));
 }
 
-/// A witness that is never told of a view learns that it votes from whoever renews a lease with it.
+/// A witness that misses a view learns from a lease's renewal that it votes.
 #[tokio::test]
 async fn a_renewal_tells_a_new_witness_that_it_votes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     AcceptorFile::create(&path, &region("witness-1"), AcceptorId(5)).unwrap();
-    let file = AcceptorFile::open(&path, &region("witness-1")).unwrap();
     let clock = Hand::default();
-    let drift = Drift { ppm: 0, margin: Duration::ZERO };
-    let witness = Arc::new(Witness::new(
-        region("witness-1"),
-        file,
-        clock.clone(),
-        drift,
-        Duration::from_secs(1),
-        view(1, 1).ring().clone(),
-    ));
+    let witness = over(&path, &clock, Duration::ZERO);
     let chosen = view(4, 5);
     let mut told = Vec::new();
     for _ in 0..3 {
         let question = Question::Acceptor { to: None, message: renew("us-east", &chosen) };
-        told.push(witness.clone().ask(region("us-east"), question).await);
+        told.push(witness.ask(region("us-east"), question).await);
         clock.pass(500);
     }
     let not_founded = Told::Acceptor(Reply::NotFounded(AcceptorId(5)));
@@ -422,7 +483,7 @@ fn the_reference_file_is_right_and_says_what_it_needs() {
     }
 }
 
-/// Whoever asks a witness that is gone is told that nothing was sent.
+/// A caller of a witness that is gone learns that nothing was sent.
 #[tokio::test]
 async fn a_witness_that_is_gone_is_not_sent_to() {
     let house = house();
@@ -430,7 +491,8 @@ async fn a_witness_that_is_gone_is_not_sent_to() {
     assert!(matches!(told, Err(PeerError::NotSent(_))), "{told:?}");
 }
 
-/// It votes on views of versions that it speaks, and does not start over a file with another one: put back too late, it says so.
+/// A witness votes on views of versions that it speaks, and does not start over a file with another
+/// one. Put back too late, it says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_witness_votes_only_on_what_it_speaks() {
     let house = house();

@@ -1,6 +1,6 @@
 //! Documents of this tree, their links and sections, and the dashboard's own queries.
 //!
-//! `seeing.rs` holds names and links against the tree, `deploy_files.rs` the command lines. It must
+//! `seeing.rs` compares names and links with the tree, `deploy_files.rs` the command lines. It must
 //! not judge a metric.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Where documents of this tree are, for whoever reads an alert.
+/// The address of this tree's documents, for readers of an alert.
 const DOCUMENTS: &str = "https://github.com/onceway/onceway/blob/main/";
 
 pub fn top() -> &'static Path {
@@ -42,8 +42,8 @@ fn walk(below: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The links of a page that lead nowhere: to a file or a section that is not in this tree. Links to
-/// other sites are not followed.
+/// The broken links of a page: to a file or a section that is not in this tree. Links to other
+/// sites are not followed.
 pub fn broken_links(page: &str, markdown: &str) -> Vec<String> {
     let folder = Path::new(page).parent().expect("a page is in a folder");
     let targets = markdown.split("](").skip(1).filter_map(|rest| rest.split_once(')'));

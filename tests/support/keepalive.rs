@@ -1,7 +1,7 @@
-//! Asking many times over: connections that are kept and shared, and the choices of a seeded run.
+//! Repeated requests: connections that are kept and shared, and the choices of a seeded run.
 //!
-//! Neighbours: the suites that put a deployment under load. Like `fleet::client` it resends nothing: an attempt that is cut off is
-//! an error, and what to do then is the test's business.
+//! The suites that put a deployment under load use it. Like `fleet::client` it must not resend: an
+//! attempt that is cut off is an error, and the test decides what to do.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,13 +17,13 @@ use onceway::fleet::client::{Answer, Ask};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Nobody took the connection, so surely nothing was sent.
+/// No listener took the connection, so surely nothing was sent.
 #[derive(Debug, thiserror::Error)]
 #[error("nobody takes connections there")]
 pub struct NotConnected;
 
-/// Connections that wait this long are not used again: a listener may be about to end them (the
-/// admin listener does so after 10 s), and a request on its way would be lost with them.
+/// The limit for an idle connection. A listener may be about to end older ones (the admin listener
+/// does so after 10 s), and would lose a request on its way.
 const KEEP: Duration = Duration::from_secs(2);
 
 /// Connections by address, each with the instant of its last answer.
@@ -36,8 +36,8 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Sends on a kept connection, or on a fresh one, and waits at most `within` for the whole answer. The error is
-    /// [`NotConnected`] if there was nobody to send to.
+    /// Sends on a kept connection, or on a fresh one, and waits at most `within` for the whole
+    /// answer. The error is [`NotConnected`] if no listener took the connection.
     pub async fn send(&self, ask: Ask, within: Duration) -> Result<Answer> {
         timeout(within, self.converse(ask)).await.with_context(|| format!("no answer within {within:?}"))?
     }
@@ -64,7 +64,8 @@ impl Connections {
     fn kept(&self, authority: &str) -> Option<SendRequest<Full<Bytes>>> {
         let mut idle = self.idle();
         let stack = idle.get_mut(authority)?;
-        // A connection that is closed, or closing, is forgotten: only one that is free can be told apart from it.
+        // A connection that is closed, or closing, is forgotten: only a free one can be told apart
+        // from it.
         let usable = |kept: &(Instant, SendRequest<_>)| kept.0.elapsed() < KEEP && kept.1.is_ready();
         std::iter::from_fn(|| stack.pop()).find(usable).map(|(_, sender)| sender)
     }
@@ -86,7 +87,7 @@ async fn connect(authority: &str) -> Result<SendRequest<Full<Bytes>>> {
 pub struct Dice(u64);
 
 impl Dice {
-    /// The choices of one part of a run: the same whatever the other parts do.
+    /// The choices of one part of a run, which do not depend on the other parts.
     pub fn of(seed: u64, part: u64) -> Dice {
         let mut dice = Dice(seed ^ part.wrapping_mul(0xd1b5_4a32_d192_ed03));
         dice.roll();
@@ -107,7 +108,8 @@ impl Dice {
     }
 }
 
-/// The seed of this run: `ONCEWAY_SEED`, or a fresh one. It is printed, so that a failed run can be had again.
+/// The seed of this run: `ONCEWAY_SEED`, or a fresh one. It is printed, so that a failed run can be
+/// repeated.
 pub fn seed() -> u64 {
     let asked =
         std::env::var("ONCEWAY_SEED").ok().map(|text| text.parse().expect("ONCEWAY_SEED is a number"));

@@ -1,10 +1,13 @@
-//! What the suites share: one runtime per test process, a region of its own ([`solo`]), a whole deployment, and asking them.
+//! Shared parts of the suites: one runtime per test process, a region of its own ([`solo`]), a
+//! whole deployment, and requests.
 //!
-//! Everything runs as real processes through `onceway::fleet`; ports are free ones, data lies in scratch folders, and a janitor
-//! process removes both when the test process ends, however it ends. It must not reach behind the public doors of a gateway.
+//! Everything runs as real processes through `onceway::fleet`. Ports are free ones, data is in
+//! scratch folders. A janitor process removes both when the test process ends, however it ends. It
+//! must not reach behind a gateway's public interfaces.
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
+pub mod clock;
 pub mod documents;
 pub mod keepalive;
 pub mod promtool;
@@ -24,16 +27,17 @@ use onceway::fleet::region::Region;
 use tokio::runtime::Runtime;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
 
-/// How long any one answer may take in a test.
+/// The time limit for any one answer in a test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a condition may take to come true in a test.
+/// The time limit for a condition in a test.
 pub const BOUND: Duration = Duration::from_secs(120);
 /// A charge.
 pub const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
 /// Another charge.
 pub const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}"#;
 
-/// Runs a test on the one runtime of this process, so that what one test starts lives on for the next.
+/// Runs a test on the one runtime of this process, so that servers of one test live on for the
+/// next.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(test)
@@ -46,11 +50,12 @@ pub fn program() -> PathBuf {
 
 static MACHINE: RwLock<()> = RwLock::const_new(());
 
-/// How many regions may be started at once: a start is a second of work for a core, and one that gets none looks like a failure.
+/// The number of regions that may start at once. A start is a second of work for a core, and one
+/// without a core looks like a failure.
 const STARTS: u32 = 3;
 
-/// Room to start so many regions, at most three, for as long as the permit is kept. Suites run beside each other, and what they do
-/// after their start is mostly waiting.
+/// Room to start so many regions, at most three, for as long as the permit is kept. Suites run
+/// beside each other, and mostly wait after their start.
 pub async fn room(regions: u32) -> SemaphorePermit<'static> {
     static ROOM: Semaphore = Semaphore::const_new(STARTS as usize);
     ROOM.acquire_many(regions).await.expect("nobody closes it")
@@ -61,7 +66,8 @@ pub async fn beside() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().await
 }
 
-/// The machine for a test of the long tier that keeps up a load: what a starved machine does looks like what the test is about.
+/// The machine for a test of the long tier that keeps up a load: a starved machine behaves like the
+/// failures under test.
 pub async fn alone() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().await
 }
@@ -76,7 +82,8 @@ pub async fn deployment(rtt: Duration) -> Deployment {
     deployment_with(rtt, None).await
 }
 
-/// The demo's rules, but for the wait before a return: many tests of one deployment break it, and each loss after the third doubles that.
+/// The demo's rules with a shorter wait before a return. Many tests of one deployment break it, and
+/// each loss after the third doubles that wait.
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n";
 
 /// A deployment of three regions with routes of the test's choosing.
@@ -84,7 +91,7 @@ pub async fn deployment_with(rtt: Duration, routes: Option<String>) -> Deploymen
     start(rtt, routes, FAILOVER).await
 }
 
-/// A deployment of three regions that waits otherwise: the text of its `[failover]`.
+/// A deployment of three regions with other waits: the text of its `[failover]`.
 pub async fn deployment_by(rtt: Duration, failover: &str) -> Deployment {
     start(rtt, None, failover).await
 }
@@ -127,12 +134,12 @@ pub fn code(answer: &Answer) -> String {
     json["code"].as_str().expect("a code").to_owned()
 }
 
-/// How many effects a key had.
+/// The number of a key's effects.
 pub fn effects(ledger: &Ledger, key: &str) -> u64 {
     ledger.totals(Some(key)).iter().map(|total| total.effects).sum()
 }
 
-/// What a region's admin listener says of a key of acme.
+/// The admin listener's report of a key of acme.
 pub async fn key_status(region: &Region, key: &str) -> serde_json::Value {
     ask(Ask::get(format!("{}/v1/keys/acme/{key}", region.admin()))).await.json()
 }

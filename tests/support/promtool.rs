@@ -1,8 +1,9 @@
-//! Finds Prometheus' `promtool`, and the server beside it, and fetches both where a package can be had.
+//! Finds Prometheus' `promtool` and the server beside it, or fetches both if a package is
+//! available.
 //!
-//! Order: the file in `ONCEWAY_PROMTOOL`; else the search path; else Debian's package `prometheus`, downloaded and unpacked below the target
-//! folder. It is not installed: its installation would start a server. Neighbours: `seeing.rs` uses the tool, `alerts.rs` the server. Nothing
-//! may be fetched without saying so on stderr first.
+//! Order: the file in `ONCEWAY_PROMTOOL`; else the search path; else Debian's package `prometheus`,
+//! downloaded and unpacked below the target folder. It is not installed: its installation would
+//! start a server. It must not fetch anything without saying so on stderr first.
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
@@ -25,8 +26,9 @@ static PROMTOOL: LazyLock<Result<PathBuf, String>> = LazyLock::new(|| {
         .ok_or(HOW_TO_GET_IT.into())
 });
 
-/// Runs it in `folder`; true if it ended well. Where it cannot be had that is said on stderr, in a line that no harness swallows, and passes for
-/// well; with ONCEWAY_TOOLS=all, as `.ci/run` sets it, it is a failure.
+/// Runs it in `folder`. Returns true if it succeeded. If it is not available, a line on stderr says
+/// so that no harness swallows, and the result is true. With ONCEWAY_TOOLS=all, as `.ci/run` sets
+/// it, it is a failure.
 pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     let program = match &*PROMTOOL {
         Ok(program) => program,
@@ -41,14 +43,15 @@ pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     output.status.success()
 }
 
-/// Says that something could not be checked and why.
+/// Reports a check that was not possible, and why.
 fn not_checked(what: &str) {
     assert!(env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"), "{what}");
     let line = format!("NOT CHECKED: {what}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("stderr can be written to");
 }
 
-/// The server, which packages have beside `promtool`; `None`, and said as there, where it cannot be had.
+/// The server, which packages have beside `promtool`. `None` if it is not available, reported in
+/// the same way.
 pub fn server() -> Option<PathBuf> {
     let beside = PROMTOOL.as_ref().map(|program| program.with_file_name("prometheus"));
     match beside {
@@ -64,12 +67,12 @@ pub fn server() -> Option<PathBuf> {
     }
 }
 
-/// Whether there is a program to run.
+/// True if a program is available.
 pub fn is_there() -> bool {
     PROMTOOL.is_ok()
 }
 
-/// The program that is there already. One that is named counts, whether it works or not.
+/// The existing program. A named one counts even if it does not work.
 fn found(named: Option<OsString>, path: Option<OsString>, fetched: &Path) -> Option<PathBuf> {
     if let Some(named) = named {
         return Some(named.into());
@@ -83,7 +86,7 @@ fn inside(package: &Path) -> PathBuf {
     package.join("usr/bin/promtool")
 }
 
-/// Downloads and unpacks the package; `None` where that is not possible.
+/// Downloads and unpacks the package; `None` if that is not possible.
 fn fetch(to: &Path) -> Option<PathBuf> {
     eprintln!(
         "onceway: no promtool found; fetching the package `prometheus` with apt-get (it is unpacked, not installed)"
@@ -95,14 +98,15 @@ fn fetch(to: &Path) -> Option<PathBuf> {
         status.is_ok_and(|status| status.success()).then_some(())
     };
     let download = || run("apt-get", &["download", "prometheus"]);
-    // The package lists of a fresh machine or container are empty or stale: that is when an update is needed.
+    // The package lists of a fresh machine or container are empty or stale: then an update is
+    // needed.
     download().or_else(|| run("apt-get", &["update"]).and_then(|()| download()))?;
     let file = fs::read_dir(scratch.path())
         .ok()?
         .flatten()
         .find(|entry| entry.path().extension().is_some_and(|end| end == "deb"))?;
     run("dpkg-deb", &["-x", file.path().to_str()?, "unpacked"])?;
-    // Whole or not at all, whoever else does the same.
+    // Whole or not at all, even if another process does the same.
     if fs::rename(scratch.path().join("unpacked"), to).is_err() && !inside(to).is_file() {
         return None;
     }

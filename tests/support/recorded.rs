@@ -1,9 +1,10 @@
-//! Histories that real stores replied to, as they lie in `simulation/histories/`: played again, or written down.
+//! Recorded histories of real stores, in `simulation/histories/`: compared with new ones, or
+//! written down.
 //!
-//! Neighbours: `contract.rs` and `histories.rs` play them here, the simulation's `contract.rs` plays them on the simulated store. It must not
-//! forgive a line.
+//! `contract.rs` and `histories.rs` play them here, the simulation's `contract.rs` plays them on
+//! the simulated store. It must not forgive a line.
 
-/// Holds what was played against the file. With `ONCEWAY_RECORD=1` it is written there first.
+/// Compares a played history with the file. With `ONCEWAY_RECORD=1` it is written there first.
 pub fn as_recorded(played: &str, file: &str) {
     let file = format!("{}/simulation/histories/{file}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("ONCEWAY_RECORD").is_some() {

@@ -1,7 +1,9 @@
-//! Every message of the peer plane, as requests of one sender, and the way to say them to a real peer listener.
+//! Every message of the peer plane, as requests of one sender, and a function that sends them to a
+//! real peer listener.
 //!
-//! Neighbours: `failures.rs` says them with certificates that may not. Each is well-formed, and names its sender where it may not name
-//! another. It must not wait for an answer for longer than a slow machine needs.
+//! `failures.rs` sends them with certificates that may not. Each is well-formed, and names its
+//! sender unless it may name another. It must not wait for an answer for longer than a slow machine
+//! needs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -64,7 +66,7 @@ fn id() -> KeyId {
     KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("mallory-1").unwrap())
 }
 
-/// A view that seals everybody but its sender, in an epoch that nobody reaches.
+/// A view that seals every region except its sender, in an epoch that no deployment reaches.
 fn poison(from: &RegionName) -> Arc<View> {
     let regions = vec![RegionSpec { name: from.clone(), weight: 1 }];
     let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
@@ -121,7 +123,8 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
     asked.chain(more).collect()
 }
 
-/// Says it to the peer listener at that address, over a connection of its own: the status and the problem's code; an error if no connection came about.
+/// Sends it to the peer listener at that address, over a connection of its own. Returns the status
+/// and the problem's code, or an error without a connection.
 pub async fn say(
     identity: &PeerIdentity,
     to: &RegionName,

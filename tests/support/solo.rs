@@ -1,7 +1,8 @@
-//! One region alone: a Postgres, a gateway process and a sample upstream, with routes of the test's choosing.
+//! One region alone: a Postgres, a gateway process and a sample upstream, with routes of the test's
+//! choosing.
 //!
-//! A ring of one region has no peers, so everything happens at the owner. It is written as a user would write it: files, `store init`,
-//! `serve`.
+//! A ring of one region has no peers, so everything happens at the owner. It is made as a user
+//! would make it: files, `store init`, `serve`. It must not start a second region.
 
 use std::ffi::OsString;
 use std::fs;
@@ -32,7 +33,7 @@ pub struct Solo {
     _janitor: Janitor,
 }
 
-/// Policies short enough for tests: what the configuration just allows.
+/// Policies short enough for tests: the least that the configuration allows.
 pub const POLICY: &str =
     "hold = \"6s\"\nwait = \"1s\"\nupstream_timeout = \"1s\"\nsettle_time = \"0s\"\nbody_limit = \"64KiB\"\n";
 
@@ -54,12 +55,14 @@ pub fn routes() -> String {
 }
 
 impl Solo {
-    /// Starts it and waits until it serves. The gateway's upstream is `upstream`, or the sample one.
+    /// Starts it and waits until it serves. The gateway's upstream is `upstream`, or the sample
+    /// one.
     pub async fn start(routes: &str, upstream: Option<SocketAddr>) -> Solo {
         Self::start_with(routes, upstream, |_| {}).await
     }
 
-    /// Like [`Solo::start`]; `edit` may change the files, `solo.toml` and `credentials.toml` among them, before anything reads them.
+    /// Like [`Solo::start`]; `edit` may change the files, `solo.toml` and `credentials.toml` among
+    /// them, before anything reads them.
     pub async fn start_with(routes: &str, upstream: Option<SocketAddr>, edit: impl FnOnce(&Path)) -> Solo {
         let _room = room(1).await;
         let name = RegionName::parse("solo").expect("a name");
@@ -103,7 +106,7 @@ impl Solo {
         solo
     }
 
-    /// Waits until keys can be run.
+    /// Waits until it can run keys.
     pub async fn serves(&self) {
         until("the region to serve", async || {
             let ready = Ask::get(format!("{}/readyz", self.region.admin())).send(PATIENCE).await;

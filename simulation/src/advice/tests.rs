@@ -1,6 +1,7 @@
-//! Tests of the rules by which a multiple, a floor and escrow are advised.
+//! Tests of the rules that advise a multiple, a floor and escrow.
 //!
-//! Neighbours: [`super`] has the rules. Studies are made by hand here: what a play comes to is tested elsewhere, and must not be relied on.
+//! Studies are made by hand here. The tests must not rely on the result of a play, which has tests
+//! of its own.
 
 use super::*;
 use crate::outcome::Keys;
@@ -110,7 +111,7 @@ fn escrow_is_for_routes_that_doubled_and_did_not_ask_for_it() {
     assert_eq!(of("rerun", "off", 5).0, None);
     let (escrow, why) = of("probe", "claim", 5);
     assert!(escrow.is_none() && why.contains("ran twice all the same"), "{why}");
-    // What a route under escrow had twice no waiting is to blame for.
+    // Waiting cannot prevent doubles of a route under escrow, so they do not count.
     assert_eq!(
         advise(&study("park", "claim", vec![multiple("2", 5, 0, 0), multiple("3", 0, 0, 0)])).multiple,
         Some(2.0)

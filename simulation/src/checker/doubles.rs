@@ -1,7 +1,9 @@
-//! What can be judged at the end of a scenario only: doubles that no journal has (7), and those that a store shows and its journal does not (7.1).
+//! Invariants that only the end of a scenario can judge. No journal has a double (7), or a store
+//! shows a double that its own journal lacks (7.1).
 //!
-//! Neighbours: each gateway combs the records of its store and journals what it finds, which takes it a while. It must not be asked before that,
-//! and must not judge by `protocol::double`: a fault there would hide itself.
+//! Each gateway searches the records of its store and journals its findings, which takes a while.
+//! The check must not run before that. It must not judge by `protocol::double`: a fault there would
+//! hide itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use crate::table::Truth;
 use crate::upstream::Happening;
 use crate::words::key;
 
-/// 7: of a key that ran twice, and of which some store shows both answers, a journal says so.
+/// 7: if a key ran twice and some store shows both answers, a journal says so.
 pub(super) fn doubles_are_journalled(
     ledger: &BTreeMap<KeyId, Vec<Happening>>,
     stores: &[Truth],
@@ -37,7 +39,8 @@ pub(super) fn doubles_are_journalled(
     }
 }
 
-/// 7.1: a store that shows two attempts of a key settled has it in its own journal, with what explains it: whatever their claims say of a risk.
+/// 7.1: a store that shows two attempts of a key settled has that in its own journal, with the
+/// explanation. The risk that the claims name does not matter.
 pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Found) {
     for store in stores {
         for (id, rows) in &store.rows {
@@ -61,7 +64,7 @@ pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Fou
     }
 }
 
-/// What explains two attempts, as the rule of the reference has it: a risk, or that one of them names the other.
+/// Explains two attempts, by the rule of the reference: a risk, or one of them names the other.
 fn explained(one: &Row, other: &Row) -> Why {
     let names = |row: &Row, other: &Row| {
         row.over.iter().any(|(origin, upto)| *origin == other.origin && *upto >= other.token)
@@ -73,13 +76,13 @@ fn explained(one: &Row, other: &Row) -> Why {
     }
 }
 
-/// What a store's journal says of the doubles of a key.
+/// The entries of a store's journal about the doubles of a key.
 fn said<'a>(store: &'a Truth, id: &'a KeyId) -> impl Iterator<Item = Option<Why>> + 'a {
     let doubles = store.journal.iter().filter(|(_, entry)| entry.kind == "double");
     doubles.filter(move |(of, _)| of.as_ref() == Some(id)).map(|(_, entry)| entry.explained)
 }
 
-/// A row, as texts name it.
+/// Formats a row for texts.
 fn told(row: &Row) -> String {
     let risk: Vec<&str> = row.risk.iter().map(RegionName::as_str).collect();
     let risk = if risk.is_empty() { String::new() } else { format!(" at risk of {}", risk.join(" and ")) };

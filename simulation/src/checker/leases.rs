@@ -1,7 +1,9 @@
-//! The invariants about leases: whoever sends has one, by what acceptors granted and not by what it believes itself (13, H7, 2.1).
+//! The invariants about leases (13, H7, 2.1): each sender has a lease, judged by the grants of
+//! acceptors and not by its own belief.
 //!
-//! Neighbours: acceptors write down what they grant ([`crate::table::Granted`]). A grant runs for its span of true time at least, as whoever
-//! judges it adds the drift. The window hides most breaches of this from the counting of effects. It must not read a gateway's lease.
+//! Acceptors write down their grants ([`crate::table::Granted`]). A grant runs for its span of true
+//! time at least, because its judge adds the drift. The window hides most breaches of this from the
+//! counting of effects. It must not read a gateway's lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,17 +18,17 @@ use crate::table::{Granted, Held};
 use crate::upstream::Attempted;
 use crate::words::key;
 
-/// What each acceptor granted to each region, in order.
+/// The grants of each acceptor to each region, in order.
 #[derive(Default)]
 pub(super) struct Leases {
     granted: BTreeMap<RegionName, BTreeMap<AcceptorId, Vec<Granted>>>,
-    /// When anybody first voted for a view that has the acceptor vote, where others had voted before.
+    /// The time of the first vote for a view that names the acceptor as a new voter.
     new_voters: BTreeMap<AcceptorId, Duration>,
     voters: BTreeSet<AcceptorId>,
 }
 
 impl Leases {
-    /// What acceptors voted for since the last look.
+    /// Notes the votes of acceptors since the last look.
     pub(super) fn voted(&mut self, votes: &[(Voter, Vec<Held>)]) {
         let accepted =
             votes.iter().flat_map(|(_, all)| all).filter_map(|held| Some((held.at, held.accepted.as_ref()?)));
@@ -41,7 +43,7 @@ impl Leases {
         }
     }
 
-    /// What was granted since the last look.
+    /// Judges the grants since the last look.
     pub(super) fn granted(&mut self, all: Vec<Granted>, found: &mut Found) {
         for granted in all {
             if let Some(since) = self.new_voters.get(&granted.id) {
@@ -54,7 +56,7 @@ impl Leases {
         }
     }
 
-    /// What was granted to a region and runs at that time.
+    /// The grants to a region that run at that time.
     fn running(&self, region: &RegionName, at: Duration) -> impl Iterator<Item = &Granted> {
         let all = self.granted.get(region).into_iter().flatten();
         all.flat_map(move |(_, all)| {
@@ -63,7 +65,8 @@ impl Leases {
         })
     }
 
-    /// Whether grants of a majority run for a region at that time, whatever it owns under them.
+    /// True if grants of a majority run for a region at that time, no matter which keys it owns
+    /// under them.
     pub(super) fn is_granted(&self, region: &RegionName, at: Duration) -> bool {
         let running: Vec<&Granted> = self.running(region, at).collect();
         let runs = |id: &AcceptorId| running.iter().any(|granted| granted.id == *id);
@@ -73,8 +76,9 @@ impl Leases {
         })
     }
 
-    /// 13: an attempt is sent while grants of a majority run, given under views in which the key was the region's. A renewal that only some of
-    /// the next view's voters granted ends no lease that the voters before them had granted.
+    /// 13: an attempt is sent while grants of a majority run, given under views in which the region
+    /// owned the key. A renewal that only some of the next view's voters granted ends no lease that
+    /// the voters before them had granted.
     pub(super) fn sent(&self, sent: &Attempted, found: &mut Found) {
         let of_owner = |granted: &Granted| granted.view.owner(&sent.id) == Some(&sent.by);
         let running: Vec<&Granted> =
@@ -91,13 +95,14 @@ impl Leases {
     }
 }
 
-/// Whether these are a majority of those who vote under the view of a grant.
+/// True if these are a majority of the voters of a grant's view.
 fn is_majority(granted: &Granted, by: &BTreeSet<AcceptorId>) -> bool {
     let voters = granted.view.voters();
     voters.values().filter(|id| by.contains(id)).count() >= majority(voters.len())
 }
 
-/// 2.1: a grant is replaced by none of an older view: keys that its region gained since could be taken from it while it relies on it.
+/// 2.1: no grant of an older view replaces a grant. Otherwise keys that the region gained since
+/// could be taken from it while it relies on the grant.
 fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
     let (is, Granted { at, id, region, .. }) = (granted.view.epoch(), granted);
     if let Some(was) = before.map(|before| before.view.epoch()).filter(|was| *was > is) {
@@ -108,7 +113,8 @@ fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
     }
 }
 
-/// H7: an acceptor that became a voter after the founding is silent until whatever was granted before it has run out: it knows nothing of that.
+/// H7: an acceptor that became a voter after the founding knows nothing of the leases granted
+/// before. It is silent until they have run out.
 fn silent_at_first(granted: &Granted, since: Duration, found: &mut Found) {
     let Granted { at, id, region, until, view: _ } = granted;
     let over = since + until.saturating_sub(*at);

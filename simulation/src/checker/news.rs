@@ -1,30 +1,33 @@
-//! What happened in a world since somebody last looked: the ends of all its histories.
+//! The news of a world since the last look: the ends of all its histories.
 //!
-//! Neighbours: [`crate::cluster`], [`crate::witness`] and [`crate::upstream`] keep the histories, [`super::Checker`] judges them. A history
-//! only ever grows, so a cursor is a length. It must not copy what was seen before.
+//! [`crate::cluster`], [`crate::witness`] and [`crate::upstream`] keep the histories. A history
+//! only ever grows, so a cursor is a length. It must not copy entries that were read before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::protocol::region::Origin;
+use onceway::protocol::key::KeyId;
+use onceway::protocol::record::Token;
+use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
+use super::marks::Heard;
 use crate::table::{Gated, Granted, Held, Lodgment, Table, Write};
 use crate::upstream::Attempted;
 use crate::world::World;
 
-/// Which acceptor's history: a store's, by its number, or a witness's.
+/// The owner of an acceptor's history: a store, by its number, or a witness.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Voter {
     Store(u64),
     Witness(usize),
 }
 
-/// What one store went through.
+/// The news of one store.
 #[derive(Clone, Debug)]
 pub(super) struct StoreNews {
-    /// Its number: no other store ever has it.
+    /// The store's number: no other store ever has it.
     pub(super) number: u64,
     pub(super) origin: Origin,
     pub(super) gates: Vec<Gated>,
@@ -36,11 +39,15 @@ pub(super) struct StoreNews {
 /// Everything that is new.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News {
-    /// When it was read.
+    /// The time of the look.
     pub(super) now: Duration,
+    /// Up to which epoch each store had whole rows of each origin when it was read before.
+    pub(super) heard: Heard,
     pub(super) stores: Vec<StoreNews>,
     pub(super) votes: Vec<(Voter, Vec<Held>)>,
-    /// What acceptors granted.
+    /// Attempts whose rows came to another region's store.
+    pub(super) arrived: Vec<(Origin, (RegionName, KeyId, Token))>,
+    /// Grants of acceptors.
     pub(super) granted: Vec<Granted>,
     /// In the order of arrival.
     pub(super) arrivals: Vec<Attempted>,
@@ -48,7 +55,7 @@ pub(super) struct News {
     pub(super) effects: Vec<Attempted>,
 }
 
-/// How far each history was read.
+/// The length of each history that was read.
 #[derive(Default)]
 pub(super) struct Cursors {
     stores: BTreeMap<u64, StoreCursor>,
@@ -65,6 +72,8 @@ struct StoreCursor {
     commits: usize,
     acceptors: usize,
     granted: usize,
+    arrived: usize,
+    heard: BTreeMap<Origin, u64>,
 }
 
 impl News {
@@ -83,8 +92,9 @@ impl News {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { now: _, stores, votes, granted, arrivals, effects } = self;
+        let Self { now: _, heard: _, stores, votes, arrived, granted, arrivals, effects } = self;
         stores.is_empty()
+            && arrived.is_empty()
             && granted.is_empty()
             && votes.is_empty()
             && arrivals.is_empty()
@@ -93,10 +103,13 @@ impl News {
 
     fn read(&mut self, table: &Table, cursor: &mut StoreCursor) {
         let (history, number) = (table.history(), table.number());
+        self.heard.insert(number, std::mem::replace(&mut cursor.heard, table.heard()));
         let held = fresh(&history.acceptors, &mut cursor.acceptors);
         if !held.is_empty() {
             self.votes.push((Voter::Store(number), held.to_vec()));
         }
+        let arrived = fresh(&history.arrived, &mut cursor.arrived).iter();
+        self.arrived.extend(arrived.map(|attempt| (table.origin().clone(), attempt.clone())));
         self.granted.extend_from_slice(fresh(&history.granted, &mut cursor.granted));
         let commits = fresh(table.log(), &mut cursor.commits);
         let news = StoreNews {
@@ -114,7 +127,7 @@ impl News {
     }
 }
 
-/// What a history has gained since the cursor was last moved.
+/// The entries that a history gained since the cursor was last moved.
 fn fresh<'a, T>(history: &'a [T], cursor: &mut usize) -> &'a [T] {
     let new = history.get(*cursor..).unwrap_or_default();
     *cursor = history.len();

@@ -1,18 +1,20 @@
-//! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes under (8, 9, 10, 18, 19).
+//! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes
+//! under (8, 9, 10, 18, 19).
 //!
-//! Neighbours: [`super::sends`] asks what a send stands on. What was deleted may begin anew, under
-//! greater tokens. It must not judge what was sent.
+//! A key whose record was deleted may begin again, under greater tokens. It must not judge sends
+//! ([`super::sends`] does).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::plant::{Plant, removed};
-use onceway::protocol::record::Token;
+use onceway::protocol::record::{Row, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
+use super::marks::Marks;
 use super::news::StoreNews;
 use super::views::Views;
 use super::{Found, Invariant};
@@ -24,6 +26,7 @@ use crate::words::key;
 const LIFE_MARGIN: Duration = Duration::from_secs(2);
 
 /// A claim, and where it was written.
+#[derive(Clone)]
 pub(super) struct Claim {
     pub(super) at: Duration,
     pub(super) store: u64,
@@ -31,31 +34,49 @@ pub(super) struct Claim {
     pub(super) record: Record,
 }
 
-/// What is known of records.
+/// The least time for which something is remembered that was promised for so long: clocks that run
+/// fast within the allowance break no promise.
+fn least(life: Duration) -> Duration {
+    life.saturating_sub(life / 100).saturating_sub(LIFE_MARGIN)
+}
+
+/// A settled record.
+struct Settled {
+    token: Token,
+    at: Duration,
+    /// The end of its promised life, tombstone included, at the earliest.
+    until: Duration,
+}
+
+/// The records seen so far.
 #[derive(Default)]
 pub(super) struct Records {
-    /// The own record of each key in each store, as it was written last.
+    /// The own record of each key in each store, as last written.
     last: BTreeMap<(u64, KeyId), Record>,
-    /// The newest record of each key that a store made itself, and when: until then its life is
-    /// counted.
+    /// The newest record of each key that a store made itself, and when. The record's life counts
+    /// from then.
     born: BTreeMap<(u64, KeyId), (Duration, Record)>,
-    /// The greatest token that a store ever claimed a key under, forgotten or not.
+    /// The greatest token of a key that a store ever claimed, also after the key was forgotten.
     greatest: BTreeMap<(u64, KeyId), Token>,
     /// All claims of an attempt, in the order of their commits.
     claims: BTreeMap<(RegionName, KeyId, Token), Vec<Claim>>,
     /// Records written whole, without a claim before them: stand-ins for attempts of another
     /// region.
     stood_in: BTreeMap<(RegionName, KeyId, Token), Vec<Record>>,
-    /// When an attempt was first released.
+    /// The stores of other regions that ever had a row of an attempt.
+    arrived: BTreeMap<(RegionName, KeyId, Token), BTreeSet<Origin>>,
+    /// Settled records of each key, by any store.
+    settled: BTreeMap<KeyId, Vec<Settled>>,
+    /// The time at which an attempt was first released.
     released: BTreeMap<(RegionName, KeyId, Token), Duration>,
-    /// When a claim was first lodged anywhere.
+    /// The time at which a claim was first lodged anywhere.
     lodged: BTreeMap<(Origin, KeyId, Token), Duration>,
-    /// Where claims of a region were lodged, and when first.
+    /// The stores where claims of a region were lodged, and since when.
     holders: BTreeMap<(RegionName, KeyId, Token), BTreeMap<Origin, Duration>>,
 }
 
 impl Records {
-    /// Whether what a record names, or what the claims of that name in their turn, takes in the other attempt.
+    /// True if a record names the other attempt, directly or through the claims that it names.
     pub(super) fn names(&self, record: &Record, other: &Attempted) -> bool {
         record.over.iter().any(|(origin, token)| {
             let further = || {
@@ -69,8 +90,23 @@ impl Records {
         })
     }
 
-    /// What a store wrote.
-    pub(super) fn wrote(&mut self, store: StoreNews, views: &Views, found: &mut Found) {
+    /// Ends the life of an attempt that was claimed and released: nothing happened. An accepted
+    /// request is released from the first, and lives.
+    fn promises_nothing(&mut self, place: &(u64, KeyId), record: &Record) {
+        if self.last.get(place).is_some_and(|was| was.token == record.token) {
+            self.born.remove(place);
+        }
+    }
+
+    /// Rows came to another region's store.
+    pub(super) fn came(&mut self, arrived: Vec<(Origin, (RegionName, KeyId, Token))>) {
+        for (at, attempt) in arrived {
+            self.arrived.entry(attempt).or_default().insert(at);
+        }
+    }
+
+    /// Judges the writes of a store.
+    pub(super) fn wrote(&mut self, store: StoreNews, views: &Views, marks: &mut Marks, found: &mut Found) {
         let StoreNews { number, origin, gates: _, kept: _, lodged, writes } = store;
         for lodgment in lodged {
             lodged_under_its_view(&origin, number, &lodgment, views, found);
@@ -115,13 +151,13 @@ impl Records {
                     whole_at_once(&origin, &id, &record, at, found);
                     boot_is_approved(&origin, &id, &record, approved, at, found);
                     let claim = Claim { at, store: number, origin: origin.clone(), record: record.clone() };
-                    let claims = self.claims.entry(attempt).or_default();
-                    if claims.iter().all(|known| known.store != number) {
+                    if self.is_first(attempt, claim.clone()) {
                         claimed_while_open(&id, &claim, views, found);
+                        marks.claimed(&id, &claim, views);
                     }
-                    claims.push(claim);
                 }
                 Standing::Released => {
+                    self.promises_nothing(&place, &record);
                     self.released.entry(attempt).or_insert(at);
                 }
                 Standing::Tombstone => {
@@ -129,7 +165,8 @@ impl Records {
                         kept_for_its_life(&origin, &id, (*born, record.lives.0), "expired", at, found);
                     }
                 }
-                Standing::InDoubt | Standing::Settled => {}
+                Standing::Settled => self.settles(attempt, (number, at), record.lives.1),
+                Standing::InDoubt => {}
             }
             if let Some(was) = self.last.get(&(number, id.clone())) {
                 arrows_are_followed(&origin, &id, was, &record, at, found);
@@ -139,13 +176,74 @@ impl Records {
         }
     }
 
+    /// Keeps the end of a settled record's life, which counts from its claim in that store, if it
+    /// has one.
+    fn settles(&mut self, attempt: (RegionName, KeyId, Token), (store, at): (u64, Duration), life: Duration) {
+        let claims = self.claims.get(&attempt).into_iter().flatten();
+        let since = claims.filter(|claim| claim.store == store).map(|claim| claim.at).min();
+        let until = since.unwrap_or(at).saturating_add(least(life));
+        let (_, id, token) = attempt;
+        self.settled.entry(id).or_default().push(Settled { token, at, until });
+    }
+
+    /// Keeps a claim. True if it is the first one of its attempt in that store.
+    fn is_first(&mut self, attempt: (RegionName, KeyId, Token), claim: Claim) -> bool {
+        let claims = self.claims.entry(attempt).or_default();
+        let is_first = claims.iter().all(|known| known.store != claim.store);
+        claims.push(claim);
+        is_first
+    }
+
     /// The claim that a send stands on.
     pub(super) fn claim(&self, sent: &Attempted) -> Option<&Claim> {
         let claims = self.claims.get(&(sent.by.clone(), sent.id.clone(), sent.token))?;
         claims.iter().find(|claim| claim.at <= sent.at)
     }
 
-    /// When the attempt of a claim was first claimed in the same store, whenever it was sent.
+    /// True if a key may have been forgotten at the time of this claim: an attempt of this token or
+    /// a later one was settled, and every life promised until then, tombstone included, was over.
+    /// Then the key begins anew, as if it had never been used. A doubt is never forgotten, unless
+    /// no store knew of it that is left.
+    pub(super) fn is_forgotten(&self, other: &Attempted, claim: &Claim, views: &Views) -> bool {
+        let attempt = (other.by.clone(), other.id.clone(), other.token);
+        let claims = self.claims.get(&attempt).map(Vec::as_slice).unwrap_or_default();
+        let lodged = self.holders.get(&attempt).into_iter().flat_map(BTreeMap::keys);
+        let mut knew = self.arrived.get(&attempt).into_iter().flatten().chain(lodged);
+        let view = views.of_epoch(claim.record.token.epoch);
+        let lives = |at: &Origin| view.is_none_or(|view| view.origin(&at.region).as_ref() == Some(at));
+        let known = knew.any(lives);
+        let gone = !known && !claims.is_empty() && claims.iter().all(|other| other.store != claim.store);
+        let life = |other: &Claim| other.record.lives.1;
+        let over =
+            |other: &Claim| !life(other).is_zero() && other.at.saturating_add(least(life(other))) <= claim.at;
+        gone && claims.iter().all(over) || self.is_past(&other.by, &other.id, other.token, claim.at)
+    }
+
+    fn is_past(&self, by: &RegionName, id: &KeyId, token: Token, at: Duration) -> bool {
+        let claims = self.claims.get(&(by.clone(), id.clone(), token));
+        let claims = claims.into_iter().flatten();
+        let mut over = claims.map(|claim| claim.at.saturating_add(least(claim.record.lives.1)));
+        let settled = self.settled.get(id).into_iter().flatten();
+        let mut settled = settled.filter(|settled| settled.at <= at && settled.token >= token).peekable();
+        settled.peek().is_some() && settled.all(|settled| settled.until <= at) && over.all(|end| end <= at)
+    }
+
+    /// Leaves out rows of earlier lives, which a store may show for longer than they were promised:
+    /// a later row's claim came when they might have been forgotten.
+    pub(super) fn of_last_life(&self, id: &KeyId, rows: &mut Vec<Row>) {
+        let claimed = |row: &Row| {
+            let claims = self.claims.get(&(row.origin.region.clone(), id.clone(), row.token))?;
+            Some((row.token, claims.iter().map(|claim| claim.at).min()?))
+        };
+        let later: Vec<(Token, Duration)> = rows.iter().filter_map(claimed).collect();
+        rows.retain(|row| {
+            let past = |at| self.is_past(&row.origin.region, id, row.token, at);
+            !later.iter().any(|(token, at)| *token > row.token && past(*at))
+        });
+    }
+
+    /// The time at which the attempt was first claimed in the same store, no matter when it was
+    /// sent.
     pub(super) fn claimed(&self, sent: &Attempted, store: u64) -> Option<Duration> {
         let claims = self.claims.get(&(sent.by.clone(), sent.id.clone(), sent.token))?;
         claims.iter().find(|claim| claim.store == store).map(|claim| claim.at)
@@ -156,7 +254,7 @@ impl Records {
         lodged.is_some_and(|at| *at <= sent.at)
     }
 
-    /// Where the claim of a send was lodged before this moment.
+    /// The stores where the claim of a send was lodged before this moment.
     pub(super) fn holders(&self, sent: &Attempted, before: Duration) -> impl Iterator<Item = &Origin> {
         let all = self.holders.get(&(sent.by.clone(), sent.id.clone(), sent.token));
         all.into_iter().flatten().filter(move |(_, at)| **at < before).map(|(holder, _)| holder)
@@ -168,8 +266,9 @@ impl Records {
     }
 }
 
-/// 10: the gate that a claim is committed under lets its key run: nothing of it was given up, and it was not gained and still to be caught up
-/// with, unless the claim stands on a proof, which routes under escrow have, and which is no risk.
+/// 10: a claim is committed under a gate that lets its key run. The store has not given the key up,
+/// and has caught up with it if it gained it. A claim on a proof, as routes under escrow have,
+/// needs no catching up and is no risk.
 fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Found) {
     let Claim { at, store, origin, record } = claim;
     let owns = |view: &View| view.owner(id) == Some(&origin.region);
@@ -186,7 +285,8 @@ fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Foun
     }
 }
 
-/// 4.1: a claim is lodged while the store goes by the view that it was made under, and knows its origin: else its absence proves nothing.
+/// 4.1: a claim is lodged while the store goes by the claim's view and knows its origin. Otherwise
+/// its absence proves nothing.
 fn lodged_under_its_view(
     at_store: &Origin,
     number: u64,
@@ -205,7 +305,7 @@ fn lodged_under_its_view(
     }
 }
 
-/// 19: what is final stays so: a tombstone goes after every row that it hides.
+/// 19: a final record stays: a tombstone is deleted after every row that it hides.
 fn final_stays(
     origin: &Origin,
     id: &KeyId,
@@ -233,7 +333,8 @@ fn arrows_are_followed(
     let grows = is.token > was.token;
     let stays = is.token == was.token;
     let follows = match (was.standing, is.standing) {
-        // A new attempt; a claim whose hold is over reads as a doubt. Its token is judged for itself.
+        // A new attempt: a claim whose hold is over reads as a doubt. Its token is judged
+        // separately.
         (Claimed | InDoubt | Released, Claimed) => true,
         // Escrow of a later attempt turns into a doubt or an answer.
         (Claimed, InDoubt | Settled | Released) | (InDoubt, Settled | Released | InDoubt) => stays || grows,
@@ -258,7 +359,7 @@ fn tokens_grow(origin: &Origin, id: &KeyId, was: &Record, is: &Record, at: Durat
     }
 }
 
-/// True if a store made this record itself: a claim, or a stand-in that is whole at once.
+/// True if a store made this record itself: a claim, or a stand-in that is complete at once.
 fn is_made_here(record: &Record) -> bool {
     match record.standing {
         Standing::Claimed => true,
@@ -267,7 +368,7 @@ fn is_made_here(record: &Record) -> bool {
     }
 }
 
-/// 9: nor does a token come again once its key was forgotten.
+/// 9: a token does not come again after its key was forgotten.
 fn never_comes_again(
     origin: &Origin,
     id: &KeyId,
@@ -282,10 +383,10 @@ fn never_comes_again(
     }
 }
 
-/// 22: a claim that nobody sends under would read as an attempt if its writer died before it says
-/// what it stands for.
+/// 22: a claim that nobody sends under must be complete at once. If its writer died before it
+/// completed the record, the claim would read as an attempt.
 fn whole_at_once(origin: &Origin, id: &KeyId, record: &Record, at: Duration, found: &mut Found) {
-    // Without that check rows are as an older version left them.
+    // Without that check, rows are as an older version left them.
     if record.hold.is_zero() && !removed(Plant::NamedAnswered) {
         let (id, token) = (key(id), record.token);
         let text = format!(
@@ -295,7 +396,7 @@ fn whole_at_once(origin: &Origin, id: &KeyId, record: &Record, at: Duration, fou
     }
 }
 
-/// 23: a life is over once that much time has passed, whatever a clock says.
+/// 23: a life is over once that much time has passed, no matter which date a clock shows.
 fn kept_for_its_life(
     origin: &Origin,
     id: &KeyId,
@@ -304,9 +405,7 @@ fn kept_for_its_life(
     at: Duration,
     found: &mut Found,
 ) {
-    // Clocks that run fast within what is allowed are no breach.
-    let least = life.saturating_sub(life / 100).saturating_sub(LIFE_MARGIN);
-    if at < born + least {
+    if at < born + least(life) {
         let text = format!(
             "{origin} {what} {} {:?} after it was made, and {life:?} were promised",
             key(id),

@@ -1,7 +1,8 @@
-//! The invariants about what upstreams see: who may send, and what comes of it (3, 4, 5, 6 and the rules of fencing tokens).
+//! The invariants about sends, which upstreams see: the sender and the effects (3, 4, 5, 6 and the
+//! rules of fencing tokens).
 //!
-//! Neighbours: [`super::records`] says what a send stands on, [`super::views`] under which gate. It must not believe a gateway: what counts is
-//! what was durable before the send.
+//! A send is judged by the claim and the gate that were durable before it. It must not believe a
+//! gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,13 +17,17 @@ use super::{Found, Invariant};
 use crate::upstream::Attempted;
 use crate::words::key;
 
-/// What is known of sends.
+/// The sends seen so far.
 #[derive(Default)]
 pub(super) struct Sends {
     /// The sends of each key that stood on a claim, in the order in which they arrived.
     before: BTreeMap<KeyId, Vec<Attempted>>,
     /// The effects on each key, in the order in which they were begun.
     ran: BTreeMap<KeyId, Vec<Attempted>>,
+    /// The keys that took effect more than once in one life.
+    pub(super) doubled: BTreeSet<KeyId>,
+    /// The number of effects on keys that had taken effect in an earlier life only.
+    pub(super) anew: u64,
 }
 
 impl Sends {
@@ -35,9 +40,12 @@ impl Sends {
         let earlier = self.before.entry(sent.id.clone()).or_default();
         for other in earlier.iter() {
             sent_in_order(&sent, other, found);
+        }
+        let of_this_life = remembered(earlier, claim, views, records);
+        for other in &of_this_life {
             other_was_known(&sent, claim, other, records, found);
         }
-        asks_the_same(&sent, claim, earlier, records, found);
+        asks_the_same(&sent, claim, &of_this_life, records, found);
         earlier.push(sent);
     }
 
@@ -53,15 +61,32 @@ impl Sends {
         let ran = self.ran.entry(effect.id.clone()).or_default();
         let others = std::mem::take(ran);
         *ran = others.iter().cloned().chain([effect.clone()]).collect();
-        if !others.is_empty() {
-            second_effect_is_accounted_for(effect, &others, reruns, views, records, found);
-            let earlier = self.before.get(&effect.id).map(Vec::as_slice).unwrap_or_default();
-            lodged_claims_are_asked_for(effect, earlier, reruns, views, records, found);
+        if others.is_empty() {
+            return;
         }
+        let Some(claim) = records.claim(effect) else {
+            self.doubled.insert(effect.id.clone());
+            return second_effect_is_accounted_for(effect, &others, reruns, views, records, found);
+        };
+        let others = remembered(&others, claim, views, records);
+        if others.is_empty() {
+            self.anew += 1;
+            return;
+        }
+        self.doubled.insert(effect.id.clone());
+        second_effect_is_accounted_for(effect, &others, reruns, views, records, found);
+        let earlier = self.before.get(&effect.id).map(Vec::as_slice).unwrap_or_default();
+        let earlier = remembered(earlier, claim, views, records);
+        lodged_claims_are_asked_for(effect, &earlier, reruns, views, records, found);
     }
 }
 
-/// A send, as texts name it.
+/// Those of these attempts whose life was not over when a claim was made.
+fn remembered(others: &[Attempted], claim: &Claim, views: &Views, records: &Records) -> Vec<Attempted> {
+    others.iter().filter(|other| !records.is_forgotten(other, claim, views)).cloned().collect()
+}
+
+/// Formats a send for texts.
 fn what(sent: &Attempted, found: &Found) -> String {
     let Attempted { at, by, id, token, body: _ } = sent;
     format!("{} {token} by {by} at {}", key(id), found.moment(*at))
@@ -77,7 +102,7 @@ fn sent_is_claimed<'a>(sent: &Attempted, records: &'a Records, found: &mut Found
     claim
 }
 
-/// 4: and, on a route under escrow, its claim lodged with the next region.
+/// 4: on a route under escrow, the claim is also lodged with the next region.
 fn sent_is_lodged(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
     let Some(view) = views.of_epoch(sent.token.epoch) else { return };
     let escrowed = view.escrow().contains_key(&claim.record.route);
@@ -88,7 +113,7 @@ fn sent_is_lodged(sent: &Attempted, claim: &Claim, views: &Views, records: &Reco
     }
 }
 
-/// 3: nothing is sent by a region that somebody goes by the loss of.
+/// 3: a region sends nothing once another region goes by its loss.
 fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
     if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
         let since = found.moment(since);
@@ -97,8 +122,8 @@ fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
     }
 }
 
-/// 3: the key was the region's all the time since its claim: whoever slept while it was another's
-/// must not send it (docs/protocol.md#rule-9).
+/// 3: the region owned the key all the time since its claim. A region that slept while another one
+/// owned the key must not send it (docs/protocol.md#rule-9).
 fn sent_while_owned(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
     let Some(at) = records.claimed(sent, claim.store) else { return };
     let gates = views.gates_between(claim.store, at, sent.at);
@@ -119,8 +144,9 @@ fn sent_in_order(sent: &Attempted, other: &Attempted, found: &mut Found) {
     }
 }
 
-/// T2: whoever is sent after another region's attempt names it, was claimed at risk, or came after that attempt was released. What it names may
-/// have named that attempt in its turn, and was claimed only after that one's wait.
+/// T2: a send after another region's attempt names that attempt, was claimed at risk, or came after
+/// its release. The named attempt may have named the other one in its turn, and was claimed only
+/// after that one's wait.
 fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: &Records, found: &mut Found) {
     if other.by == sent.by || other.token >= sent.token {
         return;
@@ -139,9 +165,9 @@ fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: 
     }
 }
 
-/// 16: what is sent asks what the newest attempt asked that it knew of: one that its claim names,
-/// or that was claimed in the same store. Where two that knew nothing of one another asked for
-/// different things, it is the newer one that counts (docs/protocol.md#rule-3).
+/// 16: a send asks the same as the newest attempt that it knew: one that its claim names, or one
+/// claimed in the same store. If two attempts that knew nothing of one another asked for different
+/// things, the newer one counts (docs/protocol.md#rule-3).
 fn asks_the_same(
     sent: &Attempted,
     claim: &Claim,
@@ -162,8 +188,8 @@ fn asks_the_same(
     }
 }
 
-/// 5 and 6: a second effect is one that a rule of the key's route allows, or that says in its record that it ran at risk. It is 5 that breaks
-/// where the claim was to be lodged.
+/// 5 and 6: a second effect needs a rule of the key's route that allows it, or a record that says
+/// it ran at risk. If the claim had to be lodged, 5 is broken.
 fn second_effect_is_accounted_for(
     effect: &Attempted,
     others: &[Attempted],
@@ -172,8 +198,7 @@ fn second_effect_is_accounted_for(
     records: &Records,
     found: &mut Found,
 ) {
-    // No risk was taken of an effect that the claim itself names: nobody was told that it had not
-    // happened.
+    // An effect that the claim itself names is no risk: no client learned that it had not happened.
     let names = |claim: &Claim, other: &Attempted| {
         let over = &claim.record.over;
         other.at <= claim.at
@@ -195,8 +220,8 @@ fn second_effect_is_accounted_for(
     found.push(invariant, effect.at, format!("{} took effect again", what(effect, found)));
 }
 
-/// 5: under escrow no risk is taken of an attempt whose claim is lodged where it can be asked for: with a region that was not lost since, unless
-/// an operator accepted the risk without that.
+/// 5: under escrow no attempt may be risked whose claim is lodged where it can be asked for. That
+/// is a region that was not lost since. An operator may accept the risk without that.
 fn lodged_claims_are_asked_for(
     effect: &Attempted,
     earlier: &[Attempted],

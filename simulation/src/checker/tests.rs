@@ -1,13 +1,16 @@
-//! Forged histories: for each invariant one that keeps it and one that breaks it, and the breach that is told.
+//! Forged histories: for each invariant one that keeps it and one that breaks it, and the reported
+//! breach.
 //!
-//! Neighbours: the swarm shows that true histories break nothing, `tests/suites/takeover/stepwise.rs` that it does not matter how often somebody
-//! looks. It must not need a gateway.
+//! The swarm shows that true histories break nothing. `tests/suites/takeover/stepwise.rs` shows
+//! that the number of looks does not matter. It must not need a gateway.
 
+mod anew;
 mod asked;
 mod found;
 mod gates;
 mod leases;
 mod lodged;
+mod marks;
 mod random;
 mod told;
 
@@ -156,7 +159,7 @@ fn happens(effects: impl IntoIterator<Item = Attempted>) -> News {
     News { effects: effects.into_iter().collect(), ..News::default() }
 }
 
-/// What these histories break, one after the other.
+/// The invariants that these histories break, in order.
 fn judged(histories: impl IntoIterator<Item = News>) -> Vec<Invariant> {
     let mut checker = Checker::new([Arc::from("rerun")].into(), FLOOR);
     histories.into_iter().flat_map(|news| checker.judge(news)).map(|breach| breach.invariant).collect()
@@ -227,7 +230,7 @@ fn adopted_and_kept_views_are_chosen_and_epochs_never_fall() {
     assert_eq!(judged(fell), [Invariant::AdoptedIsChosen]);
 }
 
-/// Two of four voters are a majority of the three that are left, and none of those who voted before.
+/// Two of four voters are a majority of the three that are left, but not of the voters before.
 #[test]
 fn a_view_is_chosen_by_those_who_voted_before_too() {
     let mut content = first().content();
@@ -275,7 +278,7 @@ fn promises_never_fall_and_nothing_is_accepted_below_them() {
     let votes =
         |history: Vec<Held>| judged([News { votes: vec![(Voter::Store(1), history)], ..News::default() }]);
     assert_eq!(votes(vec![held(1, 1, None), held(1, 2, None), held(1, 2, Some((2, &view)))]), []);
-    // The acceptor of a store that was made anew is another one.
+    // The acceptor of a store that was made anew is another acceptor.
     assert_eq!(votes(vec![held(1, 2, None), held(7, 1, None)]), []);
     assert_eq!(votes(vec![held(1, 2, None), held(1, 1, None)]), [Invariant::PromisesKept]);
     assert_eq!(votes(vec![held(1, 2, None), held(1, 2, Some((1, &view)))]), [Invariant::PromisesKept]);
@@ -307,7 +310,7 @@ fn records_move_along_the_arrows_and_tokens_grow() {
     assert_eq!(moves(&[(Claimed, 2), (InDoubt, 1)]), [Invariant::Arrows]);
     assert_eq!(moves(&[(Claimed, 1), (Released, 1), (Claimed, 1)]), [Invariant::TokensGrow]);
     assert_eq!(moves(&[(Claimed, 2), (InDoubt, 2), (Claimed, 1)]), [Invariant::TokensGrow]);
-    // Who was forgotten begins anew, under a greater token.
+    // A forgotten key begins again, under a greater token.
     let anew = |attempt| {
         let gone = Write { record: None, ..write(2, &id, token(1, 1), Claimed) };
         let again = write(3, &id, token(1, attempt), Claimed);
@@ -342,7 +345,7 @@ fn a_key_is_remembered_for_as_long_as_was_promised() {
         after_founding([writes(1, "a", made.into_iter().chain(ended))])
     };
     assert_eq!(ends(100_000, 200_000), []);
-    // A hundredth and two seconds are what clocks may run fast.
+    // Clocks may run fast by a hundredth and two seconds.
     assert_eq!(ends(97_000, 196_000), []);
     assert_eq!(ends(96_000, 200_000), [Invariant::KeptForItsLife]);
     assert_eq!(ends(100_000, 195_000), [Invariant::KeptForItsLife]);
@@ -414,7 +417,8 @@ fn attempts_are_sent_in_order_and_know_of_one_another() {
         [writes(2, "b", [first].into_iter().chain(released)), writes(1, "a", [second])]
     };
     let (one, two) = (|| sent(11, "b", &id, token(1, 1)), || sent(30, "a", &id, token(1, 2)));
-    // Where b is no owner its gate lets nothing, and no lease covers the key: what is asked here is what a's send breaks.
+    // If b is no owner, its gate lets nothing pass and no lease covers the key. The test only looks
+    // for breaches by a's send.
     let of_a = |all: Vec<Invariant>| -> Vec<Invariant> {
         let of_b = [Invariant::OpenWhenCovered, Invariant::GrantedWhenSent];
         all.into_iter().filter(|broken| !of_b.contains(broken)).collect()
@@ -428,7 +432,7 @@ fn attempts_are_sent_in_order_and_know_of_one_another() {
     assert_eq!(breaks(claims(false, false, None), [one(), two()]), [Invariant::KnewOfOthers]);
     assert_eq!(breaks(claims(false, false, Some(31)), [one(), two()]), [Invariant::KnewOfOthers]);
     assert_eq!(breaks(claims(true, false, None), [two(), one()]), [Invariant::OneSender]);
-    // c named b's attempt, and ended its own; a names c's, or nothing.
+    // c named b's attempt and ended its own. a names c's attempt, or nothing.
     let between = |over: &[(Origin, Token)]| {
         let over = over.to_vec();
         let third = recorded(write(15, &id, token(1, 2), Standing::Claimed), |record| {
@@ -460,7 +464,7 @@ fn a_second_effect_is_allowed_by_its_route_or_ran_at_risk() {
     assert_eq!(twice("strict", true), []);
     assert_eq!(twice("park", false), [Invariant::SecondEffectAtRisk]);
     assert_eq!(twice("strict", false), [Invariant::OneEffectUnderEscrow]);
-    // Nobody claimed it.
+    // The key was not claimed.
     let unclaimed = happens([sent(1, "a", &id, token(1, 1)), sent(2, "b", &id, token(1, 1))]);
     assert_eq!(after_founding([unclaimed]), [Invariant::SecondEffectAtRisk]);
 }
@@ -502,6 +506,7 @@ fn a_double_that_some_store_shows_is_in_a_journal() {
         body: Default::default(),
         asked: Default::default(),
         queued: false,
+        over_by: None,
     };
     let breaks = |effects: usize, rows: &[&str], kind: &str| -> Vec<Invariant> {
         let store = Truth {

@@ -1,7 +1,7 @@
-//! The invariants about views: what acceptors promise, what is chosen, what regions adopt and when they open (1, 2, 10, 11, 12).
+//! The invariants about views: promises, chosen and adopted views, and opening (1, 2, 10, 11, 12).
 //!
-//! Neighbours: [`super::sends`] asks which gate a claim stood under, and since when a region is lost. It must not trust a store's word for
-//! what was chosen: it counts the votes.
+//! [`super::sends`] asks here for the gate of a claim and for the time of a loss. It must not take
+//! a store's view for chosen: it counts the votes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use onceway::protocol::change::STRIDE;
 use onceway::protocol::digest::Digest32;
+use onceway::protocol::key::KeyId;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Ballot, majority};
 use onceway::protocol::view::{AcceptorId, Standing, View};
@@ -17,30 +18,30 @@ use super::news::{StoreNews, Voter};
 use super::{Found, Invariant};
 use crate::table::{Gated, Held};
 
-/// What is known of views.
+/// The views seen so far.
 #[derive(Default)]
 pub(super) struct Views {
-    /// What each acceptor held last.
+    /// The last state of each acceptor.
     held: BTreeMap<Voter, Held>,
     votes: BTreeMap<(Ballot, Digest32), (Arc<View>, BTreeSet<AcceptorId>)>,
     chosen: BTreeMap<u64, Arc<View>>,
-    /// Epochs that were left out, and told of.
+    /// Epochs that were left out, and are already reported.
     left_out: BTreeSet<u64>,
     /// Each state of each store's gate.
     gates: BTreeMap<u64, Vec<Gated>>,
     /// The shortest window after a loss.
     floor: Duration,
-    /// When a view was first adopted that declared a region lost in that epoch.
+    /// The time of the first adoption of a view that declared a region lost in that epoch.
     lost: BTreeMap<(RegionName, u64), Duration>,
 }
 
 impl Views {
-    /// Nothing is known yet; no window is shorter than `floor`.
+    /// Nothing is known yet. No window is shorter than `floor`.
     pub(super) fn new(floor: Duration) -> Self {
         Self { floor, ..Self::default() }
     }
 
-    /// What acceptors hold now.
+    /// Judges the states of acceptors.
     pub(super) fn agreed(&mut self, votes: Vec<(Voter, Vec<Held>)>, now: Duration, found: &mut Found) {
         for (voter, history) in votes {
             for held in history {
@@ -54,7 +55,7 @@ impl Views {
         self.no_epoch_is_left_out(now, found);
     }
 
-    /// What a store's gate did.
+    /// Judges the states of a store's gate.
     pub(super) fn adopted(&mut self, store: &StoreNews, found: &mut Found) {
         for gate in &store.gates {
             self.adopted_view_is_chosen(&store.origin, &gate.state.view, gate.at, found);
@@ -86,7 +87,7 @@ impl Views {
         self.chosen.get(&epoch)
     }
 
-    /// The states that a store's gate may have had at a moment: what was committed in one moment may have been committed in any order.
+    /// The possible states of a store's gate at a moment. Commits in one moment may have any order.
     pub(super) fn gates_at(&self, store: u64, at: Duration) -> &[Gated] {
         let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
         let first = gates.partition_point(|gate| gate.at < at).saturating_sub(1);
@@ -94,7 +95,7 @@ impl Views {
         gates.get(first..end).unwrap_or_default()
     }
 
-    /// The states that a store's gate came to have after the one moment, and before the other.
+    /// The states of a store's gate that began after the one moment and before the other.
     pub(super) fn gates_between(&self, store: u64, after: Duration, before: Duration) -> &[Gated] {
         let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
         let first = gates.partition_point(|gate| gate.at <= after);
@@ -102,7 +103,7 @@ impl Views {
         gates.get(first..end).unwrap_or_default()
     }
 
-    /// The states that a store's gate had from the first view after an epoch on, until a moment.
+    /// The states of a store's gate from the first view after an epoch on, until a moment.
     pub(super) fn gates_since(&self, store: u64, epoch: u64, until: Duration) -> &[Gated] {
         let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
         let first = gates.partition_point(|gate| gate.state.view.epoch() <= epoch);
@@ -110,8 +111,42 @@ impl Views {
         gates.get(first..end).unwrap_or_default()
     }
 
-    /// When anybody first adopted a view that declared the region lost after this epoch: from then on its lease must be over, whatever the
-    /// window hides.
+    /// Says whether a region may have run a key without a trace in a store. The store claims the
+    /// key under this epoch, and has heard so much of each origin.
+    ///
+    /// The region owned the key when it was lost, by the view of that time. It is still lost, or
+    /// was not heard of since. If rows were known to be missing, it is enough that it owned the key
+    /// at any time. If epochs were skipped by break-glass, nobody knows which keys it owned.
+    pub(super) fn may_have_run(
+        &self,
+        region: &RegionName,
+        id: &KeyId,
+        epoch: u64,
+        heard: &BTreeMap<Origin, u64>,
+    ) -> bool {
+        let is_whole = |at: u64| {
+            let standing = self.chosen.get(&at).and_then(|view| view.standing(region));
+            matches!(standing, Some(Standing::Lost { gap: false, .. }))
+        };
+        let owned = |at: u64| {
+            let mut under = if is_whole(at) { at.saturating_sub(1)..at } else { 1..at };
+            under.any(|epoch| self.chosen.get(&epoch).is_none_or(|view| view.owner(id) == Some(region)))
+        };
+        let is_lost = |origin: &Origin, at: u64| {
+            self.chosen.range(..=epoch).next_back().is_some_and(|(_, view)| {
+                view.is_present(origin)
+                    && matches!(view.standing(region), Some(Standing::Lost { at: now, .. }) if now == at)
+            })
+        };
+        let losses = self.chosen.range(..=epoch).flat_map(|(_, view)| view.losses());
+        losses.filter(|(origin, _)| origin.region == *region).any(|(origin, at)| {
+            let unheard = heard.get(&origin).is_none_or(|heard| *heard < at);
+            (is_lost(&origin, at) || unheard) && owned(at)
+        })
+    }
+
+    /// The first adoption of a view that declared the region lost after this epoch. From then on
+    /// the region's lease must be over, even if the window hides it.
     pub(super) fn ended(&self, region: &RegionName, epoch: u64) -> Option<Duration> {
         let from = (region.clone(), epoch + 1);
         let later = self.lost.range(from..).take_while(|((name, _), _)| name == region);
@@ -126,7 +161,7 @@ impl Views {
         if !ids.insert(held.id) {
             return;
         }
-        // Those who voted before had to agree, too.
+        // The voters before had to agree, too.
         let agreed = |voters: &BTreeMap<RegionName, AcceptorId>| {
             voters.values().filter(|id| ids.contains(id)).count() >= majority(voters.len())
         };
@@ -154,8 +189,8 @@ impl Views {
         }
     }
 
-    /// 1: no epoch is left out, but for those that an operator skips who breaks the glass: what the others agreed on before they were stopped
-    /// nobody who is left can know.
+    /// 1: no epoch is left out, except those that an operator skips by breaking the glass. The
+    /// survivors cannot know the others' last agreements before they stopped.
     fn no_epoch_is_left_out(&mut self, now: Duration, found: &mut Found) {
         let (Some((first, _)), Some((last, _))) =
             (self.chosen.first_key_value(), self.chosen.last_key_value())
@@ -174,7 +209,7 @@ impl Views {
         }
     }
 
-    /// 2: whatever a region adopts or keeps was chosen.
+    /// 2: each view that a region adopts or keeps was chosen.
     fn adopted_view_is_chosen(&self, origin: &Origin, view: &Arc<View>, at: Duration, found: &mut Found) {
         if self.chosen.get(&view.epoch()) != Some(view) {
             let text = format!("{origin} holds a view of epoch {} that was not chosen", view.epoch());
@@ -183,7 +218,8 @@ impl Views {
     }
 }
 
-/// Whether a view was forced: it hears no voters of before, and is far ahead of whatever anybody could have agreed on in one run.
+/// True if a view was forced. It asks no earlier voters, and its epoch is far beyond any that could
+/// be agreed on in one run.
 fn is_forced(before: &View, after: &View) -> bool {
     after.voters() == after.voters_before() && after.epoch() - before.epoch() > STRIDE / 2
 }
@@ -200,7 +236,7 @@ fn epoch_never_falls(origin: &Origin, before: &Gated, after: &Gated, found: &mut
     }
 }
 
-/// 10: a gate that opens has applied every mark, those apart whose loss an operator accepted.
+/// 10: a gate that opens has applied every mark, except those whose loss an operator accepted.
 fn gate_opens_when_covered(origin: &Origin, before: &Gated, after: &Gated, found: &mut Found) {
     let view = &after.state.view;
     if !opens(origin, before, after) {
@@ -217,12 +253,12 @@ fn gate_opens_when_covered(origin: &Origin, before: &Gated, after: &Gated, found
     }
 }
 
-/// Whether what was gained starts with this state of the gate.
+/// True if gained keys start with this state of the gate.
 fn opens(origin: &Origin, before: &Gated, after: &Gated) -> bool {
     !before.state.is_open() && after.state.is_open() && after.state.view.serves(&origin.region)
 }
 
-/// 10: where a view was skipped, nobody knows who owned what under it, so nothing starts with the next one.
+/// 10: the owners under a skipped view are not known. So nothing starts at once with the next view.
 fn nothing_is_known_of_views_that_were_skipped(
     origin: &Origin,
     before: &Gated,
@@ -236,8 +272,9 @@ fn nothing_is_known_of_views_that_were_skipped(
     }
 }
 
-/// 10: a gate that opens has waited the shortest window since it learned of a loss, those apart that an operator accepted or whose store was
-/// replaced; and what the lost region had lodged here became records.
+/// 10: a gate that opens has waited the shortest window since it learned of a loss. Exempt are
+/// losses that an operator accepted, and stores that were replaced. The claims that the lost region
+/// had lodged here became records.
 fn opens_after_each_loss(
     origin: &Origin,
     history: &[Gated],
@@ -254,7 +291,7 @@ fn opens_after_each_loss(
         let waived = opened.state.waived.contains(&(lost.region.clone(), at));
         let first = history.iter().find(|gate| gate.state.view.epoch() >= at);
         let waited = opened.at.saturating_sub(first.map_or(opened.at, |gate| gate.at));
-        // Its clock may be fast, by far less than this.
+        // The clock may be fast, but by far less than this.
         let surely = floor.saturating_sub(floor / 50);
         if !waived && !view.retired().contains_key(&lost) && waited < surely {
             let text = format!("{origin} opened {waited:?} after it had learned of the loss of {lost}");
@@ -263,8 +300,10 @@ fn opens_after_each_loss(
     }
 }
 
-/// 11: a region's mark never goes back while its store is the same, except when it is lost, and but for a forced view: it was made of what those
-/// know who are left, and a region whose loss they never heard of has no mark by it. It raises that itself with the keys it gives back.
+/// 11: a region's mark never goes back while its store is the same, except when it is lost. A
+/// forced view is also exempt. It is made of the survivors' knowledge, and they may never have
+/// heard of a region's loss and so of its mark. The region raises the mark itself with the keys it
+/// gives back.
 fn marks_stay(before: &View, after: &View, now: Duration, found: &mut Found) {
     if is_forced(before, after) {
         return;
@@ -283,7 +322,7 @@ fn marks_stay(before: &View, after: &View, now: Duration, found: &mut Found) {
     }
 }
 
-/// 12: what was promised never falls, and nothing is accepted below it.
+/// 12: a promise never falls, and nothing is accepted below it.
 fn promises_are_kept(before: &Held, after: &Held, now: Duration, found: &mut Found) {
     if before.id != after.id {
         return;

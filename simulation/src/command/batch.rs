@@ -1,6 +1,6 @@
 //! Many seeds of one scenario, on all cores, added up.
 //!
-//! Neighbours: the library plays one seed on one thread; commands ask for many. A seed that panics is a seed that broke. It must not let
+//! The library plays one seed on one thread. A seed that panics counts as broken. It must not let
 //! the number of cores change a result.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use simulation::play;
 use simulation::rivals::Design;
 use simulation::scenario::Scenario;
 
-/// Does something with one safety check removed, if one is named.
+/// Acts with one safety check removed, if one is named.
 pub fn planted<T>(check: Option<Plant>, act: impl FnOnce() -> T) -> T {
     match check {
         Some(check) => plant::planted(check, act),
@@ -25,12 +25,13 @@ pub fn planted<T>(check: Option<Plant>, act: impl FnOnce() -> T) -> T {
     }
 }
 
-/// How many seeds are played at the same time.
+/// The number of seeds that are played at the same time.
 fn threads() -> u64 {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64
 }
 
-/// Does each number's work on all cores, with a bar that shows the rate and the time left; takes each result with its number, in any order.
+/// Does each number's work on all cores, with a bar that shows the rate and the time left. Calls
+/// `take` with each result and its number, in any order.
 pub fn on_all_cores<T>(count: u64, work: impl Fn(u64) -> T + Sync, take: impl FnMut(u64, T) + Send) {
     let (next, bar, take) = (AtomicU64::new(0), bar(count), Mutex::new(take));
     std::thread::scope(|scope| {
@@ -65,19 +66,20 @@ pub fn play(scenario: &Arc<Scenario>, design: Design, seed: u64, check: Option<P
     })
 }
 
-/// How often a kind of fault was injected, and how often it mattered.
+/// Counts of one kind of fault.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Injected {
-    /// How often it was injected.
+    /// The number of injections.
     pub injected: u64,
-    /// How often a request was not answered at once meanwhile, or a view was agreed on.
+    /// The number of injections that mattered. Meanwhile a request was not answered at once, or a
+    /// view was agreed on.
     pub mattered: u64,
 }
 
 /// A seed that broke.
 #[derive(Clone, Debug, Serialize)]
 pub struct Broke {
-    /// Which.
+    /// The seed.
     pub seed: u64,
     /// Its first breach.
     pub breach: Breach,
@@ -90,28 +92,28 @@ pub struct Batch {
     pub scenario: String,
     /// The first seed.
     pub from: u64,
-    /// How many.
+    /// The number of seeds.
     pub count: u64,
     /// The safety check that was removed.
     pub plant: Option<String>,
     /// Simulated time, in milliseconds.
     pub simulated_ms: u64,
-    /// Real time, in milliseconds, on so many threads.
+    /// Real time, in milliseconds, over all threads.
     pub took_ms: u64,
-    /// On how many threads.
+    /// The number of threads.
     pub threads: u64,
     /// Messages, statements and requests.
     pub events: u64,
-    /// What came of the keys.
+    /// The keys' ends.
     pub keys: Keys,
-    /// What requests were told.
+    /// The answers to requests.
     pub requests: Requests,
     /// From the first request of a key to its answer, over all seeds, sorted.
     #[serde(skip)]
     pub latency_ms: Vec<u64>,
-    /// What was injected, by kind.
+    /// The injected faults, by kind.
     pub faults: BTreeMap<String, Injected>,
-    /// How often things happened that a batch must have seen.
+    /// Counts of happenings that a batch must have seen.
     pub happened: BTreeMap<String, u64>,
     /// The seeds that broke, in order.
     pub broke: Vec<Broke>,
@@ -143,7 +145,7 @@ impl Batch {
         batch
     }
 
-    /// Whether no seed broke, here and in the directed scenario.
+    /// True if no seed broke, here and in the directed scenario.
     pub fn held(&self) -> bool {
         self.broke.is_empty() && self.directed.as_ref().is_none_or(|directed| directed.held())
     }
@@ -176,7 +178,7 @@ impl Batch {
         }
     }
 
-    /// What the scenario expects of a batch of this size and none of its seeds has seen.
+    /// The names that the scenario expects of a batch of this size, but no seed has seen.
     pub fn missing(&self, scenario: &Scenario) -> Vec<String> {
         let seen = |name: &str| {
             self.happened.get(name).is_some_and(|count| *count > 0)
@@ -186,7 +188,7 @@ impl Batch {
         names.filter(|name| !seen(name)).cloned().collect()
     }
 
-    /// How much faster than real time it was, per thread.
+    /// Simulated time per real time, per thread.
     pub fn speed(&self) -> f64 {
         let busy = Duration::from_millis(self.took_ms.max(1)) * self.threads.max(1) as u32;
         Duration::from_millis(self.simulated_ms).as_secs_f64() / busy.as_secs_f64()

@@ -1,6 +1,7 @@
-//! Seeds that are kept: replayed, and added to.
+//! Kept seeds: this file replays them, and adds to their file.
 //!
-//! Neighbours: `scenario::kept` reads their file, `batch` plays a seed. It must not take a seed out: somebody decides that.
+//! `scenario::kept` reads the file, `batch` plays a seed. It must not take a seed out: a person
+//! decides that.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -13,13 +14,13 @@ use simulation::scenario::{self, kept, shipped};
 use super::batch::{self, Broke};
 use super::out::say;
 
-/// How much of what it broke stands beside a seed, in characters.
+/// The longest text of a breach beside a seed, in characters.
 const MOST_TOLD: usize = 200;
 
-/// Replays them all, one after the other. Whether every invariant held.
+/// Replays all kept seeds, one after the other. Returns true if every invariant held.
 ///
 /// # Errors
-/// What is wrong with the file or a scenario.
+/// A fault in the file or in a scenario.
 pub fn replay() -> Result<bool, String> {
     let all = kept::read(&kept::file()).map_err(|errors| errors.to_string())?;
     let mut held = true;
@@ -44,10 +45,11 @@ pub fn replay() -> Result<bool, String> {
     Ok(held)
 }
 
-/// Adds the seeds that broke to the file of the tree that this was built from, but for those that are there. Blocks: one file, twice.
+/// Adds the seeds that broke to the file in the source tree of this build, unless they are there
+/// already. Blocks: reads and writes one file.
 ///
 /// # Errors
-/// It cannot be read or written.
+/// The file cannot be read or written.
 pub fn add(scenario: &Path, broke: &[Broke]) -> Result<(), String> {
     let file = kept::in_the_tree();
     let known = kept::read(&file).map_err(|errors| errors.to_string())?;

@@ -1,7 +1,7 @@
 //! The commands of `onceway-sim`.
 //!
-//! Neighbours: the library plays, `batch` plays many seeds, `show` shows them. Results go to standard output, progress to standard error. It must
-//! not decide what a result means but by the exit code: 0 held, 1 an invariant broke, 2 bad input.
+//! Results go to standard output, progress to standard error. It must not judge a result except by
+//! the exit code: 0 held, 1 an invariant broke, 2 bad input.
 
 mod batch;
 mod kept;
@@ -30,17 +30,18 @@ use simulation::study::Point;
 use batch::Batch;
 use out::say;
 
-/// Nothing wrong.
+/// Every invariant held.
 const HELD: u8 = 0;
 /// An invariant broke.
 const BROKE: u8 = 1;
-/// What was asked for cannot be played.
+/// The request cannot be played.
 const BAD_INPUT: u8 = 2;
 
 /// Play failovers of a whole deployment in simulated time, from a seed.
 ///
-/// The gateways and the protocol are the real ones; clocks, networks, stores, upstreams and clients are simulated, and what a seed does
-/// once it does again. After each run everything is mended, and every key must end.
+/// The gateways and the protocol are the real ones; clocks, networks, stores, upstreams and clients
+/// are simulated. A seed does the same each time. After each run everything is mended, and every
+/// key must end.
 #[derive(Parser)]
 #[command(name = "onceway-sim", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -62,11 +63,11 @@ Exit codes: 0 every invariant held, 1 one broke or a batch never saw what its sc
 
 #[derive(Subcommand)]
 enum Command {
-    /// Play one seed and show what came of it.
+    /// Play one seed and show its outcome.
     Run {
         #[command(flatten)]
         what: What,
-        /// Which run.
+        /// The run's seed.
         #[arg(long, default_value_t = 0)]
         seed: u64,
         /// Print the outcome as one JSON object.
@@ -75,12 +76,13 @@ enum Command {
     },
     /// Play many seeds on all cores and add them up.
     ///
-    /// With --plant, some seeds of the scenario in which that check's absence shows are played besides (`plants` names it): the exit code is 1
-    /// if either breaks, so that it is 1 for every check that is worth something.
+    /// With --plant, the check's own scenario is played besides, for some seeds (`plants` names
+    /// it): there the check's absence shows. The exit code is 1 if either breaks, so it is 1 for
+    /// every check that is of use.
     Seeds {
         #[command(flatten)]
         what: What,
-        /// How many.
+        /// The number of seeds.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
         count: u64,
         /// The first seed.
@@ -89,20 +91,23 @@ enum Command {
         /// Print the sums as one JSON object.
         #[arg(long)]
         json: bool,
-        /// Add the seeds that break to those that are kept.
+        /// Add the seeds that break to the kept seeds.
         #[arg(long, conflicts_with = "plant")]
         keep: bool,
     },
-    /// Play the same seeds at every combination of some values, and show what each is worth.
+    /// Play the same seeds at every combination of some values, and show the result of each.
     ///
-    /// One row a point: doubles, keys refused and in doubt, time without service, latency, hops between regions. A multiple below 2,
-    /// which a ring file is refused with, can be swept: unsafe_multiple = true is set for such points, and said. Doubles are expected
-    /// there; they break no invariant as long as their claims say that they ran at risk, and a journal lists them.
+    /// One row a point: doubles, keys refused and in doubt, time without service, latency, hops
+    /// between regions. A ring file with a multiple below 2 is refused, but a sweep may have one:
+    /// unsafe_multiple = true is set for such points, and the output says so. Doubles are expected
+    /// there. They break no invariant as long as their claims say that they ran at risk, and a
+    /// journal lists them.
     #[command(after_help = SWEEPS)]
     Sweep {
         #[command(flatten)]
         deployment: Described,
-        /// One value and what it takes in turn, such as failover.lease=2s,3s. Given more than once: every combination.
+        /// One key and its values, such as failover.lease=2s,3s. Given more than once: every
+        /// combination.
         #[arg(long, value_name = "KEY=V,V...", default_value = "failover.multiple=0,1,2,3,5")]
         vary: Vec<String>,
         #[command(flatten)]
@@ -111,12 +116,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Play the same seeds with onceway and with the designs that are built first, and set them side by side.
+    /// Play the same seeds with onceway and with the designs that are built first, side by side.
     ///
-    /// The same clients send the same keys at the same times, and the same things break: (a) without a gateway, each region with a
-    /// store of its own that is replicated without waiting; (b) a sticky hash, each key to its home region and at once to the next
-    /// when that cannot be reached; (c) onceway at the multiples 0 to 3; (d) onceway with escrow on all routes. Effects are counted at
-    /// the upstreams, for all in the same way.
+    /// The same clients send the same keys at the same times, and the same things break: (a)
+    /// without a gateway, each region with a store of its own that is replicated without waiting;
+    /// (b) a sticky hash, each key to its home region and at once to the next when that cannot be
+    /// reached; (c) onceway at the multiples 0 to 3; (d) onceway with escrow on all routes. Effects
+    /// are counted at the upstreams, for all in the same way.
     Compare {
         #[command(flatten)]
         deployment: Described,
@@ -126,35 +132,37 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Sweep, compare, and write one page with charts that ends in what to write into ring.toml.
+    /// Sweep, compare, and write one page with charts and with advice for ring.toml.
     ///
-    /// The page needs no network and no script. The table and the advice are printed, too. Without --vary the multiples 0, 1, 2, 3 and 5
-    /// are swept.
+    /// The page needs no network and no script. The table and the advice are printed, too. Without
+    /// --vary the multiples 0, 1, 2, 3 and 5 are swept.
     #[command(after_help = REPORTS)]
     Report {
         #[command(flatten)]
         deployment: Described,
-        /// One value and what it takes in turn, such as failover.multiple=2,3,5. Given more than once: every combination.
+        /// One key and its values, such as failover.multiple=2,3,5. Given more than once: every
+        /// combination.
         #[arg(long, value_name = "KEY=V,V...", default_value = "failover.multiple=0,1,2,3,5")]
         vary: Vec<String>,
         #[command(flatten)]
         seeds: Many,
-        /// Where the page is written; SCENARIO.html if it is not said.
+        /// The page's file; SCENARIO.html by default.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
         /// Write the same as one JSON object; "-" prints it instead of the table.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Remove each safety check in turn, and count the seeds that notice: exit code 1 if one goes unnoticed.
+    /// Remove each safety check in turn, and count the seeds that notice: exit code 1 if one goes
+    /// unnoticed.
     ///
-    /// Scenarios are tried in this order, and then the one that was written for the check, until one has a seed that breaks without the check
-    /// and not with it.
+    /// Scenarios are tried in this order, then the one that was written for the check. The search
+    /// ends at the first scenario with a seed that breaks without the check and not with it.
     Plants {
         /// Scenarios' files, or names of some that come along.
         #[arg(required = true)]
         scenarios: Vec<String>,
-        /// How many seeds, for each check and scenario.
+        /// The number of seeds, for each check and scenario.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
         count: u64,
         /// Remove this check only. May be given more than once.
@@ -165,7 +173,7 @@ enum Command {
     Replay {
         #[command(flatten)]
         what: What,
-        /// Which run.
+        /// The run's seed.
         #[arg(long)]
         seed: u64,
     },
@@ -193,8 +201,8 @@ const REPORTS: &str = "Examples:
 struct Described {
     /// A scenario's file, or the name of one that comes along.
     scenario: String,
-    /// Change one value of the scenario, its ring file (failover., clock., pin., heartbeat) or all its routes (route.), such as
-    /// failover.multiple=3. May be given more than once.
+    /// Change one value of the scenario, its ring file (failover., clock., pin., heartbeat) or all
+    /// its routes (route.), such as failover.multiple=3. May be given more than once.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
 }
@@ -207,10 +215,10 @@ impl Described {
     }
 }
 
-/// Which seeds.
+/// The range of seeds.
 #[derive(clap::Args)]
 struct Many {
-    /// How many seeds, at each point.
+    /// The number of seeds, at each point.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     count: u64,
     /// The first seed.
@@ -243,7 +251,7 @@ fn plant(name: &str) -> Result<Plant, String> {
     })
 }
 
-/// Runs the command that was asked for.
+/// Runs the command of the arguments.
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -261,7 +269,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether every invariant held.
+/// Performs a command. Returns true if every invariant held.
 fn perform(command: Command) -> Result<bool, String> {
     match command {
         Command::List => {
@@ -324,8 +332,8 @@ fn perform(command: Command) -> Result<bool, String> {
     }
 }
 
-/// Plays these seeds, and those of the directed scenario of the check that is removed, and shows them; whether every invariant held, and everything
-/// happened that was expected.
+/// Plays these seeds, and those of the removed check's directed scenario, and shows them. Returns
+/// true if every invariant held and all expected happenings occurred.
 fn seeds(what: &What, seeds: Range<u64>, json: bool, keep: bool) -> Result<bool, String> {
     let (path, scenario, plant) = what.load()?;
     let mut played = Batch::play(&scenario, seeds.start, seeds.end - seeds.start, plant);
@@ -358,7 +366,7 @@ fn as_it_is(name: &str) -> Result<Arc<Scenario>, String> {
     scenario::load(&path, &[]).map(Arc::new).map_err(|errors| errors.to_string())
 }
 
-/// Plays the points and shows them; whether every invariant held.
+/// Plays the points and shows them. Returns true if every invariant held.
 fn study(deployment: &Described, points: &[Point], seeds: &Many, json: bool) -> Result<bool, String> {
     let (path, scenario) = deployment.load()?;
     let study = points::play(&scenario, points, seeds.from, seeds.count);

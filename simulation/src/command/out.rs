@@ -1,12 +1,12 @@
-//! What commands print: lines on standard output.
+//! Output of commands: lines on standard output.
 //!
-//! Neighbours: every command of this folder uses [`say!`]. It must not end the process: a reader that has left, such as `| head`, is no failure, and
-//! the exit code still says what was found.
+//! Every command of this folder prints with [`say!`]. It must not end the process if its reader has
+//! left, such as `| head`. That is no failure, and the exit code still reports the result.
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write as _};
 
-/// Prints one line, like `println!`, and goes on where nobody reads any more.
+/// Prints one line, like `println!`, and goes on if the reader has left.
 macro_rules! say {
     () => {
         $crate::command::out::line(format_args!(""))
@@ -20,7 +20,8 @@ pub(super) use say;
 /// Writes one line.
 ///
 /// # Panics
-/// If standard output cannot be written for another reason than that nobody reads it: a full disk must not pass for a result.
+/// If standard output cannot be written for another reason than a reader that has left: a full disk
+/// must not pass for a result.
 pub fn line(text: Arguments<'_>) {
     match writeln!(std::io::stdout().lock(), "{text}") {
         Ok(()) => {}

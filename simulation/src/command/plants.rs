@@ -1,7 +1,9 @@
-//! What each safety check is worth: every one is removed in turn, and the seeds that notice are counted.
+//! The use of each safety check: each one is removed in turn, and the seeds that notice are
+//! counted.
 //!
-//! Neighbours: `batch` plays the seeds; `protocol::plant` names the checks, `scenario::directed` the scenario that each one's absence shows in.
-//! Seeds that break with all checks in place notice nothing, and do not count. It must not remove two checks at a time.
+//! `protocol::plant` names the checks. `scenario::directed` names the scenario that shows the
+//! absence of each. Seeds that break with all checks in place do not count. It must not remove two
+//! checks at a time.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +21,7 @@ use super::out::say;
 struct Seeds {
     scenario: Arc<Scenario>,
     count: u64,
-    /// Those that break with all checks in place.
+    /// The seeds that break with all checks in place.
     broken: BTreeSet<u64>,
 }
 
@@ -29,7 +31,8 @@ impl Seeds {
         Self { scenario, count, broken }
     }
 
-    /// The seeds that break without the check and hold with it, each with the invariant that broke first.
+    /// The seeds that break without the check and hold with it, each with the invariant that broke
+    /// first.
     fn noticing(&self, check: Plant) -> BTreeMap<u64, String> {
         let mut found = broken(&self.scenario, self.count, Some(check));
         found.retain(|seed, _| !self.broken.contains(seed));
@@ -37,10 +40,11 @@ impl Seeds {
     }
 }
 
-/// Prints a row for each of these checks, and says whether every one was noticed: by the first of the scenarios that does, or by its directed one.
+/// Prints a row for each of these checks. Returns true if every removal was noticed, by one of the
+/// scenarios or by the directed one.
 ///
 /// # Errors
-/// What is wrong with a directed scenario.
+/// A fault in a directed scenario.
 pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Result<bool, String> {
     let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, count)).collect();
     let mut known: BTreeMap<(&str, u64), Seeds> = BTreeMap::new();
@@ -76,13 +80,13 @@ fn row(check: Plant, seeds: &Seeds, found: &BTreeMap<u64, String>) -> String {
     format!("{:<22} {name:<18} {noticed:>12} {mean:>10.1}  {}", check.name(), first_of(found))
 }
 
-/// Which invariant each broken seed broke first, by its number.
+/// The invariant that each broken seed broke first, by its number.
 fn broken(scenario: &Arc<Scenario>, count: u64, check: Option<Plant>) -> BTreeMap<u64, String> {
     let batch = Batch::play(scenario, 0, count, check);
     batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.number().to_owned())).collect()
 }
 
-/// How often each invariant broke first, the most frequent one first.
+/// The first broken invariants with their counts, the most frequent one first.
 fn first_of(found: &BTreeMap<u64, String>) -> String {
     let mut counted: BTreeMap<&str, u64> = BTreeMap::new();
     for invariant in found.values() {

@@ -1,7 +1,8 @@
-//! The same seeds at several points: makes the points of a sweep and of a comparison, plays them, and shows the table.
+//! The same seeds at several points: makes the points of a sweep and of a comparison, plays them,
+//! and shows the table.
 //!
-//! Neighbours: `batch` has the cores and the bar, the library's `study` what is shown, `scenario::vary` changes values. It must not let a
-//! point have other seeds than its neighbours.
+//! `scenario::vary` changes the values. It must not let a point have other seeds than the other
+//! points.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,15 +16,15 @@ use simulation::sums::Sums;
 use super::batch;
 use super::out::say;
 
-/// More points than this are a slip of the pen.
+/// The limit for points: more are surely a typing mistake.
 const MOST_POINTS: usize = 500;
-/// The multiples that a comparison shows.
+/// The multiples in a comparison.
 const MULTIPLES: [&str; 4] = ["0", "1", "2", "3"];
 
 /// Every combination of the values.
 ///
 /// # Errors
-/// Everything that is wrong with any of them, a line each.
+/// All faults of all values, a line each.
 pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>, String> {
     let mut errors = Vec::new();
     let mut axes: Vec<Vec<Setting>> = Vec::new();
@@ -42,7 +43,7 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
         errors.push(format!("--vary: {size} combinations, more than {MOST_POINTS}: vary less at once"));
         return Err(errors.join("\n"));
     }
-    // First each value by itself, so that what is wrong with it is said once.
+    // First each value by itself, so that each of its faults is reported once.
     let alone: Vec<Vec<Setting>> = axes.iter().flatten().map(|value| vec![value.clone()]).collect();
     for settings in alone {
         let shown = settings[0].shown();
@@ -70,10 +71,11 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
     points.collect::<Result<_, _>>().map_err(|errors| errors.join("\n"))
 }
 
-/// The designs that are compared: the two that are built first, onceway at several multiples, and with escrow on all routes.
+/// The designs of a comparison: the two that are built first, onceway at several multiples, and
+/// with escrow on all routes.
 ///
 /// # Errors
-/// Everything that is wrong with the scenario at any of them, a line each.
+/// All faults of the scenario at any of them, a line each.
 pub fn designs(path: &Path, base: &[Setting]) -> Result<Vec<Point>, String> {
     let of = |text: &str| text.parse::<Setting>();
     let mut all = vec![(Design::Local, Vec::new()), (Design::Sticky, Vec::new())];

@@ -1,6 +1,6 @@
-//! Writes a report: the page, the data, and what a terminal shows.
+//! Writes a report: the page, the data, and the output on a terminal.
 //!
-//! Neighbours: the library's `report` has the page, `points` the table. It must not write anything but the files that were asked for.
+//! The library's `report` makes the page. It must not write other files than those asked for.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use simulation::report::{Report, page, told};
 use super::out::say;
 use super::points;
 
-/// Writes the page and the data and shows the rest; whether every invariant held.
+/// Writes the page and the data and shows the rest. Returns true if every invariant held.
 ///
 /// # Errors
-/// Which file could not be written.
+/// The file that could not be written.
 pub fn write(
     path: &Path,
     report: Report,

@@ -1,6 +1,7 @@
 //! Results for a terminal.
 //!
-//! Neighbours: commands print with it what the library and `batch` counted. It must not compute anything but percentiles and rates.
+//! Commands print the counts of the library and of `batch` with it. It must not compute anything
+//! but percentiles and rates.
 
 use std::path::Path;
 
@@ -10,13 +11,13 @@ use simulation::scenario::{Scenario, find};
 use super::batch::Batch;
 use super::out::say;
 
-/// The value below which so many of a hundred are; 0 if there is none. `sorted` must be.
+/// The percentile of sorted values; 0 if there are none.
 pub fn percentile(sorted: &[u64], percent: usize) -> u64 {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(index).copied().unwrap_or(0)
 }
 
-/// One seed.
+/// Shows one seed.
 pub fn one(scenario: &Scenario, outcome: &Outcome) {
     say!("{}: {}", scenario.name, scenario.title);
     say!("seed {}, {} s simulated", outcome.seed, outcome.simulated_ms / 1_000);
@@ -46,7 +47,7 @@ pub fn one(scenario: &Scenario, outcome: &Outcome) {
     say!("{}", if outcome.held() { "Every invariant held." } else { "An invariant broke." });
 }
 
-/// Many seeds.
+/// Shows many seeds.
 pub fn many(path: &Path, scenario: &Scenario, batch: &Batch) {
     say!("{}: {}", scenario.name, scenario.title);
     let last = batch.from + batch.count.saturating_sub(1);

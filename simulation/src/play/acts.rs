@@ -1,15 +1,15 @@
-//! The acts of an operator, as the pages of docs/operate say: drain and resume, other weights, an
-//! empty store in the place of one that is gone.
+//! The acts of an operator, as the pages of docs/operate say: drain and resume, other weights, a
+//! new empty store.
 //!
-//! Neighbours: [`super::faults`] has them done; each command goes to a gateway that is well and is repeated while it says "not yet". It
-//! must not do anything that an operator cannot.
+//! Each command goes to a healthy gateway and is repeated while it answers "not yet". It must not
+//! do anything that an operator cannot.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::gateway::Gateway;
-use onceway::gateway::authority::acts::ActError;
+use onceway::gateway::authority::admin_ops::ActError;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -20,20 +20,23 @@ use crate::deployment::Deployment;
 use crate::ports::SimPorts;
 use crate::rivals::Design;
 
-/// For how long an operator repeats a command, and how often. Nobody gives up a region that needs a new store.
+/// The time for which an operator repeats a command, and the pause between two tries. Nobody gives
+/// up a region that needs a new store.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_FOR_A_STORE: Duration = Duration::from_secs(600);
-/// For how long a copy waits to be older than what others have heard.
+/// The time for which an operator waits until other regions have heard of a later heartbeat than
+/// the copy's.
 const PATIENCE_FOR_A_COPY: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a command waits for its answer.
+/// The time limit for the answer to a command.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// Who acts, in journals.
+/// The actor's name in journals.
 pub(super) const ACTOR: &str = "operator";
 
 /// One command.
 enum Act {
-    /// `onceway takeover`, as a region that nobody declares lost by themselves has to be first, and `onceway region rebuild --accept-risk`.
+    /// `onceway takeover`, then `onceway region rebuild --accept-risk`. The takeover is for a
+    /// region that was not declared lost automatically.
     Rebuild,
     /// `onceway region drain`.
     Drain,
@@ -44,7 +47,7 @@ enum Act {
 }
 
 impl Act {
-    /// Performs it. A rebuild says which generation the new store is of.
+    /// Performs the act. A rebuild returns the new store's generation.
     async fn perform(
         &self,
         gateway: &Arc<Gateway<SimPorts>>,
@@ -53,7 +56,7 @@ impl Act {
     ) -> Result<Option<u32>, ActError> {
         match self {
             Self::Rebuild => {
-                // Where its lease is not over yet, both say what is missing.
+                // If the region's lease is not over yet, both errors name the missing condition.
                 let lost = gateway.takeover(region, false, ACTOR, "its disk is gone").await;
                 let done = gateway.rebuild(region, true, ACTOR, "its disk is gone").await;
                 let done = done.map_err(|error| match lost {
@@ -72,17 +75,18 @@ impl Act {
     }
 }
 
-/// What an operator who is part of a fault works with.
+/// The tools of an operator who is part of a fault.
 pub struct Hands<'a> {
     /// The deployment.
     pub deployment: &'a Arc<Deployment>,
-    /// Where it is noted what was not possible.
+    /// The log for acts that were not possible.
     pub log: &'a Log,
-    /// What somebody has hold of.
+    /// The parts that faults and operators have taken.
     pub organs: &'a Organs,
 }
 
-/// The region's disk is gone with all that had not left it; an empty store takes its place once its loss was accepted.
+/// Destroys the region's disk, with all commits that had not left it. An empty store replaces it
+/// once the region's loss was accepted.
 pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant, copied: Duration) {
     let deployment = hands.deployment;
     deployment.lose(region);
@@ -91,8 +95,9 @@ pub async fn disk_lost(hands: &Hands<'_>, region: &RegionName, until: Instant, c
     replace(hands, region, copied).await;
 }
 
-/// Its Postgres comes back as it was when the fault began: noticed, and replaced. What it forgot ends in a heartbeat that every other region has
-/// heard of by then: a copy that is younger is not noticed
+/// Restores the region's Postgres to its state at the beginning of the fault. That is noticed, and
+/// the store is replaced. Every other region must have heard of a later heartbeat than the copy's
+/// by then. Otherwise the copy goes unnoticed
 /// (docs/not-promised.md#a-store-restored-from-an-old-copy).
 pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Instant, copied: Duration) {
     let deployment = hands.deployment;
@@ -105,14 +110,15 @@ pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Insta
     deployment.lose(region);
     deployment.world.cluster.restore(region, copy);
     deployment.bring_back(region);
-    // Long enough for its gateway to be asked for keys, which it must not run.
+    // Long enough that clients ask its gateway for keys, which it must not run.
     sleep(Duration::from_secs(5)).await;
     deployment.lose(region);
     deployment.world.cluster.destroy(region);
     replace(hands, region, copied).await;
 }
 
-/// Waits until the gateways of all other regions have heard of a later heartbeat than this one; false if they do not. Other designs notice nothing.
+/// Waits until the gateways of all other regions have heard of a later heartbeat than this one;
+/// false if they do not. Other designs notice nothing.
 async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u64) -> bool {
     let origin = deployment.world.cluster.origin(region);
     let end = Instant::now() + PATIENCE_FOR_A_COPY;
@@ -134,7 +140,8 @@ async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u
     true
 }
 
-/// What one region keeps for the other is lost; it is copied anew once somebody notices, and both stores answer.
+/// Loses the slot that one region keeps for the other. The operator reseeds it later, once both
+/// stores answer.
 pub async fn slot_lost(
     deployment: &Deployment,
     from: &RegionName,
@@ -153,10 +160,11 @@ pub async fn slot_lost(
     sleep(copied).await;
 }
 
-/// An empty store takes the place of one that is gone, of the generation that the rebuild asks for.
+/// Replaces a lost store by an empty one, of the generation that the rebuild asks for.
 async fn replace(hands: &Hands<'_>, region: &RegionName, copied: Duration) {
     let Hands { deployment, log, organs } = hands;
-    // It stays away for good where nobody can agree on it: the regions do not all come home then, and that is told.
+    // If no majority can agree on it, the store stays away for good. Then not all regions come
+    // home, and that is reported.
     let Some(told) = repeated(deployment, log, region, &Act::Rebuild).await else { return };
     let generation = told.unwrap_or(deployment.world.cluster.origin(region).generation + 1);
     let _begins = organs.may_begin().await;
@@ -184,7 +192,7 @@ pub async fn ring_change(deployment: &Arc<Deployment>, log: &Log, region: &Regio
     repeated(deployment, log, region, &Act::Apply(deployment.scenario().shared.ring.clone())).await;
 }
 
-/// Resumes whatever is drained still when everything else was mended.
+/// Resumes all regions that are still drained after everything else was mended.
 pub async fn resume_all(deployment: &Arc<Deployment>, log: &Log) {
     for region in deployment.regions().to_vec() {
         let drained = deployment
@@ -200,7 +208,8 @@ pub async fn resume_all(deployment: &Arc<Deployment>, log: &Log) {
     }
 }
 
-/// Asks a gateway that is well, another region's if there is one, again and again while it is not possible yet. `None` if it never was.
+/// Asks a healthy gateway, another region's if possible, again and again while the act is not
+/// possible yet. `None` if it never was.
 async fn repeated(
     deployment: &Arc<Deployment>,
     log: &Log,

@@ -1,7 +1,7 @@
-//! What acceptors agreed on: which view was chosen when, and who held a lease by their grants, whatever gateways believe.
+//! Chosen views and held leases, by the votes and grants of acceptors.
 //!
-//! Neighbours: stores and witnesses write down each vote and each grant ([`crate::table::History`]); [`super::story`] and the outcome tell what
-//! is found here, [`crate::checker`] judges it. It must not read a gateway.
+//! Stores and witnesses write down each vote and each grant ([`crate::table::History`]). It must
+//! not read a gateway, because a gateway may believe something else. It must not judge either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,24 +19,24 @@ use crate::world::World;
 /// A view that a majority accepted.
 #[derive(Clone, Debug)]
 pub struct Chosen {
-    /// When its last vote was cast, since the world began.
+    /// The time of its deciding vote, since the world began.
     pub at: Duration,
     /// The view.
     pub view: Arc<View>,
-    /// Who had voted for it by then.
+    /// The regions that had voted for it by then.
     pub by: Vec<RegionName>,
 }
 
 /// A time in which grants of a majority ran, all of one view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Whose.
+    /// The region.
     pub region: RegionName,
     /// The epoch of the view.
     pub epoch: u64,
-    /// Since when, since the world began.
+    /// The beginning, since the world began.
     pub from: Duration,
-    /// Before this moment nobody may call it over.
+    /// The end. No acceptor may end the lease earlier.
     pub to: Duration,
 }
 
@@ -68,14 +68,14 @@ fn chosen_by(mut all: Vec<Held>) -> Vec<Chosen> {
     chosen.into_values().collect()
 }
 
-/// Who held a lease when, by region and then in order.
+/// All leases, by region and then in order.
 pub fn leases(world: &World, truths: &[Truth]) -> Vec<Lease> {
     let mut all: Vec<Granted> = truths.iter().flat_map(|store| store.history.granted.clone()).collect();
     all.extend(world.witnesses().iter().flat_map(|witness| witness.granted_since(&mut 0)));
     leased_by(all, world.elapsed())
 }
 
-/// None lasts beyond `now`.
+/// Computes leases from grants. No lease lasts beyond `now`.
 fn leased_by(mut all: Vec<Granted>, now: Duration) -> Vec<Lease> {
     all.sort_by_key(|granted| granted.at);
     let mut running: BTreeMap<(RegionName, u64), BTreeMap<AcceptorId, Duration>> = BTreeMap::new();
@@ -104,7 +104,7 @@ fn leased_by(mut all: Vec<Granted>, now: Duration) -> Vec<Lease> {
     all
 }
 
-/// The leases as an outcome has them; clients began at `zero`, since the world began.
+/// The leases for an outcome; clients began at `zero`, since the world began.
 pub fn lease_spans(world: &World, truths: &[Truth], zero: Duration) -> Vec<LeaseSpan> {
     let ms = |at: Duration| u64::try_from(at.saturating_sub(zero).as_millis()).unwrap_or(u64::MAX);
     let span = |lease: Lease| LeaseSpan {
@@ -154,7 +154,8 @@ mod tests {
         };
         assert_eq!(of(&[grant(0, 1, 100)]), [], "one of three");
         assert_eq!(of(&[grant(0, 1, 100), grant(10, 2, 90)]), [(ms(10), ms(90))]);
-        // A renewal in time makes it longer, a late one begins another; nothing is known beyond now.
+        // A renewal in time makes it longer, a late one begins another. Nothing is known beyond
+        // now.
         assert_eq!(of(&[grant(0, 1, 100), grant(10, 2, 90), grant(50, 3, 150)]), [(ms(10), ms(100))]);
         let late = [
             grant(0, 1, 100),

@@ -1,6 +1,6 @@
-//! What clients were told, held against what upstreams did (14, and 16 as clients see it).
+//! Compares the answers to clients with the effects at upstreams (14, and 16 as clients see it).
 //!
-//! Neighbours: [`super::judge`] asks at the end, [`super::log`] has the replies, the ledger the effects. It must not judge what gateways did.
+//! The log has the replies, the ledger the effects. It must not judge what gateways did.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,16 @@ use crate::deployment::Reply;
 use crate::upstream::Happening;
 use crate::words;
 
-/// What only clients can tell, by its number and name (docs/protocol.md#invariants): the checker
-/// has all others.
+/// The invariant that only clients can see, by its number and name (docs/protocol.md#invariants).
+/// The checker has all others.
 pub(crate) const SAME_ANSWER: &str = "14 same-answer";
 
-/// Whether it is an upstream's answer.
+/// True for an upstream's answer.
 pub fn is_answer(reply: &Reply) -> bool {
     matches!(reply, Reply::Told { status, .. } if status.is_success() && *status != StatusCode::ACCEPTED)
 }
 
-/// What is wrong, each with its invariant.
+/// The broken invariants, with texts.
 pub fn wrong(asked: &[Asked], ledger: &BTreeMap<KeyId, Vec<Happening>>) -> Vec<(String, String)> {
     let mut told: BTreeMap<&KeyId, BTreeSet<&Bytes>> = BTreeMap::new();
     let mut of_another: BTreeSet<&KeyId> = BTreeSet::new();
@@ -66,7 +66,8 @@ mod tests {
     use super::*;
     use crate::scenario::workload::tenant;
 
-    /// What is wrong with these replies to requests under one key, of which upstreams performed those.
+    /// The breaches of these replies to requests under one key, if upstreams performed those
+    /// effects.
     fn broken(
         told: &[(&'static str, &'static str)],
         performed: &[(&'static str, &'static str)],
@@ -94,6 +95,7 @@ mod tests {
             body: Bytes::from(*answer),
             asked: Bytes::from(*request),
             queued: false,
+            over_by: None,
         };
         let ledger = [(id.clone(), performed.iter().map(happened).collect())].into();
         let all: Vec<Asked> = told.iter().map(asked).collect();

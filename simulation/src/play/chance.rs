@@ -1,7 +1,7 @@
 //! Choices of clients and faults, from the seed.
 //!
-//! Neighbours: [`crate::dice`] has the streams; every client has one of its own, so that one more draw in one changes no other. It must not
-//! be used by a process of the deployment.
+//! [`crate::dice`] has the streams. Every client has a stream of its own, so that one more draw in
+//! one changes no other. It must not be used by a process of the deployment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::dice::SimDice;
 
-/// Streams of processes are counted upwards from 0, these from here on.
+/// The first number of these streams. Streams of processes count upwards from 0.
 const FIRST: u64 = 1 << 32;
 
 /// One stream of choices.
@@ -25,7 +25,7 @@ impl Chance {
         Self { dice: SimDice::new(seed, FIRST), seed, next: Arc::new(AtomicU64::new(FIRST + 1)) }
     }
 
-    /// A stream that nobody has yet.
+    /// A new stream.
     pub fn split(&self) -> Self {
         let stream = self.next.fetch_add(1, Ordering::Relaxed);
         Self { dice: SimDice::new(self.seed, stream), seed: self.seed, next: self.next.clone() }
@@ -46,7 +46,8 @@ impl Chance {
         onceway::ports::Dice::jitter(&self.dice, most)
     }
 
-    /// A span that is `mean` on average, as between events that know nothing of one another: at most eight times as long.
+    /// A random span with this mean, as between independent events, and at most eight times as
+    /// long.
     pub fn about(&self, mean: Duration) -> Duration {
         // In whole steps of a thousandth, so that no platform's logarithm shows: -ln(x) by halving.
         let draw = (self.below(1_000_000) + 1) as u32;

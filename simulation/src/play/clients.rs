@@ -1,7 +1,7 @@
-//! Clients: they send keys, retry, move to another region when theirs is gone, and send some keys twice.
+//! Clients: they send keys, retry, move to another region when theirs is gone, and send some keys
+//! twice.
 //!
-//! Neighbours: `scenario::workload` says how, [`crate::deployment`] carries their requests, [`super::log`] keeps what they were told. They
-//! must not know anything that a client does not.
+//! `scenario::workload` has their settings. They must not know anything that a client does not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,29 +17,34 @@ use super::log::{Asked, Log};
 use crate::deployment::{Deployment, Reply, request};
 use crate::scenario::workload::{Workload, tenant};
 
-/// The longest that a client waits before it sends a key again that was answered.
-const AGAIN_WITHIN: Duration = Duration::from_secs(20);
+/// The longest wait of a client before it uses a key for another request.
+const WRONG_WITHIN: Duration = Duration::from_secs(20);
 
-/// What the client of a key asks, and what somebody asks who takes a key that was used: a mistake that gateways refuse.
+/// The body of a key's own client, and the body of a client that uses the key by mistake. Gateways
+/// refuse the mistake.
 pub const BODIES: [&str; 2] = ["{}", r#"{"mistaken":true}"#];
 
-/// How a gateway refuses the second of two requests under one key.
+/// The problem code for the second of two different requests under one key.
 pub const KEY_REUSED: &str = "key-reused";
 
-/// One key, and where it is sent.
+/// The problem code for a key whose life is over, while that is still remembered.
+pub const KEY_EXPIRED: &str = "key-expired";
+
+/// One key of a workload.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// Which.
+    /// The key.
     pub id: KeyId,
     /// The number of its tenant.
     pub tenant: u32,
-    /// Which workload's.
+    /// The workload's number.
     pub workload: usize,
-    /// Since when it is sent, on the world's clock.
+    /// The time of the first request, on the world's clock.
     pub since: Duration,
 }
 
-/// Sends new keys of one workload until `end`, each by a client of its own. Returns the keys once all clients are done.
+/// Sends new keys of one workload until `end`, each by a client of its own. Returns the keys once
+/// all clients are done.
 pub async fn run(
     deployment: Arc<Deployment>,
     log: Arc<Log>,
@@ -50,7 +55,7 @@ pub async fn run(
     let scenario = deployment.scenario().clone();
     let workload = &scenario.workloads[number];
     let (mut clients, mut sent) = (JoinSet::new(), Vec::new());
-    // The mean between two keys. None ever comes at a rate of 0, and nobody waits for it.
+    // The mean time between two keys. At a rate of 0 no key is sent, and the task ends at once.
     let Some(mean) = Duration::from_secs(100).checked_div(workload.rate) else { return sent };
     loop {
         sleep(chance.about(mean)).await;
@@ -72,7 +77,7 @@ pub async fn run(
             };
             clients.spawn(client.go());
         }
-        // Nothing is drawn where nobody makes the mistake: what else is drawn stays the same.
+        // Nothing is drawn if no client makes the mistake, so that all other draws stay the same.
         if workload.other_body > 0 && chance.percent(workload.other_body) {
             let client = Client {
                 deployment: deployment.clone(),
@@ -89,11 +94,11 @@ pub async fn run(
     sent
 }
 
-/// How a client's request for a key ended.
+/// The end of a client's requests for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Answered,
-    /// The key was used for another request: a client's mistake, and no failure of anybody else.
+    /// The key was used for another request: a client's mistake, and no failure of the gateways.
     AnothersKey,
     GivenUp,
 }
@@ -107,11 +112,11 @@ struct Client {
 }
 
 impl Client {
-    /// The same key for something else, at the same time or later, from anywhere.
+    /// Uses the same key for another request, at the same time or later, from anywhere.
     async fn go_wrong(self) {
         let scenario = self.deployment.scenario().clone();
         if self.chance.percent(50) {
-            sleep(self.chance.within(AGAIN_WITHIN)).await;
+            sleep(self.chance.within(WRONG_WITHIN)).await;
         }
         let regions = self.deployment.regions();
         let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
@@ -126,7 +131,7 @@ impl Client {
         match self.insist(workload, at).await {
             End::GivenUp => self.log.gave_up(&self.key.id),
             End::Answered if self.chance.percent(workload.again) => {
-                sleep(self.chance.within(AGAIN_WITHIN)).await;
+                sleep(self.chance.within(workload.again_within)).await;
                 let regions = self.deployment.regions();
                 let at = regions[self.chance.below(regions.len() as u64) as usize].clone();
                 self.insist(workload, at).await;
@@ -135,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Sends the key until it is answered, or no more.
+    /// Sends the key until it is answered, or the client gives up.
     async fn insist(&self, workload: &Workload, mut at: RegionName) -> End {
         let retry = workload.retry;
         let mut pause = retry.first;
@@ -177,7 +182,7 @@ impl Client {
         End::GivenUp
     }
 
-    /// Where the name for the gateway points once a region does not answer any more.
+    /// The region that the gateway's name resolves to once a region does not answer any more.
     fn nearest_but(&self, at: &RegionName) -> RegionName {
         let network = &self.deployment.scenario().network;
         let others = self.deployment.regions().iter().filter(|other| *other != at);
@@ -186,7 +191,8 @@ impl Client {
     }
 }
 
-/// Problems that no retry changes: the client's own mistakes, a key that is over, and one that only an operator can help.
+/// True for problems that no retry changes: the client's own mistakes, a key that is over, and a
+/// dead letter, which only an operator can help.
 fn is_final(status: StatusCode, code: &str) -> bool {
     match status {
         StatusCode::CONFLICT => code == "dead-letter",
@@ -195,7 +201,7 @@ fn is_final(status: StatusCode, code: &str) -> bool {
     }
 }
 
-/// Sends one request, and keeps what it was told.
+/// Sends one request, and logs the reply.
 pub async fn ask(
     deployment: &Deployment,
     log: &Log,

@@ -1,12 +1,16 @@
-//! Breaks things and mends them, by the timeline and by the swarm.
+//! Breaks and mends things, by the timeline and by the swarm.
 //!
-//! Neighbours: `scenario::fault` names the kinds, [`super::acts`] has what an operator does about some of them, the world has the switches. Each
-//! fault takes hold of the organs that it breaks, so that no two of them mend one another. It must leave nothing broken once all have ended.
+//! Each fault takes hold of the parts that it breaks, so that no two of them mend one another. It
+//! must leave nothing broken once all have ended.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use onceway::protocol::lifetime::Retention;
 use onceway::protocol::region::RegionName;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -16,52 +20,55 @@ use super::chance::Chance;
 use super::log::Log;
 use super::organs::{self, Organs};
 use crate::cluster::StoreMode;
-use crate::deployment::{Deployment, Pace};
+use crate::deployment::{Deployment, Files, Pace};
 use crate::letters::Post;
 use crate::peers::LinkMode;
 use crate::points::Point;
 use crate::rivals::Design;
-use crate::scenario::fault::{CLOCK_MOST, Fault, Happens, How, Kind, LOWERED_MS, OfLink, OfRegion, Swarm};
+use crate::scenario::fault::{
+    CLOCK_MOST, CONNECTS_MS, Fault, GHOST_MS, Happens, How, Kind, LAGS_MS, LOWERED_MS, OfLink, OfRegion,
+    RAISED, Swarm,
+};
 use crate::upstream::{ProbeMode, UpstreamMode};
 
-/// How much slower a slow link is, one way.
+/// The additional delay of a slow link, one way.
 const LINK_SLOWER: Duration = Duration::from_secs(1);
-/// How much longer rows take on a slow subscription.
+/// The additional delay of rows on a slow subscription.
 const ROWS_SLOWER: Duration = Duration::from_secs(4);
 /// The mean time of first copies of records in a swarm: up to minutes.
 const COPIED: Duration = Duration::from_secs(15);
-/// How long a statement takes at a slow store: less than what its caller waits.
+/// The duration of a statement at a slow store: less than its caller's limit.
 const STATEMENT_SLOW: Duration = Duration::from_millis(1_200);
-/// After what time the caller of a statement gives up.
+/// The time after which the caller of a statement gives up.
 const STATEMENT_LOST: Duration = Duration::from_millis(1_400);
-/// How much slower a slow upstream is.
+/// The additional time of a slow upstream.
 const UPSTREAM_SLOWER: Duration = Duration::from_millis(2_500);
-/// A proxy that gave up, and a service that goes on.
-const GAVE_UP: UpstreamMode =
-    UpstreamMode::FailThenEffect { status: 504, after: Duration::from_millis(1_000) };
-/// How long a flapping link is up, and down.
+/// The statuses of services and proxies that say nothing about the effect.
+const FAILURES: [u16; 5] = [408, 500, 502, 503, 504];
+/// The time for which a flapping link is up, and down.
 const FLAP: Duration = Duration::from_millis(1_500);
-/// How fast the clocks of clients run that are off.
+/// The rates of clients' clocks that are off.
 const CLIENTS_FAST: Pace = Pace { per_second: Duration::from_secs(10) };
 const CLIENTS_SLOW: Pace = Pace { per_second: Duration::from_millis(100) };
-/// After what time a supervisor starts a process that died.
+/// The time after which a supervisor restarts a process that died.
 const SUPERVISED: Duration = Duration::from_secs(1);
-/// The time that two processes live beside each other when one takes the other's place.
+/// The time for which two processes run beside each other when one replaces the other.
 const HANDED_OVER: Duration = Duration::from_secs(5);
-/// By how much a database's clock steps.
+/// The size of a step of a database's clock.
 const STEP_MICROS: i64 = 5_000_000;
 
-/// What breaks things.
+/// The faults of one play.
 pub struct Faults {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
     chance: Chance,
     organs: Arc<Organs>,
-    /// The stores that have forgotten what they had: one keeps it, or there would be nothing to come home to.
+    /// The stores that have forgotten their rows. One store keeps its rows, or there would be
+    /// nothing to come home to.
     forgot: Mutex<BTreeSet<String>>,
 }
 
-/// A store that has forgotten, until it was mended.
+/// A store that has forgotten its rows, until it was mended.
 struct Forgotten<'a>(&'a Mutex<BTreeSet<String>>, String);
 
 impl Drop for Forgotten<'_> {
@@ -74,13 +81,39 @@ fn lock(forgot: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
     forgot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn remembers(by: Duration) -> impl Fn(&mut Files) + Copy + Send + 'static {
+    move |files| files.retention = Some(by)
+}
+
+fn is_renamed(files: &mut Files) {
+    files.renamed = true;
+}
+
+fn moves_escrow(files: &mut Files) {
+    files.escrow_moved = true;
+}
+
+fn is_patient(files: &mut Files) {
+    files.patient = true;
+}
+
+/// A proxy that gives up, and a service that goes on. A service that turns a request away and says
+/// when to come back is believed, so it does nothing.
+fn fails_first(how: &How) -> UpstreamMode {
+    match (how.status.unwrap_or(504), how.says_when) {
+        (503, true) => UpstreamMode::Busy { retry_after: 1 },
+        (status, says_when) => UpstreamMode::FailThenEffect { status, says_when, after: how.by },
+    }
+}
+
 impl Faults {
     /// Nothing is broken.
     pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, chance: Chance, organs: Arc<Organs>) -> Arc<Self> {
         Arc::new(Self { deployment, log, chance, organs, forgot: Mutex::default() })
     }
 
-    /// Lets all faults of the scenario happen, and ends with the last of them, at `end` at the latest but for what mending takes.
+    /// Lets all faults of the scenario happen, and ends with the last of them. That is at `end` at
+    /// the latest, plus the time for mending.
     pub async fn run(self: Arc<Self>, begun: Instant, end: Instant) {
         let scenario = self.deployment.scenario().clone();
         let mut all = JoinSet::new();
@@ -126,7 +159,7 @@ impl Faults {
         }
     }
 
-    /// In which way, where a kind has many.
+    /// Chooses the details of a fault whose kind has several.
     fn somehow(&self, kind: Kind) -> How {
         match kind {
             Kind::Region(OfRegion::GatewayDiesAfter) => {
@@ -134,19 +167,52 @@ impl Faults {
                 How { points: vec![point], ..How::default() }
             }
             Kind::Region(OfRegion::StoreClockFarAhead | OfRegion::StoreClockFarBack) => {
-                // Seconds as often as minutes, hours, days and years.
+                // Seconds are as likely as minutes, hours, days and years.
                 let most = [60, 3_600, 86_400, 86_400 * 60, CLOCK_MOST][self.chance.below(5) as usize];
                 How { by: Duration::from_secs(1 + self.chance.below(most)), ..How::default() }
             }
-            Kind::Region(OfRegion::RetentionLowered) => {
-                How { by: Duration::from_millis(LOWERED_MS), ..How::default() }
+            Kind::Region(OfRegion::RetentionLowered) => How { by: self.less(), ..How::default() },
+            Kind::Region(OfRegion::StoreLate) => {
+                How { by: self.chance.about(Duration::from_millis(GHOST_MS)), ..How::default() }
+            }
+            Kind::Region(OfRegion::UpstreamEffectThenFail) => self.failure(Duration::ZERO),
+            Kind::Region(OfRegion::UpstreamFailThenEffect) => {
+                let policies = self.deployment.scenario().shared.routes.policies();
+                let longest = policies.map(|policy| policy.hold + policy.settle_time).max();
+                self.failure(longest.unwrap_or_default())
+            }
+            Kind::Region(OfRegion::UpstreamConnectsSlowly) => {
+                How { by: self.chance.about(Duration::from_millis(CONNECTS_MS)), ..How::default() }
+            }
+            Kind::Region(OfRegion::ProbesLag) => {
+                How { by: self.chance.about(Duration::from_millis(LAGS_MS)), ..How::default() }
+            }
+            Kind::Region(OfRegion::RetentionReloaded) => {
+                let by = [self.less(), RAISED][self.chance.below(2) as usize];
+                How { by, ..How::default() }
             }
             Kind::Region(_) | Kind::Link(_) => How::default(),
         }
     }
 
-    /// Lets the process of a region die after the first of these statements, and starts another
-    /// one, again and again.
+    /// A shorter retention than that of any route, by a third where they are short.
+    fn less(&self) -> Duration {
+        let policies = self.deployment.scenario().shared.routes.policies();
+        let spans = policies.filter_map(|policy| match policy.retention {
+            Retention::For(span) => Some(span * 2 / 3),
+            Retention::Never => None,
+        });
+        spans.chain([Duration::from_millis(LOWERED_MS)]).min().unwrap_or_default()
+    }
+
+    /// Chooses a failure, whose effect is so late at most.
+    fn failure(&self, latest: Duration) -> How {
+        let status = Some(FAILURES[self.chance.below(FAILURES.len() as u64) as usize]);
+        How { status, says_when: self.chance.percent(30), by: self.chance.within(latest), ..How::default() }
+    }
+
+    /// Lets a region's process die after the first of these statements, and starts another one,
+    /// again and again.
     async fn dies_after(&self, region: &RegionName, points: &[Point], until: Instant) {
         while Instant::now() < until {
             let process = self.deployment.node(region).process;
@@ -161,7 +227,7 @@ impl Faults {
         }
     }
 
-    /// Kills the process of a region, and starts another one in the end.
+    /// Kills a region's process, and starts another one in the end.
     async fn killed(&self, region: &RegionName, until: Instant) {
         self.deployment.node(region).process.kill();
         sleep_until(until).await;
@@ -169,11 +235,47 @@ impl Faults {
         self.deployment.begin_process(region);
     }
 
-    /// Lets a region remember keys for this long only.
+    /// Lets a region remember keys for only this long.
     async fn lowered(&self, region: &RegionName, by: Duration, until: Instant) {
         self.restarts_with(region, Some(by)).await;
         sleep_until(until).await;
         self.restarts_with(region, None).await;
+    }
+
+    /// Changes the files of a region, has its gateway read them, and has it read those of before in
+    /// the end.
+    async fn read_other(&self, region: &RegionName, change: impl Fn(&mut Files), until: Instant) {
+        let deployment = &self.deployment;
+        let before = deployment.files(region);
+        deployment.write_files(region, change);
+        deployment.read_again(region).await;
+        sleep_until(until).await;
+        deployment.write_files(region, |files| *files = before);
+        deployment.read_again(region).await;
+    }
+
+    /// The same in all regions, from this one on: half of the time goes by until the last one has
+    /// read them, and the first one goes back when it has.
+    async fn rolled_out(
+        self: &Arc<Self>,
+        first: &RegionName,
+        change: impl Fn(&mut Files) + Copy + Send + 'static,
+        until: Instant,
+    ) {
+        let (now, regions) = (Instant::now(), self.deployment.regions());
+        let half = until.duration_since(now) / 2;
+        let begins = regions.iter().position(|region| region == first).unwrap_or(0);
+        let mut all = JoinSet::new();
+        for turn in 0..regions.len() {
+            let later = half * turn as u32 / regions.len() as u32;
+            let region = regions[(begins + turn) % regions.len()].clone();
+            let this = self.clone();
+            all.spawn(async move {
+                sleep_until(now + later).await;
+                this.read_other(&region, change, now + half + later).await;
+            });
+        }
+        while all.join_next().await.is_some() {}
     }
 
     /// Sets the clock of a region's database off in this direction, and right again.
@@ -187,14 +289,22 @@ impl Faults {
         }
     }
 
+    /// Copies the files of the witnesses, and puts them back in the end.
+    async fn witnesses_put_back(&self, until: Instant) {
+        let copied = self.deployment.world.witnesses().into_iter();
+        let copied: Vec<_> = copied.map(|witness| (witness.acceptor(), witness)).collect();
+        sleep_until(until).await;
+        copied.iter().for_each(|(then, witness)| witness.put_back(then));
+    }
+
     /// Restarts the gateway of a region, whose keys are remembered for this long from then on.
     async fn restarts_with(&self, region: &RegionName, retention: Option<Duration>) {
-        self.deployment.set_retention(region, retention);
+        self.deployment.write_files(region, |files| files.retention = retention);
         let before = self.deployment.node(region).process;
         let begins = self.organs.may_begin().await;
         self.deployment.begin_process(region);
         drop(begins);
-        // What the one before has begun it ends, as in an upgrade.
+        // The old process ends its running attempts, as in an upgrade.
         sleep(HANDED_OVER).await;
         before.kill();
     }
@@ -241,15 +351,16 @@ impl Faults {
         };
         let number = self.log.breaks(kind.name(), place);
         match &what {
-            Happens::Region(kind, region) => self.region(*kind, region, &how, until).await,
+            Happens::Region(kind, region) => self.clone().region(*kind, region, &how, until).await,
             Happens::Link(kind, from, to) => self.link(*kind, from, to, &how, until).await,
             Happens::Anywhere(_) => {}
         }
         self.log.mended(number);
     }
 
-    /// Whether another region's store has all that it had and follows a view. One that took another's place does not before it was approved: until
-    /// then it has nothing to go by, and alone it could not go on. Other designs have no views.
+    /// True if another region's store has all its rows and follows a view. A store that was
+    /// restored follows none before it was approved, and alone it could not go on. Other designs
+    /// have no views.
     fn another_is_whole(&self, region: &str) -> bool {
         let forgot = lock(&self.forgot);
         let is_whole = |other: &RegionName| {
@@ -259,20 +370,14 @@ impl Faults {
         self.deployment.regions().iter().any(|other| other.as_str() != region && is_whole(other))
     }
 
-    async fn region(&self, kind: OfRegion, region: &RegionName, how: &How, until: Instant) {
+    async fn region(self: Arc<Self>, kind: OfRegion, region: &RegionName, how: &How, until: Instant) {
         let deployment = &self.deployment;
         let (cluster, upstreams) = (&deployment.world.cluster, &deployment.world.upstreams);
         let after = deployment.scenario().upstream.answers_after;
         let store = |mode| cluster.set_mode(region, mode);
         let upstream = |mode| upstreams.set_mode(region, mode);
         match kind {
-            OfRegion::RegionLoss => {
-                deployment.lose(region);
-                sleep_until(until).await;
-                let _begins = self.organs.may_begin().await;
-                deployment.bring_back(region);
-                return;
-            }
+            OfRegion::RegionLoss => return self.lost(region, until).await,
             OfRegion::DiskLost => return acts::disk_lost(&self.hands(), region, until, how.copied).await,
             OfRegion::StoreRestored => {
                 return acts::store_restored(&self.hands(), region, until, how.copied).await;
@@ -281,28 +386,21 @@ impl Faults {
             OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
             OfRegion::GatewayKilled => return self.killed(region, until).await,
             OfRegion::GatewayDiesAfter => return self.dies_after(region, &how.points, until).await,
-            OfRegion::RoutesRenamed => deployment.set_renamed(region, true),
+            OfRegion::RoutesRenamed => return self.read_other(region, is_renamed, until).await,
+            OfRegion::RetentionReloaded => return self.rolled_out(region, remembers(how.by), until).await,
+            OfRegion::EscrowReloaded => return self.rolled_out(region, moves_escrow, until).await,
+            OfRegion::HoldsReloaded => return self.rolled_out(region, is_patient, until).await,
             OfRegion::RetentionLowered => return self.lowered(region, how.by, until).await,
             OfRegion::StoreClockFarAhead => return self.far_off(region, how.by, 1, until).await,
             OfRegion::StoreClockFarBack => return self.far_off(region, how.by, -1, until).await,
-            OfRegion::GatewayPaused => {
-                let process = deployment.node(region).process;
-                process.pause();
-                sleep_until(until).await;
-                process.resume();
-                return;
-            }
-            OfRegion::GatewayUpgraded => {
-                let before = deployment.node(region).process;
-                deployment.begin_process(region);
-                sleep_until(until).await;
-                before.kill();
-                return;
-            }
+            OfRegion::WitnessPutBack => return self.witnesses_put_back(until).await,
+            OfRegion::GatewayPaused => return self.paused(region, until).await,
+            OfRegion::GatewayUpgraded => return self.upgraded(region, until).await,
             OfRegion::ConfirmationsLate => cluster.set_confirms(region, how.by),
             OfRegion::StoreDown => cluster.kill(region),
             OfRegion::StoreStalls => store(StoreMode::Stall(STATEMENT_LOST)),
             OfRegion::StoreLosesReplies => store(StoreMode::LoseReplies(STATEMENT_LOST)),
+            OfRegion::StoreLate => store(StoreMode::Late { bound: STATEMENT_LOST, after: how.by }),
             OfRegion::StoreSlow => cluster.set_latency(region, STATEMENT_SLOW),
             OfRegion::StoreRestarts => cluster.crash(region),
             OfRegion::StoreClockAhead => cluster.step_clock(region, STEP_MICROS),
@@ -315,21 +413,49 @@ impl Faults {
             OfRegion::UpstreamSlow => upstream(UpstreamMode::Receipt { after: after + UPSTREAM_SLOWER }),
             OfRegion::UpstreamEffectThenDrop => upstream(UpstreamMode::EffectThenDrop),
             OfRegion::UpstreamDropsBefore => upstream(UpstreamMode::DropBeforeEffect),
-            OfRegion::UpstreamEffectThenFail => upstream(UpstreamMode::EffectThenFail { status: 500 }),
-            OfRegion::UpstreamFailThenEffect => upstream(GAVE_UP),
+            OfRegion::UpstreamEffectThenFail => {
+                upstream(UpstreamMode::EffectThenFail { status: how.status.unwrap_or(500) });
+            }
+            OfRegion::UpstreamFailThenEffect => upstream(fails_first(how)),
+            OfRegion::UpstreamConnectsSlowly => upstreams.set_connect(region, how.by),
             OfRegion::UpstreamBusy => upstream(UpstreamMode::Busy { retry_after: 1 }),
             OfRegion::UpstreamHangs => upstream(UpstreamMode::Hang),
             OfRegion::UpstreamHangsInBody => upstream(UpstreamMode::HangInBody),
             OfRegion::ClientClocksFast => deployment.set_client_pace(region, CLIENTS_FAST),
             OfRegion::ClientClocksSlow => deployment.set_client_pace(region, CLIENTS_SLOW),
             OfRegion::ProbesSilent => upstreams.set_probes(region, ProbeMode::Silent),
+            OfRegion::ProbesLag => upstreams.set_probes(region, ProbeMode::Lags { by: how.by }),
             OfRegion::ProbesCannotSay => upstreams.set_probes(region, ProbeMode::CannotSay),
         }
         sleep_until(until).await;
         self.mend(kind, region);
     }
 
-    /// Puts back what one switch broke.
+    /// Loses a region, and brings it back in the end.
+    async fn lost(&self, region: &RegionName, until: Instant) {
+        self.deployment.lose(region);
+        sleep_until(until).await;
+        let _begins = self.organs.may_begin().await;
+        self.deployment.bring_back(region);
+    }
+
+    /// Stops the process of a region's gateway, and lets it go on in the end.
+    async fn paused(&self, region: &RegionName, until: Instant) {
+        let process = self.deployment.node(region).process;
+        process.pause();
+        sleep_until(until).await;
+        process.resume();
+    }
+
+    /// Begins another process beside a region's gateway, and kills the first one in the end.
+    async fn upgraded(&self, region: &RegionName, until: Instant) {
+        let before = self.deployment.node(region).process;
+        self.deployment.begin_process(region);
+        sleep_until(until).await;
+        before.kill();
+    }
+
+    /// Mends a fault that one switch broke.
     fn mend(&self, kind: OfRegion, region: &RegionName) {
         let deployment = &self.deployment;
         match kind {
@@ -337,9 +463,10 @@ impl Faults {
                 deployment.normal_store(region);
                 deployment.world.cluster.restart(region);
             }
-            OfRegion::StoreStalls | OfRegion::StoreLosesReplies | OfRegion::StoreSlow => {
-                deployment.normal_store(region)
-            }
+            OfRegion::StoreStalls
+            | OfRegion::StoreLosesReplies
+            | OfRegion::StoreLate
+            | OfRegion::StoreSlow => deployment.normal_store(region),
             OfRegion::StoreClockAhead => deployment.world.cluster.step_clock(region, -STEP_MICROS),
             OfRegion::StoreClockBack => deployment.world.cluster.step_clock(region, STEP_MICROS),
             OfRegion::ClockFast | OfRegion::ClockSlow => self.drift(region, 0),
@@ -357,11 +484,13 @@ impl Faults {
             OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => {
                 deployment.set_client_pace(region, Pace::default());
             }
-            OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => {
+            OfRegion::UpstreamConnectsSlowly => {
+                deployment.world.upstreams.set_connect(region, Duration::ZERO)
+            }
+            OfRegion::ProbesSilent | OfRegion::ProbesCannotSay | OfRegion::ProbesLag => {
                 deployment.world.upstreams.set_probes(region, ProbeMode::Ledger);
             }
             OfRegion::ConfirmationsLate => deployment.world.cluster.set_confirms(region, Duration::ZERO),
-            OfRegion::RoutesRenamed => deployment.set_renamed(region, false),
             // Over by itself, or mended where it was broken.
             OfRegion::StoreRestarts
             | OfRegion::RegionLoss
@@ -371,15 +500,20 @@ impl Faults {
             | OfRegion::GatewayPaused
             | OfRegion::GatewayDiesAfter
             | OfRegion::RetentionLowered
+            | OfRegion::RetentionReloaded
+            | OfRegion::EscrowReloaded
+            | OfRegion::HoldsReloaded
+            | OfRegion::RoutesRenamed
             | OfRegion::StoreClockFarAhead
             | OfRegion::StoreClockFarBack
             | OfRegion::GatewayUpgraded
+            | OfRegion::WitnessPutBack
             | OfRegion::Drain
             | OfRegion::RingChange => {}
         }
     }
 
-    /// Lets a region's rows wait at all others, or lets them go.
+    /// Lets a region's rows wait at all others, or releases them.
     fn stall(&self, region: &RegionName, stalled: bool) {
         for other in self.deployment.regions().iter().filter(|other| *other != region) {
             self.deployment.world.cluster.stall(region, other, stalled);

@@ -1,7 +1,7 @@
-//! Looks on while a scenario is played, and says in the end what came of it.
+//! Looks on while a scenario is played, and reports the outcome in the end.
 //!
-//! Neighbours: [`crate::checker`] has the invariants, [`super::log`] what clients were told, the world what really happened. It must not
-//! change anything, nor be seen by a gateway.
+//! [`crate::checker`] has the invariants, [`super::log`] the answers to clients, the world the
+//! truth. It must not change anything, nor be seen by a gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::agreed;
 use super::answers::{self, is_answer};
-use super::clients::{KEY_REUSED, Sent};
+use super::clients::{KEY_EXPIRED, KEY_REUSED, Sent};
 use super::log::{Asked, Log};
 use super::mattered::{self, Seen};
 use super::starters::Starters;
@@ -25,22 +25,24 @@ use crate::outcome::{
     Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
 };
 use crate::rivals::Design;
+use crate::scenario::policy_of;
 use crate::table::{Standing, Truth};
 
-/// More breaches than this say nothing that the first ones do not.
+/// The limit for breaches: more show nothing new.
 const MOST_BREACHES: usize = 20;
 
-/// Who looks on.
+/// The judge of one play.
 pub struct Judge {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
     begun: Instant,
     checker: Checker,
     starters: Starters,
-    /// Whether somebody wants the story: then it looks at what gateways wait for, too.
+    /// True if the story is wanted: then the judge also looks at the reasons why gateways wait.
     tells: bool,
     breaches: Vec<Breach>,
-    /// When everything was mended and the clients were done, and how many hops there had been by then.
+    /// The time at which everything was mended and the clients were done, and the number of hops by
+    /// then.
     mended: (Instant, u64),
 }
 
@@ -58,23 +60,25 @@ impl Judge {
         Self { deployment, log, begun, checker, starters, tells, breaches: Vec::new(), mended: (begun, 0) }
     }
 
-    /// When clients began to ask.
+    /// The time at which clients began to ask.
     pub fn begun(&self) -> Instant {
         self.begun
     }
 
-    /// Everything is mended, and the clients are done: what comes now is for seeing how the keys end.
+    /// Notes that everything is mended and the clients are done. From now on the play shows how the
+    /// keys end.
     pub fn all_mended(&mut self) {
         self.mended = (Instant::now(), self.deployment.world.network.hops());
     }
 
-    /// One look: who runs keys, and whether what happened since the last one breaks an invariant.
+    /// Takes one look: notes which regions run keys, and checks the invariants for everything since
+    /// the last look.
     pub fn look(&mut self) {
         for region in self.deployment.regions() {
             self.log.serves(region, self.deployment.serves(region));
         }
         if self.deployment.design() != Design::Onceway {
-            // The invariants are those of onceway's protocol: no other design writes what they judge.
+            // The invariants are those of onceway's protocol: no other design writes such records.
             return;
         }
         if self.tells {
@@ -98,12 +102,12 @@ impl Judge {
         }
     }
 
-    /// An invariant does not hold, as is seen now.
+    /// Notes a breach, as of now.
     pub fn breach(&mut self, invariant: &str, text: String) {
         self.broke(invariant.to_owned(), self.deployment.world.elapsed(), text);
     }
 
-    /// An invariant was broken at this time, since the world began.
+    /// Notes a breach at this time, since the world began.
     fn broke(&mut self, invariant: String, at: Duration, text: String) {
         // Another design promises nothing.
         if self.deployment.design() == Design::Onceway && self.breaches.len() < MOST_BREACHES {
@@ -115,7 +119,7 @@ impl Judge {
         }
     }
 
-    /// What can only be said at the end.
+    /// Runs the checks that need the end of the play.
     pub fn finish(&mut self) {
         if self.deployment.design() != Design::Onceway {
             return;
@@ -128,7 +132,7 @@ impl Judge {
         }
     }
 
-    /// What came of it.
+    /// Sums up the play.
     pub fn outcome(&mut self, seed: u64, simulated: Duration, sent: &[Sent]) -> Outcome {
         let (asked, world) = (self.log.all_asked(), &self.deployment.world);
         let truths = world.cluster.truths();
@@ -155,12 +159,15 @@ impl Judge {
         outcome.faults = self.fault_spans(&asked, &outcome.views, &views);
         outcome.happened = happened(&asked, &truths, &views, &outcome);
         let after = self.replayed_after_takeovers(&asked, &outcome.views);
+        outcome.happened.insert("marked at risk too much".to_owned(), self.checker.marks().over);
+        outcome.happened.insert("run anew".to_owned(), self.checker.ran_anew());
         outcome.happened.insert("replayed after a takeover".to_owned(), after);
         outcome.breaches = std::mem::take(&mut self.breaches);
         outcome
     }
 
-    /// Retries that were given the answer of a region that was lost by then: it was settled before the takeover.
+    /// The number of retries that got the answer of a region that was lost by then. The answer was
+    /// settled before the takeover.
     fn replayed_after_takeovers(&self, asked: &[Asked], views: &[ViewSpan]) -> u64 {
         let is_after = |asked: &&Asked| {
             let Reply::Told { replayed: true, by, .. } = &asked.reply else { return false };
@@ -175,7 +182,7 @@ impl Judge {
         millis(at.saturating_duration_since(self.begun))
     }
 
-    /// What came of the keys of each route.
+    /// The ends of the keys of each route.
     fn keys(&self, asked: &[Asked], sent: &[Sent], truths: &[Truth]) -> BTreeMap<String, Keys> {
         let gave_up = self.log.given_up();
         let answered: BTreeSet<&KeyId> = asked
@@ -192,14 +199,17 @@ impl Judge {
             .filter_map(|(id, _)| id.as_ref())
             .collect();
         let ledger = self.deployment.world.upstreams.ledger();
-        let doubles: BTreeSet<&KeyId> =
-            ledger.iter().filter(|(_, effects)| effects.len() > 1).map(|(id, _)| id).collect();
+        // Another design has no lives of keys to judge by.
+        let onceway = self.deployment.design() == Design::Onceway;
+        let in_one_life = |id: &KeyId| !onceway || self.checker.doubled().contains(id);
+        let twice = ledger.iter().filter(|(id, effects)| effects.len() > 1 && in_one_life(id));
+        let doubles: BTreeSet<&KeyId> = twice.map(|(id, _)| id).collect();
         let gone = if doubles.is_empty() { BTreeSet::new() } else { self.gone() };
         let scenario = self.deployment.scenario();
         let mut routes: BTreeMap<String, Keys> = BTreeMap::new();
         for Sent { id, workload, tenant: _, since: _ } in sent {
             let route = &scenario.workloads[*workload].route;
-            let policy = scenario.shared.routes.policy(route);
+            let policy = policy_of(&scenario.shared.routes, route);
             let reruns = policy.is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }));
             let double = doubles.contains(id);
             let in_doubt = in_the_end.get(id).is_some_and(|reply| code(reply) == "outcome-unknown");
@@ -217,7 +227,8 @@ impl Judge {
         routes
     }
 
-    /// Keys whose first attempt was sent so shortly before its region was lost that the claim, which is written just before, never left it.
+    /// Keys whose first attempt was sent just before their region was lost. The claim, which is
+    /// written just before the send, never left the region.
     fn gone(&self) -> BTreeSet<KeyId> {
         let mut first = BTreeMap::new();
         for (region, arrival) in self.deployment.world.upstreams.all_arrivals() {
@@ -229,8 +240,9 @@ impl Judge {
         gone.map(|(id, _)| id).collect()
     }
 
-    /// When keys of a home region and a route were refused by gateways that live: the first such request begins it, the next key of these that
-    /// is answered for the first time ends it. What a dead gateway does not answer is its clients' to send elsewhere.
+    /// Times in which live gateways refused keys of a home region and a route. The first such
+    /// request begins it. The next key of these that is answered for the first time ends it. A dead
+    /// gateway's requests do not count: clients send them elsewhere.
     fn outages(&self, asked: &[Asked], sent: &[Sent]) -> Vec<Outage> {
         let scenario = self.deployment.scenario();
         let route = |key: &Sent| scenario.workloads[key.workload].route.clone();
@@ -371,7 +383,7 @@ fn requests(asked: &[Asked]) -> Requests {
                     *count += 1;
                     requests.forwarded += u64::from(!by.is_empty() && by != asked.at.as_str());
                 } else {
-                    // No problem of the gateway: the upstream's own word.
+                    // No problem of the gateway: the upstream's own answer.
                     let what =
                         if code.is_empty() { format!("upstream-{}", status.as_u16()) } else { code.clone() };
                     *requests.refused.entry(what).or_default() += 1;
@@ -400,7 +412,8 @@ fn latencies(asked: &[Asked]) -> Vec<u64> {
     all
 }
 
-/// What a batch of seeds must have seen: else it shows nothing.
+/// Counts the happenings that a batch of seeds must have seen. Without them the batch shows
+/// nothing.
 fn happened(
     asked: &[Asked],
     truths: &[Truth],
@@ -436,10 +449,15 @@ fn happened(
     }
     add("stale writer refused", truths.iter().map(|store| store.history.stale as usize).sum());
     add("lodged", truths.iter().map(|store| store.history.lodged.len()).sum());
+    let gone = |store: &Truth| store.writes.iter().filter(|write| write.record.is_none()).count();
+    add("keys forgotten", truths.iter().map(gone).sum());
+    add("imports forgotten", truths.iter().map(|store| store.history.imports_gone as usize).sum());
+    add("lodged claims forgotten", truths.iter().map(|store| store.history.escrows_gone as usize).sum());
     for (what, wanted) in [
         ("refused while keys move", "moving"),
         ("refused while a window runs", "home-unavailable"),
         ("refused for another body", KEY_REUSED),
+        ("refused after its life", KEY_EXPIRED),
     ] {
         add(what, asked.iter().filter(|asked| code(&asked.reply) == wanted).count());
     }

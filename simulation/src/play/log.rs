@@ -1,6 +1,7 @@
-//! What clients were told, and what was broken, in the order in which it was.
+//! The log of a play: answers to clients, and faults, in order of time.
 //!
-//! Neighbours: [`super::clients`] and [`super::faults`] write it, [`super::judge`] and the story read it. It must not judge.
+//! [`super::clients`] and [`super::faults`] write it; the judge and the story read it. It must not
+//! judge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,44 +13,44 @@ use tokio::time::Instant;
 
 use crate::deployment::Reply;
 
-/// One request and what it was told.
+/// One request and its reply.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// When it was sent.
+    /// The time at which it was sent.
     pub begun: Instant,
-    /// When its client had the reply, or gave up.
+    /// The time at which its client had the reply, or gave up.
     pub ended: Instant,
-    /// Its key.
+    /// The key.
     pub id: KeyId,
-    /// What it asked.
+    /// The request's body.
     pub body: &'static str,
-    /// Where it was sent.
+    /// The region that it was sent to.
     pub at: RegionName,
-    /// What it was told.
+    /// The reply.
     pub reply: Reply,
 }
 
-/// Something that was broken.
+/// A fault.
 #[derive(Clone, Debug)]
 pub struct Broken {
-    /// What, as its kind's name.
+    /// The name of its kind.
     pub kind: &'static str,
-    /// Where.
+    /// The place.
     pub place: String,
-    /// Since when.
+    /// The beginning.
     pub from: Instant,
-    /// Until when; `None` while it is.
+    /// The end; `None` while it lasts.
     pub to: Option<Instant>,
 }
 
-/// A region that ran keys for a while: with its lease, and what it was given opened.
+/// A region that ran keys for a while: it held its lease, and its gained keys were open.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// Whose.
+    /// The region.
     pub region: RegionName,
-    /// Since when.
+    /// The beginning.
     pub from: Instant,
-    /// When it was last seen held.
+    /// The last look at which it ran keys.
     pub to: Instant,
 }
 
@@ -71,41 +72,41 @@ struct Inner {
 pub struct Log(Mutex<Inner>);
 
 impl Log {
-    /// A client gave a key up.
+    /// Notes that a client gave a key up.
     pub fn gave_up(&self, id: &KeyId) {
         self.lock().gave_up.insert(id.clone());
     }
 
-    /// A request ended.
+    /// Notes that a request ended.
     pub fn asked(&self, asked: Asked) {
         self.lock().asked.push(asked);
     }
 
-    /// Something is broken from now on. Returns its number.
+    /// Notes that a fault begins. Returns its number.
     pub fn breaks(&self, kind: &'static str, place: String) -> usize {
         let mut inner = self.lock();
         inner.broken.push(Broken { kind, place, from: Instant::now(), to: None });
         inner.broken.len() - 1
     }
 
-    /// It is mended.
+    /// Notes that a fault is mended.
     pub fn mended(&self, number: usize) {
         if let Some(broken) = self.lock().broken.get_mut(number) {
             broken.to = Some(Instant::now());
         }
     }
 
-    /// A fault or an operator's act that was not possible then, and why.
+    /// Notes a fault or an operator's act that was not possible, and why.
     pub fn not_possible(&self, why: String) {
         self.lock().refused.push((Instant::now(), why));
     }
 
-    /// Something that the operator on call did.
+    /// Notes an act of the operator on call.
     pub fn acted(&self, what: String) {
         self.lock().acted.push((Instant::now(), what));
     }
 
-    /// Whether a region runs keys, as somebody looks.
+    /// Notes if a region runs keys, at a look.
     pub fn serves(&self, region: &RegionName, now_serves: bool) {
         let now = Instant::now();
         let mut inner = self.lock();
@@ -121,7 +122,8 @@ impl Log {
         }
     }
 
-    /// What keeps keys that a region gained from starting, as its gateway says; kept where it is something else than before.
+    /// Notes why gained keys of a region cannot start yet, as its gateway says. Only a change is
+    /// noted.
     pub fn waits(&self, region: &RegionName, missing: &[HindranceStatus]) {
         let kinds: Vec<_> = missing.iter().map(|one| (one.what, one.region.clone())).collect();
         let mut inner = self.lock();
@@ -136,7 +138,7 @@ impl Log {
         inner.waited.push((Instant::now(), format!("{region}: {text}")));
     }
 
-    /// What regions waited for, and since when.
+    /// The reasons why regions waited, with the times.
     pub fn all_waited(&self) -> Vec<(Instant, String)> {
         self.lock().waited.clone()
     }
@@ -151,22 +153,22 @@ impl Log {
         self.lock().asked.clone()
     }
 
-    /// All that was broken, in the order in which it began.
+    /// All faults, in the order in which they began.
     pub fn all_broken(&self) -> Vec<Broken> {
         self.lock().broken.clone()
     }
 
-    /// What was not possible, and when.
+    /// Faults and acts that were not possible, with the times.
     pub fn all_not_possible(&self) -> Vec<(Instant, String)> {
         self.lock().refused.clone()
     }
 
-    /// What the operator on call did, and when.
+    /// The acts of the operator on call, with the times.
     pub fn all_acted(&self) -> Vec<(Instant, String)> {
         self.lock().acted.clone()
     }
 
-    /// All of these times, those that last still included.
+    /// All times in which regions ran keys, including those that still last.
     pub fn all_served(&self) -> Vec<Served> {
         let inner = self.lock();
         let mut all: Vec<Served> = inner.served.iter().chain(inner.serving.values()).cloned().collect();

@@ -1,7 +1,8 @@
-//! Whether a fault mattered: whether something was seen, while it lasted or soon after, of a region that it happened to.
+//! Judges if a fault mattered: something was seen, while it lasted or soon after, of a region that
+//! it happened to.
 //!
-//! Neighbours: [`super::judge`] asks here for each fault of a play. What is seen elsewhere at the same time is another fault's doing, and two faults
-//! in one region count both. It must not know kinds of faults.
+//! An event elsewhere at the same time belongs to another fault. Two faults in one region both
+//! count. It must not know kinds of faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,28 +14,30 @@ use super::log::Asked;
 use crate::deployment::Reply;
 use crate::outcome::ViewSpan;
 
-/// For how long after it was mended a fault may have mattered.
+/// The time after its mending in which a fault may still matter.
 const AFTERWARDS_MS: u64 = 1_000;
 
-/// Something out of the ordinary: a request that was not answered at once, or a view that changed something. Times are since clients began to ask.
+/// An unusual event: a request that was not answered at once, or a view that changed something.
+/// Times are since clients began to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// When it began.
+    /// The beginning.
     pub from_ms: u64,
-    /// When it was over.
+    /// The end.
     pub to_ms: u64,
-    /// The regions that had to do with it.
+    /// The regions concerned.
     pub regions: BTreeSet<String>,
 }
 
-/// Whether a fault at this place, a region or `from>to`, mattered.
+/// True if a fault at this place, a region or `from>to`, mattered.
 pub fn mattered(place: &str, from_ms: u64, to_ms: u64, all: &[Seen]) -> bool {
     let late = to_ms.saturating_add(AFTERWARDS_MS);
     let then = |seen: &&Seen| seen.to_ms >= from_ms && seen.from_ms <= late;
     all.iter().filter(then).any(|seen| place.split('>').any(|region| seen.regions.contains(region)))
 }
 
-/// The regions that had to do with a request: where it was asked, who answered it, and its key's home.
+/// The regions that a request concerns: the one asked, the one that answered it, and its key's
+/// home.
 pub fn touched(asked: &Asked, home: Option<&RegionName>) -> BTreeSet<String> {
     let by = match &asked.reply {
         Reply::Told { by, .. } if !by.is_empty() => Some(by.clone()),
@@ -43,7 +46,7 @@ pub fn touched(asked: &Asked, home: Option<&RegionName>) -> BTreeSet<String> {
     [Some(asked.at.to_string()), by, home.map(ToString::to_string)].into_iter().flatten().collect()
 }
 
-/// The views that were agreed on, each with the regions that stand otherwise by it than before, or have another weight.
+/// The chosen views, each with the regions whose standing or weight it changes.
 pub fn changes(spans: &[ViewSpan], views: &BTreeMap<u64, Arc<View>>) -> Vec<Seen> {
     let weights = |epoch: u64| -> BTreeMap<String, u32> {
         let regions = views.get(&epoch).map_or(&[][..], |view| view.ring().regions());

@@ -1,8 +1,8 @@
 //! Plays a scenario with a seed: the same seed, the same play, to the byte.
 //!
-//! First clients ask and things break; then everything is mended, and every region must come home and every key must end. Neighbours:
-//! [`crate::scenario`] says what is played, [`crate::deployment`] is who plays; [`judge`] turns what was seen into an [`Outcome`]. It must not
-//! let anything but the seed decide.
+//! First clients ask and things break. Then everything is mended, and every region must come home
+//! and every key must end. [`crate::deployment`] plays [`crate::scenario`]; [`judge`] makes an
+//! [`Outcome`] of it. It must not let anything but the seed decide.
 
 pub mod acts;
 pub mod agreed;
@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep};
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outcome};
 use crate::rivals::Design;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, policy_of};
 use crate::words;
 use chance::Chance;
 use clients::Sent;
@@ -40,24 +40,26 @@ use log::Log;
 use operator::Operator;
 use organs::Organs;
 
-/// How often somebody looks who runs keys, and whether every invariant holds.
+/// The time between two looks at the regions that run keys and at the invariants.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long regions may take to come home once everything is mended, besides what the settings say.
+/// The time limit for regions to come home once everything is mended, in addition to the settings'
+/// own times.
 const HOME_WITHIN: Duration = Duration::from_secs(300);
-/// How long a key may take to end once all regions are home, besides its hold.
+/// The time limit for a key to end once all regions are home, in addition to its hold.
 const END_WITHIN: Duration = Duration::from_secs(60);
-/// How long the audit may take to compare two answers.
+/// The time limit for the audit to compare two answers.
 const COMPARED_WITHIN: Duration = Duration::from_secs(6);
 
-/// One play, as it is at its end.
+/// One play, at its end.
 pub struct Played {
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What happened, line by line.
+    /// The story, line by line.
     pub story: Vec<String>,
 }
 
-/// Plays a seed of a scenario on this thread, in simulated time; its story is told only if somebody wants it.
+/// Plays a seed of a scenario on this thread, in simulated time. The story is made only if it is
+/// wanted.
 ///
 /// # Panics
 /// If a runtime cannot be made, or is one already.
@@ -65,7 +67,8 @@ pub fn play(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played {
     play_design(scenario, seed, Design::Onceway, with_story)
 }
 
-/// The same with another design in the gateways' place: the same clients with the same keys, and the same faults.
+/// Like [`play`], with another design in the gateways' place: the same clients with the same keys,
+/// and the same faults.
 ///
 /// # Panics
 /// If a runtime cannot be made, or is one already.
@@ -110,7 +113,7 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story:
     Played { outcome, story }
 }
 
-/// Clients ask, things break, and somebody looks all the time.
+/// Lets clients ask and things break, while the judge looks.
 async fn asked_and_broken(
     deployment: &Arc<Deployment>,
     log: &Arc<Log>,
@@ -146,7 +149,8 @@ async fn asked_and_broken(
     sent
 }
 
-/// Everything is mended by now: whatever an operator had drained is resumed, and all regions must come home.
+/// Resumes the regions that an operator had drained, after everything was mended. All regions must
+/// come home.
 async fn heal(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge) {
     acts::resume_all(deployment, log).await;
     // Each return of a region that is lost again and again waits twice as long as the one before.
@@ -161,10 +165,10 @@ async fn heal(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge) {
     }
 }
 
-/// For how long a key is answered, at least; `None`: for ever.
+/// The least time for which a key is answered; `None`: for ever.
 fn life(deployment: &Deployment, key: &Sent) -> Option<Duration> {
     let scenario = deployment.scenario();
-    let policy = scenario.shared.routes.policy(&scenario.workloads[key.workload].route)?;
+    let policy = policy_of(&scenario.shared.routes, &scenario.workloads[key.workload].route)?;
     let lowered = deployment.shortest_retention();
     match policy.retention {
         Retention::For(retention) => Some(lowered.map_or(retention, |lowered| lowered.min(retention))),
@@ -172,15 +176,15 @@ fn life(deployment: &Deployment, key: &Sent) -> Option<Duration> {
     }
 }
 
-/// Every key that was ever sent is answered, or is in doubt and listed, in the end. One whose life
-/// may be over by then would be as new.
+/// Checks that every key that was sent is answered in the end, or is in doubt and listed. A key
+/// that may be past its life by then may also be expired, or run anew.
 async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge, sent: &[Sent]) {
     let mut asking = JoinSet::new();
     let passed = judge.begun().elapsed();
     let remembered =
-        |key: &&Sent| life(deployment, key).is_none_or(|life| life > passed + ends_within(deployment, key));
-    for key in sent.iter().filter(remembered).cloned() {
-        asking.spawn(ended(deployment.clone(), log.clone(), key));
+        |key: &Sent| life(deployment, key).is_none_or(|life| life > passed + ends_within(deployment, key));
+    for key in sent {
+        asking.spawn(ended(deployment.clone(), log.clone(), key.clone(), !remembered(key)));
     }
     while !asking.is_empty() {
         while let Some(done) = asking.try_join_next() {
@@ -195,19 +199,25 @@ async fn all_end(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge
     judge.look();
 }
 
-/// For how long a key is asked for in the end, at most.
+/// The longest time for which a key is asked for in the end.
 fn ends_within(deployment: &Deployment, key: &Sent) -> Duration {
     let scenario = deployment.scenario();
-    let policy = scenario.shared.routes.policy(&scenario.workloads[key.workload].route);
+    let policy = policy_of(&scenario.shared.routes, &scenario.workloads[key.workload].route);
     END_WITHIN + policy.map_or(Duration::ZERO, |policy| policy.hold + policy.settle_time) * 4
 }
 
-async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<(), String> {
+async fn ended(
+    deployment: Arc<Deployment>,
+    log: Arc<Log>,
+    key: Sent,
+    may_expire: bool,
+) -> Result<(), String> {
     let shared = &deployment.scenario().shared;
     let workload = &deployment.scenario().workloads[key.workload];
-    let policy = shared.routes.policy(&workload.route);
+    let policy = policy_of(&shared.routes, &workload.route);
     let hold = policy.map_or(Duration::ZERO, |policy| policy.hold + policy.settle_time);
-    // A route that parks lists a doubt at once, one that runs again once its attempts are used up; one that asks the upstream never.
+    // A route with `park` lists a doubt at once. A route with `rerun` lists it once its attempts
+    // are used up. A route with `probe` never lists it.
     let begun = Instant::now();
     let listed_after = match policy.map(|policy| policy.recovery) {
         Some(Recovery::Park) => Some(Duration::ZERO),
@@ -216,7 +226,8 @@ async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<
     };
     let end = Instant::now() + ends_within(&deployment, &key);
     let at = deployment.regions()[0].clone();
-    // Which of two requests was first, gateways say; it may be the other one once more rows have arrived.
+    // Gateways say which of two requests was first. After more rows have arrived, it may be the
+    // other one.
     let [mut body, mut other] = clients::BODIES;
     loop {
         let reply = clients::ask(&deployment, &log, &key, body, &at, workload.retry.timeout).await;
@@ -226,12 +237,12 @@ async fn ended(deployment: Arc<Deployment>, log: Arc<Log>, key: Sent) -> Result<
             }
             let answered = status.is_success() && status.as_u16() != 202;
             let may_be_listed = listed_after.is_some_and(|after| begun.elapsed() >= after);
-            // A hold that a clock dated years ahead is over then, or when somebody settles the key
-            // by hand.
+            // A hold that a clock dated years ahead is over then, or when an operator settles the
+            // key by hand.
             let dated_ahead = deployment.dated_ahead_until().is_some_and(|until| key.since <= until);
             let held = dated_ahead && (code == "outcome-unknown" || code == "in-progress");
             let listed = code == "dead-letter" || code == "outcome-unknown" && may_be_listed || held;
-            if answered || listed {
+            if answered || listed || may_expire && code == clients::KEY_EXPIRED {
                 return Ok(());
             }
         }

@@ -1,8 +1,10 @@
-//! The operator on call: looks at what gateways say of themselves, and does what only an operator can once they say so for long enough.
+//! The operator on call: reads the gateways' own status, and does the acts that only an operator
+//! can, once a call lasted long enough.
 //!
-//! Neighbours: [`super::acts`] has the acts that are part of a fault, `scenario` says how long this one waits. It goes by the product's own words:
-//! a hindrance that needs an operator, leases that nobody holds, and the names that `break-glass` asks about. It must not attest that
-//! something is stopped which is not, nor know anything that no gateway says.
+//! The scenario says how long this operator waits. The operator goes by the product's own words: a
+//! hindrance that needs an operator, leases that nobody holds, and the names in the answer of
+//! `break-glass`. It must not attest that a running gateway is stopped, nor know anything that no
+//! gateway says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,21 +19,21 @@ use super::log::Log;
 use super::organs::{self, Organs, Taken};
 use crate::deployment::Deployment;
 
-/// Between two looks.
+/// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a gateway may take to show its status.
+/// The time limit for a gateway to show its status.
 const STATUS_WITHIN: Duration = Duration::from_secs(2);
-/// How long a command may take.
+/// The time limit for a command.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// What `break-glass` says of somebody whose answer it needs.
+/// The words of `break-glass` about a gateway whose answer it needs.
 const NOT_SAID_TO_BE: &str = "are not said to be stopped";
 
-/// What a gateway says that nobody but an operator can help with.
+/// A call in a gateway's status that only an operator can answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Call {
-    /// Keys wait for somebody to accept the risk of this region's loss.
+    /// Keys wait until an operator accepts the risk of this region's loss.
     Risk(RegionName),
-    /// Nobody who answers holds a lease. Whether a majority is left `break-glass` says.
+    /// No gateway that answers holds a lease. `break-glass` says if a majority is left.
     Glass,
 }
 
@@ -40,12 +42,12 @@ pub struct Operator {
     deployment: Arc<Deployment>,
     log: Arc<Log>,
     organs: Arc<Organs>,
-    /// Since when it is said, without a break, or since it was last acted on.
+    /// The time since which a call lasts without a break, or since it was last acted on.
     since: BTreeMap<Call, Instant>,
 }
 
 impl Operator {
-    /// Has seen nothing yet.
+    /// An operator who has seen nothing yet.
     pub fn new(deployment: Arc<Deployment>, log: Arc<Log>, organs: Arc<Organs>) -> Self {
         Self { deployment, log, organs, since: BTreeMap::new() }
     }
@@ -79,7 +81,7 @@ impl Operator {
         }
     }
 
-    /// What gateways say, and which of them.
+    /// The calls, each with the gateways that make it.
     async fn calls(&self) -> BTreeMap<Call, Vec<RegionName>> {
         let mut calls: BTreeMap<Call, Vec<RegionName>> = BTreeMap::new();
         let mut somebody_runs = false;
@@ -99,7 +101,7 @@ impl Operator {
         calls
     }
 
-    /// What `onceway status` shows of a region; `None` if its gateway does not answer.
+    /// The output of `onceway status` of a region; `None` if its gateway does not answer.
     async fn status(&self, region: &RegionName) -> Option<AuthorityStatus> {
         let node = self.deployment.node(region);
         let shown = node.process.while_alive(async {
@@ -127,8 +129,9 @@ impl Operator {
         }
     }
 
-    /// `onceway break-glass`, at one gateway after the other. What does not run is attested; whoever else the command asks about is stopped
-    /// first, and started again afterwards.
+    /// `onceway break-glass`, at one gateway after the other. The operator attests that dead
+    /// gateways are stopped. Other gateways that the command names are stopped first, and started
+    /// again afterwards.
     async fn break_glass(&self, answering: &[RegionName]) {
         let quiet = self.organs.may_begin().await;
         let mut stopped: Vec<(RegionName, Taken<'_>)> = Vec::new();
@@ -154,7 +157,8 @@ impl Operator {
         stopped.iter().for_each(|(region, _)| self.deployment.begin_process(region));
     }
 
-    /// Stops the gateways of all regions that are named, if nobody works on one of them, and the one that asks is none of them.
+    /// Stops the gateways of all named regions, if no fault holds one of them and the asking region
+    /// is none of them.
     fn stop_named<'a>(
         &'a self,
         by: &RegionName,
@@ -176,7 +180,7 @@ impl Operator {
         true
     }
 
-    /// Attests at a gateway that all regions are stopped whose gateways are.
+    /// Attests at a gateway that all regions with dead gateways are stopped.
     async fn attest(&self, by: &RegionName) -> Result<String, String> {
         let is_dead = |region: &&RegionName| self.deployment.node(region).process.is_dead();
         let stopped: BTreeSet<_> = self.deployment.regions().iter().filter(is_dead).cloned().collect();

@@ -1,7 +1,8 @@
-//! What a fault or an operator takes hold of, so that no two of them break or mend the same thing at the same time.
+//! The parts that a fault or an operator takes hold of. No two of them break or mend the same part
+//! at the same time.
 //!
-//! Neighbours: [`super::faults`] takes what it breaks, [`super::operator`] what it stops. Who attests that something is stopped keeps everybody
-//! from starting it meanwhile. It must not break anything itself.
+//! An operator who attests that a gateway is stopped keeps everybody from starting it meanwhile. It
+//! must not break anything itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,33 +12,33 @@ use onceway::protocol::region::RegionName;
 use crate::letters::Letter;
 use crate::scenario::fault::{Happens, How, OfLink, OfRegion};
 
-/// What is taken hold of.
+/// The taken parts.
 #[derive(Debug, Default)]
 pub struct Organs {
-    /// By whom: the number of those who share it, or [`ALONE`].
+    /// The number of holders that share a part, or [`ALONE`].
     held: Mutex<BTreeMap<String, usize>>,
     beginning: tokio::sync::Mutex<()>,
 }
 
-/// What somebody took hold of, until it is dropped.
+/// Parts that are taken until this is dropped.
 pub struct Taken<'a> {
     organs: &'a Organs,
     parts: Vec<Organ>,
 }
 
-/// Something to take hold of.
+/// A part.
 #[derive(Clone, Debug)]
 pub struct Organ {
     name: String,
-    /// Whether others may have it, too: a link is as dead when both its ends are gone as when one is.
+    /// True if several may hold it: a link is as dead when both its ends are gone as when one is.
     shared: bool,
 }
 
-/// Who has it does not share it.
+/// The mark of a holder that does not share.
 const ALONE: usize = usize::MAX;
 
 impl Organs {
-    /// Takes hold of all of these; of none if somebody has one of them.
+    /// Takes hold of all of these; of none if one of them is taken.
     pub fn take(&self, parts: Vec<Organ>) -> Option<Taken<'_>> {
         let mut held = self.held();
         let is_free = |part: &Organ| held.get(&part.name).is_none_or(|by| part.shared && *by != ALONE);
@@ -51,7 +52,8 @@ impl Organs {
         Some(Taken { organs: self, parts })
     }
 
-    /// Waits until nobody attests that something is stopped; nobody does while what is returned lives.
+    /// Waits until nobody attests that a gateway is stopped. Nobody attests while the returned
+    /// guard lives.
     pub async fn may_begin(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.beginning.lock().await
     }
@@ -75,7 +77,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// The gateway process of a region, and the clock that goes with it.
+/// A region's gateway process, and its clock.
 pub fn process(region: &RegionName) -> Vec<Organ> {
     vec![named("process", region), named("clock", region)]
 }
@@ -88,72 +90,92 @@ fn alone(name: String) -> Organ {
     Organ { name, shared: false }
 }
 
-/// What a fault takes hold of, by name.
+/// The parts that a fault takes hold of, by name.
 pub fn of(what: &Happens, how: &How, regions: &[RegionName]) -> Vec<Organ> {
-    let link = |one: &RegionName, other: &RegionName| format!("link {} {}", one.min(other), one.max(other));
+    match what {
+        Happens::Region(kind, region) => of_region(*kind, region, regions),
+        Happens::Link(kind, from, to) => of_link(*kind, from, to, how),
+        Happens::Anywhere(_) => Vec::new(),
+    }
+}
+
+fn link(one: &RegionName, other: &RegionName) -> String {
+    format!("link {} {}", one.min(other), one.max(other))
+}
+
+fn of_region(kind: OfRegion, region: &RegionName, regions: &[RegionName]) -> Vec<Organ> {
     let links = |region: &RegionName| {
         let others = regions.iter().filter(|other| *other != region);
         others.map(|other| Organ { name: link(region, other), shared: true }).collect::<Vec<_>>()
     };
-    match what {
-        Happens::Region(kind, region) => match kind {
-            OfRegion::RegionLoss | OfRegion::DiskLost | OfRegion::StoreRestored => {
-                let mut all = links(region);
-                all.extend(process(region));
-                all.push(named("store", region));
-                all
-            }
-            OfRegion::RoutesRenamed => vec![named("routes", region)],
-            OfRegion::GatewayKilled
-            | OfRegion::GatewayDiesAfter
-            | OfRegion::RetentionLowered
-            | OfRegion::GatewayPaused
-            | OfRegion::GatewayUpgraded
-            | OfRegion::ClockFast
-            | OfRegion::ClockSlow => process(region),
-            OfRegion::StoreDown
-            | OfRegion::StoreStalls
-            | OfRegion::StoreLosesReplies
-            | OfRegion::StoreSlow
-            | OfRegion::StoreRestarts
-            | OfRegion::StoreClockAhead
-            | OfRegion::StoreClockBack
-            | OfRegion::StoreClockFarAhead
-            | OfRegion::StoreClockFarBack => vec![named("store", region)],
-            OfRegion::Isolated => links(region),
-            OfRegion::ConfirmationsLate => vec![named("confirmations", region)],
-            OfRegion::BigTransaction => vec![named("rows", region)],
-            OfRegion::UpstreamRefuses
-            | OfRegion::UpstreamSlow
-            | OfRegion::UpstreamEffectThenDrop
-            | OfRegion::UpstreamDropsBefore
-            | OfRegion::UpstreamEffectThenFail
-            | OfRegion::UpstreamFailThenEffect
-            | OfRegion::UpstreamBusy
-            | OfRegion::UpstreamHangs
-            | OfRegion::UpstreamHangsInBody => vec![named("upstream", region)],
-            OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => vec![named("clients", region)],
-            OfRegion::ProbesSilent | OfRegion::ProbesCannotSay => vec![named("probes", region)],
-            // One change of the view at a time, as operators work.
-            OfRegion::Drain | OfRegion::RingChange => vec![alone("operator".to_owned())],
-        },
-        Happens::Link(kind, from, to) => match kind {
-            // Neither knows of cuts: whoever dies meanwhile dies with what it has not handed on.
-            OfLink::SlotLost => vec![alone(format!("slot {from}>{to}"))],
-            OfLink::ReplicationSlow => vec![alone(format!("pace {from}>{to}"))],
-            OfLink::LettersLost | OfLink::LettersLate => {
-                let organ = |letter: &Letter| alone(format!("letters {} {from}>{to}", letter.name()));
-                how.letters.iter().map(organ).collect()
-            }
-            OfLink::LinkCut
-            | OfLink::OneWayCut
-            | OfLink::LinkRefuses
-            | OfLink::LinkLosesRequests
-            | OfLink::LinkLosesReplies
-            | OfLink::LinkSlow
-            | OfLink::LinkFlaps
-            | OfLink::ReplicationStalls => vec![alone(link(from, to))],
-        },
-        Happens::Anywhere(_) => Vec::new(),
+    match kind {
+        OfRegion::RegionLoss | OfRegion::DiskLost | OfRegion::StoreRestored => {
+            let mut all = links(region);
+            all.extend(process(region));
+            all.push(named("store", region));
+            all
+        }
+        OfRegion::RoutesRenamed => vec![named("routes", region)],
+        OfRegion::RetentionReloaded | OfRegion::EscrowReloaded | OfRegion::HoldsReloaded => {
+            regions.iter().map(|region| named("routes", region)).collect()
+        }
+        OfRegion::RetentionLowered => [process(region), vec![named("routes", region)]].concat(),
+        OfRegion::GatewayKilled
+        | OfRegion::GatewayDiesAfter
+        | OfRegion::GatewayPaused
+        | OfRegion::GatewayUpgraded
+        | OfRegion::ClockFast
+        | OfRegion::ClockSlow => process(region),
+        OfRegion::StoreDown
+        | OfRegion::StoreStalls
+        | OfRegion::StoreLosesReplies
+        | OfRegion::StoreLate
+        | OfRegion::StoreSlow
+        | OfRegion::StoreRestarts
+        | OfRegion::StoreClockAhead
+        | OfRegion::StoreClockBack
+        | OfRegion::StoreClockFarAhead
+        | OfRegion::StoreClockFarBack => vec![named("store", region)],
+        OfRegion::Isolated => links(region),
+        OfRegion::ConfirmationsLate => vec![named("confirmations", region)],
+        OfRegion::BigTransaction => vec![named("rows", region)],
+        OfRegion::UpstreamRefuses
+        | OfRegion::UpstreamSlow
+        | OfRegion::UpstreamEffectThenDrop
+        | OfRegion::UpstreamDropsBefore
+        | OfRegion::UpstreamEffectThenFail
+        | OfRegion::UpstreamFailThenEffect
+        | OfRegion::UpstreamBusy
+        | OfRegion::UpstreamHangs
+        | OfRegion::UpstreamHangsInBody => vec![named("upstream", region)],
+        OfRegion::ClientClocksFast | OfRegion::ClientClocksSlow => vec![named("clients", region)],
+        OfRegion::UpstreamConnectsSlowly => vec![named("connections", region)],
+        OfRegion::ProbesSilent | OfRegion::ProbesCannotSay | OfRegion::ProbesLag => {
+            vec![named("probes", region)]
+        }
+        OfRegion::WitnessPutBack => vec![alone("witnesses".to_owned())],
+        // One change of the view at a time, as operators work.
+        OfRegion::Drain | OfRegion::RingChange => vec![alone("operator".to_owned())],
+    }
+}
+
+fn of_link(kind: OfLink, from: &RegionName, to: &RegionName, how: &How) -> Vec<Organ> {
+    match kind {
+        // Neither depends on cuts: a region that dies meanwhile loses the rows that it has not
+        // handed on.
+        OfLink::SlotLost => vec![alone(format!("slot {from}>{to}"))],
+        OfLink::ReplicationSlow => vec![alone(format!("pace {from}>{to}"))],
+        OfLink::LettersLost | OfLink::LettersLate => {
+            let organ = |letter: &Letter| alone(format!("letters {} {from}>{to}", letter.name()));
+            how.letters.iter().map(organ).collect()
+        }
+        OfLink::LinkCut
+        | OfLink::OneWayCut
+        | OfLink::LinkRefuses
+        | OfLink::LinkLosesRequests
+        | OfLink::LinkLosesReplies
+        | OfLink::LinkSlow
+        | OfLink::LinkFlaps
+        | OfLink::ReplicationStalls => vec![alone(link(from, to))],
     }
 }

@@ -1,7 +1,9 @@
-//! Who could start keys at this very moment, whether or not one comes: no two regions the same key (3), each by grants of a majority (13).
+//! The regions that could start keys at this moment, even if no key comes. No two may start the
+//! same key (3), and each needs grants of a majority (13).
 //!
-//! Effects show faults of leases late or never, as a window stands behind them. Neighbours: [`super::judge`] looks, gateways say what they hold,
-//! [`crate::checker`] what acceptors granted. It must not judge what was sent: the checker does.
+//! Effects show faults of leases late or never, because a window stands behind them. Gateways
+//! report their leases, [`crate::checker`] has the acceptors' grants. It must not judge sends: the
+//! checker does.
 
 use std::collections::BTreeSet;
 
@@ -13,18 +15,18 @@ use crate::deployment::Deployment;
 use crate::scenario::workload::tenant;
 use crate::words;
 
-/// How many keys are asked about, so that each region is home to some.
+/// The number of keys that are looked at, so that each region is home to some.
 const KEYS: u32 = 24;
 
-/// What was seen of this so far.
+/// The findings so far.
 pub struct Starters {
     ids: Vec<KeyId>,
-    /// What was told already: it is told once, however long it goes on.
+    /// Findings that are already reported. Each is reported once, however long it lasts.
     told: BTreeSet<(Invariant, BTreeSet<RegionName>)>,
 }
 
 impl Default for Starters {
-    /// Nothing was seen yet.
+    /// No findings yet.
     fn default() -> Self {
         let id = |number: u32| Some(KeyId::new(tenant(0), Key::parse(&format!("starter-{number}")).ok()?));
         Self { ids: (0..KEYS).filter_map(id).collect(), told: BTreeSet::new() }
@@ -32,7 +34,7 @@ impl Default for Starters {
 }
 
 impl Starters {
-    /// What is wrong now and was not told before.
+    /// The faults of this moment that were not reported before.
     pub fn look(&mut self, deployment: &Deployment, checker: &Checker) -> Vec<(Invariant, String)> {
         let now = deployment.world.elapsed();
         let mut wrong = Vec::new();
@@ -50,7 +52,7 @@ impl Starters {
         if holders.iter().any(|(_, epoch)| *epoch != holders[0].1) {
             let starts = |region: &RegionName, id: &KeyId| {
                 let gateway = &deployment.node(region).gateway;
-                // Under another gate than its store has by now nothing is claimed any more.
+                // Under another gate than its store's current one no claim passes any more.
                 gateway.may_start(id) && gateway.gate() == deployment.world.cluster.gate(region)
             };
             for id in &self.ids {
@@ -77,7 +79,7 @@ mod tests {
     use crate::play::play;
     use crate::scenario::{find, load};
 
-    /// What the first seed of a scenario breaks without a check.
+    /// The breaches of a scenario's first seed without a check.
     fn broken(scenario: &str, without: Plant) -> Vec<String> {
         let scenario = Arc::new(load(&find::find(scenario).unwrap(), &[]).unwrap());
         let played = planted(without, || play(&scenario, 0, false));

@@ -1,8 +1,9 @@
-//! The story of one play: who asked what, who ran it, who agreed on what, who held a lease, what it waited for, and what was broken, in the order
-//! of simulated time.
+//! The story of one play, in the order of simulated time: requests, attempts, views, leases, waits
+//! and faults.
 //!
-//! Neighbours: it reads what [`super::log`] and the world kept; `onceway-sim replay` prints it. The same seed tells the same story, to the
-//! byte. It must not judge, but for repeating what the outcome says.
+//! It is made from [`super::log`] and the world's histories; `onceway-sim replay` prints it. The
+//! same seed makes the same story, to the byte. It must not judge: it only repeats the outcome's
+//! breaches.
 
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,8 @@ use crate::words::{key, moment};
 /// A line and its moment, since the world began.
 type Line = (Duration, String);
 
-/// All lines. Lines of one moment keep this order: faults and who serves, views and leases, stores, upstreams, clients, breaches.
+/// All lines. Lines of one moment keep this order: faults and serving regions, views and leases,
+/// stores, upstreams, clients, breaches.
 pub fn tell(deployment: &Arc<Deployment>, log: &Log, begun: Instant, outcome: &Outcome) -> Vec<String> {
     let zero = deployment.world.elapsed().saturating_sub(begun.elapsed());
     let since = |at: Instant| at.saturating_duration_since(begun) + zero;
@@ -49,14 +51,14 @@ pub fn tell(deployment: &Arc<Deployment>, log: &Log, begun: Instant, outcome: &O
     lines.sort_by_key(|(at, _)| *at);
     let mut story: Vec<String> =
         lines.into_iter().map(|(at, text)| format!("{} {text}", column(at, zero))).collect();
-    // And once more where everybody looks first.
+    // The breaches once more at the end, which readers see first.
     let told =
         |breach: &Breach| format!("BROKE      {} at {}", breach.invariant, moment(broke(breach), zero));
     story.extend(outcome.breaches.iter().map(told));
     story
 }
 
-/// Which views were chosen, and what each changed.
+/// The chosen views, and what each changed.
 fn chosen(all: &[Chosen]) -> Vec<Line> {
     let line = |number: usize| {
         let Chosen { at, view, by } = &all[number];
@@ -95,7 +97,7 @@ fn changes(earlier: &[Chosen], view: &View) -> String {
     if all.is_empty() { "everybody stands as before".to_owned() } else { all.join("; ") }
 }
 
-/// When each region was first granted a lease of each view, and when none was left. Renewals are not told.
+/// The first grant of each region's lease under each view, and its end. Renewals are left out.
 fn leased(all: &[Lease], now: Duration) -> Vec<Line> {
     let mut lines = Vec::new();
     for lease in all {
@@ -136,7 +138,7 @@ fn breaking(log: &Log, since: &impl Fn(Instant) -> Duration) -> Vec<Line> {
     lines
 }
 
-/// What one store went through: its gate, its records, and what it holds for others.
+/// The story of one store: its gate, its records, and the claims that it holds for others.
 fn of_store(store: &Truth) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut before: Option<&GateState> = None;

@@ -1,7 +1,8 @@
-//! The charts of a report: the curve to pick a multiple by, what happened in one seed, and how long answers took.
+//! The charts of a report: the curve for the choice of a multiple, the timeline of one seed, and
+//! the latency of answers.
 //!
-//! Neighbours: [`super::page`] puts a table with the same figures beside each, [`super::svg`] has the shapes. It must not compute a figure: what
-//! is drawn stands in the study or in the outcome.
+//! [`super::page`] puts a table with the same figures beside each chart. It must not compute a
+//! figure: each drawn figure is in the study or in the outcome.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +15,12 @@ const WIDTH: f64 = 860.0;
 const LEFT: f64 = 150.0;
 const RIGHT: f64 = 90.0;
 const BOTTOM: f64 = 46.0;
-/// How high a bar of a timeline is, and its lane.
+/// The height of a timeline's bar, and of its lane.
 const BAR: f64 = 12.0;
 const LANE: f64 = 17.0;
-/// How wide a digit is, about.
+/// The approximate width of a digit.
 const DIGIT: f64 = 8.0;
-/// How many colours lines take in turn.
+/// The number of colours that lines take in turn.
 const COLOURS: usize = 10;
 
 fn across(share: f64) -> f64 {
@@ -62,7 +63,7 @@ pub fn curve(study: &Study) -> String {
         svg.line("bound", at(row, least), at(row, most));
         let place = at(row, row.figures.doubles_per_million);
         svg.dot(if row.needs_unsafe_multiple { "unsafe" } else { "safe" }, place, &row.cells().join(", "));
-        // Beside its dot, further up where another one stands already.
+        // Beside its dot, or further up if another label is there already.
         let mut label = (place.0 + 9.0, place.1 - 8.0);
         while taken.iter().any(|(x, y)| (x - label.0).abs() < 130.0 && (y - label.1).abs() < 13.0) {
             label.1 -= 13.0;
@@ -73,7 +74,7 @@ pub fn curve(study: &Study) -> String {
     svg.finish()
 }
 
-/// A point's name without the word that all have.
+/// A point's name without the word that all names share.
 fn short(row: &Row) -> String {
     let strip =
         |(key, value): &(String, String)| format!("{} {value}", key.rsplit('.').next().unwrap_or(key));
@@ -87,13 +88,13 @@ struct Bar {
     from_ms: u64,
     to_ms: u64,
     text: String,
-    /// What stands on it; empty for nothing.
+    /// The text on the bar; empty for none.
     label: String,
 }
 
 /// A bar per view, as long as it was the newest one.
 fn views(outcome: &Outcome) -> Vec<Bar> {
-    // The last one is drawn for as long as anything is.
+    // The last one is drawn up to the end of the timeline.
     let ends = outcome.serving.iter().map(|span| span.to_ms).chain([outcome.seconds.len() as u64 * 1_000]);
     let shown = ends.max().unwrap_or_default();
     let bar = |(number, view): (usize, &crate::outcome::ViewSpan)| {
@@ -118,7 +119,7 @@ fn leases(outcome: &Outcome, region: &str) -> Vec<Bar> {
     of_region.map(bar).collect()
 }
 
-/// What was broken where, which view was the newest one, who held a lease, and who served.
+/// The timeline: faults by place, the newest view, held leases, and serving regions.
 pub fn timeline(outcome: &Outcome) -> String {
     let mut lanes: Vec<(String, Vec<Bar>)> = vec![("view".to_owned(), views(outcome))];
     let mut regions: Vec<&String> = outcome.views.iter().flat_map(|view| view.standings.keys()).collect();
@@ -159,7 +160,7 @@ pub fn timeline(outcome: &Outcome) -> String {
             let from = across((bar.from_ms as f64 / most).min(1.0));
             let to = across((bar.to_ms as f64 / most).min(1.0));
             svg.rect(bar.class, (from, y + 2.0), (to - from, BAR), &bar.text);
-            // A number that does not fit would stand on the next bar.
+            // A number that does not fit would overlap the next bar.
             if !bar.label.is_empty() && to - from >= DIGIT * bar.label.len() as f64 {
                 svg.text(((from + to) / 2.0, y + BAR), Anchor::Middle, &bar.label);
             }
@@ -185,7 +186,7 @@ fn faults(outcome: &Outcome, place: &String, lanes: &mut Vec<(String, Vec<Bar>)>
     lanes.extend(kinds.into_iter().map(|(kind, bars)| (name(kind), bars)));
 }
 
-/// Draws the axis of a seed's time, and says how much of it there is, in milliseconds.
+/// Draws the axis of a seed's time, and returns its length, in milliseconds.
 fn time_axis(svg: &mut Svg, outcome: &Outcome, top: f64, height: f64) -> f64 {
     let last = outcome.seconds.len().max(1) as f64;
     let all = steps(last);
@@ -209,7 +210,7 @@ pub fn parts(second: &Second) -> [(&'static str, &'static str, u64); 4] {
     ]
 }
 
-/// What requests were told, second by second.
+/// The answers to requests, second by second.
 pub fn seconds(outcome: &Outcome) -> String {
     let (top, height) = (30.0, 220.0);
     let title = format!("Seed {}: what requests were told, second by second", outcome.seed);
@@ -246,13 +247,13 @@ pub fn seconds(outcome: &Outcome) -> String {
     svg.finish()
 }
 
-/// Which share of the keys was answered within what time.
+/// The share of the keys that was answered within each time.
 pub fn latency(study: &Study) -> String {
     let (top, height) = (20.0, 300.0);
     let legend = study.rows.len() as f64 * 17.0;
     let title = "Which share of the keys was answered within what time, beyond a direct call";
     let mut svg = Svg::new("latency", title, WIDTH, top + height + BOTTOM + legend);
-    // From a millisecond to a hundred seconds, each ten times as long as the one before.
+    // From a millisecond to a hundred seconds, on a logarithmic scale.
     let right = |ms: u64| across((ms.max(1) as f64).log10() / 5.0);
     let up = |thousandths: u32| top + height * (1.0 - f64::from(thousandths) / 1_000.0);
     for (ms, name) in

@@ -1,7 +1,9 @@
-//! A report: a study, one of its seeds in detail, and what follows from it; as one page that needs nothing else, and as data.
+//! A report: a study, one of its seeds in detail, and the advice. It is one page that needs no
+//! other file, and data.
 //!
-//! Neighbours: commands make the study, [`crate::advice`] the words. [`page`] is the page, [`charts`] and [`svg`] its drawings. It must not hold the
-//! time, the machine or a path: the same command gives the same bytes.
+//! Commands make the study, [`crate::advice`] the words, and [`page`] the page with drawings from
+//! [`charts`] and [`svg`]. It must not hold the time, the machine or a path: the same command gives
+//! the same bytes.
 
 pub mod charts;
 pub mod page;
@@ -13,14 +15,14 @@ use crate::advice::{self, Advice};
 use crate::outcome::Outcome;
 use crate::study::Study;
 
-/// Everything that a report shows.
+/// The content of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The same seeds at several points.
     pub study: Study,
-    /// One seed of the scenario as it is, in detail.
+    /// One seed of the unchanged scenario, in detail.
     pub shown: Outcome,
-    /// What follows.
+    /// The advice.
     pub advice: Advice,
 }
 
@@ -43,7 +45,7 @@ pub fn told(advice: &Advice) -> Vec<String> {
     lines
 }
 
-/// What to write, as it would stand in the files.
+/// The recommended settings, as the files would have them.
 pub fn files(advice: &Advice) -> String {
     let mut text = String::new();
     if let (Some(multiple), Some(floor)) = (advice.multiple, advice.floor_ms) {

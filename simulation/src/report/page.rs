@@ -1,13 +1,16 @@
-//! The page of a report: charts with a table beside each, and the advice at its end. It needs no network, no script and no other file.
+//! The page of a report: charts with a table beside each, and the advice at its end. It needs no
+//! network, no script and no other file.
 //!
-//! Neighbours: [`super::charts`] has the drawings, [`crate::study`] the table's cells. It must not write a text that is not escaped.
+//! [`super::charts`] has the drawings, [`crate::study`] the table's cells. It must not write a text
+//! that is not escaped.
 
 use super::svg::escaped;
 use super::{Report, charts, files};
 use crate::outcome::Outcome;
 use crate::study::{HEADS, LEGEND, Study};
+use crate::sums::Figures;
 
-/// The colours and sizes; dark where the reader's screen is.
+/// The colours and sizes; dark if the reader's screen is.
 const STYLE: &str = "
 :root { color-scheme: light dark; --back: #fff; --ink: #1c1e21; --soft: #5b616a; --line: #d9dce1; --safe: #0b6bcb; --unsafe: #b3261e;
   --fault: #d9822b; --serving: #2e7d4f; --replayed: #7aa5d8; --failed: #6b2a8c;
@@ -54,6 +57,12 @@ pub fn html(report: &Report) -> String {
     ));
     let legend: Vec<String> = LEGEND.iter().map(|line| format!("<li>{}</li>", escaped(line))).collect();
     page.push_str(&format!("<ul>{}</ul>\n", legend.join("\n")));
+    let all = |count: fn(&Figures) -> u64| study.rows.iter().map(|row| count(&row.figures)).sum::<u64>();
+    page.push_str(&format!(
+        "<p>Runs at risk of a lost region, at all points: {}. Of these, at risk of a region that cannot have run the key: {}.</p>\n",
+        all(|figures| figures.at_risk),
+        all(|figures| figures.marked_too_much)
+    ));
     page.push_str(&section(
         "How long answers take",
         "Beyond a direct call to the upstream, over all keys, those included that were sent while a region was gone.",
@@ -173,7 +182,7 @@ mod tests {
     use crate::outcome::{FaultSpan, LeaseSpan, Second, ServingSpan, ViewSpan};
     use crate::study::Row;
 
-    /// Goes through all tags: each that is opened is closed, in order.
+    /// Checks all tags: each that is opened is closed, in order.
     fn is_well_formed(text: &str) -> Result<(), String> {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = text.strip_prefix("<!DOCTYPE html>").ok_or("no doctype")?;

@@ -1,11 +1,11 @@
-//! Drawings: shapes in plain SVG that take their colours from the page, each with a title for those who do not see it.
+//! Drawings: shapes in plain SVG, each with a title for readers who cannot see it.
 //!
-//! Neighbours: [`super::charts`] draws with it, [`super::page`] has the colours of its classes. It must not name anything outside of the page,
-//! nor let a text through unescaped.
+//! The shapes take their colours from the page's classes. It must not name anything outside of the
+//! page, nor let a text through unescaped.
 
 use std::fmt::Write;
 
-/// A text that stands between tags or in an attribute.
+/// Escapes a text for a place between tags or in an attribute.
 pub fn escaped(text: &str) -> String {
     let mut all = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -23,14 +23,14 @@ pub fn escaped(text: &str) -> String {
     all
 }
 
-/// Where a text hangs.
+/// The place of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// It begins there.
+    /// The text begins at the point.
     Start,
-    /// Its middle is there.
+    /// The text's middle is at the point.
     Middle,
-    /// It ends there.
+    /// The text ends at the point.
     End,
 }
 
@@ -60,7 +60,7 @@ impl Svg {
         Self { id, title: escaped(title), width, height, body: String::new() }
     }
 
-    /// A box with a text for whoever points at it.
+    /// Draws a box with a text that shows when a reader points at it.
     pub fn rect(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64), title: &str) {
         let width = width.max(0.5);
         let title = escaped(title);
@@ -84,7 +84,7 @@ impl Svg {
         let _ = writeln!(self.body, "<polyline class=\"{class}\" points=\"{}\"/>", all.join(" "));
     }
 
-    /// A dot with a text for whoever points at it.
+    /// Draws a dot with a text that shows when a reader points at it.
     pub fn dot(&mut self, class: &str, (x, y): (f64, f64), title: &str) {
         let title = escaped(title);
         let _ = writeln!(
@@ -99,7 +99,7 @@ impl Svg {
         let _ = writeln!(self.body, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
     }
 
-    /// The drawing as it stands in a page.
+    /// The drawing, as a page includes it.
     pub fn finish(self) -> String {
         let Self { id, title, width, height, body } = self;
         format!(
@@ -108,7 +108,8 @@ impl Svg {
     }
 }
 
-/// Round steps from 0 that cover `most` with at most six of them: each is 1, 2 or 5 times a power of ten.
+/// Round steps from 0 that cover `most` with at most six of them: each is 1, 2 or 5 times a power
+/// of ten.
 pub fn steps(most: f64) -> Vec<f64> {
     let least = (most / 6.0).max(f64::MIN_POSITIVE);
     let power = 10_f64.powf(least.log10().floor());

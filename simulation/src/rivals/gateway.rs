@@ -1,7 +1,8 @@
-//! A process of a rival design: claims a key durably, sends it once, stores the answer and replays it.
+//! A process of a rival design: claims a key durably, sends it once, stores the answer and replays
+//! it.
 //!
-//! Neighbours: [`super::table`] executes its statements, [`crate::peers`] carries its forwards. What a client's own region cannot know it does not
-//! wait for: there is no view, no lease, no fence and no window. It must not do less for a key than onceway does where one region is enough.
+//! It has no view, no lease, no fence and no window, so it does not wait for knowledge of other
+//! regions. It must not do less for a key than onceway does where one region is enough.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,17 +37,18 @@ use crate::scenario::Scenario;
 use crate::store::{Effect, SimStore};
 use crate::upstream::SimUpstream;
 
-/// How often another region is asked whether it is there, and how long it may take to say so: as a proxy checks the health of its backends.
+/// The time between two checks of another region, and the limit for its answer: as a proxy checks
+/// the health of its backends.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
-/// For how long a region that answered is taken to be there: two checks.
+/// The time for which a region that answered counts as reachable: two checks.
 const STAYS_REACHED: Duration = Duration::from_secs(1);
-/// How long a duplicate is told to wait.
+/// The `Retry-After` of the answer to a duplicate.
 const RETRY_AFTER: &str = "1";
 
 /// A process.
 pub(crate) struct Rival {
     me: RegionName,
-    /// Whether a key goes to its home region first.
+    /// True if a key goes to its home region first.
     carries: bool,
     rivals: Arc<Rivals>,
     ring: Arc<Ring>,
@@ -96,7 +98,7 @@ impl Rival {
         })
     }
 
-    /// Begins to look after the others, until the process dies.
+    /// Begins to check the other regions, until the process dies.
     pub(crate) fn start(self: &Arc<Self>) {
         let others: Vec<RegionName> = match self.carries {
             true => self.ring.regions().iter().map(|region| region.name.clone()).collect(),
@@ -125,7 +127,7 @@ impl Rival {
             return problem(StatusCode::BAD_REQUEST, "body-incomplete");
         };
         let header = |name| head.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        // The client model's token of a tenant names it.
+        // The token of the client model names the tenant.
         let number = header("authorization").trim_start_matches("Bearer sk_");
         let (key, tenant) =
             (Key::parse(header("idempotency-key")), Tenant::parse(&format!("tenant-{number}")));
@@ -139,7 +141,7 @@ impl Rival {
         }
     }
 
-    /// To the key's home region, or to the next that is there.
+    /// Forwards to the key's home region, or to the next reachable one.
     async fn carry(&self, id: KeyId, head: http::request::Parts, body: Bytes) -> Response<Body> {
         let request_id = self.dice.request_id();
         for region in self.ring.order(&id).names() {
@@ -176,7 +178,7 @@ impl Rival {
         self.serve(id, head, body, request_id).await
     }
 
-    /// Asks the other regions again and again whether they are there.
+    /// Checks again and again if another region is reachable.
     async fn check(&self, region: RegionName) {
         loop {
             if self.peers.ping(&region, CHECK_EVERY).await.is_ok() {
@@ -189,7 +191,7 @@ impl Rival {
 
     fn reaches(&self, region: &RegionName) -> bool {
         let reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
-        // A check that is not answered takes as long as the pause between two.
+        // A check without an answer takes as long as the pause between two.
         reached.get(region).is_some_and(|at| at.elapsed() < STAYS_REACHED + CHECK_EVERY)
     }
 
@@ -241,9 +243,9 @@ impl Rival {
         self.statement(|table, now| table.claim(&self.me, &asked.id, asked.request_id, now, hold, over)).await
     }
 
-    /// A statement, with whatever its store does to statements now. It is executed whether or not its reply is lost.
+    /// Executes a statement, under the current mode of its store. A lost reply does not undo it.
     async fn statement<T>(&self, act: impl FnOnce(&mut Table, Duration) -> T) -> Result<T, StoreError> {
-        // Before it is sent, as the cluster cannot be asked while it executes one.
+        // Before it is sent, because the cluster cannot be asked while it executes a statement.
         self.rivals.arrive(&self.me);
         let execute = |_: &mut crate::table::Table| {
             self.rivals.with(&self.me, |table| act(table, self.clock.elapsed()))
@@ -251,7 +253,8 @@ impl Rival {
         self.store.call(Effect::Writes, execute).await
     }
 
-    /// Whether an attempt that may have happened may be made again; else what the client is told.
+    /// Decides if an attempt that may have happened may be made again. The error is the answer to
+    /// the client.
     async fn recover(
         &self,
         asked: &Asked<'_>,
@@ -283,7 +286,7 @@ impl Rival {
                             let row = Row { token, request_id, since: now, state };
                             table.resolve(&self.me, &asked.id, row, now);
                         };
-                        // If it cannot be kept, whoever comes next asks again.
+                        // If it cannot be kept, the next request asks again.
                         let _ = self.statement(kept).await;
                         Err(self.answered(status, body, true))
                     }
@@ -292,7 +295,7 @@ impl Rival {
         }
     }
 
-    /// Sends a claimed key, and stores what came of it.
+    /// Sends a claimed key, and stores the result.
     async fn run(&self, asked: &Asked<'_>, token: Token) -> Response<Body> {
         let Asked { id, policy, head, body, request_id } = asked;
         let send = Send {
@@ -367,7 +370,7 @@ impl Region for Arc<Rival> {
             let Forward { id, method, target, headers, body, request_id, .. } = forward;
             let mut head = Request::new(()).into_parts().0;
             (head.method, head.uri, head.headers) = (method, target, headers);
-            // Like a client's, it is worked on whether or not the sender waits.
+            // Like a client's request, it is worked on even if the sender does not wait.
             let process = this.process.clone();
             let work =
                 tokio::spawn(
@@ -401,7 +404,7 @@ impl Region for Arc<Rival> {
     }
 }
 
-/// A rival holds no lease, so nothing is asked for between its claim and its send.
+/// A rival holds no lease, so nothing is checked between its claim and its send.
 fn unchecked() -> bool {
     true
 }

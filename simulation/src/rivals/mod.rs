@@ -1,9 +1,11 @@
-//! What else could be built: the two designs that are built first, behind the same clients, networks, upstreams and faults as onceway.
+//! The two rival designs that are built first, behind the same clients, networks, upstreams and
+//! faults as onceway.
 //!
-//! Neighbours: [`crate::deployment`] runs their processes in the place of gateways, `compare` sets them beside onceway. [`table`] is a region's
-//! store of theirs, [`gateway`] their request path. They do all that a careful engineer does within one region: the claim is durable before
-//! anything is sent, a key has one attempt at a time, answers are replayed, what may have happened goes by the route's `recovery`. They must
-//! not be made worse than that, and must not be used by the product.
+//! [`crate::deployment`] runs their processes in the place of gateways. [`table`] is their store in
+//! a region, [`gateway`] their request path. They do all that a careful engineer does within one
+//! region. The claim is durable before anything is sent, and a key has one attempt at a time.
+//! Answers are replayed, and doubts go by the route's `recovery`. They must not be made worse than
+//! that, and must not be used by the product.
 
 pub mod gateway;
 pub mod table;
@@ -16,15 +18,17 @@ use onceway::protocol::region::RegionName;
 use crate::cluster::Cluster;
 use table::Table;
 
-/// Who protects the upstreams.
+/// A design that protects the upstreams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Design {
     /// The real gateways.
     #[default]
     Onceway,
-    /// Each region runs what arrives there, unless its own store shows the key; stores are replicated without waiting.
+    /// Each region runs the keys that arrive there, unless its own store shows them. Stores are
+    /// replicated without waiting.
     Local,
-    /// Each key goes to its home region, at once to the next on the ring while that cannot be reached; stores are replicated without waiting.
+    /// Each key goes to its home region, or at once to the next on the ring while that cannot be
+    /// reached. Stores are replicated without waiting.
     Sticky,
 }
 
@@ -42,7 +46,8 @@ impl Rivals {
         Arc::new(Self { cluster, tables })
     }
 
-    /// Lets everything arrive at a region's store that has by now, and puts an empty one in its place if its cluster is a new one.
+    /// Applies all rows that have arrived at a region's store by now. Replaces the store by an
+    /// empty one if its cluster is a new one.
     fn arrive(&self, region: &RegionName) {
         let mut tables = self.tables();
         let generation = self.cluster.origin(region).generation;
@@ -54,7 +59,7 @@ impl Rivals {
         tables.insert(region.clone(), own);
     }
 
-    /// Does something on a region's store as it is.
+    /// Acts on a region's store in its current state.
     fn with<T>(&self, region: &RegionName, act: impl FnOnce(&mut Table) -> T) -> T {
         let mut tables = self.tables();
         let Some(table) = tables.get_mut(region) else { panic!("no store of {region}: it is in no ring") };

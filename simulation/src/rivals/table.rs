@@ -1,7 +1,8 @@
-//! A region's store in a rival design: one row per key and region that tried it, and a log that the other regions follow.
+//! A region's store in a rival design: one row per key and region that tried it, and a log that the
+//! other regions follow.
 //!
-//! Neighbours: [`super::gateway`] has the statements executed, the cluster says how far each region follows each other. It must not look
-//! at another region's rows but at those that arrived.
+//! The cluster says how far each region follows each other. It must not look at another region's
+//! rows except those that arrived.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,40 +12,40 @@ use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{RequestId, Token};
 use onceway::protocol::region::RegionName;
 
-/// How an attempt stands.
+/// The state of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It is under way, or its process is dead.
+    /// The attempt runs, or its process is dead.
     Open,
-    /// It may have happened.
+    /// The attempt may have happened.
     Doubt,
-    /// It did not happen.
+    /// The attempt did not happen.
     Released,
-    /// It is over, with this answer.
+    /// The attempt is over, with this answer.
     Answered(u16, Bytes),
 }
 
 /// An attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Its number; those of two regions may be equal.
+    /// The number; numbers of two regions may be equal.
     pub token: Token,
-    /// Whose request it was.
+    /// The request of the attempt.
     pub request_id: RequestId,
-    /// When it began, since the world did.
+    /// The beginning, since the world began.
     pub since: Duration,
-    /// How it stands.
+    /// The state.
     pub state: State,
 }
 
-/// What a claim is told.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claimed {
-    /// It is the caller's to run.
+    /// The caller may run the key.
     Yours(Token),
-    /// It was run before.
+    /// The key was run before.
     Answered(u16, Bytes),
-    /// Somebody runs it.
+    /// Another process runs the key.
     Busy,
     /// An attempt of this region may have happened.
     Doubt(Token, RegionName),
@@ -56,7 +57,7 @@ pub(crate) struct Table {
     generation: u32,
     rows: BTreeMap<KeyId, BTreeMap<RegionName, Row>>,
     log: Vec<(Duration, KeyId, Row)>,
-    /// Of which store of each other region how much was applied.
+    /// The generation of each other region's store, and the number of its applied commits.
     applied: BTreeMap<RegionName, (u32, usize)>,
 }
 
@@ -65,12 +66,12 @@ impl Table {
         Self { generation, rows: BTreeMap::new(), log: Vec::new(), applied: BTreeMap::new() }
     }
 
-    /// Which store of its region it is, counted from 1: an empty one took the place of the one before.
+    /// The store's number in its region, counted from 1. Each replacement starts empty.
     pub(crate) fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Applies what another region committed up to this time.
+    /// Applies another region's commits up to this time.
     pub(crate) fn take_over(&mut self, from: &RegionName, other: &Self, until: Duration) {
         let applied = self.applied.entry(from.clone()).or_insert((other.generation, 0));
         if applied.0 != other.generation {
@@ -82,8 +83,8 @@ impl Table {
         }
     }
 
-    /// Claims a key for `me`, unless it ran or runs. An attempt that has been open for longer than `hold` may have happened; `over` names the
-    /// attempt in doubt that the caller may run again.
+    /// Claims a key for `me`, unless it ran or runs. An attempt that has been open for longer than
+    /// `hold` may have happened. `over` names the attempt in doubt that the caller may run again.
     pub(crate) fn claim(
         &mut self,
         me: &RegionName,
@@ -98,7 +99,7 @@ impl Table {
             State::Answered(status, body) => Some((row.since, *status, body.clone())),
             State::Open | State::Doubt | State::Released => None,
         };
-        // Two regions may have answered: all go by the first.
+        // If two regions answered, all go by the first answer.
         if let Some((_, status, body)) = rows().filter_map(answered).min_by_key(|(since, ..)| *since) {
             return Claimed::Answered(status, body);
         }
@@ -121,7 +122,7 @@ impl Table {
         Claimed::Yours(token)
     }
 
-    /// Ends an attempt of `me`, unless another one took its place.
+    /// Ends an attempt of `me`, unless another one replaced it.
     pub(crate) fn end(
         &mut self,
         me: &RegionName,
@@ -136,7 +137,7 @@ impl Table {
         }
     }
 
-    /// Keeps what became of an attempt in doubt, whoever made it.
+    /// Keeps the outcome of an attempt in doubt, of any region.
     pub(crate) fn resolve(&mut self, me: &RegionName, id: &KeyId, row: Row, now: Duration) {
         self.write(me, id, row, now);
     }

@@ -1,16 +1,16 @@
-//! For each safety check the scenario in which its absence shows within a few seeds, whatever else is played.
+//! The scenario for each safety check in which its absence shows within a few seeds.
 //!
-//! Neighbours: `protocol::plant` names the checks; `onceway-sim seeds --plant` and `onceway-sim plants` play these beside what was asked for. Each
-//! holds with all checks in place. It must not know how a check is removed.
+//! `onceway-sim seeds --plant` and `onceway-sim plants` play these beside the requested scenarios.
+//! Each holds with all checks in place. It must not know how a check is removed.
 
 use onceway::protocol::plant::Plant;
 
-/// A scenario that comes along, and which of its seeds are enough.
+/// A scenario of the harness, and the number of seeds that are enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directed {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// How many seeds, from the first one on.
+    /// The number of seeds, from the first one on.
     pub seeds: u64,
 }
 
@@ -18,8 +18,8 @@ const fn seeds(seeds: u64, scenario: &'static str) -> Directed {
     Directed { scenario, seeds }
 }
 
-/// The scenario that notices that this check is gone. Where it is one of chance, there are enough seeds that a change of the protocol, which lets
-/// each of them go another way, leaves some that do.
+/// The scenario that notices the removal of this check. A scenario of chance gets enough seeds that
+/// some still notice after a change of the protocol. Such a change lets each seed go another way.
 pub fn directed(check: Plant) -> Directed {
     match check {
         Plant::GrantOnAccept => seeds(2, "second-lease"),
@@ -47,7 +47,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::ClosedWhenGained => seeds(1, "late-rows"),
         Plant::SkippedView => seeds(2, "skipped-view"),
         Plant::PendingClosed => seeds(5, "late-rows"),
-        Plant::LeaseOfOlderView => seeds(30, "swarm"),
+        Plant::LeaseOfOlderView => seeds(120, "swarm"),
         Plant::LossUntilHeard => seeds(30, "late-rows"),
         Plant::SealedAsked => seeds(2, "sealed-keeper"),
         Plant::Window => seeds(1, "late-rows"),
@@ -60,11 +60,15 @@ pub fn directed(check: Plant) -> Directed {
         Plant::NamedAnswered => seeds(2, "half-a-word"),
         Plant::MayForget => seeds(2, "clock-jumps"),
         Plant::ObservedTime => seeds(2, "clock-set-right"),
+        Plant::DatesHeld => seeds(2, "clock-blinks"),
         Plant::OpenImport => seeds(2, "open-import"),
         Plant::LivesKept => seeds(2, "shorter-lives"),
+        Plant::RiskOfOwners => seeds(2, "region-loss"),
         Plant::ForgottenTokens => seeds(2, "used-again"),
         Plant::WholeRows => seeds(2, "copied-rows"),
         Plant::WholeEpoch => seeds(2, "copied-target"),
+        Plant::ToldOfRecords => seeds(4, "asked-first"),
+        Plant::PutBack => seeds(2, "put-back"),
         Plant::RestoredVotes => seeds(100, "swarm"),
     }
 }

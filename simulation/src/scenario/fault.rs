@@ -1,7 +1,8 @@
-//! `[[fault]]` and `[swarm]`: what goes wrong, where, when and for how long; by a timeline, or drawn from the seed.
+//! `[[fault]]` and `[swarm]`: the kind, place, time and length of faults, by a timeline or drawn
+//! from the seed.
 //!
-//! Neighbours: [`crate::play::faults`] breaks and mends. Each kind has one name everywhere: in scenario files, in the story and in results.
-//! It must not break anything itself.
+//! [`crate::play::faults`] breaks and mends. Each kind has one name everywhere: in scenario files,
+//! in the story and in results. It must not break anything itself.
 
 use std::time::Duration;
 
@@ -13,13 +14,23 @@ use super::{Known, span};
 use crate::letters::Letter;
 use crate::points::Point;
 
-/// How much later something is that comes late, unless it is said.
+/// The default delay of late letters and confirmations.
 const LATER_MS: u64 = 500;
+/// The time from a sender's giving up to the effect of its late statement, unless it is said.
+pub const GHOST_MS: u64 = 2_000;
+/// The default time from a failure to its effect.
+const GAVE_UP_MS: u64 = 1_000;
+/// The time of a slow connection, unless it is said: shorter than an attempt may take.
+pub const CONNECTS_MS: u64 = 2_000;
+/// The default lag of a status address.
+pub const LAGS_MS: u64 = 2_000;
 /// By how much a database's clock is set at the most, in seconds, and unless it is said.
 pub const CLOCK_MOST: u64 = 10 * 365 * 86_400;
 const CLOCK_USUAL_MS: u64 = 365 * 86_400_000;
-/// For how long keys are remembered where that is lowered, unless it is said.
+/// The default of a lowered retention.
 pub const LOWERED_MS: u64 = 300_000;
+/// For how long they are remembered at most where that is raised.
+pub const RAISED: Duration = Duration::from_secs(400 * 86_400);
 /// The time of the first copy of a store's records, unless it is said.
 const COPIED_MS: u64 = 3_000;
 
@@ -54,6 +65,9 @@ kinds! {
         GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."
         GatewayDiesAfter "gateway-dies-after" "The gateway process dies right after a statement of its upkeep (`points`) took effect, and starts again a second later; each time while it lasts."
         RetentionLowered "retention-lowered" "The gateway is restarted with routes that remember keys for `by` only, and afterwards with those of before."
+        RetentionReloaded "retention-reloaded" "All gateways, this one first and one after another, read routes again that remember keys for `by`, and afterwards those of before."
+        EscrowReloaded "escrow-reloaded" "All gateways, this one first and one after another, read routes again of which one under escrow is not and one without is, and afterwards those of before."
+        HoldsReloaded "holds-reloaded" "All gateways, this one first and one after another, read routes again whose holds and settle times are twice as long, and afterwards those of before."
         RoutesRenamed "routes-renamed" "The gateway reads routes again, of which one under escrow and one without have changed names, and afterwards those of before."
         GatewayPaused "gateway-paused" "The gateway process stops in the middle of whatever it does, its clock runs on, and then it goes on."
         ConfirmationsLate "confirmations-late" "Claims are written at once, and whoever made one hears of it `by` later: a handler that sleeps between its claim and its send."
@@ -61,6 +75,7 @@ kinds! {
         StoreDown "store-down" "Postgres is killed and stays away, the gateway lives."
         StoreStalls "store-stalls" "Statements are not executed, and time out."
         StoreLosesReplies "store-loses-replies" "Statements are executed, and their replies are lost: commits that nobody was told of."
+        StoreLate "store-late" "Every third statement that writes takes effect `by` after its sender gave up, unless Postgres ended meanwhile."
         StoreSlow "store-slow" "Each statement takes 1.2 s."
         StoreRestarts "store-restarts" "Postgres is killed and starts at once: what it wrote is there, what it had just applied comes again."
         StoreClockAhead "store-clock-ahead" "The database's wall clock steps ahead by 5 s, and back afterwards."
@@ -75,16 +90,19 @@ kinds! {
         UpstreamSlow "upstream-slow" "The protected service takes 2.5 s longer."
         UpstreamEffectThenDrop "upstream-effect-then-drop" "The protected service performs the effect, and then breaks the connection."
         UpstreamDropsBefore "upstream-drops-before" "The protected service breaks the connection before it does anything."
-        UpstreamEffectThenFail "upstream-effect-then-fail" "The protected service performs the effect, and then answers 500."
-        UpstreamFailThenEffect "upstream-fail-then-effect" "The protected service answers 504 and performs the effect 1 s later; until then its status address says that it did not happen."
+        UpstreamEffectThenFail "upstream-effect-then-fail" "The protected service performs the effect, and then answers `status`."
+        UpstreamFailThenEffect "upstream-fail-then-effect" "The protected service answers `status`, with Retry-After if it `says_when`, and performs the effect `by` later, before the attempt must be over; until then its status address says that it did not happen. After a 503 with Retry-After it does nothing."
+        UpstreamConnectsSlowly "upstream-connects-slowly" "A connection to the protected service takes `by`, so that the right to send may end meanwhile."
         UpstreamBusy "upstream-busy" "The protected service answers 503 with Retry-After."
         UpstreamHangs "upstream-hangs" "The protected service takes requests, and neither does nor says anything."
         UpstreamHangsInBody "upstream-hangs-in-body" "The protected service performs the effect, and never ends its answer."
         ProbesSilent "probes-silent" "The protected service's status address does not answer."
         ProbesCannotSay "probes-cannot-say" "The protected service's status address cannot tell what happened."
+        ProbesLag "probes-lag" "The protected service's status address knows of an effect `by` later, and before the attempt must be over; until then it says that it did not happen."
         ClientClocksFast "client-clocks-fast" "The clocks of clients that ask there run ten times as fast: they stop waiting, come again and give up too soon, all that a gateway can see of a client's clock."
         ClientClocksSlow "client-clocks-slow" "The clocks of clients that ask there run at a tenth of their pace: they wait and pause ten times as long."
         Drain "drain" "An operator drains the region, and resumes it afterwards."
+        WitnessPutBack "witness-put-back" "The files of all witnesses are put back to what they were when the fault began, whichever region is named."
         RingChange "ring-change" "An operator gives the region twice its weight, and takes that back afterwards."
     }
 }
@@ -110,9 +128,9 @@ kinds! {
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// It happens to one region.
+    /// A fault of one region.
     Region(OfRegion),
-    /// It happens between two.
+    /// A fault between two regions.
     Link(OfLink),
 }
 
@@ -123,11 +141,12 @@ impl Kind {
         regions.chain(OfLink::ALL.iter().copied().map(Self::Link)).collect()
     }
 
-    /// Whether a swarm draws it that names no kinds. One that is added would change what every seed draws; and these need to be told how.
+    /// True if a swarm that names no kinds draws it. An additional kind would change the draws of
+    /// every seed, and these kinds need details.
     pub fn is_drawn(self) -> bool {
         !matches!(
             self,
-            Self::Region(OfRegion::ConfirmationsLate | OfRegion::RoutesRenamed)
+            Self::Region(OfRegion::ConfirmationsLate | OfRegion::WitnessPutBack)
                 | Self::Link(OfLink::LettersLost | OfLink::LettersLate)
         )
     }
@@ -140,7 +159,7 @@ impl Kind {
         )
     }
 
-    /// Its name: in scenario files, in the story and in results.
+    /// The name in scenario files, in the story and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Region(kind) => kind.name(),
@@ -148,7 +167,7 @@ impl Kind {
         }
     }
 
-    /// What it is, in a line.
+    /// A description, in a line.
     pub fn about(self) -> &'static str {
         match self {
             Self::Region(kind) => kind.about(),
@@ -160,25 +179,29 @@ impl Kind {
 /// A fault and where it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happens {
-    /// To this region.
+    /// At this region.
     Region(OfRegion, RegionName),
-    /// To what goes from the first to the second, or between both.
+    /// On the link from the first region to the second, or between both.
     Link(OfLink, RegionName, RegionName),
-    /// Somewhere, drawn from the seed.
+    /// At a place drawn from the seed.
     Anywhere(Kind),
 }
 
-/// What single kinds of faults are told beside where and when.
+/// Details of single kinds of faults, in addition to place and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct How {
-    /// Which letters.
+    /// The letters concerned.
     pub letters: Vec<Letter>,
-    /// After which statements.
+    /// The statements after which the process dies.
     pub points: Vec<Point>,
-    /// How much later.
+    /// The delay or step.
     pub by: Duration,
     /// The time of first copies of records.
     pub copied: Duration,
+    /// The status of a failure; `None`: the kind's own.
+    pub status: Option<u16>,
+    /// True if a failure asks for a pause.
+    pub says_when: bool,
 }
 
 impl Default for How {
@@ -188,6 +211,8 @@ impl Default for How {
             points: Point::ALL.to_vec(),
             by: Duration::from_millis(LATER_MS),
             copied: Duration::from_millis(COPIED_MS),
+            status: None,
+            says_when: false,
         }
     }
 }
@@ -195,32 +220,33 @@ impl Default for How {
 /// One fault of the timeline.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// What goes wrong, and where.
+    /// The kind and the place.
     pub what: Happens,
-    /// In which way.
+    /// The details.
     pub how: How,
-    /// When, after clients began to ask.
+    /// The beginning, after clients began to ask.
     pub at: Duration,
-    /// For how long.
+    /// The length.
     pub lasts: Duration,
 }
 
-/// Faults at random. Each seed switches whole kinds off, so that rare combinations are met undisturbed by the others.
+/// Faults at random. Each seed switches whole kinds off, so that rare combinations happen
+/// undisturbed by the others.
 #[derive(Clone, Debug)]
 pub struct Swarm {
-    /// How long it is from one fault to the next, on average.
+    /// The mean time from one fault to the next.
     pub every: Duration,
-    /// How long a fault lasts, on average.
+    /// The mean length of a fault.
     pub lasts: Duration,
     /// The kinds that are drawn from.
     pub kinds: Vec<Kind>,
-    /// In how many of a hundred seeds each kind is off.
+    /// The percentage of seeds in which each kind is off.
     pub off: u32,
-    /// How many faults there may be at the same time, at most.
+    /// The greatest number of faults at the same time.
     pub at_once: usize,
 }
 
-/// The timeline and the swarm.
+/// Reads the timeline and the swarm.
 pub(super) fn read(top: &Section<'_>, known: &Known<'_>, length: Duration) -> (Vec<Fault>, Option<Swarm>) {
     let faults =
         top.tables("fault").into_iter().filter_map(|section| fault(section, known, length)).collect();
@@ -264,11 +290,15 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
     Some(Fault { what: what?, how, at: at?, lasts })
 }
 
-/// `letters`, `points`, `by` and `copied`, where the kind goes by them.
+/// Reads the details that the kind has.
 fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
     let names: Vec<(&str, Letter)> = Letter::ALL.iter().map(|letter| (letter.name(), *letter)).collect();
     let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));
     let has_points = matches!(kind, Some(Kind::Region(OfRegion::GatewayDiesAfter)));
+    let fails = matches!(
+        kind,
+        Some(Kind::Region(OfRegion::UpstreamEffectThenFail | OfRegion::UpstreamFailThenEffect))
+    );
     let (has_by, most, usual) = match kind {
         Some(Kind::Link(OfLink::LettersLate) | Kind::Region(OfRegion::ConfirmationsLate)) => {
             (true, 3_600, LATER_MS)
@@ -277,6 +307,11 @@ fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
             (true, CLOCK_MOST, CLOCK_USUAL_MS)
         }
         Some(Kind::Region(OfRegion::RetentionLowered)) => (true, 86_400, LOWERED_MS),
+        Some(Kind::Region(OfRegion::StoreLate)) => (true, 3_600, GHOST_MS),
+        Some(Kind::Region(OfRegion::UpstreamFailThenEffect)) => (true, 3_600, GAVE_UP_MS),
+        Some(Kind::Region(OfRegion::UpstreamConnectsSlowly)) => (true, 3_600, CONNECTS_MS),
+        Some(Kind::Region(OfRegion::ProbesLag)) => (true, 3_600, LAGS_MS),
+        Some(Kind::Region(OfRegion::RetentionReloaded)) => (true, RAISED.as_secs(), LOWERED_MS),
         Some(Kind::Region(_) | Kind::Link(_)) | None => (false, 0, 0),
     };
     let mut how = How::default();
@@ -292,13 +327,22 @@ fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
     if has_by {
         how.by = span(section, "by", 1, most, usual);
     }
+    if fails {
+        let status = |value: &DeValue<'_>| reader::number(value, 400, 599);
+        let status = section.optional("status", status).and_then(|status| u16::try_from(status).ok());
+        let late = kind == Some(Kind::Region(OfRegion::UpstreamFailThenEffect));
+        how.status = status.or(Some(if late { 504 } else { 500 }));
+    }
+    if kind == Some(Kind::Region(OfRegion::UpstreamFailThenEffect)) {
+        how.says_when = section.optional("says_when", reader::flag).unwrap_or(false);
+    }
     if kind.is_some_and(Kind::copies) {
         how.copied = span(section, "copied", 0, 86_400, COPIED_MS);
     }
     how
 }
 
-/// A place; `None` where "any" is written.
+/// Reads a place; `None` for "any".
 fn anywhere_or<T>(
     value: &DeValue<'_>,
     read: impl FnOnce(&DeValue<'_>) -> Result<T, String>,

@@ -1,15 +1,15 @@
-//! Finds a scenario's file by what somebody wrote: a path, or the name of one that comes with the harness.
+//! Finds a scenario's file by a path, or by the name of one that comes with the harness.
 //!
-//! Neighbours: the command line asks, [`super::shipped`] has those that come along. It must not read the file.
+//! [`super::shipped`] has the files that come with the harness. It must not read the file.
 
 use std::path::{Path, PathBuf};
 
 use super::shipped;
 
-/// The file: the path itself if there is one, else the scenario of this name.
+/// The file: the path itself if it exists, else the scenario of this name.
 ///
 /// # Errors
-/// What there is instead, in one line.
+/// The existing scenarios, in one line.
 pub fn find(wanted: &str) -> Result<PathBuf, String> {
     let path = Path::new(wanted);
     if path.is_file() {
@@ -29,7 +29,7 @@ pub fn names() -> Vec<String> {
     shipped::names().map(str::to_owned).collect()
 }
 
-/// What somebody writes to have this scenario found: its name where it comes along, else its path.
+/// The text that finds this scenario: its name if it comes with the harness, else its path.
 pub fn shown(path: &Path) -> String {
     match shipped::has(path) {
         true => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),

@@ -1,6 +1,6 @@
-//! Seeds that are kept as they once broke something: `kept/seeds.toml`.
+//! Kept seeds, which once broke something: `kept/seeds.toml`.
 //!
-//! Neighbours: `onceway-sim kept` replays them, `onceway-sim seeds --keep` adds to them. It must not judge.
+//! `onceway-sim kept` replays them, `onceway-sim seeds --keep` adds to them. It must not judge.
 
 use std::path::{Path, PathBuf};
 
@@ -14,23 +14,23 @@ use super::{find, shipped};
 pub struct Kept {
     /// The scenario's file.
     pub scenario: PathBuf,
-    /// Which run of it.
+    /// The run's seed.
     pub seed: u64,
-    /// What it broke.
+    /// The breach.
     pub broke: String,
 }
 
-/// The file, as it comes along.
+/// The file, as it comes with the harness.
 pub fn file() -> PathBuf {
     shipped::path("kept/seeds.toml")
 }
 
-/// The file in the tree that this was built from: where seeds are added.
+/// The file in the source tree of this build, to which seeds are added.
 pub fn in_the_tree() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("kept").join("seeds.toml")
 }
 
-/// All seeds of a file, in its order. Blocks: one file.
+/// Reads all seeds of a file, in its order. Blocks: reads one file.
 ///
 /// # Errors
 /// All problems of the file.
@@ -65,7 +65,8 @@ fn one(section: Section<'_>, path: &Path) -> Option<Kept> {
     Some(Kept { scenario: scenario?, seed: seed?, broke: broke? })
 }
 
-/// What is to be added to the file for a seed: its scenario is named, not its path, where it comes along.
+/// The file's new entry for a seed. A scenario that comes with the harness is named, others are
+/// given by path.
 pub fn entry(scenario: &Path, seed: u64, broke: &str) -> String {
     let stem = scenario.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let comes_along = find::find(&stem).is_ok_and(|file| file == scenario);

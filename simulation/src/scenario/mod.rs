@@ -1,7 +1,9 @@
-//! A scenario: what a simulated deployment is told, who asks it for what, and what goes wrong. Read from TOML, everything wrong said at once.
+//! A scenario: settings of a simulated deployment, its clients and its faults. Read from TOML; all
+//! problems are reported at once.
 //!
-//! Neighbours: placement, failover and routes come from the very files that gateways read (`onceway::config`); `workload` and `fault` read
-//! their tables, `vary` changes values before anything is read, [`crate::play`] plays what is read here. It must not know time or chance.
+//! Placement, failover and routes come from the very files that gateways read (`onceway::config`).
+//! `vary` changes values before anything is read, `workload` and `fault` read their tables. It must
+//! not know time or chance.
 
 pub mod directed;
 pub mod fault;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use onceway::config::reader::{self, At, Problem, Problems, Section, Source};
 use onceway::config::shared::Shared;
 use onceway::config::{self, Errors};
+use onceway::gateway::route::{Policy, Routes};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{RegionSpec, Ring, RingSpec};
 use toml::de::DeValue;
@@ -38,27 +41,28 @@ pub struct Scenario {
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// What the gateways are told: the ring file and the routes file together.
+    /// The gateways' shared settings: the ring file and the routes file together.
     pub shared: Shared,
-    /// How long clients ask and faults happen. Then everything is mended, and all keys must end.
+    /// The time for which clients ask and faults happen. Then everything is mended, and all keys
+    /// must end.
     pub length: Duration,
-    /// How far apart regions are.
+    /// The distances between regions.
     pub network: Network,
-    /// How wrong clocks are.
+    /// The errors of clocks.
     pub clocks: Clocks,
-    /// How long a statement takes at a region's own store, there and back.
+    /// The duration of a statement at a region's own store, there and back.
     pub statement: Duration,
-    /// How the protected services behave while nothing is wrong with them.
+    /// The behaviour of the protected services while no fault affects them.
     pub upstream: Upstream,
-    /// For how long an operator looks on.
+    /// The time for which an operator looks on.
     pub operator: Operator,
-    /// Who asks for what.
+    /// The clients' workloads.
     pub workloads: Vec<Workload>,
-    /// What goes wrong when.
+    /// The timeline of faults.
     pub faults: Vec<Fault>,
-    /// What goes wrong at random, from the seed.
+    /// Random faults, from the seed.
     pub swarm: Option<Swarm>,
-    /// What a batch must have seen, or it shows nothing.
+    /// The happenings that a batch must have seen. Without them it shows nothing.
     pub expects: Expects,
     doubled: Doubled,
 }
@@ -66,9 +70,14 @@ pub struct Scenario {
 /// The ring with one region's weight doubled, for each region whose weight can be.
 type Doubled = OnceLock<BTreeMap<RegionName, Arc<Ring>>>;
 
+/// The policy of the route of this name in one file, where names are what workloads go by.
+pub fn policy_of<'a>(routes: &'a Routes, name: &str) -> Option<&'a Arc<Policy>> {
+    routes.0.iter().find(|route| *route.name == *name)?.policy()
+}
+
 impl Scenario {
-    /// The ring in which a region has twice its weight; `None` if that is too great. Built once for all seeds: a ring takes ten
-    /// milliseconds, and a whole seed not much more than a hundred.
+    /// The ring in which a region has twice its weight; `None` if that is too great. Built once for
+    /// all seeds: a ring takes ten milliseconds, a whole seed not much more than a hundred.
     pub fn doubled(&self, region: &RegionName) -> Option<&Arc<Ring>> {
         let of = |one: &RegionSpec| {
             let RingSpec { seed, place_by, mut regions, pins } = self.shared.ring.spec();
@@ -82,19 +91,19 @@ impl Scenario {
     }
 }
 
-/// How far apart regions are.
+/// The distances between regions.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// The round trip between two regions, where no link says otherwise.
+    /// The round trip between two regions without a link of their own.
     pub round_trip: Duration,
-    /// How much longer than half a round trip a commit takes to a subscriber.
+    /// The time that a commit takes to a subscriber beyond half a round trip.
     pub replication: Duration,
     /// Pairs with a round trip of their own.
     pub links: Vec<(RegionName, RegionName, Duration)>,
 }
 
 impl Network {
-    /// How long one way between two regions takes.
+    /// The time for one way between two regions.
     pub fn one_way(&self, one: &RegionName, other: &RegionName) -> Duration {
         let is = |(a, b, _): &&(RegionName, RegionName, Duration)| {
             (a, b) == (one, other) || (a, b) == (other, one)
@@ -103,43 +112,46 @@ impl Network {
     }
 }
 
-/// How wrong clocks are: each is drawn anew per seed.
+/// The errors of clocks, drawn anew for each seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Clocks {
-    /// How far wall clocks are off at first, at most, either way; those of databases as well as those of gateways.
+    /// The greatest initial error of wall clocks, either way, for databases and gateways.
     pub skew: Duration,
-    /// How fast or slow boot clocks run, at most, in parts per million.
+    /// The greatest rate error of boot clocks, either way, in parts per million.
     pub drift_ppm: u32,
 }
 
-/// How a protected service behaves.
+/// The behaviour of a protected service.
 #[derive(Clone, Copy, Debug)]
 pub struct Upstream {
-    /// How long it takes to answer.
+    /// The time until its answer.
     pub answers_after: Duration,
-    /// One service for all regions, rather than one each: then any region's status address knows of all attempts.
+    /// One service for all regions, instead of one each: then any region's status address knows of
+    /// all attempts.
     pub one_for_all: bool,
 }
 
-/// For how long gateways have to ask for what only an operator can do until it is done.
+/// The waiting times of the operator: for so long gateways have to ask for an act that only an
+/// operator can do.
 #[derive(Clone, Copy, Debug)]
 pub struct Operator {
-    /// Accepting the risk of a loss, where keys wait for nothing else.
+    /// Accepting the risk of a loss, if keys wait for nothing else.
     pub accepts_risk_after: Duration,
-    /// Going on without a majority, where nobody runs keys.
+    /// Going on without a majority, if no region runs keys.
     pub breaks_glass_after: Duration,
 }
 
-/// Happenings, and kinds of faults that must have mattered.
+/// Happenings that must have occurred, and kinds of faults that must have mattered.
 #[derive(Clone, Debug)]
 pub struct Expects {
     /// Their names.
     pub names: Vec<String>,
-    /// A batch of fewer seeds need not have seen them.
+    /// The least number of seeds. A smaller batch need not have seen them.
     pub of: u64,
 }
 
-/// Reads a scenario and the two files that it names, with these settings changed. Blocks: three files, and some milliseconds for the ring.
+/// Reads a scenario and the two files that it names, with these settings changed. Blocks: reads
+/// three files, and takes some milliseconds for the ring.
 ///
 /// # Errors
 /// All problems of all three files.
@@ -151,7 +163,7 @@ pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
     }
 }
 
-/// The same of a text that stands at this path.
+/// Like [`load`], for a text at this path.
 fn of(mut source: Source, path: &Path, settings: &[Setting], problems: Problems) -> Result<Scenario, Errors> {
     vary::apply(&mut source, vary::Of::Scenario, settings, &problems);
     let Some(document) = source.parse(&problems) else { return Err(errors(problems)) };
@@ -169,7 +181,7 @@ fn errors(problems: Problems) -> Errors {
     Errors(problems.into_sorted())
 }
 
-/// The two files that all gateways share.
+/// Reads the two files that all gateways share.
 fn shared(top: &Section<'_>, path: &Path, settings: &[Setting], problems: &Problems) -> Option<Shared> {
     let beside = |file: String| path.parent().unwrap_or(Path::new("")).join(file);
     let source = |key, advice: &str, of| {
@@ -242,7 +254,7 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
     })
 }
 
-/// What the rest of a scenario may refer to; nothing where the files it stands in are wrong themselves.
+/// The shared files, as far as they could be read, which the rest of a scenario refers to.
 struct Known<'a> {
     regions: Option<&'a [RegionName]>,
     shared: Option<&'a Shared>,
@@ -263,7 +275,7 @@ impl Known<'_> {
     }
 }
 
-/// A span between milliseconds and seconds; the default is in milliseconds.
+/// Reads a span between milliseconds and seconds; the default is in milliseconds.
 fn span(section: &Section<'_>, key: &'static str, least_ms: u64, most_s: u64, default_ms: u64) -> Duration {
     let (least, most) = (Duration::from_millis(least_ms), Duration::from_secs(most_s));
     section

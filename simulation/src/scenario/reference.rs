@@ -1,7 +1,9 @@
-//! Whether `scenarios/swarm.toml` is the reference that it says it is: every setting with its default, what is commented out included.
+//! Tests that `scenarios/swarm.toml` is a complete reference: every setting with its default,
+//! commented-out ones included.
 //!
-//! Neighbours: the root's `tests/suites/reference.rs` does the like for the files of gateways. Everything is asked of the very reader that plays; no key is
-//! listed here, so that a setting that is added must be entered there. It must not play anything.
+//! The root's `tests/suites/reference.rs` does the same for the files of gateways. Every question
+//! goes to the reader that plays use. No key is listed here, so each added setting must be entered
+//! there. It must not play anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,23 +12,23 @@ use onceway::config::reader::{Problems, Source};
 
 use super::{Scenario, find, of, shipped};
 
-/// A key that no reader knows and that is near to none.
+/// A key that no reader knows, and that resembles none.
 const STRANGE: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz = 1";
 
-/// Reads a text as if it stood beside the scenarios that come along.
+/// Reads a text as if it were beside the scenarios of the harness.
 pub(crate) fn scenario(text: &str) -> Result<Scenario, Errors> {
     let path = find::find("swarm").unwrap().with_file_name("text.toml");
     of(Source::of(&path, text.to_owned()), &path, &[], Problems::default())
 }
 
-/// The text of a scenario that comes along.
+/// The text of a scenario of the harness.
 fn text(name: &str) -> String {
     let path = find::find(name).unwrap();
     let problems = Problems::default();
     shipped::read(&path, &onceway::config::reader::At::file(&path), &problems).unwrap().text().to_owned()
 }
 
-/// A line that opens a table, or sets a key, be it commented out or not.
+/// A line that opens a table or sets a key, commented out or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Line {
     Table(String),
@@ -44,7 +46,7 @@ fn line(text: &str) -> Option<Line> {
     is_name(key).then(|| Line::Key(key.to_owned()))
 }
 
-/// The text with all that is commented out in force.
+/// The text with all commented-out settings in force.
 fn open(text: &str) -> String {
     let opened = |text: &str| {
         if line(text).is_some() {
@@ -56,7 +58,8 @@ fn open(text: &str) -> String {
     text.lines().map(opened).collect::<Vec<_>>().join("\n")
 }
 
-/// Every table with the keys that stand in it, the top one with the tables' names as well; tables of one name are one.
+/// Every table with its keys, and the top one also with the tables' names. Tables of one name are
+/// one.
 fn written(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut table = String::new();
@@ -72,7 +75,8 @@ fn written(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// The keys that the reader accepts in each table: it lists them where it meets one that nothing is near to.
+/// The keys that the reader accepts in each table. The reader lists them when it meets a key that
+/// resembles none.
 fn accepted(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let text = open(text);
     let mut places = vec![(String::new(), 0)];
@@ -119,7 +123,7 @@ fn what_is_commented_out_may_be_written_so() {
     }
 }
 
-/// What a line says of its key's default: the value that counts where the key is absent.
+/// The default of a line's key: the value that counts without the key.
 fn default_of(line: &str) -> Option<String> {
     let (setting, comment) = line.rsplit_once("# default")?;
     let said = comment.split(';').next()?.trim();
@@ -159,7 +163,8 @@ fn every_key_says_its_default_and_that_is_what_counts_without_it() {
     assert!(compared > 20, "{compared}");
 }
 
-/// The lines of blocks, and whether each has a comment above it. One comment is enough for workloads, and for links, that follow one another.
+/// The lines of blocks, each with true if a comment is above it. One comment is enough for
+/// workloads, and for links, that follow one another.
 fn explained(text: &str) -> Vec<(usize, bool)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut all = Vec::new();

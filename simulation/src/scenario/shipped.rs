@@ -1,7 +1,9 @@
-//! The files that come with the harness, within the binary: scenarios, the ring and routes files that they name, and the seeds that are kept.
+//! The files that come with the harness, within the binary: scenarios, their ring and routes files,
+//! and the kept seeds.
 //!
-//! Neighbours: [`super::find`] looks for scenarios here by name, [`super::load`] reads what is named by a path of this folder. So a binary that was
-//! installed anywhere has them all. It must not hold a file that is not in the tree, nor leave one out.
+//! So a binary has them all wherever it is installed. [`super::find`] looks for scenarios here by
+//! name, [`super::load`] reads files by a path of this folder. It must not hold a file that is not
+//! in the tree, nor leave one out.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -18,8 +20,11 @@ files! {
     "kept/seeds.toml"
     "kept/swarm-37.toml"
     "kept/swarm-41.toml"
+    "scenarios/asked-first.toml"
+    "scenarios/brief-swarm.toml"
     "scenarios/client-clocks.toml"
     "scenarios/clock-jumps.toml"
+    "scenarios/clock-blinks.toml"
     "scenarios/clock-set-right.toml"
     "scenarios/copied-frontier.toml"
     "scenarios/copied-rows.toml"
@@ -42,6 +47,7 @@ files! {
     "scenarios/one-way-cut.toml"
     "scenarios/open-import.toml"
     "scenarios/proxy-gives-up.toml"
+    "scenarios/put-back.toml"
     "scenarios/region-loss.toml"
     "scenarios/restarts.toml"
     "scenarios/retry-storm.toml"
@@ -49,12 +55,15 @@ files! {
     "scenarios/ring-change.toml"
     "scenarios/rings/five.toml"
     "scenarios/rings/routes-brief.toml"
+    "scenarios/rings/routes-fleeting.toml"
     "scenarios/rings/routes-forgetful.toml"
     "scenarios/rings/routes-patient.toml"
+    "scenarios/rings/routes-settling.toml"
     "scenarios/rings/routes.toml"
     "scenarios/rings/three-brief.toml"
     "scenarios/rings/three-calm.toml"
     "scenarios/rings/three-curt.toml"
+    "scenarios/rings/three-fleeting.toml"
     "scenarios/rings/three-hasty.toml"
     "scenarios/rings/three-impatient.toml"
     "scenarios/rings/three-young.toml"
@@ -76,6 +85,7 @@ files! {
     "scenarios/two-and-witness.toml"
     "scenarios/two-moves.toml"
     "scenarios/used-again.toml"
+    "scenarios/witness-swarm.toml"
 }
 
 /// The folder that all of them are in. No file system has it.
@@ -86,12 +96,13 @@ pub(super) fn path(name: &str) -> PathBuf {
     Path::new(ROOT).join(name)
 }
 
-/// Whether there is a file of this path here.
+/// True if a file of this path is here.
 pub fn has(path: &Path) -> bool {
     text(path).is_some()
 }
 
-/// The text of the file of this path, which may climb; `None` for a path of the file system.
+/// The text of the file at this path, which may have `..` in it; `None` for a path of the file
+/// system.
 fn text(path: &Path) -> Option<&'static str> {
     let mut parts: Vec<&str> = Vec::new();
     for component in path.strip_prefix(ROOT).ok()?.components() {
@@ -106,7 +117,8 @@ fn text(path: &Path) -> Option<&'static str> {
     FILES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// Reads a file of the file system, or one from here. `wanted_by` is who named it. Blocks: one file, at most.
+/// Reads a file of the file system, or one from here. `wanted_by` is the place that names it.
+/// Blocks: reads one file at most.
 pub(super) fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<Source> {
     match text(path) {
         Some(text) => Some(Source::of(path, text.to_owned())),

@@ -1,14 +1,16 @@
-//! Settings from the command line: `failover.multiple=3` changes one value of the ring file, the routes file or the scenario before it is read.
+//! Settings from the command line: `failover.multiple=3` changes one value of the ring file, the
+//! routes file or the scenario before it is read.
 //!
-//! Neighbours: [`super::load`] has each of its texts changed here, so a changed value is checked like one that stands in the file. It must
-//! not know what any key means, but for one: less than two lags needs `unsafe_multiple`, which is meant here by whoever asks.
+//! [`super::load`] has each of its texts changed here, so a changed value is checked like a written
+//! one. It must not know the meaning of keys, with one exception. Less than two lags needs
+//! `unsafe_multiple`, which the caller surely means.
 
 use std::str::FromStr;
 
 use onceway::config::reader::{At, Problems, Source};
 use toml_edit::{DocumentMut, Item, Value};
 
-/// Which text a setting is of.
+/// The text that a setting belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// The scenario itself.
@@ -22,9 +24,9 @@ pub enum Of {
 /// One changed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Where it stands: `failover.multiple`, `route.escrow`, `network.round_trip`.
+    /// The place: `failover.multiple`, `route.escrow`, `network.round_trip`.
     pub path: Vec<String>,
-    /// What is written there, as TOML; a bare word is a text.
+    /// The new value, as TOML; a bare word is a text.
     pub value: String,
 }
 
@@ -46,7 +48,7 @@ impl Setting {
     /// One setting per value: `failover.multiple=0,1,2`.
     ///
     /// # Errors
-    /// What to write, in one line.
+    /// Advice on what to write, in one line.
     pub fn several(text: &str) -> Result<Vec<Self>, String> {
         let (path, values) = text
             .split_once('=')
@@ -54,12 +56,12 @@ impl Setting {
         values.split(',').map(|value| format!("{path}={}", value.trim()).parse()).collect()
     }
 
-    /// Where it stands, as it is written: `failover.multiple`.
+    /// The place, as it is written: `failover.multiple`.
     pub fn key(&self) -> String {
         self.path.join(".")
     }
 
-    /// As it is shown: `failover.multiple=3`.
+    /// The setting, as it is shown: `failover.multiple=3`.
     pub fn shown(&self) -> String {
         format!("{}={}", self.key(), self.value)
     }
@@ -83,7 +85,7 @@ pub(super) fn apply(source: &mut Source, of: Of, settings: &[Setting], problems:
     if settings.is_empty() {
         return;
     }
-    // What is no TOML is reported when the text is read.
+    // A text that is no TOML is reported when it is read.
     let Ok(mut document) = source.text().parse::<DocumentMut>() else { return };
     for setting in settings {
         let done = match of {

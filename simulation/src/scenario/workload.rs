@@ -1,7 +1,7 @@
-//! `[[workload]]`: who asks for what, how often, and what a client does when it is not answered.
+//! `[[workload]]`: the keys of clients, their rate, and the clients' retries.
 //!
-//! Neighbours: [`crate::play::clients`] does as it is told here. Rates are of keys, not of requests: retries come on top. It must not hold
-//! a setting of the gateway.
+//! [`crate::play::clients`] acts by it. Rates are of keys, not of requests: retries come on top. It
+//! must not hold a setting of the gateway.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{Known, span};
 /// A kind of client.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Its name, in results.
+    /// The name in results.
     pub name: String,
     /// The path that it posts to; a route takes it.
     pub path: String,
@@ -22,38 +22,43 @@ pub struct Workload {
     pub route: String,
     /// New keys per hundred seconds, all regions together.
     pub rate: u32,
-    /// How many tenants there are.
+    /// The number of tenants.
     pub tenants: u32,
-    /// Where clients are; anywhere if none is named.
+    /// The clients' regions; anywhere if none is named.
     pub near: Vec<RegionName>,
-    /// What a client does when it is not answered.
+    /// The retries of a client.
     pub retry: Retry,
-    /// Of a hundred keys, how many are sent again a while after they were answered: the client's own crash, a message delivered twice.
+    /// The percentage of keys that are sent again a while after they were answered: the client's
+    /// own crash, or a message delivered twice.
     pub again: u32,
-    /// Of a hundred keys, how many are sent to two regions at the same time.
+    /// The longest wait of a client before it sends an answered key again.
+    pub again_within: Duration,
+    /// The percentage of keys that are sent to two regions at the same time.
     pub at_two: u32,
-    /// Of a hundred keys, how many somebody uses for another request, too.
+    /// The percentage of keys that a client also uses for another request.
     pub other_body: u32,
 }
 
-/// What a client does when it is not answered.
+/// The retries of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
-    /// How long it waits for an answer.
+    /// The time limit for an answer.
     pub timeout: Duration,
-    /// The pause before the first retry; each one after that is twice as long, and every pause is jittered by half.
+    /// The pause before the first retry. Each later one is twice as long, and every pause is
+    /// jittered by half.
     pub first: Duration,
     /// The longest pause.
     pub most: Duration,
-    /// How many requests it sends for a key, at most.
+    /// The greatest number of requests for a key.
     pub attempts: u32,
-    /// For how long it sends a key, at most, and does not send it any more.
+    /// The time after which a client gives a key up.
     pub gives_up: Duration,
-    /// For how long its name for the gateway points to a region that does not answer any more.
+    /// The time for which the gateway's name still points to a region that does not answer any
+    /// more.
     pub dns: Duration,
 }
 
-/// All workloads.
+/// Reads all workloads.
 pub(super) fn read(top: &Section<'_>, known: &Known<'_>) -> Vec<Workload> {
     let sections = top.tables("workload");
     if sections.is_empty() {
@@ -85,6 +90,7 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
     let (tenants, again, at_two) =
         (count("tenants", 1_000, 3).max(1), count("again", 100, 10), count("at_two", 100, 2));
     let other_body = count("other_body", 100, 0);
+    let again_within = span(&section, "again_within", 1, 86_400, 20_000);
     let near = section
         .optional("near", |value| reader::list(value, |value| known.region(value)))
         .unwrap_or_default();
@@ -105,13 +111,13 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
     }
     section.finish();
     let (name, path, route) = (name?, path?, route?);
-    Some(Workload { name, path, route, rate, tenants, near, retry, again, at_two, other_body })
+    Some(Workload { name, path, route, rate, tenants, near, retry, again, again_within, at_two, other_body })
 }
 
-/// The route that takes the path; one that handles keys.
+/// The route that takes the path, if it handles keys.
 fn route(section: &Section<'_>, known: &Known<'_>, path: &str) -> Option<String> {
     let routes = &known.shared?.routes;
-    let handles = |name: &str| routes.policy(name).is_some();
+    let handles = |name: &str| super::policy_of(routes, name).is_some();
     match routes.find(&http::Method::POST, path, &http::HeaderMap::new()) {
         onceway::gateway::route::Matched::Route(route) if handles(&route.name) => {
             Some(route.name.to_string())
@@ -133,7 +139,7 @@ fn route(section: &Section<'_>, known: &Known<'_>, path: &str) -> Option<String>
     }
 }
 
-/// The name of a tenant by its number.
+/// The name of a tenant, by its number.
 pub fn tenant(number: u32) -> Tenant {
     let Ok(tenant) = Tenant::parse(&format!("tenant-{number}")) else {
         unreachable!("a name of letters and digits")

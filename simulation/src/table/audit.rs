@@ -1,7 +1,8 @@
-//! One region's Postgres in memory: what `onceway::ports::audit` promises to those who reconcile.
+//! One region's Postgres in memory: the promises of `onceway::ports::audit`, for reconciliation.
 //!
-//! Neighbours: [`super`] has the rows and settles, [`super::upkeep`] has the journal. Each double is journalled once: for a key, the
-//! run at risk's origin, the other one and its token; each late answer once: for its attempt. It must not judge which answer is served.
+//! Each double is journalled once: for a key, the run at risk's origin, the other one and its
+//! token. Each late answer is journalled once: for its attempt. It must not judge which answer is
+//! served.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -31,7 +32,8 @@ pub(super) struct Settlement {
 }
 
 impl Table {
-    /// The final row of another origin, if this attempt's own row is still open: the highest token's.
+    /// The final row of another origin with the highest token, if this attempt's own row is still
+    /// open.
     pub(super) fn settled_elsewhere(&self, attempt: &Attempt) -> Option<Settlement> {
         let own = self.own(&attempt.id)?;
         let is_open = matches!(own.phase, Phase::Claimed | Phase::InDoubt(_));
@@ -56,8 +58,9 @@ impl Table {
         settled.max_by(|a, b| a.token.cmp(&b.token).then_with(|| b.origin.cmp(&a.origin)))
     }
 
-    /// The own row takes over the answer that others may have replayed already, and the journal keeps both (6d). Where it is the same
-    /// attempt's, as after a conversion of escrow, nothing ran twice.
+    /// Takes over the answer that others may have replayed already into the own row, and journals
+    /// both answers (6d). If it is the same attempt's answer, as after a conversion of escrow,
+    /// nothing ran twice.
     pub(super) fn take_over(&mut self, attempt: &Attempt, first: Settlement, answer: &Answer) -> Written {
         let now = self.clock.micros();
         let Settlement { origin, token, nonce, answer: kept, at_risk, named } = first;
@@ -75,7 +78,7 @@ impl Table {
         Written::Lost
     }
 
-    /// Journals a double that was not known yet. Returns whether it was not.
+    /// Journals a double. Returns true if it was not known yet.
     fn enter_double(
         &mut self,
         id: &KeyId,
@@ -107,7 +110,7 @@ impl Table {
         true
     }
 
-    /// Says more in the newest entry.
+    /// Completes the newest entry.
     fn amend(&mut self, more: impl FnOnce(&mut Entry)) {
         if let Some((_, entry)) = self.journal.last_mut() {
             more(entry);
@@ -141,19 +144,27 @@ impl Table {
     fn history_of(&self, id: &KeyId) -> History {
         let now = self.clock.micros();
         let rows = self.all(id).into_iter().map(|(origin, stored)| {
-            let imported = self
-                .rows
-                .get(id)
-                .and_then(|rows| rows.get(origin))
-                .is_none_or(|replicated| !std::ptr::eq(replicated, stored));
+            let claimed = self.claimed(id, origin, stored);
             let row = light(stored.shown(origin.clone(), now, *origin == self.origin));
             let settled = stored.settled_at().map(|at| Date(at.div_euclid(1_000)));
-            let claimed = (!imported).then(|| Date(stored.held_at.div_euclid(1_000)));
-            Told { row, route: stored.route.clone(), path: stored.path.clone(), claimed, settled, imported }
+            Told {
+                row,
+                route: stored.route.clone(),
+                path: stored.path.clone(),
+                claimed,
+                settled,
+                imported: claimed.is_none(),
+            }
         });
         let about = self.journal.iter().filter(|(about, _)| about.as_ref() == Some(id));
         let journal = about.map(|(_, entry)| entry.clone()).collect();
         History { id: id.clone(), rows: rows.collect(), journal }
+    }
+
+    /// The time of a row's claim, by its origin's clock; not known of an imported one.
+    fn claimed(&self, id: &KeyId, origin: &Origin, stored: &Stored) -> Option<Date> {
+        let replicated = self.rows.get(id)?.get(origin)?;
+        std::ptr::eq(replicated, stored).then(|| Date(stored.held_at.div_euclid(1_000)))
     }
 
     pub(crate) fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Vec<RunAtRisk> {
@@ -169,7 +180,7 @@ impl Table {
         listed.take(most as usize).collect()
     }
 
-    /// One stretch of the records. Only keys of more than one copy are read.
+    /// Returns one stretch of the records. Only keys of more than one copy are read.
     pub(crate) fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> Stretch {
         let mut page = Stretch::default();
         for id in self.keys_behind(of, after) {
@@ -202,7 +213,10 @@ impl Table {
         let now = self.clock.micros();
         let trace = |(origin, row): (&Origin, &Stored)| Trace {
             row: light(row.shown(origin.clone(), now, *origin == self.origin)),
-            settled: row.was_settled(now),
+            settled: row.settled_at().is_some(),
+            over: row.is_over(now),
+            claimed: self.claimed(id, origin, row),
+            tombstone: row.tombstone,
         };
         self.all(id).into_iter().map(trace).collect()
     }

@@ -1,7 +1,8 @@
 //! One region's Postgres in memory: the acceptor's row, the gate's state and the chosen views.
 //!
-//! Neighbours: [`super`] has the gate's version and boot, [`crate::authority`] is the port. The heartbeat of a new epoch is in the same
-//! commit as the gate that adopts it, so it ships behind every claim of the older one. It must not judge a view or a ballot.
+//! [`crate::authority`] is the port. The heartbeat of a new epoch is in the same commit as the gate
+//! that adopts it. So it ships behind every claim of the older epoch. It must not judge a view or a
+//! ballot.
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ impl Table {
         self.acceptor.clone()
     }
 
-    /// An acceptor that holds nothing has nothing to forget: its founding needs no approved boot.
+    /// Writes the acceptor. An acceptor that holds nothing has nothing to forget: its founding
+    /// needs no approved boot.
     pub(crate) fn set_acceptor(&mut self, version: u64, acceptor: &Acceptor) -> Written {
         let (current, held) = &self.acceptor;
         if held.accepted.is_some() && !self.is_open() && !removed(Plant::RestoredVotes) {
@@ -92,7 +94,7 @@ impl Table {
         self.views.values().map(|(view, at)| (view.clone(), ago(*at))).collect()
     }
 
-    /// The register's founding, as every region finds it when all of it is over.
+    /// Founds the register: every region's state after the founding.
     pub(crate) fn found(&mut self, ballot: &Ballot, view: &Arc<View>) {
         let accepted = Accepted { ballot: ballot.clone(), view: view.clone() };
         let promised = Some(ballot.clone());

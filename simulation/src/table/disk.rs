@@ -1,10 +1,13 @@
-//! What one region's Postgres would forget if it crashed now: what its subscriptions applied and nothing has flushed yet.
+//! The applied commits that one region's Postgres would forget if it crashed now, because they are
+//! not flushed yet.
 //!
-//! Neighbours: [`super`] says when it commits; [`crate::cluster`] applies, crashes it, and sends again what was forgotten. A subscription commits
-//! without waiting for the disk (`synchronous_commit = off`): each commit of the store's own, which does wait, carries all that was applied before it,
-//! and the WAL writer the rest a moment later. Claims and ends of attempts, heartbeats, gates, views, the acceptor, claims lodged, imports, what is
-//! remembered of peers and the journal count as such commits; the queue of jobs and the list of doubts do not, so a little more is forgotten here
-//! than there. It must not forget what the store wrote itself.
+//! A subscription commits without waiting for the disk (`synchronous_commit = off`). Each commit of
+//! the store's own does wait, and flushes all commits applied before it. The WAL writer flushes the
+//! rest a moment later.
+//! These count as the store's own commits: claims and ends of attempts, heartbeats, gates, views,
+//! the acceptor, lodged claims, imports, the memory of peers and the journal. The queue of jobs and
+//! the list of doubts do not count, so a little more is forgotten here than by Postgres.
+//! It must not forget the store's own commits. [`crate::cluster`] sends the others again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,16 +15,17 @@ use std::time::Duration;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::region::Origin;
 
-use super::{Change, Commit, Stored, Table};
+use super::{Beaten, Change, Commit, Stored, Table};
 
-/// After this long the WAL writer has flushed what nobody waits for: three times its delay of 200 ms.
+/// The time after which the WAL writer has flushed commits that nobody waits for: three times its
+/// delay of 200 ms.
 const WAL_WRITER: Duration = Duration::from_millis(600);
 
-/// What stood where a commit was applied.
+/// The previous content at the place of an applied commit.
 #[derive(Clone, Debug)]
 enum Before {
     Row(KeyId, Option<Box<Stored>>),
-    Beat(Option<(u64, u64)>),
+    Beat(Option<Beaten>),
 }
 
 /// A commit of another region that was applied.
@@ -33,12 +37,12 @@ struct Applied {
     sent: Sent,
 }
 
-/// Which commit of which store it was.
+/// The identity of an applied commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// The number of the store.
     pub(crate) store: u64,
-    /// When it committed, since the world began.
+    /// The time of the commit, since the world began.
     pub(crate) at: Duration,
 }
 
@@ -47,10 +51,12 @@ pub(crate) struct Sent {
 pub(super) struct Unflushed(VecDeque<Applied>);
 
 impl Table {
-    /// Applies a commit of the store with this number, as an apply worker would: no gate, no comparison.
+    /// Applies a commit of the store with this number, as an apply worker would: no gate, no
+    /// comparison.
     pub(crate) fn apply(&mut self, from: &Origin, store: u64, commit: &Commit) {
         let before = match commit.change.clone() {
             Change::Row(id, row) => {
+                self.history.arrived.push((from.region.clone(), id.clone(), row.token));
                 let before = self.rows.entry(id.clone()).or_default().insert(from.clone(), *row);
                 Before::Row(id, before.map(Box::new))
             }
@@ -58,7 +64,7 @@ impl Table {
                 let before = self.remove(&id, from);
                 Before::Row(id, before.map(Box::new))
             }
-            Change::Beat { seq, epoch } => Before::Beat(self.beats.insert(from.clone(), (seq, epoch))),
+            Change::Beat(beat) => Before::Beat(self.beats.insert(from.clone(), beat)),
         };
         let at = self.clock.elapsed();
         let sent = Sent { store, at: commit.at };
@@ -69,12 +75,13 @@ impl Table {
         unflushed.push_back(Applied { at, from: from.clone(), before, sent });
     }
 
-    /// A commit of its own is on the disk, and with it all that was applied before.
+    /// Notes that an own commit is on the disk, and with it all commits applied before.
     pub(super) fn flushed(&mut self) {
         self.unflushed.0.clear();
     }
 
-    /// Crashes: says what it forgot, the last applied first. It has to start anew.
+    /// Crashes, and returns the forgotten commits, the last applied first. The store has to start
+    /// anew.
     pub(crate) fn crash(&mut self) -> Vec<Sent> {
         let now = self.clock.elapsed();
         let Unflushed(unflushed) = std::mem::take(&mut self.unflushed);
@@ -143,7 +150,7 @@ mod tests {
             self.store(region).approve(gate.version, &gate.running).await.expect("approval");
         }
 
-        /// The first region's heartbeat, seen at the second once it is there.
+        /// Sends a heartbeat of the first region, and checks that it arrives at the second.
         async fn beat(&self) -> u64 {
             let [eu, us] = &self.names;
             let beat = self.store(eu).beat().await.expect("a store").expect("an open store");
@@ -152,7 +159,7 @@ mod tests {
             beat.seq
         }
 
-        /// The first region's heartbeat as the second one has it.
+        /// The first region's heartbeat, as the second one has it.
         async fn seen(&self) -> u64 {
             let [eu, us] = &self.names;
             let beats = self.store(us).heartbeats().await.expect("a store");

@@ -1,7 +1,8 @@
-//! One region's Postgres in memory: claims that other regions lodged here, and rows imported from survivors.
+//! One region's Postgres in memory: claims that other regions lodged here, and rows imported from
+//! survivors.
 //!
-//! Neighbours: [`super`] has the records, [`crate::authority`] is the port. Both tables are local: nothing of them ships. It must not look
-//! at a view, nor judge another clock's dates.
+//! Both tables are local: nothing of them ships. It must not look at a view, nor judge another
+//! clock's dates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use super::{Lodgment, Phase, Stored, Table, micros};
 pub(super) struct Escrowed {
     lodging: Lodging,
     answer: Option<Arc<Answer>>,
-    /// By this store's clock, in microseconds.
+    /// The time by this store's clock, in microseconds.
     stored_at: i64,
 }
 
@@ -34,7 +35,7 @@ impl Escrowed {
         (self.lodging.token, self.lodging.nonce) == (token, nonce)
     }
 
-    /// When its life is over, by this store's clock; and when its promise is.
+    /// The end of its life, by this store's clock, and the end of its promise.
     fn life(&self) -> (i64, Date) {
         match self.lodging.lifetime.retention {
             Retention::Never => (i64::MAX, NEVER),
@@ -47,12 +48,12 @@ impl Escrowed {
 }
 
 impl Table {
-    /// Whose claims are lodged here.
+    /// The origins whose claims are lodged here.
     pub(super) fn lodged(&self) -> BTreeSet<Origin> {
         self.escrows.values().flat_map(|held| held.keys().cloned()).collect()
     }
 
-    pub(crate) fn lodge(&mut self, lodging: &Lodging, gate: GateVersion) -> Lodged {
+    pub(crate) fn lodge(&mut self, lodging: &Lodging, gate: GateVersion, not_before: Date) -> Lodged {
         if !self.is_open() || (self.version != gate && !removed(Plant::EscrowGate)) {
             return Lodged::GateMoved;
         }
@@ -62,6 +63,9 @@ impl Table {
             Some(held) if (held.token, held.nonce) == (lodging.token, lodging.nonce) => return Lodged::Done,
             Some(held) if held.token >= *token => return Lodged::Superseded,
             Some(_) | None => {}
+        }
+        if self.is_before(not_before) {
+            return Lodged::GateMoved;
         }
         let stored_at = self.clock.micros();
         let escrowed = Escrowed { lodging: lodging.clone(), answer: None, stored_at };
@@ -98,7 +102,7 @@ impl Table {
         }
     }
 
-    /// `None` while the running boot is not approved: zero would say that nothing is left.
+    /// `None` while the running boot is not approved: zero would mean that nothing is left.
     pub(crate) fn convert(&mut self, origin: &Origin, most: u32) -> Option<u64> {
         if !self.is_open() {
             return None;
@@ -116,7 +120,7 @@ impl Table {
             let rows = self.all(id);
             let known = |of: &Origin| rows.get(of).is_some_and(|row| row.token >= token);
             let own = rows.get(&self.origin).copied();
-            // What is final stays, whatever its token.
+            // A final record stays, whatever its token.
             let is_final = own.is_some_and(|row| matches!(row.phase, Phase::Settled(..) | Phase::Tombstone));
             if known(origin) || known(&self.origin) || is_final {
                 continue;
@@ -169,12 +173,13 @@ impl Table {
             for (origin, escrowed) in held {
                 let arrived = rows.get(origin).is_some_and(|row| row.token >= escrowed.lodging.token);
                 if arrived || escrowed.life().0 <= by {
-                    over.push((id.clone(), origin.clone()));
+                    over.push((id.clone(), origin.clone(), arrived));
                 }
             }
         }
         over.truncate(most as usize);
-        for (id, origin) in &over {
+        for (id, origin, arrived) in &over {
+            self.history.escrows_gone += u64::from(!arrived);
             self.remove_escrow(id, origin);
         }
         over.len() as u64
@@ -205,11 +210,12 @@ impl Table {
                 self.imports.remove(&id);
             }
         }
+        self.history.imports_gone += gone;
         self.flushed();
         gone
     }
 
-    /// True if nothing would change for its key if this imported row were gone.
+    /// True if the key's result would not change without this imported row.
     fn is_answered_for(&self, id: &KeyId, origin: &Origin) -> bool {
         let Some(row) = self.imports.get(id).and_then(|held| held.get(origin)) else { return true };
         let rows = self.all(id);
@@ -248,7 +254,7 @@ impl Table {
         let ids = ids.into_iter().filter(|id| after.is_none_or(|after| *id > after));
         let rows = ids.filter_map(|id| {
             let row = *self.all(id).get(origin)?;
-            // The end of an imported row counts its tombstone in.
+            // The end of an imported row includes its tombstone.
             let replicated = self.rows.get(id).and_then(|rows| rows.get(origin));
             let imported = replicated.is_none_or(|replicated| !std::ptr::eq(replicated, row));
             let beyond = match row.phase {
@@ -277,12 +283,13 @@ impl Table {
     }
 
     /// `None` while the running boot is not approved.
-    pub(crate) fn import(&mut self, origin: &Origin, rows: &[CopiedRow]) -> Option<()> {
-        if !self.is_open() {
+    pub(crate) fn import(&mut self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Option<()> {
+        if !self.is_open() || self.is_before(not_before) {
             return None;
         }
         let now = self.clock.micros();
         for copied in rows {
+            self.history.arrived.push((origin.region.clone(), copied.id.clone(), copied.row.token));
             let row = imported(copied, now);
             let held = self.imports.entry(copied.id.clone()).or_default();
             if held.get(origin).is_none_or(|known| row.is_newer_than(known)) {

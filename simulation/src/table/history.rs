@@ -1,7 +1,6 @@
-//! What one region's Postgres went through: the truth for checkers, which no gateway sees.
+//! The history of one region's Postgres: the truth for checkers, which no gateway sees.
 //!
-//! Neighbours: [`super`] writes it down, [`crate::checker`] judges it. It outlives a restored copy and a destroyed disk. It must not be
-//! read by any statement.
+//! It outlives a restored copy and a destroyed disk. It must not be read by any statement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,59 +19,60 @@ use super::{Change, Commit, Phase, Stored, Table};
 /// A claim that was lodged here durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lodgment {
-    /// When, since the world began.
+    /// The time, since the world began.
     pub at: Duration,
     /// The key.
     pub id: KeyId,
-    /// Whose claim.
+    /// The origin of the claim.
     pub origin: Origin,
-    /// Its token.
+    /// The claim's token.
     pub token: Token,
 }
 
 /// A state of the gate.
 #[derive(Clone, Debug)]
 pub struct Gated {
-    /// When it was committed, since the world began.
+    /// The time of its commit, since the world began.
     pub at: Duration,
     /// The state.
     pub state: GateState,
-    /// What stood here then of each origin: the highest heartbeat that was applied, or up to which rows were imported.
+    /// The highest heartbeat of each origin that was applied, or up to which rows were imported, at
+    /// that time.
     pub applied: BTreeMap<Origin, u64>,
-    /// Whose lodged claims stood here then and were no records yet.
+    /// The origins whose lodged claims were here at that time and were no records yet.
     pub lodged: BTreeSet<Origin>,
 }
 
-/// What an acceptor held from some moment on, leases left out.
+/// The state of an acceptor from some moment on, without leases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Since when, since the world began.
+    /// The beginning, since the world began.
     pub at: Duration,
-    /// Which acceptor.
+    /// The acceptor.
     pub id: AcceptorId,
-    /// Its promise.
+    /// The promise.
     pub promised: Option<Ballot>,
-    /// What it had accepted last.
+    /// The last accepted value.
     pub accepted: Option<Accepted>,
 }
 
 /// A lease, as one acceptor granted it.
 #[derive(Clone, Debug)]
 pub struct Granted {
-    /// When, since the world began.
+    /// The time, since the world began.
     pub at: Duration,
-    /// Which acceptor.
+    /// The acceptor.
     pub id: AcceptorId,
-    /// Whose lease.
+    /// The region that holds the lease.
     pub region: RegionName,
-    /// Before this moment nobody may call it over, however clocks drift.
+    /// The end. Nobody may end the lease earlier, however clocks drift.
     pub until: Duration,
     /// The view that it was granted under.
     pub view: Arc<View>,
 }
 
 impl Granted {
-    /// What an acceptor granted at `at` by becoming `next`.
+    /// The leases that an acceptor granted at `at` by becoming `next`.
     pub(crate) fn between(before: &Acceptor, next: &Acceptor, at: Duration) -> Vec<Self> {
         let known = |region: &RegionName| before.grants.get(region).map(|grant| (grant.boot, grant.number));
         let fresh =
@@ -89,24 +89,31 @@ impl Granted {
     }
 }
 
-/// Everything that a store went through and that its tables do not show any more.
+/// The history of a store that its tables do not show any more.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Each state of the gate.
     pub gates: Vec<Gated>,
     /// Each promise and each accepted value of the acceptor.
     pub acceptors: Vec<Held>,
-    /// How many claims and ends of attempts were refused, as the gate had moved or another attempt had taken their place.
+    /// The number of refused claims and ends of attempts, because the gate had moved or another
+    /// attempt had replaced them.
     pub stale: u64,
+    /// The attempts of other regions whose rows came here, by replication or from a third region.
+    pub arrived: Vec<(RegionName, KeyId, Token)>,
+    /// The number of imported rows whose time was over.
+    pub imports_gone: u64,
+    /// The number of lodged claims whose time was over before their owner's rows came.
+    pub escrows_gone: u64,
     /// Each lease that the acceptor granted.
     pub granted: Vec<Granted>,
     /// Each claim that was lodged here.
     pub lodged: Vec<Lodgment>,
-    /// Each view that was kept here, in the order in which they were.
+    /// Each view that was kept here, in order.
     pub views: Vec<Arc<View>>,
 }
 
-/// Where a record stands.
+/// The state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Claimed.
@@ -126,50 +133,50 @@ pub enum Standing {
 pub struct Record {
     /// The attempt's token.
     pub token: Token,
-    /// Where it stands.
+    /// The state.
     pub standing: Standing,
     /// Rows of other origins that it supersedes.
     pub over: Vec<(Origin, Token)>,
     /// Lost regions whose window alone allowed it.
     pub risk: Vec<RegionName>,
-    /// Whose request it was.
+    /// The request of the attempt.
     pub request_id: RequestId,
     /// The route.
     pub route: Arc<str>,
-    /// How long the claim may go without an outcome; nothing if nobody sends under it.
+    /// The longest time without an outcome; zero if nobody sends under the claim.
     pub hold: Duration,
-    /// The key's life from this claim on, before its tombstone and with it; as written, which says
-    /// nothing of a tombstone.
+    /// The key's life from this claim on, before its tombstone and with it. It is computed from the
+    /// row as written, and means nothing for a tombstone.
     pub lives: (Duration, Duration),
 }
 
 /// One write of a record, or its end.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// When it was committed, since the world began.
+    /// The time of its commit, since the world began.
     pub at: Duration,
     /// The key.
     pub id: KeyId,
-    /// What was written; `None` if it was deleted.
+    /// The record; `None` if it was deleted.
     pub record: Option<Record>,
-    /// Whether the server that wrote it was the approved one.
+    /// True if the server that wrote it was the approved one.
     pub approved: bool,
-    /// Whether another origin's row of the key stood here then that may still come to something.
+    /// True if another origin's row of the key was here then and still open.
     pub beside_open: bool,
 }
 
-/// All that there is to know about one store.
+/// The whole truth about one store.
 #[derive(Clone, Debug)]
 pub struct Truth {
-    /// Under which origin it writes.
+    /// The origin under which it writes.
     pub origin: Origin,
-    /// What it went through.
+    /// The history.
     pub history: History,
     /// Every write of an own record, in the order of commits.
     pub writes: Vec<Write>,
-    /// What a look-up shows, by key.
+    /// The result of a look-up, by key.
     pub rows: BTreeMap<KeyId, Vec<Row>>,
-    /// Its journal.
+    /// The journal.
     pub journal: Vec<(Option<KeyId>, Entry)>,
 }
 
@@ -184,15 +191,31 @@ impl Table {
         }
     }
 
+    /// The end of an attempt's hold, since the world began, and its path, as its claim says.
+    pub(crate) fn held_until(&self, id: &KeyId, token: Token) -> Option<(Duration, String)> {
+        self.log.iter().rev().find_map(|commit| match &commit.change {
+            Change::Row(of, row) if of == id && row.token == token && matches!(row.phase, Phase::Claimed) => {
+                Some((commit.at + row.hold, row.path.clone()))
+            }
+            Change::Row(..) | Change::Gone(_) | Change::Beat(_) => None,
+        })
+    }
+
     pub(crate) fn history(&self) -> &History {
         &self.history
     }
 
-    /// Up to which heartbeat the rows of each origin are here.
+    /// The epoch of each origin up to which its rows are here.
+    pub(crate) fn heard(&self) -> BTreeMap<Origin, u64> {
+        let whole = self.beats.iter().filter(|(origin, _)| !self.copying.contains(*origin));
+        whole.map(|(origin, beat)| (origin.clone(), beat.epoch)).collect()
+    }
+
+    /// The heartbeat of each origin up to which its rows are here.
     pub(super) fn applied(&self) -> BTreeMap<Origin, u64> {
         let whole = self.beats.iter().filter(|(origin, _)| !self.copying.contains(*origin));
         let mut applied: BTreeMap<Origin, u64> =
-            whole.map(|(origin, (seq, _))| (origin.clone(), *seq)).collect();
+            whole.map(|(origin, beat)| (origin.clone(), beat.seq)).collect();
         for (origin, memory) in &self.memory {
             let seq = applied.entry(origin.clone()).or_insert(0);
             *seq = memory.imported.max(*seq);
@@ -202,12 +225,12 @@ impl Table {
 }
 
 impl Commit {
-    /// The write of a record that it was, if it was one.
+    /// The commit's write of a record, if it has one.
     pub(crate) fn written(&self) -> Option<Write> {
         let (id, record) = match &self.change {
             Change::Row(id, row) => (id, Some(row.recorded())),
             Change::Gone(id) => (id, None),
-            Change::Beat { .. } => return None,
+            Change::Beat(_) => return None,
         };
         let (id, approved, beside_open) = (id.clone(), self.approved, self.beside_open);
         Some(Write { at: self.at, id, record, approved, beside_open })

@@ -1,7 +1,6 @@
 //! The table of jobs: accepted requests and dead letters, in one transaction with their records.
 //!
-//! Neighbours: [`super`] has the records and the gate, [`crate::store`] sends the statements. Jobs are never shipped. It must not
-//! decide what a run came to.
+//! Jobs are never shipped. It must not decide the result of a run.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,12 +32,13 @@ pub(super) struct Kept {
 }
 
 impl Table {
-    /// One acceptance: the nonce, the gate, what stands in the way, then record and job.
+    /// Executes one acceptance: the nonce first, then the gate and the rows in the way, then record
+    /// and job.
     pub(crate) fn accept(&mut self, ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> ClaimReply {
         let now = self.clock.micros();
         let own = self.own(&ask.id);
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce) {
-            return ClaimReply::Won { token: own.token, expires: own.expires };
+            return own.won();
         }
         if matches!(ask.basis, Basis::Absent) && !self.all(&ask.id).is_empty() {
             return ClaimReply::Found(self.read(&ask.id));
@@ -58,7 +58,7 @@ impl Table {
             Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
         let row = self.row(ask, Phase::Released, over, attempt, true, now);
-        let (token, expires) = (row.token, row.expires);
+        let won = row.won();
         self.write(&ask.id, row);
         let job = Kept {
             state: JobState::Waiting,
@@ -72,7 +72,7 @@ impl Table {
             trouble: None,
         };
         self.jobs.insert(ask.id.clone(), job);
-        ClaimReply::Won { token, expires }
+        won
     }
 
     pub(crate) fn take(
@@ -216,7 +216,8 @@ impl Table {
             if matches!(own.phase, Phase::Claimed) && !own.left(now).is_zero() {
                 return Acted::Running;
             }
-            // Any nonce that no claim drew: a worker that read the row before can no longer claim on it.
+            // Any nonce that no claim drew: a worker that read the row before can no longer claim
+            // on it.
             let fresh = Nonce(!own.nonce.0);
             let nonce = if matches!(own.phase, Phase::Released) { fresh } else { own.nonce };
             self.write(id, super::Stored { accepted: false, nonce, ..own });

@@ -1,8 +1,8 @@
-//! The orders in which a region looks at its own rows, as the indexes of its Postgres keep them: without these every look of the reaper, the
-//! sweep and the audit would go through every key that lives.
+//! The orders in which a region looks at its own rows, as the indexes of its Postgres keep them.
 //!
-//! Neighbours: [`super`] writes each own row through [`Orders::turn`]; [`super::upkeep`] and [`super::audit`] look. It must not hold what the
-//! rows do not say.
+//! Without them, every look of the reaper, the sweep and the audit would go through every living
+//! key. [`super`] writes each own row through [`Orders::turn`]. It must not hold more than the rows
+//! hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included};
@@ -14,19 +14,19 @@ use super::Stored;
 /// Keys by a moment of their rows.
 type Dated = BTreeMap<i64, BTreeSet<KeyId>>;
 
-/// The own rows by what is looked for.
+/// The own rows in the orders of their look-ups.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Orders {
-    /// By when they are due.
+    /// By the time at which they are due.
     due: Dated,
-    /// By when they were claimed last.
+    /// By the time of their last claim.
     held: Dated,
-    /// Those that ran at risk.
+    /// The keys that ran at risk.
     risky: BTreeSet<KeyId>,
 }
 
 impl Orders {
-    /// An own row was this, and is that.
+    /// Notes the change of an own row.
     pub(super) fn turn(&mut self, id: &KeyId, was: Option<&Stored>, is: Option<&Stored>) {
         if let Some(was) = was {
             forget(&mut self.due, was.due, id);

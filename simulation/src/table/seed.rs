@@ -1,7 +1,8 @@
-//! Following a peer anew: what `onceway store reseed` does to the rows of an origin.
+//! Following a peer anew: the effect of `onceway store reseed` on the rows of an origin.
 //!
-//! Neighbours: [`crate::cluster`] ships and loses slots; `adapters::postgres::provision` has the statements that this repeats. What was here
-//! of the origin stays readable as imported rows until its copy is whole. It must not touch another origin's rows.
+//! `adapters::postgres::provision` has the statements that this repeats. The origin's existing rows
+//! stay readable as imported rows until its copy is complete. It must not touch another origin's
+//! rows.
 
 use onceway::ports::store::PeerMemory;
 use onceway::protocol::key::KeyId;
@@ -11,7 +12,7 @@ use onceway::protocol::region::Origin;
 use super::stored::micros;
 use super::{Change, Commit, Phase, Stored, Table};
 
-/// What a store held of its own at one moment.
+/// A store's own rows at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     rows: Vec<(KeyId, Stored)>,
@@ -25,14 +26,14 @@ impl Table {
         Snapshot { rows: own.collect() }
     }
 
-    /// The rows of this origin become imported ones, and its leaves are empty. Up to where its rows
-    /// were whole is remembered with them, as they say no less as imported ones.
+    /// Turns the rows of this origin into imported ones, and empties its leaves. The heartbeat up
+    /// to which its rows were complete is remembered with them. As imported rows they say no less.
     pub(crate) fn reseed(&mut self, from: &Origin) {
         let ids: Vec<KeyId> =
             self.rows.iter().filter(|(_, rows)| rows.contains_key(from)).map(|(id, _)| id.clone()).collect();
         for id in ids {
             let Some(mut row) = self.remove(&id, from) else { continue };
-            // The end of an imported row counts its tombstone in.
+            // The end of an imported row includes its tombstone.
             if !matches!(row.phase, Phase::Tombstone) {
                 row.due = row.due.saturating_add(micros(row.tombstone)).min(NEVER.0.saturating_mul(1_000));
             }
@@ -46,7 +47,7 @@ impl Table {
         self.flushed();
     }
 
-    /// The subscription to this origin ends. A copy that was never whole counts for nothing.
+    /// Ends the subscription to this origin. A copy that was never complete counts for nothing.
     pub(crate) fn leaves(&mut self, from: &Origin) {
         self.keeps(from);
         if self.copying.remove(from) {
@@ -55,16 +56,16 @@ impl Table {
         self.flushed();
     }
 
-    /// Counts what replication brought of this origin by now as imported up to its heartbeat, if it
-    /// is whole.
+    /// Counts the replicated rows of this origin as imported up to its heartbeat, if they are
+    /// complete.
     fn keeps(&mut self, from: &Origin) {
-        let seq = self.beats.get(from).map(|(seq, _)| *seq);
+        let seq = self.beats.get(from).map(|beat| beat.seq);
         if let Some(seq) = seq.filter(|_| !self.copying.contains(from)) {
             self.remember(&[PeerMemory { origin: from.clone(), applied: 0, lag: None, imported: seq }]);
         }
     }
 
-    /// The first copy of this origin runs, or does not run.
+    /// Notes if the first copy of this origin runs.
     pub(crate) fn copies(&mut self, from: &Origin, runs: bool) {
         match runs {
             true => self.copying.insert(from.clone()),
@@ -72,26 +73,28 @@ impl Table {
         };
     }
 
-    /// True while the first copy of this origin is not whole.
+    /// True while the first copy of this origin is not complete.
     pub(crate) fn is_copying(&self, from: &Origin) -> bool {
         self.copying.contains(from)
     }
 
-    /// The first copy of this origin is whole: its rows as they were when it began, and what
-    /// changed since then.
+    /// Completes the first copy of this origin: its rows as of the beginning, and their changes
+    /// since then.
     pub(crate) fn copied(&mut self, from: &Origin, snapshot: Snapshot, since: &[Commit]) {
         for (id, row) in snapshot.rows {
+            self.history.arrived.push((from.region.clone(), id.clone(), row.token));
             self.rows.entry(id).or_default().insert(from.clone(), row);
         }
         for commit in since {
             match commit.change.clone() {
                 Change::Row(id, row) => {
+                    self.history.arrived.push((from.region.clone(), id.clone(), row.token));
                     self.rows.entry(id).or_default().insert(from.clone(), *row);
                 }
                 Change::Gone(id) => {
                     self.remove(&id, from);
                 }
-                Change::Beat { .. } => {}
+                Change::Beat(_) => {}
             }
         }
         self.copying.remove(from);

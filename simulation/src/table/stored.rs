@@ -1,12 +1,12 @@
-//! A stored row of one origin, and how a look-up shows it.
+//! A stored row of one origin, and its look-up.
 //!
-//! Neighbours: [`super`] writes and ships rows. Of another origin's row no time is judged here
-//! (docs/protocol.md#rule-12): its dates were made by another clock. It must not decide what a row
-//! means.
+//! No time of another origin's row is judged here (docs/protocol.md#rule-12): another clock made
+//! its dates. It must not decide what a row means.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceway::ports::store::ClaimReply;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::record::{Answer, Nonce, RequestId, Row, State, Token};
@@ -32,7 +32,7 @@ pub(crate) struct Stored {
     pub(crate) accepted: bool,
     pub(crate) route: Arc<str>,
     pub(crate) path: String,
-    /// When a tombstone was settled, if it was before.
+    /// The time at which a tombstone's attempt was settled, if it was.
     pub(crate) was_settled: Option<i64>,
 }
 
@@ -46,12 +46,12 @@ pub(crate) enum Phase {
 }
 
 impl Stored {
-    /// What is left of the hold at `now`, by the clock of whoever reads: never more than the whole of it.
+    /// The rest of the hold at `now`, by the reader's clock: never more than the whole of it.
     pub(super) fn left(&self, now: i64) -> Duration {
         self.hold.saturating_sub(self.passed(now))
     }
 
-    /// How long the hold has been over at `now`.
+    /// The time since the end of the hold at `now`.
     pub(super) fn past(&self, now: i64) -> Duration {
         self.passed(now).saturating_sub(self.hold)
     }
@@ -60,7 +60,7 @@ impl Stored {
         Duration::from_micros(u64::try_from(now.saturating_sub(self.held_at)).unwrap_or(0))
     }
 
-    /// When its attempt was settled, in tombstones too.
+    /// The time at which its attempt was settled, in tombstones too.
     pub(super) fn settled_at(&self) -> Option<i64> {
         match self.phase {
             Phase::Settled(_, at) => Some(at),
@@ -69,16 +69,22 @@ impl Stored {
         }
     }
 
-    /// Whether it was settled, in a life of the key that is not over at `now`.
-    pub(super) fn was_settled(&self, now: i64) -> bool {
+    /// The reply to the claim that wrote this row.
+    pub(super) fn won(&self) -> ClaimReply {
+        let at = Date(self.held_at.div_euclid(1_000));
+        ClaimReply::Won { token: self.token, expires: self.expires, at }
+    }
+
+    /// True if the life of the key is over at `now`, tombstone included.
+    pub(super) fn is_over(&self, now: i64) -> bool {
         let ends = match self.phase {
             Phase::Settled(..) => self.due.saturating_add(micros(self.tombstone)),
             Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => self.due,
         };
-        self.settled_at().is_some() && ends > now
+        ends <= now
     }
 
-    /// As a look-up at `now` shows it; `own` if the region that reads wrote it.
+    /// The row as a look-up at `now` shows it; `own` if the region that reads wrote it.
     pub(super) fn shown(&self, origin: Origin, now: i64, own: bool) -> Row {
         let (left, past) = if own { (self.left(now), self.past(now)) } else { (self.hold, Duration::ZERO) };
         let state = match &self.phase {
@@ -107,8 +113,8 @@ impl Stored {
         }
     }
 
-    /// Whether `other`, a copy of the same origin's row, says less: of two copies the higher token counts, and of equal ones the
-    /// one that is further along the arrows.
+    /// True if this copy is newer than `other`, a copy of the same origin's row. The higher token
+    /// counts. With equal tokens, the copy further along the arrows counts.
     pub(super) fn is_newer_than(&self, other: &Stored) -> bool {
         let rank = |phase: &Phase| match phase {
             Phase::Claimed => 0,

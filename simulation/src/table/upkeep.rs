@@ -1,6 +1,7 @@
-//! One region's Postgres in memory: the statements beside requests, as `onceway::ports::upkeep` promises them.
+//! One region's Postgres in memory: the statements beside requests, as `onceway::ports::upkeep`
+//! promises them.
 //!
-//! Neighbours: [`super`] has the rows and the clock. Each statement is one transaction here too. It must not write another origin's rows.
+//! Each statement is one transaction here too. It must not write another origin's rows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,15 +21,15 @@ use onceway::protocol::time::Date;
 
 use super::{Phase, Stored, Table, micros};
 
-/// How long a row is put off that must not go yet.
+/// The delay of a row that must not be deleted yet.
 pub(super) const LATER: Duration = Duration::from_secs(600);
 
-/// Until when, by a database's clock, something may be forgotten.
+/// The time until which something may be forgotten, by a database's clock.
 pub(super) fn until_micros(may: MayForget) -> i64 {
     may.until().as_millis().saturating_mul(1_000)
 }
 
-/// What reaping does with one row that is due.
+/// The fate of one row that is due.
 enum Fate {
     Expire { until: Option<i64> },
     Forget,
@@ -136,7 +137,7 @@ impl Table {
         listed.take(most as usize).collect()
     }
 
-    /// The open rows of a key that no final row and no row that superseded them answers for.
+    /// The open rows of a key that no final row and no superseding row answers for.
     fn unanswered(&self, id: &KeyId) -> Vec<(&Origin, &Stored)> {
         let rows = self.all(id);
         if rows.values().any(|row| matches!(row.phase, Phase::Settled(..) | Phase::Tombstone)) {
@@ -241,9 +242,15 @@ impl Table {
         Written::Done
     }
 
-    /// A record in the place of other origins' attempts: as a claim on known rows, but final or
-    /// released at once.
-    pub(crate) fn stand_in(&mut self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Written {
+    /// Writes a record in the place of other origins' attempts: like a claim on known rows, but
+    /// final or released at once.
+    pub(crate) fn stand_in(
+        &mut self,
+        ask: &ClaimAsk,
+        ruling: &Ruling,
+        by: Option<Who<'_>>,
+        not_before: Date,
+    ) -> Written {
         let now = self.clock.micros();
         let own = self.own(&ask.id);
         let stood = own.is_some_and(|own| {
@@ -266,6 +273,9 @@ impl Table {
         }
         if !self.is_open() || ask.gate != self.version {
             self.history.stale += 1;
+            return Written::GateMoved;
+        }
+        if self.is_before(not_before) {
             return Written::GateMoved;
         }
         let Basis::Known { own: seen, over, attempt } = &ask.basis else { return Written::Lost };
@@ -305,7 +315,7 @@ impl Table {
         about.map(|(_, entry)| entry.clone()).take(100).collect()
     }
 
-    /// All that is journalled about no key, oldest first.
+    /// All journal entries that belong to no key, oldest first.
     pub(crate) fn notes(&self) -> Vec<Entry> {
         self.journal.iter().filter(|(about, _)| about.is_none()).map(|(_, entry)| entry.clone()).collect()
     }

@@ -1,6 +1,7 @@
-//! `onceway-sim` as its users have it: a process, files, what it prints and its exit code.
+//! `onceway-sim` as its users have it: a process, files, its output and its exit code.
 //!
-//! Neighbours: `takeover` has the scenarios by rule, in which single gateways are asked. It must not reach into the library.
+//! `takeover` has the scenarios by rule, with requests to single gateways. It must not reach into
+//! the library.
 
 mod reports;
 
@@ -24,7 +25,7 @@ fn scenarios() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -107,14 +108,15 @@ fn a_batch_of_seeds_holds_and_breaks_where_a_check_is_removed() {
     assert!(sums["simulated_ms"].as_u64() > Some(90_000) && sums["broke"] == serde_json::json!([]));
     assert!(sums["events"].as_u64() > Some(10_000), "{}", sums["events"]);
     assert!(sums["faults"].as_object().is_some_and(|kinds| kinds.len() > 5), "{}", sums["faults"]);
-    // One seed of three notices; which ones, every change of the scenario deals anew.
+    // One seed of three notices. Every change of the scenario changes which ones.
     let broke = batch("16", &["--plant", "pending-closed"]);
     assert_eq!(broke.status.code(), Some(1), "{}", out(&broke));
     let sums: serde_json::Value = serde_json::from_str(&out(&broke)).unwrap();
     assert!(sums["broke"].as_array().is_some_and(|broke| !broke.is_empty()));
 }
 
-/// Every check has a scenario that breaks without it, and holds with it. For these a hundred random seeds do not notice, so that it is their own.
+/// Every check has a scenario that breaks without it, and holds with it. For these checks a hundred
+/// random seeds do not notice, so the check's own scenario must.
 #[test]
 fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
     let own = [
@@ -128,6 +130,9 @@ fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
         ("skipped-view", "skipped-view"),
         ("sealed-asked", "sealed-keeper"),
         ("fingerprint", "reused-keys"),
+        ("told-of-records", "asked-first"),
+        ("put-back", "put-back"),
+        ("dates-held", "clock-blinks"),
     ];
     let table = onceway_sim(&["plants", "late-renewal", "--count", "1"]);
     let rows = out(&table);
@@ -135,7 +140,8 @@ fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
     let list = onceway_sim(&["run", "swarm", "--plant", "list"]);
     let all = out(&list).lines().count();
     assert!(all >= 32 && rows.ends_with(&format!("{all} of {all} noticed\n")), "{rows}");
-    // That not everything ended says little of a check of safety: only the one of progress may show by it.
+    // An unfinished key says little about a check of safety: only the check of progress may show by
+    // it.
     let late =
         rows.lines().filter(|row| row.contains("progress")).filter_map(|row| row.split_whitespace().next());
     assert_eq!(late.collect::<Vec<_>>(), ["quiet"], "{rows}");
@@ -146,7 +152,7 @@ fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
     }
 }
 
-/// No seed of the scenario that was asked for notices; the one that was written for the check is played besides.
+/// No seed of the requested scenario notices. The check's own scenario is played besides.
 #[test]
 fn a_batch_without_a_check_breaks_whatever_its_scenario() {
     let args = ["seeds", "isolated", "--count", "1"];
@@ -158,7 +164,7 @@ fn a_batch_without_a_check_breaks_whatever_its_scenario() {
     assert!(told.contains("Every invariant held in all 1 seeds.\nbesides       late-renewal, "), "{told}");
 }
 
-/// Without the tree that it was built from, and without a file beside it.
+/// Without the tree of its build, and without a file beside it.
 #[test]
 fn scenarios_and_kept_seeds_are_found_by_name_wherever_it_stands() {
     let folder = Folder::new("elsewhere");
@@ -194,7 +200,8 @@ fn how_a_fault_is_is_read_where_its_kind_goes_by_that() {
     assert!(err(&bad).contains("unknown key \"by\""), "{}", err(&bad));
 }
 
-/// One seed of each but the swarm, which is played above: nothing breaks, and what the scenario is about did happen.
+/// One seed of each except the swarm, which is played above: nothing breaks, and the scenario's own
+/// happenings occurred.
 #[test]
 fn every_scenario_holds_and_shows_what_it_is_about() {
     let listed = out(&onceway_sim(&["list"]));
@@ -206,7 +213,8 @@ fn every_scenario_holds_and_shows_what_it_is_about() {
         for name in names {
             scope.spawn(move || {
                 let text = fs::read_to_string(scenarios().join(format!("{name}.toml"))).unwrap();
-                assert!(text.contains("\nexpects = [\""), "{name} expects nothing");
+                let (_, expects) = text.split_once("\nexpects = [").expect("what it expects");
+                assert!(expects.trim_start().starts_with('"'), "{name} expects nothing");
                 let played = onceway_sim(&["seeds", name, "--count", "1"]);
                 assert_eq!(played.status.code(), Some(0), "{name}: {}", out(&played));
             });
@@ -276,7 +284,7 @@ fn what_cannot_be_played_is_refused_in_a_line() {
     for (args, what) in [
         (
             &["run", "nowhere"][..],
-            "there is no scenario \"nowhere\": give the path of a file, or one of client-clocks",
+            "there is no scenario \"nowhere\": give the path of a file, or one of asked-first",
         ),
         (
             &["run", "swarm", "--plant", "nothing"],

@@ -1,25 +1,37 @@
-//! The register, the leases and the hand-over, explored exhaustively within small bounds by stateright: the protocol's own code
-//! (`Acceptor`, `GrantWatch`, `Admission`, `Lease`, `Round`, `View::next`, `GateState`, `right`, `hindrances`), not a second writing of it.
+//! The register, the leases and the hand-over, explored exhaustively within small bounds by
+//! stateright.
 //!
-//! A state is made of numbers of protocol values (`model/parts.rs`); two values have one number exactly if they answer alike from then on.
+//! The explored code is the protocol's own (`Acceptor`, `GrantWatch`, `Admission`, `Lease`,
+//! `Round`, `View::next`, `GateState`, `right`, `hindrances`). It must not be a second writing of
+//! it. A state is made of numbers of protocol values (`model/parts.rs`). Two values have one number
+//! exactly if they answer the same from then on.
 //!
-//! *Time.* All clocks tick at once; a lease runs for two ticks, drift is left out (the tests of `protocol::time` and the simulation have it). A
-//! state holds no absolute time: moments are as far from now as they are, and what is a lease's time past or more is past, since the
-//! protocol compares moments with now by spans no longer than that. Nothing is urgent: any number of ticks may pass before anything
-//! else happens, so every process may pause, every message be late or lost, and who crashes for good is one to whom nothing happens any
-//! more; only a restart is a step, as it forgets. An acceptor's process looks at its grants whenever they change: it could do so
-//! later only, and then judge later. A process notices that its lease lapsed in the tick in which it does: whatever it does with it looks
-//! first. Whole ticks are enough as all bounds of a lease meet on them: it is good before its end, a grant is over from its end on.
+//! *Time.* All clocks tick at once. A lease runs for two ticks. Drift is left out: the tests of
+//! `protocol::time` and the simulation have it.
+//! - A state holds no absolute time, only distances from now. A moment a lease's time ago or more
+//!   is just past, because the protocol compares moments with now by spans no longer than that.
+//! - Nothing is urgent: any number of ticks may pass before the next act. So every process may
+//!   pause, and every message may be late or lost. A process that crashes for good simply has no
+//!   more acts. Only a restart is a step, because it forgets.
+//! - An acceptor's process looks at its grants whenever they change. It could only do so later, and
+//!   then judge later.
+//! - A process notices that its lease lapsed in the same tick: every use of the lease looks first.
+//! - Whole ticks are enough because all bounds of a lease meet on them: it is good before its end,
+//!   and a grant is over from its end on.
 //!
-//! *Messages.* A reply to a round's message is heard at once: that it is late or lost is the same as its consequences being so. Replies
-//! to renewals are messages, as they move the clock of a lease. A process reaches its own acceptor at once; messages are not repeated. A
-//! view that was chosen can be heard of at any time, in any order, by anybody; what is written arrives up to where it stands, at any time.
+//! *Messages.* A reply to a round's message arrives at once: a late or lost reply is the same as
+//! late or lost consequences. Replies to renewals are messages, because they move the clock of a
+//! lease. A process reaches its own acceptor at once. Messages are not repeated. Any process can
+//! hear of a chosen view at any time, in any order. Written rows arrive up to their present end, at
+//! any time.
 //!
-//! *Left out.* Windows (over at once), escrow, records, more than one process per region, other rings, weights: the simulation has those.
-//! Numbers that are only compared for being the same (of grants, of tenures) are kept as whether they are. States are told apart by 64 bits.
+//! *Left out.* Windows (over at once), escrow, records, more than one process per region, other
+//! rings, weights: the simulation has those. Numbers that are only compared for equality (of
+//! grants, of tenures) are kept as equal or not. States are told apart by 64 bits.
 //!
-//! `cargo test --release -p simulation --test long model::` is CI's form, an unoptimized build has a brief one. The long form, which is run by hand:
-//! `ONCEWAY_MODEL=long cargo test --release -p simulation --test long model::no_state_breaks_an_invariant -- --nocapture`.
+//! `cargo test --release -p simulation --test long model::` is CI's form, an unoptimized build has
+//! a brief one. The long form is run by hand: `ONCEWAY_MODEL=long cargo test --release -p
+//! simulation --test long model::no_state_breaks_an_invariant -- --nocapture`.
 
 mod acts;
 mod holders;

@@ -1,6 +1,7 @@
 //! The ports' contract on the simulated side: every suite of `onceway::ports::contract`.
 //!
-//! Neighbours: `benches` plays the environment; `breaches` shows that the suites can fail. The real side runs the same suites.
+//! `benches` plays the environment; `breaches` shows that the suites can fail. The real side runs
+//! the same suites. It must not add a clause of its own.
 
 mod benches;
 mod breaches;
@@ -67,14 +68,16 @@ fn stores_that_copy_one_another_keep_their_contract() {
     paused().block_on(async { contract::copying::suite(&Three::new()).await }).unwrap();
 }
 
-/// What a real Postgres replied, as the root's `tests/suites/contract.rs` and `tests/long/histories.rs` recorded it.
+/// The replies of a real Postgres, as the root's `tests/suites/contract.rs` and
+/// `tests/long/histories.rs` recorded them.
 #[test]
 fn the_store_replies_as_a_real_one_did() {
     let played = paused().block_on(async { contract::history::all(&Stores::new(|store| store)).await });
     as_recorded(&played, include_str!("../../histories/store.txt"));
 }
 
-/// What three real ones did that follow one another, as `onceway drill histories --record` recorded it.
+/// The acts of three real stores that follow one another, as `onceway drill histories --record`
+/// recorded them.
 #[test]
 fn stores_follow_one_another_as_real_ones_did() {
     let played = paused().block_on(async { contract::replication::all(&Three::new(), &|_| {}).await });

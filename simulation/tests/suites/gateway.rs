@@ -1,7 +1,9 @@
-//! The real gateway over the simulated ports: one directed test per check of the request path, and a random swarm.
+//! The real gateway over the simulated ports: one directed test per check of the request path, and
+//! a random swarm.
 //!
-//! Neighbours: `gateway/bench.rs` has the deployment that all parts share. Each directed test fails when the check it names is taken
-//! out of `onceway::gateway`. Time is virtual; what is asserted is what clients were told and what the upstreams' ledger holds.
+//! `gateway/bench.rs` has the shared deployment. Each directed test fails when its check is taken
+//! out of `onceway::gateway`. Time is virtual. A test must not assert more than the answers to
+//! clients and the upstreams' ledger.
 
 mod accepted;
 mod approval;
@@ -21,6 +23,7 @@ mod policies;
 mod principals;
 mod quota;
 mod recovery;
+mod reloads;
 mod shadow;
 mod stored;
 mod swarm;

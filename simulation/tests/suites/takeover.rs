@@ -1,7 +1,9 @@
-//! Failover of the real gateway over the simulated ports: directed scenarios, each with the invariants checked at each of its steps.
+//! Failover of the real gateway over the simulated ports: directed scenarios, each with the
+//! invariants checked at each of its steps.
 //!
-//! Neighbours: `takeover/trio.rs` has the deployment; `simulation::checker` has the invariants. Time is virtual; what is asserted is what
-//! clients were told, what the upstreams saw and what the stores went through.
+//! `takeover/trio.rs` has the deployment; `simulation::checker` has the invariants. Time is
+//! virtual. A test must not assert more than the answers to clients, the upstreams' arrivals and
+//! the stores' histories.
 
 mod break_glass;
 mod copies;

@@ -1,8 +1,10 @@
-//! Where a Postgres is, and how a connection to it is protected: connection URLs and libpq connection strings, read in one way.
+//! Address of a Postgres and protection of its connections, from connection URLs and libpq
+//! connection strings.
 //!
-//! TLS is asked for as libpq does it, and whatever would be weaker than it looks is refused by name: `prefer` and `allow` fall back to plain
-//! text, `verify-ca` takes any certificate of the authority, `require` beside `sslrootcert` looks like a check. Neighbours: `tls` reads the files and
-//! shakes hands, `connect` uses both; `config` checks what is written with it. No message repeats a value: it may be a password.
+//! TLS is chosen as in libpq, but modes that are weaker than they look are refused by name.
+//! `prefer` and `allow` fall back to plain text; `verify-ca` takes any certificate of the
+//! authority; `require` beside `sslrootcert` looks like a check. `tls` reads the files; `config`
+//! checks addresses with this file. Messages must not repeat a value: it may be a password.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,37 +15,37 @@ use tokio_postgres::config::{Host, SslMode};
 use super::tls;
 use crate::gateway::percent;
 
-/// Where a Postgres is, who we are there, and how the connection is protected.
+/// Address of a Postgres, our role there, and the protection of the connection.
 #[derive(Clone)]
 pub struct Address {
     pub(super) config: Config,
     pub(super) protection: Protection,
 }
 
-/// How a connection is protected.
+/// Protection of a connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Protection {
     /// Plain text.
     Plain,
-    /// TLS with whoever answers.
+    /// TLS with any server.
     Encrypted { own: Option<Own> },
     /// TLS with a server whose certificate one of these authorities signed for the host's name.
     Verified { authorities: PathBuf, own: Option<Own> },
 }
 
-/// Our certificate, for servers that ask for one; both PEM.
+/// Our certificate, for servers that ask for one. Both files are PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Own {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
 }
 
-/// Why an address cannot be used: one line that says what to write.
+/// Reason why an address cannot be used: one line that says what to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadAddress(String);
 
-/// What is wrong with a file of authorities, if it is here. Blocks.
+/// Fault of a file of authorities, if the file is on this machine. Blocks.
 pub fn wrong_authorities(path: &Path) -> Option<String> {
     tls::wrong_authorities(path)
 }
@@ -51,7 +53,7 @@ pub fn wrong_authorities(path: &Path) -> Option<String> {
 const WHICH: &str =
     "verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted";
 
-/// `postgres://...` or libpq's `host=... user=... dbname=...`.
+/// Reads `postgres://...` or libpq's `host=... user=... dbname=...`.
 impl FromStr for Address {
     type Err = BadAddress;
 
@@ -62,7 +64,7 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// The certificates that it names: who checks a configuration looks whether they are there.
+    /// Files of certificates that the address names. A check of a configuration looks for them.
     pub fn files(&self) -> Vec<&Path> {
         let (authorities, own) = match &self.protection {
             Protection::Plain => (None, None),
@@ -73,7 +75,7 @@ impl Address {
         authorities.into_iter().chain(own).map(PathBuf::as_path).collect()
     }
 
-    /// Of these our own certificate, and the authorities to trust.
+    /// Of these files our own certificate, and the authorities to trust.
     pub fn certificates(&self) -> (Option<&Path>, Option<&Path>) {
         let (authorities, own) = match &self.protection {
             Protection::Plain => (None, None),
@@ -83,13 +85,15 @@ impl Address {
         (own.map(|own| &*own.certificate), authorities)
     }
 
-    /// What is wrong with those of them that are here. Blocks.
+    /// Faults of those files that are on this machine. Blocks.
     pub fn wrong_files(&self) -> Vec<String> {
         tls::wrong(&self.protection)
     }
 
-    /// A connection string that is libpq's on another machine, and ours for a look: files that it names lie there. `authorities` is where the
-    /// certificates of `sslrootcert` are on this one; without it they lie at the same path.
+    /// Reads a connection string that libpq uses on another machine, for a look from this one.
+    ///
+    /// The files that it names are on that machine. `authorities` is the file for `sslrootcert` on
+    /// this machine; without it the path is the same.
     ///
     /// # Errors
     /// See [`BadAddress`].
@@ -98,7 +102,7 @@ impl Address {
         words.address(config, authorities)
     }
 
-    /// The same with other settings of the client.
+    /// The same address with other settings of the client.
     pub(super) fn tuned(&self, tune: impl FnOnce(&mut Config)) -> Self {
         let mut tuned = self.clone();
         tune(&mut tuned.config);
@@ -106,7 +110,7 @@ impl Address {
     }
 }
 
-/// What is said of TLS.
+/// TLS settings of an address.
 #[derive(Default)]
 struct Words {
     mode: Option<String>,
@@ -116,7 +120,7 @@ struct Words {
 }
 
 impl Words {
-    /// Whether this was about TLS, or for libpq alone.
+    /// Takes a setting of TLS. `false` if the word is another setting.
     fn take(&mut self, key: &str, value: &str) -> Result<bool, BadAddress> {
         let place = match key {
             "sslmode" => &mut self.mode,
@@ -179,7 +183,7 @@ impl Words {
             }
             Some("require") => Protection::Encrypted { own },
             Some("disable") => idle()?,
-            // What libpq does by itself. On one machine there is nobody to protect it from.
+            // Default of libpq. On one machine there is nobody to protect it from.
             Some("prefer") | None if on_this_machine(&config) => idle()?,
             None => {
                 return bad(&format!(
@@ -236,7 +240,7 @@ fn bad<T>(why: &str) -> Result<T, BadAddress> {
     Err(BadAddress(why.to_owned()))
 }
 
-/// What our client reads itself, and what is said of TLS.
+/// Splits a text into the part that our client reads itself, and the TLS settings.
 fn split(text: &str) -> Result<(Config, Words), BadAddress> {
     let mut words = Words::default();
     let rest =
@@ -264,7 +268,7 @@ fn split_url(text: &str, words: &mut Words) -> Result<String, BadAddress> {
     Ok(if kept.is_empty() { start.to_owned() } else { format!("{start}?{}", kept.join("&")) })
 }
 
-/// As libpq reads them: blanks around the '=', quotes, a backslash before any character.
+/// Reads pairs as libpq does: blanks around the '=', quotes, a backslash before any character.
 fn split_pairs(text: &str, words: &mut Words) -> Result<String, BadAddress> {
     let mut kept = String::new();
     let mut rest = text.trim_start();
@@ -278,7 +282,7 @@ fn split_pairs(text: &str, words: &mut Words) -> Result<String, BadAddress> {
         if words.take(key, &value)? {
             continue;
         }
-        // The same thing by another name, where our client has one.
+        // The name of the same setting in our client.
         let key = if key == "keepalives_count" { "keepalives_retries" } else { key };
         let quoted = value.replace('\\', "\\\\").replace('\'', "\\'");
         kept.push_str(&format!("{key}='{quoted}' "));
@@ -286,7 +290,7 @@ fn split_pairs(text: &str, words: &mut Words) -> Result<String, BadAddress> {
     Ok(kept)
 }
 
-/// The value at the start, and what follows it.
+/// The value at the start, and the rest of the text.
 fn value(text: &str) -> Result<(String, &str), BadAddress> {
     let quoted = text.starts_with('\'');
     let mut value = String::new();

@@ -1,11 +1,13 @@
-//! Stored headers: bytes that give back exactly the headers that went in.
+//! Stored headers: bytes from which exactly the same headers are read.
 //!
-//! Neighbours: `keys` stores, `rows` reads. Layout: version 1 (one byte), then per header the name's length (u16), the name, the
-//! value's length (u32), the value; big-endian. It must not judge headers: the gateway filtered them.
+//! The layout is version 1 (one byte), then for each header the name's length (u16), the name, the
+//! value's length (u32) and the value. Numbers are big-endian. This file must not judge headers:
+//! the gateway filtered them.
 
 const VERSION: u8 = 1;
 
-/// Encodes headers. `None` if one is longer than the lengths can say (a name over 64 KiB, a value over 4 GiB).
+/// Encodes headers. `None` if one is too long for its length field (a name over 64 KiB, a value
+/// over 4 GiB).
 pub(super) fn encode(headers: &[(String, Vec<u8>)]) -> Option<Vec<u8>> {
     let mut out = vec![VERSION];
     for (name, value) in headers {
@@ -17,7 +19,7 @@ pub(super) fn encode(headers: &[(String, Vec<u8>)]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Decodes what [`encode`] wrote, and nothing else.
+/// Decodes the output of [`encode`], and nothing else.
 pub(super) fn decode(bytes: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
     let (&VERSION, mut rest) = bytes.split_first()? else { return None };
     let mut headers = Vec::new();

@@ -1,7 +1,7 @@
-//! The port `Audit`: runs at risk, the doubles among them, late answers, and everything that is held of each key.
+//! The port `Audit`: runs at risk with their doubles, late answers, and all records of each key.
 //!
-//! Neighbours: `statements` has the SQL, `run` bounds; `keys` journals the doubles that a settlement meets, `upkeep` reads the journal of one
-//! key. It must not decide which answer of a double is served, nor what a double is.
+//! `keys` journals the doubles that a settlement meets; `upkeep` reads the journal of one key. This
+//! file must not decide which answer of a double is served, nor what a double is.
 
 use std::time::Duration;
 
@@ -182,12 +182,13 @@ impl Audit for PgStore {
     }
 }
 
-/// A key that a page goes on after, as parameters. No tenant is empty: everything comes after the empty one.
+/// Parameters for the key after which a page begins. No tenant is empty, so every key comes after
+/// the empty one.
 fn behind(after: Option<&KeyId>) -> (&str, &[u8]) {
     after.map_or(("", b""), |id| (id.tenant().as_str(), id.key().as_bytes()))
 }
 
-/// Where the stretch ended, in each row; and the rows of its shared keys.
+/// Reads the end of the stretch, which each row carries, and the rows of its shared keys.
 fn stretched(found: &[PgRow], most: u32) -> Result<Stretch, rows::Unreadable> {
     let first = found.first().ok_or("no row")?;
     let through = match get::<Option<&str>>(first, "through_tenant")? {
@@ -210,7 +211,13 @@ fn stretched(found: &[PgRow], most: u32) -> Result<Stretch, rows::Unreadable> {
 }
 
 fn trace(row: &PgRow) -> Result<Trace, rows::Unreadable> {
-    Ok(Trace { row: rows::read(row)?, settled: get(row, "was_settled")? })
+    Ok(Trace {
+        row: rows::read(row)?,
+        settled: get(row, "was_settled")?,
+        over: get(row, "is_over")?,
+        claimed: get::<Option<i64>>(row, "claimed_ms")?.map(Date),
+        tombstone: rows::millis(get(row, "tombstone_ms")?)?,
+    })
 }
 
 /// Attempts as columns.
@@ -235,7 +242,7 @@ impl Attempts {
     }
 }
 
-/// All rows read, or none.
+/// Reads all rows, or none.
 fn all<T>(
     what: &'static str,
     found: &[PgRow],
@@ -245,7 +252,7 @@ fn all<T>(
     read.map_err(|why| errors::unreadable(what, Effect::Reads, why))
 }
 
-/// Which of the keys that were asked for a row is about.
+/// Index of the requested key that a row is about.
 fn place(row: &PgRow) -> Result<usize, rows::Unreadable> {
     let ord = usize::try_from(get::<i64>(row, "ord")?).map_err(|_| "ord")?;
     ord.checked_sub(1).ok_or("ord")

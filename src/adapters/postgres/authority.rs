@@ -1,7 +1,7 @@
 //! The ports `Acceptors` and `Authority`: the acceptor, the gate's state and the chosen views.
 //!
-//! Neighbours: `statements` has the SQL, `run` bounds, `super::super::views` spells views; `escrows` and `imports` have the other ports of
-//! `ports::authority`. It uses the control connections: no load of keys holds a renewal back. It must not judge anything.
+//! Calls use the control connections, so no load of keys delays a renewal. `super::super::views`
+//! writes views as documents. This file must not judge anything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Authority for PgStore {
 }
 
 impl PgStore {
-    /// What it means that a compare-and-set changed nothing, asked in a statement of its own.
+    /// Asks in a second statement why a compare-and-set changed nothing.
     async fn not_written(&self, what: &'static str) -> Result<Written, StoreError> {
         let call = Call { what, effect: Effect::Reads, sql: statements::GATE_OPEN };
         let found = self.on(Lane::Control, call, &[]).await?;

@@ -1,8 +1,10 @@
-//! The circuit breaker on calls about keys: a store that does not answer is not asked by every request, each of which would wait in vain.
+//! The circuit breaker on calls about keys: it keeps requests from waiting in vain for a silent
+//! store.
 //!
-//! After so many calls in a row without an answer further ones are refused at once, definitely: nothing was sent. A probe over the same
-//! connections asks until it is answered, and closes the breaker. Neighbours: `mod` guards reads and writes of records with one each, `run` says
-//! what an answer is: an error of the server is one. It must not stop what fences: heartbeats, leases and acceptors never come here.
+//! After several calls in a row without an answer, further calls are refused at once. The refusal
+//! is definite: nothing was sent. A probe over the same connections asks until it is answered, and
+//! closes the breaker. An error of the server counts as an answer. The breaker must not stop calls
+//! that fence: heartbeats, leases and acceptors never pass here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -13,24 +15,26 @@ use super::errors;
 use crate::ports::observe;
 use crate::ports::store::StoreError;
 
-/// So many calls in a row without an answer open it: more than a hiccup costs a quiet gateway, fewer than fill its connections.
+/// Calls in a row without an answer that open the breaker. The number survives a hiccup of a quiet
+/// gateway, and is less than its connections.
 const MOST_SILENT: u32 = 8;
-/// Between two probes.
+/// Time between two probes.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
 
 /// One breaker. Closed at first.
 #[derive(Debug)]
 pub(super) struct Breaker {
-    /// What it guards, for labels and texts: reads or writes.
+    /// The guarded calls, for labels and texts: reads or writes.
     calls: &'static str,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Calls in a row without an answer, of those begun since it was closed last.
+    /// Calls in a row without an answer, of those that began since the breaker closed last.
     silent: u32,
-    /// How often it was closed: what began before says nothing of what is now.
+    /// Number of times that the breaker closed. A call that began before says nothing about the
+    /// present.
     round: u64,
     open: Option<Instant>,
 }
@@ -45,7 +49,7 @@ impl Breaker {
         Arc::new(Self { calls, state: Mutex::new(state) })
     }
 
-    /// Lets a call pass, or refuses it: then nothing was sent.
+    /// Lets a call pass, or refuses it. After a refusal nothing was sent.
     pub(super) fn pass(&self, what: &str) -> Result<Pass, StoreError> {
         let state = self.lock();
         if state.open.is_some() {
@@ -55,7 +59,8 @@ impl Breaker {
         Ok(Pass(state.round))
     }
 
-    /// Takes in whether a call was answered. `true`: that opened the breaker, and it has to be probed.
+    /// Notes whether a call was answered. `true` if that opened the breaker, which then has to be
+    /// probed.
     pub(super) fn ended(&self, pass: Pass, answered: bool) -> bool {
         let mut state = self.lock();
         if state.round != pass.0 || state.open.is_some() {
@@ -75,7 +80,7 @@ impl Breaker {
         true
     }
 
-    /// What is refused now, for status and logs; `None` while calls pass.
+    /// The present refusals, for status and logs; `None` while calls pass.
     pub(super) fn refuses(&self) -> Option<String> {
         let since = self.lock().open?;
         Some(format!(
@@ -98,7 +103,7 @@ impl Breaker {
     }
 }
 
-/// Asks until there is an answer, then closes the breaker; ends when the store is dropped.
+/// Asks until there is an answer, then closes the breaker. Ends when the store is dropped.
 pub(super) async fn probe<F: Future<Output = bool>>(breaker: Weak<Breaker>, is_answered: impl Fn() -> F) {
     loop {
         sleep(PROBE_EVERY).await;

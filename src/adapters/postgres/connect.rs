@@ -1,7 +1,6 @@
-//! Connections to Postgres: the one place that knows how they are made and what keeps them honest.
+//! Connections to Postgres: the one place that makes them and sets their time bounds.
 //!
-//! Neighbours: `address` says where to and how protected, `tls` shakes hands, `mod` makes pools here, `provision` single connections. It must
-//! not run statements.
+//! `mod` makes pools here, `provision` single connections. This file must not run statements.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +21,8 @@ const INTERVAL: Duration = Duration::from_secs(2);
 const RETRIES: u32 = 3;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// `base` with our bounds: for connecting, for dead connections, and for each statement on the server's side.
+/// `base` with our bounds: for connecting, for dead connections, and for each statement on the
+/// server's side.
 pub(super) fn tuned(base: &Address, statement: Duration) -> Address {
     let bound = format!("-c statement_timeout={}", statement.as_millis().max(1));
     base.tuned(|config| {
@@ -42,7 +42,8 @@ pub(super) fn tuned(base: &Address, statement: Duration) -> Address {
     })
 }
 
-/// How the connections of an address are protected; the files that it names are read now, so that a wrong one is found at the start. Blocks.
+/// Protection of an address's connections. The files that it names are read now, so that a wrong
+/// one is found at the start. Blocks.
 pub(super) fn protection(address: &Address) -> Result<Option<Tls>, StoreError> {
     let tls = Tls::new(&address.protection);
     if let Some(tls) = &tls {
@@ -51,7 +52,7 @@ pub(super) fn protection(address: &Address) -> Result<Option<Tls>, StoreError> {
     Ok(tls)
 }
 
-/// A pool of at most `most` connections. Its waits are bounded by the caller.
+/// Makes a pool of at most `most` connections. The caller bounds its waits.
 pub(super) fn pool(address: &Address, tls: Option<Tls>, most: usize) -> Result<Pool, StoreError> {
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     Pool::builder(Manager::from_connect(address.config.clone(), Connector(tls), recycling))
@@ -60,7 +61,7 @@ pub(super) fn pool(address: &Address, tls: Option<Tls>, most: usize) -> Result<P
         .map_err(|_no_runtime| StoreError::Definite("a connection pool cannot be made".to_owned()))
 }
 
-/// One connection. It is driven by a task that ends when the client is dropped.
+/// Makes one connection. Its task ends when the client is dropped.
 pub(super) async fn single(address: &Address) -> Result<Client, Error> {
     let (client, _driver) = open(Tls::new(&address.protection), &address.config).await?;
     Ok(client)
@@ -78,7 +79,8 @@ impl deadpool_postgres::Connect for Connector {
     }
 }
 
-/// A connection and the task that drives it. Its error reaches the client's next call as "connection closed".
+/// Makes a connection and the task that drives it. An error of the task reaches the client's next
+/// call as "connection closed".
 async fn open(tls: Option<Tls>, config: &Config) -> Result<(Client, JoinHandle<()>), Error> {
     Ok(match tls {
         None => {

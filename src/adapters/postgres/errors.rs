@@ -1,7 +1,9 @@
-//! What a failure says about the effect: the only place that turns Postgres' errors into definite or unknown.
+//! Classification of failures: the only place that turns Postgres' errors into definite or unknown
+//! outcomes.
 //!
-//! Neighbours: `run` calls it. The text is a SQLSTATE and our own words: never a message, DETAIL or parameter of the server, which
-//! may hold a key. It must not retry and must not know what the statement was for.
+//! The text is a SQLSTATE and our own words. It must never contain a message, DETAIL or parameter
+//! of the server, which may hold a key. This file must not retry, and must not know what the
+//! statement was for.
 
 use std::error::Error as _;
 
@@ -13,21 +15,21 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 use super::tls::Unusable;
 use crate::ports::store::StoreError;
 
-/// What a statement can do to the store.
+/// Effect that a statement can have on the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing: whatever happened to it, nothing was written.
+    /// No effect: nothing was written in any case.
     Reads,
-    /// It commits by itself.
+    /// A write that commits by itself.
     Writes,
 }
 
-/// No connection could be had, or the statement could not be prepared: it was never sent.
+/// No connection, or the statement could not be prepared. It was never sent.
 pub(super) fn not_sent(what: &str, why: &str) -> StoreError {
     StoreError::Definite(format!("{what}: {why}"))
 }
 
-/// No connection from the pool.
+/// The pool gave no connection.
 pub(super) fn no_connection(what: &str, error: &PoolError) -> StoreError {
     let why = match error {
         PoolError::Backend(error) => format!("cannot connect, {}", told(error)),
@@ -66,7 +68,8 @@ fn after_sending(effect: Effect, unknown: bool, text: String) -> StoreError {
     }
 }
 
-/// Whether the connection may serve another call. A statement whose plan or text the server no longer has is cured by a new one.
+/// True if the connection may serve another call. After the loss of a statement's plan or text on
+/// the server, a new connection helps.
 pub(super) fn reusable(error: &Error) -> bool {
     error.as_db_error().is_some_and(|error| {
         nothing_written(error)
@@ -75,8 +78,13 @@ pub(super) fn reusable(error: &Error) -> bool {
     })
 }
 
-/// Whether the server answered the question: not if it cancelled a late statement, waited for a lock for too long, is starting or stopping, or
-/// takes no more connections.
+/// True if the server answered the question.
+///
+/// The server did not answer if it
+/// - cancelled a late statement
+/// - waited too long for a lock
+/// - is starting or stopping
+/// - takes no more connections
 pub(super) fn is_answer(error: &Error) -> bool {
     error.as_db_error().is_some_and(|error| answers(error.code().code()))
 }
@@ -85,8 +93,10 @@ fn answers(code: &str) -> bool {
     !(code.starts_with("57") || code.starts_with("08") || code == "55P03" || code == "53300")
 }
 
-/// An ERROR aborts an autocommit statement. FATAL and PANIC, the end of the server (57P), a broken connection (08) and
-/// "completion unknown" (40003) may come after the commit record was written.
+/// True if an error proves that nothing was written. An ERROR aborts an autocommit statement.
+///
+/// Some errors may come after the commit record was written: FATAL and PANIC, the end of the server
+/// (57P), a broken connection (08) and "completion unknown" (40003).
 fn nothing_written(error: &DbError) -> bool {
     let ended = match error.parsed_severity() {
         Some(Severity::Panic | Severity::Fatal) | None => true,
@@ -103,7 +113,7 @@ fn nothing_written(error: &DbError) -> bool {
     !(ended || code.starts_with("08") || code.starts_with("57P") || code == "40003")
 }
 
-/// An error in our own words.
+/// Writes an error in our own words.
 pub(super) fn told(error: &Error) -> String {
     if let Some(code) = error.code() {
         return format!("SQLSTATE {}", code.code());
@@ -119,7 +129,8 @@ pub(super) fn told(error: &Error) -> String {
     }
 }
 
-/// What went wrong before a word of Postgres was spoken, if that was it. Certificates are no secret.
+/// Writes an error of TLS, which comes before the first word of Postgres' protocol. Certificates
+/// are not secret.
 fn of_tls(error: &Error, io: Option<&std::io::Error>) -> Option<String> {
     let cause = error.source()?;
     if let Some(unusable) = cause.downcast_ref::<Unusable>() {

@@ -1,6 +1,6 @@
 //! The port `Escrows`: claims of other regions that were lodged here.
 //!
-//! Neighbours: `statements` has the SQL, `run` bounds, `imports` keeps the other rows of other regions. It must not judge whether an escrow
+//! `imports` keeps the other rows of other regions. This file must not judge whether an escrow
 //! proves anything.
 
 use uuid::Uuid;
@@ -18,8 +18,9 @@ use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Answer, Nonce, Token};
 use crate::protocol::region::Origin;
+use crate::protocol::time::Date;
 
-/// A lodged claim as its columns.
+/// A lodged claim as columns.
 struct Named<'a> {
     tenant: &'a str,
     key: &'a [u8],
@@ -53,7 +54,12 @@ impl<'a> Named<'a> {
 }
 
 impl Escrows for PgStore {
-    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
+    async fn lodge(
+        &self,
+        lodging: &Lodging,
+        gate: GateVersion,
+        not_before: Date,
+    ) -> Result<Lodged, StoreError> {
         const WHAT: &str = "lodging a claim";
         let Lodging {
             id,
@@ -82,11 +88,13 @@ impl Escrows for PgStore {
         let asked: Params<'_> = &[&raw, &canonical, &request_id];
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.lodge };
-        if !self.on(Lane::Peers, call, &[compared, &named.params(), asked, life].concat()).await?.is_empty() {
+        let not_before: Params<'_> = &[&not_before.as_millis()];
+        let all = [compared, &named.params(), asked, life, not_before].concat();
+        if !self.on(Lane::Peers, call, &all).await?.is_empty() {
             return Ok(Lodged::Done);
         }
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::LODGED };
-        let found = self.on(Lane::Peers, call, &[compared, &named.params()].concat()).await?;
+        let found = self.on(Lane::Peers, call, &[compared, &named.params(), not_before].concat()).await?;
         let read = || {
             let row = found.first().ok_or("no row")?;
             Ok(match (rows::get(row, "stands")?, rows::get(row, "open")?) {

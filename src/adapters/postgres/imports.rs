@@ -1,7 +1,7 @@
-//! The port `Imports`: rows of other origins that survivors hand to one another.
+//! The port `Imports`: rows of other origins that survivors give one another.
 //!
-//! Neighbours: `statements` has the SQL, `run` bounds, `rows` tells an imported row from a replicated one. It must not write where
-//! replication does.
+//! `rows` tells an imported row from a replicated one. This file must not write to tables that
+//! replication writes.
 
 use serde_json::Value;
 use uuid::Uuid;
@@ -19,6 +19,7 @@ use crate::protocol::forget::MayForget;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::State;
 use crate::protocol::region::Origin;
+use crate::protocol::time::Date;
 
 impl Imports for PgStore {
     async fn rows_of(
@@ -50,7 +51,7 @@ impl Imports for PgStore {
             .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
     }
 
-    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Result<(), StoreError> {
         const WHAT: &str = "importing rows";
         if *origin == self.origin || rows.iter().any(|copied| copied.row.origin != *origin) {
             return Err(errors::not_sent(WHAT, "a row is not of the origin that is imported"));
@@ -63,12 +64,15 @@ impl Imports for PgStore {
             columns.push(WHAT, copied)?;
         }
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.import };
-        let of: Params<'_> = &[&origin.to_string()];
-        let found = self.on(Lane::Upkeep, call, &[of, &columns.params()].concat()).await?;
+        let (of, not_before): (Params<'_>, Params<'_>) = (&[&origin.to_string()], &[&not_before.as_millis()]);
+        let found = self.on(Lane::Upkeep, call, &[of, &columns.params(), not_before].concat()).await?;
         let open = found.first().ok_or("no row").and_then(|row| get::<bool>(row, "open"));
         match open.map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))? {
             true => Ok(()),
-            false => Err(errors::not_sent(WHAT, "the running boot is not approved")),
+            false => Err(errors::not_sent(
+                WHAT,
+                "the running boot is not approved, or the database's clock went back",
+            )),
         }
     }
 
@@ -80,7 +84,7 @@ impl Imports for PgStore {
     }
 }
 
-/// Rows, column by column: a whole page is one statement.
+/// Rows, column by column: one statement writes a whole page.
 #[derive(Default)]
 struct Columns<'a> {
     tenants: Vec<&'a str>,
@@ -156,7 +160,7 @@ impl<'a> Columns<'a> {
         Ok(())
     }
 
-    /// In the order of the statement, after the origin.
+    /// Parameters in the order of the statement, after the origin.
     fn params(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 26] {
         [
             &self.tenants,

@@ -1,7 +1,9 @@
-//! The port `Jobs`: accepted requests, stored with their record in one statement and taken by one worker at a time.
+//! The port `Jobs`: accepted requests, each stored with its record in one statement and taken by
+//! one worker at a time.
 //!
-//! Neighbours: `statements` has the SQL, `sealing` the bytes of a request, `keys` reads what an acceptance found. It must not repeat a
-//! statement, nor know what a run came to. A request that cannot be read is handed on as such, never dropped.
+//! `sealing` has the bytes of a request; `keys` reads the rows that an acceptance found. A request
+//! that cannot be read is passed on as unreadable, never dropped. This file must not repeat a
+//! statement, nor know the result of a run.
 
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Nonce, RequestId};
 use crate::protocol::time::Date;
 
-/// The numbers of `state` in the table of jobs.
+/// Numbers of `state` in the table of jobs.
 const WAITING: i16 = 1;
 const DEAD: i16 = 2;
 
@@ -70,7 +72,12 @@ impl Jobs for PgStore {
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
         let job: Params<'_> = &[&keep, &sealed, &request];
         let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::ACCEPT };
-        claim_reply(WHAT, &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?)
+        claim_reply(
+            WHAT,
+            &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?,
+            promised,
+            hold,
+        )
     }
 
     async fn take(
@@ -90,7 +97,7 @@ impl Jobs for PgStore {
             None => self.on(Lane::Jobs, call(statements::JOB_TAKE), named).await?,
             Some(Turns { but_of, after }) => {
                 let but_of: Vec<&str> = but_of.iter().map(Tenant::as_str).collect();
-                // No tenant is empty: everybody comes after the empty one.
+                // No tenant is empty, so all come after the empty one.
                 let after = after.as_ref().map_or("", Tenant::as_str);
                 let params = [named, &[&but_of, &after]].concat();
                 self.on(Lane::Jobs, call(statements::JOB_TAKE_BY_TURNS), &params).await?

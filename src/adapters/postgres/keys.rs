@@ -1,7 +1,7 @@
 //! The port `KeyStore`: claims, outcomes, look-ups, the gate.
 //!
-//! Neighbours: `statements` has the SQL, `rows` reads, `run` bounds. Every claim and every outcome is one statement that compares what it
-//! relies on. It must not repeat a statement, nor read a meaning into rows.
+//! Every claim and every outcome is one statement that compares the values on which it relies.
+//! `rows` reads the rows. This file must not repeat a statement, nor read a meaning into rows.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ impl KeyStore for PgStore {
                 self.on(Lane::Records, call, &[named, life, basis].concat()).await?
             }
         };
-        claim_reply(WHAT, &rows)
+        claim_reply(WHAT, &rows, promised, hold)
     }
 
     async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
@@ -109,7 +109,7 @@ impl KeyStore for PgStore {
     }
 }
 
-/// How an attempt ends.
+/// End of an attempt.
 enum Outcome<'a> {
     Settled(&'a Answer),
     Released,
@@ -117,7 +117,7 @@ enum Outcome<'a> {
 }
 
 impl PgStore {
-    /// All rows of each key.
+    /// Reads all rows of each key.
     async fn rows(&self, lane: Lane, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
         const WHAT: &str = "a look-up";
         let call = |sql| Call { what: WHAT, effect: Effect::Reads, sql };
@@ -156,7 +156,8 @@ impl PgStore {
         let of: &str =
             rows::get(row, "origin").map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
         if of != self.origin.to_string() {
-            // A gateway that is pointed at another region's store must never get a version to claim with.
+            // A gateway with the address of another region's store must never get a version to
+            // claim with.
             let why = format!("the store belongs to {of}, not to {}: check the address", self.origin);
             return Err(errors::not_sent(WHAT, &why));
         }
@@ -167,7 +168,8 @@ impl PgStore {
         read_gate(row).map_err(unreadable)
     }
 
-    /// Writes an outcome under a token and nonce; when that changes nothing, a second statement says why.
+    /// Writes an outcome under a token and nonce. If that changes nothing, a second statement says
+    /// why.
     async fn end(
         &self,
         what: &'static str,
@@ -186,7 +188,7 @@ impl PgStore {
             (Some(row), Outcome::Settled(_)) => {
                 let other = rows::get::<bool>(row, "other");
                 let other = other.map_err(|why| errors::unreadable(what, Effect::Writes, why))?;
-                // What is stored is another origin's answer.
+                // The stored answer is that of another origin.
                 return Ok(if other { Written::Lost } else { Written::Done });
             }
             (Some(_), Outcome::Released | Outcome::InDoubt) => return Ok(Written::Done),
@@ -200,11 +202,12 @@ impl PgStore {
     }
 }
 
-/// What it means that a write under this token and nonce changed nothing.
+/// Meaning of a write under this token and nonce that changed nothing.
 fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written, rows::Unreadable> {
     let state: Option<i16> = rows::get(row, "state")?;
     let (done, allowed): (bool, &[i16]) = match outcome {
-        // Another answer under the same token (a probe's, say) is not ours: it was lost to that one.
+        // Another answer under the same token (a probe's, for example) is not ours: it came first,
+        // and ours is lost.
         Outcome::Settled(answer) => {
             (state == Some(rows::SETTLED) && rows::answer(row)? == **answer, &[rows::CLAIMED, rows::IN_DOUBT])
         }
@@ -214,12 +217,19 @@ fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written,
     if done {
         return Ok(Written::Done);
     }
-    // A row that would allow the write was held back by the boot, even if that was approved between the two statements.
+    // The boot held back a write that the row would allow. That is so even if the boot was approved
+    // between the two statements.
     let held_back = state.is_some_and(|state| allowed.contains(&state));
     Ok(if held_back || !rows::get::<bool>(row, "open")? { Written::GateMoved } else { Written::Lost })
 }
 
-pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
+/// Reads the reply to a claim that promised this life and hold, in milliseconds. `None`: for ever.
+pub(super) fn claim_reply(
+    what: &str,
+    found: &[tokio_postgres::Row],
+    promised: Option<i64>,
+    hold: i64,
+) -> Result<ClaimReply, StoreError> {
     let unknown = |why| errors::unreadable(what, Effect::Writes, why);
     let mut standing = Vec::new();
     for row in found {
@@ -227,14 +237,24 @@ pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<C
             "won" => {
                 let token: Token = rows::token(row).map_err(unknown)?;
                 let expires = Date(rows::get(row, "expires_ms").map_err(unknown)?);
-                return Ok(ClaimReply::Won { token, expires });
+                // A repetition finds its row of then. Life and hold count from the same date.
+                let at = match promised {
+                    Some(promised) => expires.as_millis().saturating_sub(promised),
+                    None => {
+                        let seen: i64 = rows::get(row, "seen_ms").map_err(unknown)?;
+                        let left: i64 = rows::get(row, "hold_left_ms").map_err(unknown)?;
+                        seen.saturating_add(left).saturating_sub(hold)
+                    }
+                };
+                let at = Date(at);
+                return Ok(ClaimReply::Won { token, expires, at });
             }
             "gate" => return Ok(ClaimReply::GateMoved),
             "found" => standing.push(row),
             _ => return Err(unknown("verdict")),
         }
     }
-    // Nothing was written by a claim that found rows, so not being able to read them leaves no doubt.
+    // A claim that found rows wrote nothing, so rows that cannot be read leave no doubt.
     let definite = |why| errors::unreadable(what, Effect::Reads, why);
     if standing.is_empty() {
         return Err(unknown("no row"));
@@ -243,7 +263,7 @@ pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<C
     Ok(ClaimReply::Found(rows::of_key(rows)))
 }
 
-/// Why a gateway of this program may not run over this store, as it was made by another one.
+/// Reason why a gateway of this program may not run over this store, which another program made.
 fn unfit(row: &tokio_postgres::Row) -> Result<Option<String>, rows::Unreadable> {
     let (schema, from) = (rows::get::<i32>(row, "schema_version")?, rows::get::<i32>(row, "gateways_from")?);
     Ok(match (schema < SCHEMA, from > SCHEMA) {
@@ -279,7 +299,7 @@ fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
     })
 }
 
-/// What views made of the gate; `None` before the register was founded.
+/// The gate's state as views made it; `None` before the register was founded.
 fn gate_state(row: &tokio_postgres::Row) -> Result<Option<GateState>, rows::Unreadable> {
     let Some(Json(view)) = rows::get::<Option<Json<Value>>>(row, "view")? else { return Ok(None) };
     let view = ViewDoc::read(&view).map_err(|Malformed(what)| what)?;
@@ -302,7 +322,8 @@ pub(super) fn status(what: &str, value: u16) -> Result<i16, StoreError> {
     i16::try_from(value).map_err(|_| errors::not_sent(what, "a status is not one of HTTP's"))
 }
 
-/// Whole milliseconds, rounded up: a stored hold or retention is never shorter than the promised one.
+/// Whole milliseconds, rounded up: a stored hold or retention is never shorter than the promised
+/// one.
 pub(super) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }

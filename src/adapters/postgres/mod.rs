@@ -1,12 +1,16 @@
-//! The key store of one region over its Postgres: [`PgStore`] is the ports `KeyStore`, `Replica`, `Upkeep` and `Jobs`.
+//! The store of one region over its Postgres: [`PgStore`] implements nine ports.
 //!
-//! One concern per file: [`address`] and `tls` (where to, how protected), `connect` (the only connector), `run` (one call: connection, bound, classification), `errors`
-//! (definite or unknown), `breaker` (a store that does not answer is not asked by everybody), `statements` (SQL with the region's own leaf in it), `rows`, `answer` and `packed` (columns to values and back),
-//! `keys`, `replica`, `upkeep` and `jobs` (the four ports), [`sealing`] (requests at rest), [`provision`] (makes and checks a store).
-//! Neighbours: `protocol` says what rows mean.
+//! `keys`, `replica`, `upkeep`, `jobs`, `audit`, `escrows` and `imports` have one port each;
+//! `authority` has two. The other files:
+//! - [`address`] and `tls` (the address and its protection), `connect` (the only connector)
+//! - `run` (one call: connection, bound, classification), `errors` (definite or unknown), `breaker`
+//!   (a silent store is not asked by every request)
+//! - `statements` (SQL with the region's own leaf in it), `names`, `rows`, `answer`, `packed` and
+//!   `observed` (columns to values and back)
+//! - [`sealing`] (requests at rest), [`provision`] (makes and checks a store)
 //!
-//! It must not decide, must not send anything twice, and must never let a key, a tenant, a parameter or a server's DETAIL line into an
-//! error or a log: those lines may hold keys.
+//! This room must not decide, and must not send anything twice. It must never let a key, a tenant,
+//! a parameter or a server's DETAIL line into an error or a log: those lines may hold keys.
 
 pub mod address;
 mod answer;
@@ -47,41 +51,49 @@ use run::{Call, Params};
 use sealing::Sealer;
 use statements::Statements;
 
-/// Connections for heartbeats, the acceptor, the gate and replication beside those for keys: nobody else's statements can starve them.
+/// Connections for heartbeats, the acceptor, the gate and replication, beside those for keys. Other
+/// statements cannot starve them.
 const CONTROL_CONNECTIONS: usize = 2;
-/// Connections for what runs beside requests: a batch of reaping holds back neither keys nor heartbeats.
+/// Connections for work beside requests: a batch of reaping delays neither keys nor heartbeats.
 const UPKEEP_CONNECTIONS: usize = 2;
-/// Connections for people: status and look-ups are answered while everything else waits.
+/// Connections for operators: status and look-ups are answered while everything else waits.
 const ADMIN_CONNECTIONS: usize = 2;
 
-/// What a call found.
+/// Rows that a call found.
 type Rows = Result<Vec<tokio_postgres::Row>, StoreError>;
 
-/// How to reach and use the region's store.
+/// Settings of the region's store.
 #[derive(Clone)]
 pub struct StoreConfig {
-    /// This region and the generation of its store; it must be the one that the store was made for.
+    /// This region and the generation of its store. The store must have been made for it.
     pub origin: Origin,
-    /// Where the store is and who we are there: the gateway role. Time bounds and keep-alives are set here, whatever it says.
+    /// Address of the store and our role there: the gateway role. Time bounds and keep-alives are
+    /// set here, even if the address has others.
     pub postgres: Address,
-    /// The most connections for keys, at least 1. Half as many, at least two, are there for other regions' questions; two for heartbeats, acceptor
-    /// and gate, two for reaping and sweeping, two for people.
+    /// Most connections for keys, at least 1.
+    ///
+    /// Further connections: half as many, at least two, for questions of other regions; two for
+    /// heartbeats, acceptor and gate; two for reaping and sweeping; two for operators.
     pub connections: usize,
-    /// The most that any one call may take: up to half of it to get a connection, up to half for the statement. The server itself
-    /// gives a statement up a little earlier, so that most late statements are known to have written nothing.
+    /// Longest time of a call: at most half of it to get a connection, at most half for the
+    /// statement.
+    ///
+    /// The server itself ends a statement a little earlier, so that most late statements are known
+    /// to have written nothing.
     pub statement_within: Duration,
-    /// Seals stored requests; without one they are stored as they are.
+    /// Seals stored requests. Without a sealer they are stored unsealed.
     pub sealer: Option<Sealer>,
 }
 
 impl StoreConfig {
-    /// 16 connections, 2 s per call.
+    /// Default settings: 16 connections, 2 s per call.
     pub fn new(origin: Origin, postgres: Address) -> Self {
         Self { origin, postgres, connections: 16, statement_within: Duration::from_secs(2), sealer: None }
     }
 }
 
-/// The region's store. Connects when first used and again whenever a connection was lost; cheap to share by reference.
+/// The region's store. Connects when first used, and again after a connection was lost. Cheap to
+/// share by reference.
 pub struct PgStore {
     origin: Origin,
     lanes: Lanes,
@@ -92,7 +104,7 @@ pub struct PgStore {
     sealer: Option<Sealer>,
 }
 
-/// Connections by who waits for them: nobody waits behind another lane's statements.
+/// Connections by the kind of work: no call waits behind statements of another lane.
 struct Lanes {
     keys: Pool,
     control: Pool,
@@ -101,26 +113,28 @@ struct Lanes {
     admin: Pool,
 }
 
-/// Who waits for a call.
+/// Kind of work that waits for a call.
 #[derive(Clone, Copy, Debug)]
 enum Lane {
-    /// Clients' requests, for records: behind a breaker, over the connections for keys.
+    /// Requests of clients, for records: behind a breaker, over the connections for keys.
     Records,
-    /// The workers of accepted requests, for their jobs, over the same connections.
+    /// Workers of accepted requests, for their jobs: over the same connections.
     Jobs,
-    /// What fences: heartbeats, the acceptor, the gate.
+    /// Calls that fence: heartbeats, the acceptor, the gate.
     Control,
-    /// What runs beside requests.
+    /// Work beside requests.
     Upkeep,
     /// Other regions: escrows, and rows of lost regions.
     Peers,
-    /// People.
+    /// Operators.
     Admin,
 }
 
 impl PgStore {
-    /// A store by its settings. Opens no connection yet, so it succeeds while Postgres is down. Reads the certificates that the address names;
-    /// blocks.
+    /// Makes a store from its settings. Opens no connection yet, so it succeeds while Postgres is
+    /// down.
+    ///
+    /// Reads the certificates that the address names; blocks.
     ///
     /// # Errors
     /// No connections allowed, a bound under 10 ms, or certificates that cannot be used.
@@ -162,7 +176,7 @@ impl PgStore {
         Ok(run::run(pool, self.within, call, params).await?)
     }
 
-    /// Refused at once while the store does not answer such calls.
+    /// Runs a call about records. Refused at once while the store does not answer such calls.
     async fn on_records(&self, call: Call<'_>, params: Params<'_>) -> Rows {
         let (breaker, sql) = match call.effect {
             Effect::Reads => (&self.reads, &self.sql.look_up_one),
@@ -180,7 +194,8 @@ impl PgStore {
     }
 }
 
-/// A call like those that were not answered, over the same connections, about a key that cannot be: no tenant is empty.
+/// A call like the unanswered ones, over the same connections, about a key that cannot exist: no
+/// tenant is empty.
 struct Probe {
     pool: Pool,
     within: Duration,

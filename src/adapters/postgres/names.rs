@@ -1,11 +1,12 @@
-//! Names inside Postgres, made from validated names only: leaves, publications, subscriptions; and the quoting of the rest.
+//! Names inside Postgres, made from validated names only: leaves, publications, subscriptions; and
+//! quoting of other texts.
 //!
-//! Neighbours: `statements` and `provision`. Region names hold `a-z`, `0-9` and `-`, so with `-` as `_` they are plain identifiers and
-//! two of them never meet. It must not take a name from anywhere but these types.
+//! Region names hold `a-z`, `0-9` and `-`. With `_` for `-` they are plain identifiers, and no two
+//! of them become equal. This file must not take a name from anywhere but these types.
 
 use crate::protocol::region::{Origin, RegionName};
 
-/// The most bytes that Postgres keeps of an identifier.
+/// Most bytes that Postgres keeps of an identifier.
 pub(super) const MAX_IDENTIFIER: usize = 63;
 
 /// `onceway.records_<region>_g<generation>`.
@@ -18,12 +19,13 @@ pub(super) fn heartbeats(origin: &Origin) -> String {
     format!("onceway.heartbeats_{}", suffix(origin))
 }
 
-/// The index on `due_at` of an own leaf, without schema: what the reaper looks at next.
+/// The index on `due_at` of an own leaf, without schema: the reaper reads it.
 pub(super) fn due_index(origin: &Origin) -> String {
     format!("records_{}_due", suffix(origin))
 }
 
-/// The index on `held_at` of an own leaf, without schema: where the sweep looks for abandoned claims.
+/// The index on `held_at` of an own leaf, without schema: the sweep looks for abandoned claims in
+/// it.
 pub(super) fn held_index(origin: &Origin) -> String {
     format!("records_{}_held", suffix(origin))
 }
@@ -33,7 +35,7 @@ pub(super) fn publication(origin: &Origin) -> String {
     format!("{}{}", publication_prefix(&origin.region), origin.generation)
 }
 
-/// What the publications of all stores of a region begin with; the generation follows.
+/// Beginning of the names of all publications of a region's stores. The generation follows.
 pub(super) fn publication_prefix(region: &RegionName) -> String {
     format!("onceway_{}_g", plain(region))
 }
@@ -43,17 +45,17 @@ pub(super) fn subscription(subscriber: &RegionName, publisher: &RegionName) -> S
     format!("{}{}", subscription_prefix(subscriber), plain(publisher))
 }
 
-/// What all subscriptions of a region begin with; the publisher follows.
+/// Beginning of the names of all subscriptions of a region. The publisher follows.
 pub(super) fn subscription_prefix(subscriber: &RegionName) -> String {
     format!("sub_{}_from_", plain(subscriber))
 }
 
-/// The region whose plain name this is.
+/// The region with this plain name.
 pub(super) fn region(plain: &str) -> Option<RegionName> {
     RegionName::parse(&plain.replace('_', "-")).ok()
 }
 
-/// Whether a role's name needs no quoting.
+/// True if a role's name needs no quoting.
 pub(super) fn is_plain_role(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
@@ -61,7 +63,7 @@ pub(super) fn is_plain_role(name: &str) -> bool {
         && name.len() <= MAX_IDENTIFIER
 }
 
-/// A text as an SQL literal, whatever `standard_conforming_strings` says.
+/// A text as an SQL literal that is right for both values of `standard_conforming_strings`.
 pub(super) fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }

@@ -1,7 +1,7 @@
-//! The observed time of a store, as it is kept there: spans and dates in whole milliseconds.
+//! The observed time of a store as its document: spans and dates in whole milliseconds.
 //!
-//! Neighbours: `upkeep` reads and writes it, `protocol::forget` says what it means. It must not
-//! judge anything.
+//! `upkeep` reads and writes it; `protocol::forget` says what it means. This file must not judge
+//! anything.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ struct LeadDoc {
     until_ms: u64,
 }
 
-/// Without a life: kept for ever.
+/// A promised life. Without `life_ms` keys are kept for ever.
 #[derive(Debug, Serialize, Deserialize)]
 struct LifeDoc {
     life_ms: Option<u64>,
@@ -60,12 +60,12 @@ impl From<ObservedDoc> for Observed {
     }
 }
 
-/// Nothing that is kept ends earlier for being rounded.
+/// Rounds up: rounding must not end a kept key earlier.
 fn up(span: Duration) -> u64 {
     u64::try_from(millis(span)).unwrap_or(u64::MAX)
 }
 
-/// Nor is more time observed than passed.
+/// Rounds down: the observed time must not exceed the time that passed.
 fn down(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

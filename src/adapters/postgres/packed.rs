@@ -1,20 +1,20 @@
-//! Answer bodies at rest: compressed where that saves something, and read back under a hard cap.
+//! Answer bodies at rest: compressed if that saves space, and read back under a hard cap.
 //!
-//! Neighbours: `keys` stores, `rows` reads. Only bodies that this program stored are ever decompressed, and never beyond the length that
-//! was stored with them nor beyond [`MOST`]: a row that says otherwise is unreadable, not a way to fill memory. It must
-//! never touch what a client or an upstream compressed: that is opaque.
+//! Only bodies that this program stored are decompressed. The cap is the stored length, and
+//! [`MOST`]: a row beyond it is unreadable, and cannot fill the memory. This file must never touch
+//! the compression of a client or an upstream: their bytes are opaque.
 
 use std::borrow::Cow;
 
-/// `answer_coding`: as it is.
+/// `answer_coding`: uncompressed.
 pub(super) const PLAIN: i16 = 0;
 /// `answer_coding`: zstd.
 const ZSTD: i16 = 1;
-/// Shorter bodies are stored as they are: the frame would cost more than it saves.
+/// Least length of a compressed body, in bytes: below it the frame would cost more than it saves.
 const WORTH_IT: usize = 256;
 /// The fastest level: an answer waits for it.
 const LEVEL: i32 = 1;
-/// The longest body that is ever read back, in bytes: the most that a route may keep.
+/// Longest body that is ever read back, in bytes: the most that a route may keep.
 const MOST: usize = 256 << 20;
 
 /// A body as it is stored.
@@ -25,7 +25,8 @@ pub(super) struct Packed<'a> {
     pub(super) length: i32,
 }
 
-/// Packs a body: compressed if that makes it smaller. Takes about 3 ms per MiB on the calling thread.
+/// Packs a body: compressed if that makes it smaller. Takes about 3 ms per MiB on the calling
+/// thread.
 pub(super) fn pack(body: &[u8]) -> Packed<'_> {
     // The gateway keeps no body beyond `MOST`.
     let length = i32::try_from(body.len()).unwrap_or(i32::MAX);
@@ -38,7 +39,7 @@ pub(super) fn pack(body: &[u8]) -> Packed<'_> {
     Packed { coding: PLAIN, bytes: Cow::Borrowed(body), length }
 }
 
-/// What [`pack`] was given; `None` if the bytes are not that.
+/// Returns the input of [`pack`]; `None` if the bytes are not its output.
 pub(super) fn unpack(coding: i16, bytes: &[u8], length: i32) -> Option<Vec<u8>> {
     let length = usize::try_from(length).ok().filter(|length| *length <= MOST)?;
     let body = match coding {

@@ -1,7 +1,7 @@
-//! The port `Replica`: heartbeats, what is remembered of peers, the state of incoming replication.
+//! The port `Replica`: heartbeats, the memory of peers, the state of incoming replication.
 //!
-//! Neighbours: `statements` has the SQL, `run` bounds. It uses the control connections, so a full key pool cannot hold a heartbeat back.
-//! It must not judge lag or health.
+//! Most calls use the control connections, so a full key pool cannot delay a heartbeat. This file
+//! must not judge lag or health.
 
 use super::errors::{self, Effect};
 use super::run::Call;
@@ -27,7 +27,7 @@ impl Replica for PgStore {
             let copied: Vec<&str> = rows::get(row, "copied")?;
             let subscription = names::subscription(&self.origin.region, &origin.region);
             let whole = origin == self.origin || copied.contains(&subscription.as_str());
-            Ok(Heartbeat { origin, seq, epoch, whole })
+            Ok(Heartbeat { origin, seq, epoch, whole, date: Date(rows::get(row, "beat_ms")?) })
         })
         .await
     }
@@ -44,7 +44,7 @@ impl Replica for PgStore {
             numbers.collect::<Result<Vec<i64>, _>>().map_err(too_large)
         };
         let (applied, imported) = (numbers(|peer| peer.applied)?, numbers(|peer| peer.imported)?);
-        // A lag beyond what fits means the same as the largest that fits.
+        // A lag beyond the range means the same as the largest that fits.
         let lags: Vec<Option<i64>> = memory
             .iter()
             .map(|peer| {
@@ -71,12 +71,12 @@ impl Replica for PgStore {
     async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
         let prefix = names::subscription_prefix(&self.origin.region);
         const WHAT: &str = "reading the subscriptions";
-        // People ask, however often: not over the connections of the heartbeats.
+        // Operators may ask often: not over the connections of the heartbeats.
         let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::SUBSCRIPTIONS };
         let found = self.on(Lane::Admin, call, &[]).await?;
         let found = all(WHAT, &found, |row| {
             let name: &str = rows::get(row, "name")?;
-            // Somebody else's subscription in the same database is none of ours.
+            // A subscription of another application in the same database does not count.
             let Some(from) = name.strip_prefix(&prefix).and_then(names::region) else { return Ok(None) };
             let (ready, streaming) = (rows::get(row, "ready")?, rows::get(row, "streaming")?);
             Ok(Some(Subscription { from: from.to_string(), ready, streaming }))

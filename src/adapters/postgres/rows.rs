@@ -1,7 +1,8 @@
-//! Columns to rows of a key, answers to columns and back, and the parts of rows that are kept as JSON.
+//! Columns to rows of a key, answers to columns and back, and the parts of rows that are stored as
+//! JSON.
 //!
-//! Neighbours: `keys` reads with it; `sql/columns.sql` names the columns. A row that cannot be read fails the whole call: an unreadable
-//! row is never an absent one. It must not judge times: the database did.
+//! `sql/columns.sql` names the columns. A row that cannot be read fails the whole call: an
+//! unreadable row is never an absent one. This file must not judge times: the database did.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, 
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Date;
 
-/// What is wrong with a row, in our own words.
+/// Fault of a row, in our own words.
 pub(super) type Unreadable = &'static str;
 
-/// The numbers of `state` in the schema.
+/// Numbers of `state` in the schema.
 pub(super) const CLAIMED: i16 = 1;
 pub(super) const IN_DOUBT: i16 = 2;
 pub(super) const RELEASED: i16 = 3;
@@ -39,10 +40,11 @@ pub(super) fn get<'a, T: FromSql<'a>>(
     row.try_get(name).map_err(|_wrong_type| name)
 }
 
-/// What stands behind the origin of a row that a survivor handed over: replication writes the origin's own leaf, and nobody else.
+/// Mark behind the origin of an imported row. Only replication writes rows under the bare origin of
+/// another store.
 pub(super) const IMPORTED: &str = "!";
 
-/// A row of a key, and how it came here.
+/// A row of a key, and the way by which it came.
 pub(super) struct Standing {
     row: Row,
     imported: bool,
@@ -53,7 +55,10 @@ pub(super) fn standing(row: &tokio_postgres::Row) -> Result<Standing, Unreadable
     Ok(Standing { imported: get::<&str>(row, "origin")?.ends_with(IMPORTED), row: read(row)? })
 }
 
-/// One row for each origin: of a replicated and an imported one the higher token, of one attempt the later state, else the replicated one.
+/// Keeps one row for each origin.
+///
+/// Of a replicated and an imported row, the higher token counts; of one attempt, the later state;
+/// otherwise the replicated one.
 pub(super) fn of_key(rows: Vec<Standing>) -> Vec<Row> {
     let mut kept: Vec<Standing> = Vec::with_capacity(rows.len());
     for next in rows {
@@ -70,7 +75,7 @@ pub(super) fn of_key(rows: Vec<Standing>) -> Vec<Row> {
     kept.into_iter().map(|standing| standing.row).collect()
 }
 
-/// States of one attempt come in this order only.
+/// Rank of a state. States of one attempt come in this order only.
 pub(super) fn stage(state: &State) -> i16 {
     match state {
         State::Claimed { .. } => CLAIMED,
@@ -81,7 +86,7 @@ pub(super) fn stage(state: &State) -> i16 {
     }
 }
 
-/// A whole row of a key.
+/// Reads a whole row of a key.
 pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
     let origin: &str = get(row, "origin")?;
     Ok(Row {
@@ -106,7 +111,7 @@ pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
     })
 }
 
-/// The token of a row.
+/// Reads the token of a row.
 pub(super) fn token(row: &tokio_postgres::Row) -> Result<Token, Unreadable> {
     Ok(Token {
         epoch: u64::try_from(get::<i64>(row, "epoch")?).map_err(|_| "epoch")?,
@@ -115,7 +120,7 @@ pub(super) fn token(row: &tokio_postgres::Row) -> Result<Token, Unreadable> {
 }
 
 fn state(row: &tokio_postgres::Row) -> Result<State, Unreadable> {
-    // Below zero: how long the hold has been over.
+    // Below zero: the time since the hold ended.
     let hold: i64 = get(row, "hold_left_ms")?;
     let (left, past) = (millis(hold.max(0))?, Duration::from_millis(hold.min(0).unsigned_abs()));
     match get::<i16>(row, "state")? {
@@ -137,7 +142,7 @@ fn state(row: &tokio_postgres::Row) -> Result<State, Unreadable> {
     }
 }
 
-/// The stored answer of a settled row.
+/// Reads the stored answer of a settled row.
 pub(super) fn answer(row: &tokio_postgres::Row) -> Result<Answer, Unreadable> {
     Ok(Answer {
         status: u16::try_from(get::<i16>(row, "answer_status")?).map_err(|_| "answer_status")?,
@@ -153,7 +158,7 @@ pub(super) fn answer(row: &tokio_postgres::Row) -> Result<Answer, Unreadable> {
     })
 }
 
-/// An answer as its columns: what [`answer`] reads back.
+/// An answer as its columns. [`answer`] reads it back.
 pub(super) struct StoredAnswer<'a> {
     pub(super) status: i16,
     pub(super) headers: Vec<u8>,
@@ -163,7 +168,7 @@ pub(super) struct StoredAnswer<'a> {
 }
 
 impl<'a> StoredAnswer<'a> {
-    /// The columns of an answer; an error, and nothing sent, if they cannot hold it.
+    /// Makes the columns of an answer. An error if they cannot hold it; then nothing was sent.
     pub(super) fn of(what: &'static str, answer: &'a Answer) -> Result<Self, StoreError> {
         let headers = answer::encode(&answer.headers)
             .ok_or_else(|| errors::not_sent(what, "a header is too long to be stored"))?;
@@ -177,18 +182,18 @@ impl<'a> StoredAnswer<'a> {
         })
     }
 
-    /// As parameters: status, headers, body, coding, length.
+    /// Parameters: status, headers, body, coding, length.
     pub(super) fn params(&self) -> [&(dyn ToSql + Sync); 5] {
         [&self.status, &self.headers, &self.body, &self.coding, &self.length]
     }
 }
 
-/// Regions as they are kept in `risk`.
+/// Regions as `risk` stores them.
 pub(super) fn names(regions: &[RegionName]) -> Vec<&str> {
     regions.iter().map(RegionName::as_str).collect()
 }
 
-/// The rows that a claim supersedes, as kept in `over`.
+/// The rows that a claim supersedes, as `over` stores them.
 pub(super) fn over_json(over: &[(Origin, Token)]) -> Value {
     over.iter()
         .map(|(origin, token)| {
@@ -211,7 +216,7 @@ fn digest(bytes: &[u8]) -> Result<Digest32, Unreadable> {
     Digest32::from_slice(bytes).ok_or("fingerprint")
 }
 
-/// A span that the database told in milliseconds.
+/// Reads a span that the database gives in milliseconds.
 pub(super) fn millis(value: i64) -> Result<Duration, Unreadable> {
     u64::try_from(value).map(Duration::from_millis).map_err(|_| "a negative span")
 }

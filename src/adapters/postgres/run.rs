@@ -1,8 +1,8 @@
 //! One call: a connection, the prepared statement, its rows, all within a bound.
 //!
-//! Neighbours: `keys` and `replica` call it, `errors` classifies. A connection goes back to its pool only when its call came to an
-//! end: after a timeout, a broken call or a caller that went away it is dropped, since an answer may still be on its way. It must not repeat
-//! anything.
+//! A connection goes back to its pool only when its call has ended. After a timeout, a broken call
+//! or a caller that went away, the connection is dropped, since an answer may still arrive on it.
+//! `errors` classifies failures. This file must not repeat anything.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use tokio_postgres::types::ToSql;
 use super::errors::{self, Effect};
 use crate::ports::store::StoreError;
 
-/// A statement and what it is.
+/// A statement and its kind.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
-    /// For error texts: "a claim".
+    /// Name for error texts: "a claim".
     pub(super) what: &'static str,
-    /// Whether it writes.
+    /// Effect on the store.
     pub(super) effect: Effect,
     /// The statement.
     pub(super) sql: &'a str,
@@ -28,11 +28,11 @@ pub(super) struct Call<'a> {
 /// A statement's parameters.
 pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// Why a call failed.
+/// Failure of a call.
 pub(super) struct Failed {
-    /// What is known of its effect.
+    /// Knowledge about its effect.
     pub(super) error: StoreError,
-    /// The server answered, if only to say no: it is there.
+    /// True if the server answered, even with an error: then it is reachable.
     pub(super) answered: bool,
 }
 
@@ -42,7 +42,8 @@ impl From<Failed> for StoreError {
     }
 }
 
-/// Runs the call once. At most half of `within` goes by before the statement is sent, and as much after.
+/// Runs the call once. At most half of `within` passes before the statement is sent, and as much
+/// after.
 pub(super) async fn run(
     pool: &Pool,
     within: Duration,
@@ -91,7 +92,7 @@ async fn prepare(pool: &Pool, call: Call<'_>) -> Result<(Connection, tokio_postg
     }
 }
 
-/// A borrowed connection that is thrown away unless its call came to an end.
+/// A borrowed connection that is thrown away unless its call has ended.
 struct Connection(Option<Object>);
 
 impl Connection {

@@ -1,8 +1,9 @@
-//! Stored requests at rest: one request as bytes, sealed where the region has a key for that.
+//! Stored requests at rest: one request as bytes, sealed if the region has a key for that.
 //!
-//! Neighbours: `jobs` stores and reads them. Sealed is AES-256-GCM with a fresh random nonce before the text (NIST SP 800-38D, section
-//! 8.2.2: 2^32 requests per key), bound to tenant and key, so that no request can be put under another's. It must not
-//! log or return any byte of a request it could not read, and knows no retention.
+//! A sealed request is AES-256-GCM with a fresh random nonce before the text (NIST SP 800-38D,
+//! section 8.2.2: 2^32 requests per key). It is bound to tenant and key, so that no request can be
+//! moved to another key. This file must not log or return any byte of a request that it could not
+//! read. It knows no retention.
 
 use std::fmt;
 
@@ -33,13 +34,13 @@ impl fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// A sealer with this key; `None` if it has not [`SEAL_KEY_BYTES`] bytes.
+    /// Makes a sealer with this key; `None` unless it has [`SEAL_KEY_BYTES`] bytes.
     pub fn new(key: &[u8]) -> Option<Self> {
         let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).ok()?);
         Some(Self { key, random: SystemRandom::new() })
     }
 
-    /// `None` if the system gives no random bytes.
+    /// Seals a text. `None` if the system gives no random bytes.
     pub(super) fn seal(&self, id: &KeyId, plain: Vec<u8>) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
         self.random.fill(&mut nonce).ok()?;
@@ -49,7 +50,8 @@ impl Sealer {
         Some([nonce.as_slice(), &text].concat())
     }
 
-    /// `None` if it was sealed with another key or for another record, or is no sealed text.
+    /// Opens a sealed text. `None` if it was sealed with another key or for another record, or is
+    /// no sealed text.
     pub(super) fn open(&self, id: &KeyId, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let mut text = text.to_vec();
@@ -60,13 +62,16 @@ impl Sealer {
     }
 }
 
-/// A tenant holds no zero byte, so two names never meet.
+/// The text to which a sealed request is bound. A tenant holds no zero byte, so no two records have
+/// the same.
 fn bound_to(id: &KeyId) -> Vec<u8> {
     [b"onceway/request/1\0".as_slice(), id.tenant().as_bytes(), b"\0", id.key().as_bytes()].concat()
 }
 
-/// Layout: version 1 (one byte), the method's, target's and headers' lengths (u32 each, big-endian), then those three and the body.
-/// `None` if one of them is too long for that.
+/// Encodes a request. `None` if a part is too long for its length field.
+///
+/// Layout: version 1 (one byte), the lengths of method, target and headers (u32 each, big-endian),
+/// then those three and the body.
 pub(super) fn encode(request: &StoredRequest) -> Option<Vec<u8>> {
     let headers: Vec<(String, Vec<u8>)> = request
         .headers
@@ -86,7 +91,7 @@ pub(super) fn encode(request: &StoredRequest) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Decodes what [`encode`] wrote.
+/// Decodes the output of [`encode`].
 pub(super) fn decode(bytes: &[u8]) -> Option<StoredRequest> {
     let (&VERSION, rest) = bytes.split_first()? else { return None };
     let (method, rest) = rest.split_first_chunk::<4>()?;

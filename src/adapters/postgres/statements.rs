@@ -1,46 +1,50 @@
 //! The SQL of one region: the files of `sql/` with the names of its own leaves filled in.
 //!
-//! Neighbours: `keys`, `replica` and `provision` run them. Everything filled in is made by `names` from validated names. It must not
-//! hold values: those are parameters.
+//! `names` makes every name from validated names. This file must not hold values: those are
+//! parameters.
 
 use super::names;
 use crate::protocol::region::Origin;
 
 const COLUMNS: &str = include_str!("sql/columns.sql");
-/// The answer in the columns: with everything it holds.
+/// Columns of the whole answer.
 const WHOLE: [&str; 2] = ["r.answer_headers, r.answer_body", "r.answer_coding, r.answer_length"];
-/// The same as an answer without headers (version 1 of their coding, and none) and body: pages of many rows are read for what they say, and
-/// a body may be long.
+/// Columns of an answer without body and headers (version 1 of their coding, and none).
+///
+/// Pages of many rows use them, since a body may be long.
 const LIGHT: [&str; 2] = [
     "case when r.state = 4 then '\\x01'::bytea end as answer_headers, null::bytea as answer_body",
     "0::smallint as answer_coding, null::int as answer_length",
 ];
-/// Whether each row of another origin is superseded knowingly, or nothing came of it: a condition of a claim on known rows.
+/// Condition of a claim on known rows: each row of another origin is superseded knowingly, or
+/// nothing came of it.
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
-/// Whether a row `o` is not the one of its origin that counts: of a replicated and an imported row the later one does.
+/// Condition: a row is not the one of its origin that counts. Of a replicated and an imported row
+/// the later one counts.
 const OUTDONE: &str = include_str!("sql/outdone.sql");
-/// Whether a row was superseded knowingly by another one.
+/// Condition: another row superseded a row knowingly.
 const SUPERSEDED: &str = include_str!("sql/superseded.sql");
-/// Whether the attempt of a row `r` was settled, in a life of the key that is not over: [`crate::protocol::double::Trace`].
-const WAS_SETTLED: &str = include_str!("sql/was_settled.sql");
-/// Whether nothing answers for an open row `o`: no final row of any origin, and none that superseded it knowingly.
+/// Columns of a row `r` as evidence of a double: [`crate::protocol::double::Trace`].
+const EVIDENCE: &str = include_str!("sql/evidence.sql");
+/// Condition: nothing answers for an open row `o`. No origin has a final row, and no row superseded
+/// it knowingly.
 const UNANSWERED: &str = include_str!("sql/unanswered.sql");
-/// What the journal keeps of the answer of a row `o`: no body.
+/// The journal's columns of the answer of a row `o`, without the body.
 const OTHER_ANSWER: &str = include_str!("sql/other_answer.sql");
-/// When a key that is kept for ever expires: `protocol::lifetime::NEVER`.
+/// Expiry of a key that is kept for ever: `protocol::lifetime::NEVER`.
 pub(super) const NEVER: &str = "9999-12-31 23:59:59+00";
-/// What a claim writes of the key's life, in the order of `LIFETIME_COLUMNS`.
+/// The key's life as a claim writes it, in the order of `LIFETIME_COLUMNS`.
 const LIFETIME: &str = include_str!("sql/lifetime.sql");
 const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";
 const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[]";
 /// The attempt of the next claim, where at most `{known}` were known:
 /// `protocol::record::next_attempt`.
 const NEXT_ATTEMPT: &str = include_str!("sql/next_attempt.sql");
-/// What a row superseded before stays superseded, beside what its new claim names.
+/// Keeps earlier superseded rows superseded, beside those that the new claim names.
 const OVER_KEPT: &str = include_str!("sql/over_kept.sql");
 const ACCEPT_TYPES: &str = "bigint, boolean, bytea";
 const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
-/// What the claim routines return: a verdict and the columns of `columns.sql`.
+/// Result of the claim routines: a verdict and the columns of `columns.sql`.
 const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint, attempt int, nonce uuid, fp_raw bytea, \
     fp_canonical bytea, over jsonb, risk text[], request_id uuid, doubt_status smallint, answer_status smallint, \
     answer_headers bytea, answer_body bytea, hold_left_ms bigint, settled_age_ms bigint, expires_ms bigint, expired boolean, \
@@ -187,7 +191,7 @@ pub(super) fn routine_signatures() -> [String; 3] {
     ]
 }
 
-/// The arguments of the claim routines, where a statement has them as its parameters.
+/// The arguments of the claim routines, and the parameters that a statement has in their place.
 const NUMBERED: [(&str, &str); 10] = [
     ("p_tenant", "$1"),
     ("p_key", "$2"),
@@ -201,7 +205,8 @@ const NUMBERED: [(&str, &str); 10] = [
     ("p_over", "$20::jsonb"),
 ];
 
-/// Fills in what every claim on known rows asks and writes; its arguments by these names.
+/// Fills in the conditions and columns of every claim on known rows, with its arguments by these
+/// names.
 fn claiming(template: &str, arguments: &[(&str, &str)]) -> String {
     let named = |piece: &str| {
         arguments
@@ -233,7 +238,7 @@ fn fill(template: &str, origin: &Origin) -> String {
         .replace("{light}", &columns(LIGHT))
         .replace("{other_answer}", OTHER_ANSWER.trim_end())
         .replace("{unanswered}", UNANSWERED.trim_end())
-        .replace("{was_settled}", WAS_SETTLED.trim_end())
+        .replace("{evidence}", EVIDENCE.trim_end())
         .replace("{outdone}", &OUTDONE.trim_end().replace("{row}", "o"))
         .replace("{due_outdone}", &OUTDONE.trim_end().replace("{row}", "d"))
         .replace("{due_superseded}", &superseded("d", "o"))
@@ -250,7 +255,7 @@ fn fill(template: &str, origin: &Origin) -> String {
 mod tests {
     use super::*;
 
-    /// All that have a region's names in them.
+    /// All statements with a region's names in them.
     fn texts() -> Vec<String> {
         let me = Origin::parse("eu-west-1#1").unwrap();
         let all = Statements::new(&me);
@@ -295,8 +300,11 @@ mod tests {
         ]
     }
 
-    /// A plain read of the gate may be older than a change that is on its way. The routines' is for the reply; what replaces the acceptor
-    /// says why it does not hold the gate.
+    /// Every statement that writes and relies on the gate locks it: a plain read of the gate may be
+    /// older than a change under way.
+    ///
+    /// The routines read it plainly for the reply. The statement that replaces the acceptor says
+    /// why it does not lock the gate.
     #[test]
     fn what_writes_and_relies_on_the_gate_holds_it() {
         let named = [VOID, LODGE_ANSWER, REAP_ESCROWS, REMEMBER, KEEP_VIEWS, ENLIST];

@@ -1,8 +1,9 @@
 //! TLS to Postgres: the certificates that an `Address` names, and the handshake.
 //!
-//! The files are read for every new connection, so one that changes counts from the next connection on; one that cannot be used leaves the
-//! last ones in use, with a warning. Neighbours: `address` says what is wanted, `connect` connects, `errors` tells what went wrong. The handshake and channel
-//! binding are tokio-postgres-rustls'. It must not connect with less than was asked for.
+//! The files are read for every new connection, so a changed file counts from the next connection
+//! on. A file that cannot be used leaves the last good ones in use, with a warning.
+//! tokio-postgres-rustls does the handshake and channel binding. This file must not connect with
+//! less protection than the address asks for.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +19,11 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::super::identity::{self, IdentityError};
 use super::address::{Own, Protection};
 
-/// What newer servers expect where TLS starts without their question; libpq always sends it.
+/// Protocol name that newer servers expect if TLS starts without Postgres' own request. libpq
+/// always sends it.
 const ALPN: &[u8] = b"postgresql";
 
-/// Why TLS cannot even begin: names the file.
+/// Reason why TLS cannot even begin. It names the file.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Unusable(String);
@@ -32,7 +34,7 @@ impl From<IdentityError> for Unusable {
     }
 }
 
-/// Makes TLS connections of one kind. Clones share what was read last.
+/// Makes TLS connections of one kind. Clones share the files read last.
 #[derive(Clone)]
 pub(super) struct Tls {
     protection: Arc<Protection>,
@@ -40,7 +42,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// For connections that have TLS.
+    /// Makes it for an address with TLS; `None` for plain text.
     pub(super) fn new(protection: &Protection) -> Option<Self> {
         match protection {
             Protection::Plain => None,
@@ -56,7 +58,7 @@ impl Tls {
         Ok(())
     }
 
-    /// For one connection, with the files as they are now.
+    /// Prepares TLS for one connection, with the files as they are now.
     pub(super) async fn ready(&self) -> Ready {
         let this = self.clone();
         let read = tokio::task::spawn_blocking(move || this.read()).await;
@@ -77,7 +79,7 @@ impl Tls {
     }
 }
 
-/// TLS for one connection, or why there can be none.
+/// TLS for one connection, or the reason why it cannot begin.
 pub(super) struct Ready(Result<MakeRustlsConnect, Unusable>);
 
 impl<S> MakeTlsConnect<S> for Ready
@@ -129,14 +131,15 @@ fn client(protection: &Protection) -> Result<ClientConfig, Unusable> {
 
 fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
-    // Bundles of public authorities hold some that nobody here can use.
+    // Bundles of public authorities hold some that this process cannot use.
     if roots.add_parsable_certificates(identity::chain(path)?).0 == 0 {
         return Err(identity::content(path, "no certificate in it can be used as an authority".to_owned()));
     }
     Ok(roots)
 }
 
-/// All that a connection would be refused for, but files that are not here; each by itself. Blocks.
+/// All faults of files on this machine for which a connection would be refused, each by itself.
+/// Blocks.
 pub(super) fn wrong(protection: &Protection) -> Vec<String> {
     let (authorities, own) = match protection {
         Protection::Plain => return Vec::new(),
@@ -153,12 +156,12 @@ pub(super) fn wrong(protection: &Protection) -> Vec<String> {
     }
 }
 
-/// What is wrong with a file of authorities that is here.
+/// Fault of a file of authorities that is on this machine.
 pub(super) fn wrong_authorities(path: &Path) -> Option<String> {
     roots(path).err().filter(|error| !error.is_unread()).map(|error| error.to_string())
 }
 
-/// `sslmode=require`: whoever holds the key of the certificate that it shows.
+/// Verifier for `sslmode=require`: it takes any server that holds the key of its certificate.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 

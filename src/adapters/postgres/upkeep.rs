@@ -1,7 +1,8 @@
-//! The port `Upkeep`: reaping, the sweep's and the operator's lists, acts by hand, the journal.
+//! The port `Upkeep`: reaping, the lists of the sweep and of the operator, acts by hand, the
+//! journal.
 //!
-//! Neighbours: `statements` has the SQL, `run` bounds. It uses connections of its own, so that nothing here holds a request or a
-//! heartbeat back. It must not decide when any of it runs.
+//! Calls use connections of their own, so that nothing here delays a request or a heartbeat. This
+//! file must not decide when any of it runs.
 
 use std::time::Duration;
 
@@ -158,6 +159,7 @@ impl Upkeep for PgStore {
         ask: &ClaimAsk,
         ruling: &Ruling,
         by: Option<Who<'_>>,
+        not_before: Date,
     ) -> Result<Written, StoreError> {
         const WHAT: &str = "a record in another's place";
         let Basis::Known { own, over, attempt } = &ask.basis else {
@@ -194,13 +196,17 @@ impl Upkeep for PgStore {
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, &ask.path, &principal, &risk];
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
-        let end: Params<'_> = &[&state, &status, &headers, &body, &coding, &length, &actor, &reason];
+        let not_before = not_before.as_millis();
+        let end: Params<'_> =
+            &[&state, &status, &headers, &body, &coding, &length, &actor, &reason, &not_before];
         let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.stand_in };
         if !self.on(Lane::Upkeep, call, &[named, life, basis, end].concat()).await?.is_empty() {
             return Ok(Written::Done);
         }
         let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.stood_in };
-        let found = self.on(Lane::Upkeep, call, &[&tenant, &key, &gate, &nonce, &state, &status]).await?;
+        let found = self
+            .on(Lane::Upkeep, call, &[&tenant, &key, &gate, &nonce, &state, &status, &not_before])
+            .await?;
         let read = || {
             let row = found.first().ok_or("no row")?;
             Ok(match (rows::get(row, "stands")?, rows::get(row, "open")?) {
@@ -286,7 +292,7 @@ pub(super) fn columns(ids: &[KeyId]) -> (Vec<&str>, Vec<&[u8]>) {
     ids.iter().map(|id| (id.tenant().as_str(), id.key().as_bytes())).unzip()
 }
 
-/// An entry of the journal.
+/// Reads an entry of the journal.
 pub(super) fn entry(row: &tokio_postgres::Row) -> Result<Entry, rows::Unreadable> {
     let token = match get::<Option<i64>>(row, "epoch")? {
         Some(_) => Some(rows::token(row)?),
@@ -305,18 +311,18 @@ pub(super) fn entry(row: &tokio_postgres::Row) -> Result<Entry, rows::Unreadable
     })
 }
 
-/// What explains a double, by the facts in its entry.
+/// Explanation of a double, by the facts in its entry.
 pub(super) fn explained(row: &tokio_postgres::Row) -> Result<Option<Why>, rows::Unreadable> {
     let (at_risk, named) = (get::<Option<bool>>(row, "at_risk")?, get::<Option<bool>>(row, "named")?);
     Ok(at_risk.zip(named).map(|(at_risk, named)| Why::of(at_risk, named)))
 }
 
-/// The key of a row.
+/// Reads the key of a row.
 pub(super) fn key_id(row: &tokio_postgres::Row) -> Result<KeyId, rows::Unreadable> {
     id_of(get(row, "tenant")?, get(row, "key")?)
 }
 
-/// A key as it is stored.
+/// Reads a stored key.
 pub(super) fn id_of(tenant: &str, key: &[u8]) -> Result<KeyId, rows::Unreadable> {
     let tenant = Tenant::parse(tenant).map_err(|_| "tenant")?;
     Ok(KeyId::new(tenant, key_of(key)?))

@@ -1,6 +1,8 @@
-//! Rings on the wire and on disk: what one is built from, and the built ones, as building takes a while.
+//! Rings on the wire and on disk: the spec of a ring, and the built rings, as building takes some
+//! time.
 //!
-//! Neighbours: [`super`] spells views, which hold a ring each. It must not keep more rings than a deployment uses.
+//! [`super`] has the documents of views, which hold a ring each. This file must not keep more rings
+//! than a deployment uses.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,16 +43,17 @@ struct PinDoc {
     regions: Vec<String>,
 }
 
-/// The most built rings that are kept. A deployment uses two or three at a time: before a change, after it, and a proposal.
+/// Most built rings that are kept. A deployment uses two or three at a time: before a change, after
+/// it, and a proposal.
 pub(super) const KEPT: usize = 8;
 
-/// Built rings with what they were built from, the one used last at the end.
+/// Built rings with their specs, the one used last at the end.
 pub(super) static RINGS: Mutex<Vec<(RingSpec, Arc<Ring>)>> = Mutex::new(Vec::new());
 
-/// The ring of a spec, built if it is not known.
+/// The ring of a spec. Builds it if it is not known.
 pub(super) fn ring_of(doc: RingDoc) -> Result<Arc<Ring>, Malformed> {
     let spec = spec_of(doc)?;
-    // Nothing here leaves the list half changed, so a panic elsewhere does not spoil it.
+    // No code here leaves the list half changed, so a panic elsewhere does not spoil it.
     let mut rings = RINGS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(at) = rings.iter().position(|(known, _)| *known == spec) {
         let known = rings.remove(at);
@@ -59,7 +62,7 @@ pub(super) fn ring_of(doc: RingDoc) -> Result<Arc<Ring>, Malformed> {
         return Ok(ring);
     }
     let built = Arc::new(Ring::build(&spec).map_err(|_| Malformed("no ring can be built"))?);
-    // The same ring, its lists in another order.
+    // The same ring with its lists in another order.
     let same = rings.iter().find(|(_, ring)| ring.digest() == built.digest());
     let ring = same.map_or(built, |(_, ring)| ring.clone());
     if rings.len() >= KEPT {

@@ -1,6 +1,7 @@
-//! The spelling of views and of the register's values: whatever is written is read again, and nothing else is.
+//! The spelling of views and of the register's values: each written document is read again, and no
+//! other document is.
 //!
-//! Neighbours: `views` spells. It must not test what the values mean.
+//! These tests must not judge the meaning of the values.
 
 use std::sync::LazyLock;
 
@@ -54,7 +55,7 @@ fn members() -> impl Strategy<Value = Member> {
     })
 }
 
-/// Built once: building takes its time.
+/// Built once: building takes some time.
 static RINGS_TRIED: LazyLock<Vec<Arc<Ring>>> = LazyLock::new(|| {
     let tried = [(0, PlaceBy::Tenant, true), (u64::MAX, PlaceBy::Key, false)];
     tried
@@ -214,7 +215,8 @@ fn what_no_view_says_is_refused() {
     assert!(<Arc<View>>::from_text(&less.to_string()).is_err());
 }
 
-/// Programs of the first version know no such member, and a view of it reads as it always did.
+/// Programs of the first version do not know this member. A view of that version is written as they
+/// write it.
 #[test]
 fn a_view_of_the_first_version_does_not_say_so() {
     let of = |protocol| {
@@ -228,7 +230,7 @@ fn a_view_of_the_first_version_does_not_say_so() {
     assert_eq!(of(1).placement(), of(2).placement());
 }
 
-/// With members that are not known here or without: half of it would be another view.
+/// Refused with and without unknown members: half of a view would be another view.
 #[test]
 fn a_view_of_a_newer_version_is_refused_with_what_to_do() {
     let content = View::unfounded(RINGS_TRIED[0].clone()).content();

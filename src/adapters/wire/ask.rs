@@ -1,8 +1,9 @@
-//! Questions between regions and their answers, as JSON: encoding and decoding stand side by side.
+//! Questions between regions and their answers, as JSON: encoding and decoding are side by side.
 //!
-//! Neighbours: [`parts`] and [`register`] write what they are made of, `adapters::views` the views, `super` the headers around them; `peers` asks,
-//! `server::peer` hands the question on. What is malformed is refused whole, never guessed, while members that are not known are left alone
-//! (`protocol::versions` has the rules; views are read to the letter); a message says what is wrong but repeats nothing of it: it may hold keys. It must not know what a question is worth.
+//! A malformed message is refused whole, never guessed. Unknown members are ignored
+//! (`protocol::versions` has the rules), except in views, which are read to the letter. Errors say
+//! what is wrong and repeat nothing of the message: it may hold keys. [`parts`] and [`register`]
+//! have the parts of messages. This file must not know what to do with a question.
 
 mod parts;
 mod register;
@@ -33,11 +34,11 @@ use crate::protocol::opening;
 use crate::protocol::region::RegionName;
 use crate::protocol::versions::Versions;
 
-/// Where questions go, by POST.
+/// Path of questions, by POST.
 pub const ASK_PATH: &str = "/peer/v1/ask";
-/// Says in [`REPLY`] that the body is what was told.
+/// Value of [`REPLY`] for a body that is the answer to the question.
 const TOLD: &[u8] = b"told";
-/// How a refusal ends that may be due to another version at the other end.
+/// End of a refusal that may be due to another version at the other end.
 const VERSIONS: &str = "the other end may run another version of onceway: see `onceway status`";
 
 /// A question on the wire. The name of a variant is the name of the question.
@@ -57,7 +58,7 @@ enum QuestionMessage {
     Key { id: KeyPart },
 }
 
-/// The names above, to tell a question of another version from a broken one.
+/// The names above. They tell a question of another version from a broken one.
 const QUESTIONS: [&str; 11] = [
     "acceptor",
     "views",
@@ -72,7 +73,7 @@ const QUESTIONS: [&str; 11] = [
     "key",
 ];
 
-/// What was told, on the wire.
+/// An answer on the wire.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToldMessage {
@@ -100,7 +101,7 @@ enum LodgedPart {
     Superseded,
 }
 
-/// A question as a request.
+/// Makes the request of a question.
 pub fn encode_ask(
     from: &RegionName,
     speaks: Versions,
@@ -116,7 +117,7 @@ pub fn encode_ask(
     request
 }
 
-/// What was told, as a response.
+/// Makes the response with an answer.
 pub fn encode_told(told: &Told) -> Response<Body> {
     let mut response = Response::new(full(write_told(told)));
     response.headers_mut().insert(REPLY, HeaderValue::from_static("told"));
@@ -124,19 +125,19 @@ pub fn encode_told(told: &Told) -> Response<Body> {
     response
 }
 
-/// What the head of a reply to a question says about its body.
+/// Kind of a reply to a question, from its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replied {
-    /// It is what was told: [`read_told`].
+    /// The answer: read the body with [`read_told`].
     Told,
-    /// It is why the question was not taken up: [`read_refusal`].
+    /// A refusal of the question: read the reason with [`read_refusal`].
     Refused,
 }
 
 /// Reads the head of a reply to a question.
 ///
 /// # Errors
-/// It is neither of the two, which leaves open what was done.
+/// The reply is neither kind, which leaves open what was done.
 pub fn decode_replied(headers: &HeaderMap) -> Result<Replied, WireError> {
     match one(headers, REPLY)?.as_bytes() {
         TOLD => Ok(Replied::Told),
@@ -145,7 +146,7 @@ pub fn decode_replied(headers: &HeaderMap) -> Result<Replied, WireError> {
     }
 }
 
-/// What a refusal says, if it says anything readable.
+/// Reads the text of a refusal, if it is readable.
 pub fn read_refusal(json: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Refusal {
@@ -154,7 +155,7 @@ pub fn read_refusal(json: &[u8]) -> Option<String> {
     serde_json::from_slice(json).ok().map(|refusal: Refusal| refusal.detail)
 }
 
-/// A question as JSON.
+/// Writes a question as JSON.
 pub fn write_question(question: &Question) -> Bytes {
     let written = match question {
         Question::Acceptor { to, message } => {
@@ -199,7 +200,7 @@ pub fn write_question(question: &Question) -> Bytes {
 /// Reads a question.
 ///
 /// # Errors
-/// `Question`: anything that [`write_question`] would not have written.
+/// `Question`: any text that [`write_question`] would not have written.
 pub fn read_question(json: &[u8]) -> Result<Question, WireError> {
     let written = read(json, &QUESTIONS).map_err(WireError::Question)?;
     question(written).map_err(|Wrong(what)| WireError::Question(format!("{what} is malformed")))
@@ -234,7 +235,7 @@ fn question(written: QuestionMessage) -> Result<Question, Wrong> {
     })
 }
 
-/// What was told, as JSON.
+/// Writes an answer as JSON.
 pub fn write_told(told: &Told) -> Bytes {
     let written = match told {
         Told::Acceptor(reply) => ToldMessage::Acceptor(Box::new(ReplyPart::of(reply))),
@@ -260,10 +261,10 @@ pub fn write_told(told: &Told) -> Bytes {
     json(&written)
 }
 
-/// Reads what was told.
+/// Reads an answer.
 ///
 /// # Errors
-/// `Told`: anything that [`write_told`] would not have written.
+/// `Told`: any text that [`write_told`] would not have written.
 pub fn read_told(json: &[u8]) -> Result<Told, WireError> {
     let written = read(json, &TELLINGS).map_err(WireError::Told)?;
     told(written).map_err(|Wrong(what)| WireError::Told(format!("{what} is malformed")))
@@ -298,7 +299,8 @@ fn json(written: &impl Serialize) -> Bytes {
     serde_json::to_vec(written).expect("texts, numbers and lists always make JSON").into()
 }
 
-/// Reads one of `names` with its contents. The parser's own words are not passed on: they quote what it read.
+/// Reads one of `names` with its contents. The parser's own words are not passed on: they quote the
+/// message.
 fn read<T: DeserializeOwned>(json: &[u8], names: &[&str]) -> Result<T, String> {
     serde_json::from_slice(json).map_err(|error| {
         if let Some(why) = str::from_utf8(json).ok().and_then(newer) {
@@ -313,7 +315,7 @@ fn read<T: DeserializeOwned>(json: &[u8], names: &[&str]) -> Result<T, String> {
     })
 }
 
-/// What the message calls itself.
+/// The name that the message gives itself.
 fn named(json: &[u8]) -> Option<String> {
     if let Ok(name) = serde_json::from_slice::<String>(json) {
         return Some(name);

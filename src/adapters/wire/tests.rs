@@ -1,6 +1,6 @@
-//! What is written must be read back, and nothing else: round trips over random messages, and a table of malformed ones.
+//! Round trips over random messages, and a table of malformed messages that must be refused.
 //!
-//! Neighbours: `wire`. No connection here: `tests/suites/net.rs` sends messages over real ones.
+//! These tests must not open a connection: `tests/suites/net.rs` sends messages over real ones.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -299,7 +299,7 @@ fn pong() -> Pong {
     }
 }
 
-/// What a newer version adds is left alone; what is known must be well formed all the same.
+/// Members of a newer version are ignored. Known members must still be well formed.
 #[test]
 fn members_that_are_not_known_are_left_alone() {
     let told = encode_pong(&pong(), Versions::OURS);
@@ -307,7 +307,8 @@ fn members_that_are_not_known_are_left_alone() {
     assert_eq!(decode_pong(told.as_bytes()), Ok(pong()));
 }
 
-/// A process of the first version refuses a member that it does not know, and says nothing of what came later.
+/// A process of the first version refuses unknown members. So nothing that came later is sent to
+/// it.
 #[test]
 fn a_pong_for_the_first_version_has_what_that_version_has() {
     let told = encode_pong(&pong(), Versions::UNSAID);
@@ -318,7 +319,8 @@ fn a_pong_for_the_first_version_has_what_that_version_has() {
     assert_eq!((read.speaks, read.protocol, read.heard), (Versions::UNSAID, 1, None));
 }
 
-/// One that does not say which versions it speaks speaks the first, whatever else it says.
+/// A process that does not name its versions speaks the first. Later members of its messages are
+/// ignored.
 #[test]
 fn what_a_version_does_not_have_is_not_believed_of_it() {
     let told = encode_pong(&pong(), Versions::OURS);

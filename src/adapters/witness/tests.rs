@@ -1,6 +1,6 @@
-//! What a witness promised stands on disk, once, and nothing else is taken for it.
+//! A witness's promises on disk: each write is whole, and no other content is taken for them.
 //!
-//! Neighbour: `witness`; `tests/suites/witness.rs` kills real processes. It must not need a network.
+//! `tests/suites/witness.rs` kills real processes. These tests must not need a network.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -24,8 +24,12 @@ fn made() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
+fn opened(path: &Path) -> Result<Opened, String> {
+    AcceptorFile::open(path, &name("w"), AcceptorId(8)).map_err(|error| error.to_string())
+}
+
 fn open(path: &Path) -> Result<AcceptorFile, String> {
-    AcceptorFile::open(path, &name("w")).map_err(|error| error.to_string())
+    opened(path).map(|opened| opened.file)
 }
 
 #[tokio::test]
@@ -62,7 +66,7 @@ async fn of_two_writes_on_one_version_one_is_lost() {
 async fn a_write_that_fails_changes_nothing() {
     let (_folder, path) = made();
     let file = open(&path).unwrap();
-    // A folder in the way of the new file: the write fails before anything is replaced.
+    // A folder in the place of the new file: the write fails before anything is replaced.
     fs::create_dir(beside(&path, ".new")).unwrap();
     assert!(matches!(file.set_acceptor(0, &promised(1)).await, Err(StoreError::Definite(_))));
     assert_eq!(file.acceptor().await, Ok((0, Acceptor::made(AcceptorId(7)))));
@@ -92,6 +96,17 @@ fn a_file_has_one_user() {
 }
 
 #[test]
+fn the_lock_ends_with_its_user_whatever_has_a_copy_of_it() {
+    let (_folder, path) = made();
+    let opened = opened(&path).unwrap();
+    // As a child process has one, from its fork until it runs its own program.
+    let copy = opened.file.0.place.lock.0.try_clone().unwrap();
+    drop(opened);
+    open(&path).unwrap();
+    drop(copy);
+}
+
+#[test]
 fn a_file_is_made_once_and_never_in_silence() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("witness");
@@ -102,7 +117,7 @@ fn a_file_is_made_once_and_never_in_silence() {
     let again = AcceptorFile::create(&path, &name("w"), AcceptorId(8)).unwrap_err();
     assert!(matches!(again, FileError::Exists(_)), "{again}");
     assert_eq!(fs::read(&path).unwrap(), before);
-    let other = AcceptorFile::open(&path, &name("v")).unwrap_err().to_string();
+    let other = AcceptorFile::open(&path, &name("v"), AcceptorId(8)).unwrap_err().to_string();
     assert!(other.contains("is of witness w, not of v"), "{other}");
 }
 
@@ -128,4 +143,75 @@ fn a_damaged_file_is_refused_and_left_as_it_is() {
     }
     fs::write(&path, &good).unwrap();
     open(&path).unwrap();
+}
+
+/// The ways in which a file is put back, each with the folder of the witness and that of the copy.
+/// Hard links and renames keep the very file of then.
+fn put_back(way: &str, folder: &Path, copy: &Path) {
+    let (path, kept) = (folder.join("witness"), copy.join("witness"));
+    match way {
+        "written over" => drop(fs::copy(kept, path).unwrap()),
+        "put in its place" => {
+            fs::copy(kept, folder.join("other")).unwrap();
+            fs::rename(folder.join("other"), path).unwrap();
+        }
+        "linked" => fs::rename(copy.join("linked"), path).unwrap(),
+        "with its lock, written over" => {
+            fs::copy(kept, path).unwrap();
+            fs::copy(copy.join("witness.lock"), folder.join("witness.lock")).unwrap();
+        }
+        "the whole folder" => {
+            fs::rename(folder, copy.with_extension("old")).unwrap();
+            fs::rename(copy, folder).unwrap();
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_was_put_back_holds_another_acceptor() {
+    for way in
+        ["written over", "put in its place", "linked", "with its lock, written over", "the whole folder"]
+    {
+        let outer = tempfile::tempdir().unwrap();
+        let (folder, copy) = (outer.path().join("kept"), outer.path().join("copy"));
+        for made in [&folder, &copy] {
+            fs::create_dir(made).unwrap();
+        }
+        let path = folder.join("witness");
+        AcceptorFile::create(&path, &name("w"), AcceptorId(7)).unwrap();
+        let file = open(&path).unwrap();
+        file.set_acceptor(0, &promised(1)).await.unwrap();
+        for file in ["witness", "witness.lock"] {
+            fs::copy(folder.join(file), copy.join(file)).unwrap();
+        }
+        fs::hard_link(&path, copy.join("linked")).unwrap();
+        file.set_acceptor(1, &promised(2)).await.unwrap();
+        drop(file);
+        put_back(way, &folder, &copy);
+        let begun = opened(&path).unwrap();
+        assert_eq!((begun.held.clone(), begun.is_anew), (Acceptor::made(AcceptorId(8)), true), "{way}");
+        assert_eq!(begun.file.acceptor().await, Ok((2, begun.held)), "{way}");
+        drop(begun.file);
+        let again = AcceptorFile::open(&path, &name("w"), AcceptorId(9)).unwrap();
+        assert_eq!(
+            (again.held.id, again.is_anew),
+            (AcceptorId(8), false),
+            "{way}: from then on it is the last"
+        );
+    }
+}
+
+#[tokio::test]
+async fn whatever_cannot_be_shown_to_be_the_last_is_another_acceptors() {
+    for says in ["", "another start of the machine"] {
+        let (_folder, path) = made();
+        open(&path).unwrap().set_acceptor(0, &promised(1)).await.unwrap();
+        let lock = beside(&path, ".lock");
+        let mark = fs::read_to_string(&lock).unwrap();
+        let boot = mark.split(' ').next().unwrap().to_owned();
+        fs::write(&lock, if says.is_empty() { String::new() } else { mark.replace(&boot, says) }).unwrap();
+        let begun = opened(&path).unwrap();
+        assert_eq!((begun.held, begun.is_anew), (Acceptor::made(AcceptorId(8)), true), "{says}");
+    }
 }

@@ -1,8 +1,9 @@
-//! `onceway audit compare`: what a provider's ledger and onceway say differently.
+//! `onceway audit compare`: differences between a provider's ledger and onceway.
 //!
-//! The ledger is read first, as digests; onceway's keys come page by page and take their rows off it; what nobody asked for is left. So
-//! neither side is held in memory as text. Neighbours: [`super::ledger`] reads the file, [`super::judge`] says what follows for a key. It must
-//! not change anything anywhere.
+//! It reads the ledger first, as digests. Then onceway's keys come page by page and take their rows
+//! off it; the remaining rows belong to no key. So neither side is held in memory as text.
+//! [`super::ledger`] reads the file, and [`super::judge`] gives the verdict of a key. This command
+//! must not change anything anywhere.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,11 +20,14 @@ use super::ledger::{Effect, Found, Layout, Ledger};
 /// Lines of the ledger that a finding names.
 const LINES: usize = 10;
 
-/// Compare a provider's ledger (a CSV file, each row one effect) with what onceway knows, and print what is missing, extra or there twice.
+/// Compare a provider's ledger (a CSV file, each row one effect) with onceway's records, and print
+/// missing, extra and double effects.
 ///
-/// `missing`: onceway holds a settled effect that the ledger does not have. `extra`: the ledger has an effect of a key that onceway does not
-/// know, or knows as released or refused: nothing happened. `double`: the ledger has more than one effect of a key. Keys in doubt are told
-/// with what the ledger says of them, `happened` or `not-found`; they are no differences: `onceway key settle` or `release` ends them.
+/// `missing`: onceway holds a settled effect that the ledger does not have. `extra`: the ledger has
+/// an effect of a key that onceway does not know, or knows as released or refused: nothing
+/// happened. `double`: the ledger has more than one effect of a key. Keys in doubt are listed with
+/// the ledger's answer, `happened` or `not-found`; they are no differences: `onceway key settle` or
+/// `release` ends them.
 #[derive(Args)]
 #[command(after_long_help = "\
 Rows match by tenant and key; rows without a key by the request id that onceway sent as Onceway-Request-Id. The upstream gets
@@ -62,22 +66,23 @@ pub struct Compare {
     /// The ledger is this tenant's; only its keys are compared.
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// The column with the time of the effect, for --from and --until [default: at, created_at, created, time, timestamp or date]
+    /// The column with the time of the effect, for --from and --until [default: at, created_at,
+    /// created, time, timestamp or date]
     #[arg(long, value_name = "NAME")]
     time_column: Option<String>,
-    /// Judge what is not older than this: a date, RFC 3339, or seconds since 1970.
+    /// Compare only effects of this time or later: a date, RFC 3339, or seconds since 1970.
     #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<i64>,
-    /// Judge what is older than this.
+    /// Compare only effects before this time.
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<i64>,
     /// The ledger is of this route; may be repeated [default: all routes]
     #[arg(long = "route", value_name = "ROUTE")]
     routes: Vec<String>,
-    /// Statuses of answers that stand for an effect: others were refused.
+    /// Statuses of answers that stand for an effect: other answers are refusals.
     #[arg(long, value_name = "FROM-TO", default_value = "200-399", value_parser = statuses)]
     effects: (u16, u16),
-    /// What stands between cells.
+    /// Character between cells.
     #[arg(long, value_name = "CHAR", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
 }
@@ -103,7 +108,7 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// What was found so far.
+/// Findings so far.
 struct Comparison<'a> {
     json: bool,
     rule: &'a Rule,
@@ -168,7 +173,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Rows of the ledger that no key of onceway took.
+    /// Reports a row of the ledger that no key of onceway took.
     fn unknown(&mut self, effect: &Effect, found: &Found) -> Result<(), Failure> {
         if !found.dated {
             return Ok(());
@@ -219,7 +224,7 @@ impl Comparison<'_> {
         ))
     }
 
-    /// The summary, and the exit code.
+    /// Prints the summary, and returns the exit code.
     fn end(self, ledger: &Ledger) -> Result<(), Failure> {
         let count = |kind: &str| self.counts.get(kind).copied().unwrap_or(0);
         let (rows, matched, unnamed) = (ledger.rows(), ledger.matched(), ledger.unnamed);
@@ -263,7 +268,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Under what a verdict is counted.
+/// The word under which a verdict is counted.
 fn counted(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Agrees => "agrees",
@@ -277,7 +282,7 @@ fn counted(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What a finding is called; `None` if it is only counted.
+/// The word of a finding; `None` if it is only counted.
 fn shown(verdict: Verdict) -> Option<&'static str> {
     match verdict {
         Verdict::Missing | Verdict::Extra | Verdict::Double | Verdict::Happened | Verdict::NotFound => {

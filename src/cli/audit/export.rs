@@ -1,7 +1,7 @@
 //! `onceway audit export`: everything that a region knows of its keys, as CSV or as JSON lines.
 //!
-//! Neighbours: `gateway::export` is the contract of the JSON; [`super::compare`] reads the same pages. One page is held at a time. It must
-//! not judge.
+//! `gateway::export` is the contract of the JSON, and [`super::compare`] reads the same pages. One
+//! page is held in memory at a time. It must not judge.
 
 use clap::Args;
 use serde_json::Value;
@@ -39,10 +39,12 @@ const COLUMNS: [(&str, &str); 22] = [
     ("note", "note"),
 ];
 
-/// Print everything that onceway knows of each key's attempts, as CSV: one row for each region's record of it and for each entry of the journal.
+/// Print everything that onceway knows of each key's attempts, as CSV. One row for each region's
+/// record and for each entry of the journal.
 ///
-/// Rows replicate: one region knows all of them, as far as its copies have come; how far behind they are is told on stderr at the end. A key
-/// that changes meanwhile is shown before or after.
+/// Rows replicate: one region knows all of them, as far as its copies have come. The lag of the
+/// copies is printed on stderr at the end. A key that changes meanwhile is shown in its state
+/// before or after.
 #[derive(Args)]
 #[command(after_long_help = "\
 Columns: tenant, key, key_state (what all records of the key mean together: settled, released, in-doubt, in-progress, expired,
@@ -92,7 +94,7 @@ impl Export {
     }
 }
 
-/// What was printed so far is not all.
+/// Marks a failure as incomplete: the output so far is not all.
 pub fn broke_off(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(why) => Failure::Incomplete(format!("it broke off: {why}")),
@@ -101,7 +103,7 @@ pub fn broke_off(failure: Failure) -> Failure {
     }
 }
 
-/// How far behind the copies of other regions' rows are, in one line.
+/// The lag of the copies of other regions' rows, in one line.
 pub fn behind(copies: &Value) -> String {
     let one = |copy: &Value| {
         let region = copy["region"].as_str().unwrap_or_default();

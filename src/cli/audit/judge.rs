@@ -1,70 +1,74 @@
-//! One key against a provider's ledger: what onceway says of it, how many effects the ledger has, and what follows.
+//! Verdict on one key: onceway's records, the number of effects in a provider's ledger, and the
+//! conclusion.
 //!
-//! Neighbours: [`super::compare`] brings both sides together, `gateway::export` is where the entries come from. Pure: no file, no gateway, no
-//! clock. It must not decide what records mean together: the gateway said that in `key_state`.
+//! [`super::compare`] brings both sides together, and the entries come from `gateway::export`.
+//! Pure: no file, no gateway, no clock. It must not decide the meaning of records together: the
+//! gateway said that in `key_state`.
 
 use std::ops::RangeInclusive;
 
 use serde_json::Value;
 
-/// What is asked for; everything else is not judged.
+/// Selection of the keys and effects to judge; all others are left out.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Statuses of answers that stand for an effect. A key that was settled with another one was refused: nothing is expected of it.
+    /// Statuses of answers that stand for an effect. A key settled with another status was refused,
+    /// and no effect is expected.
     pub effects: RangeInclusive<u16>,
     /// Keys of these routes only are expected in the ledger; empty for all.
     pub routes: Vec<String>,
     /// Keys of this tenant only; `None` for all.
     pub tenant: Option<String>,
-    /// From when on, milliseconds since 1970.
+    /// Begin of the time, in milliseconds since 1970.
     pub from: i64,
-    /// Until when, not included.
+    /// End of the time, not included.
     pub until: i64,
 }
 
 impl Rule {
-    /// Whether a moment lies in the time that is asked for.
+    /// True if a moment lies in the selected time.
     pub fn covers(&self, at: i64) -> bool {
         (self.from..self.until).contains(&at)
     }
 }
 
-/// A key as it was exported: its records and what the journal says.
+/// A key as it was exported: its records and its journal entries.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// The tenant.
     pub tenant: String,
     /// The key.
     pub key: String,
-    /// What its records mean together.
+    /// State of the key by all its records together.
     pub state: String,
     /// Its entries, records first.
     pub entries: Vec<Value>,
 }
 
-/// What follows for a key.
+/// Verdict on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Both sides agree, or nothing can be said.
     Agrees,
     /// A settled effect that the ledger does not have.
     Missing,
-    /// An effect that onceway knows nothing of.
+    /// An effect that onceway does not know.
     Extra,
     /// More than one effect.
     Double,
-    /// In doubt, and the ledger has it.
+    /// In doubt, and the ledger has the effect.
     Happened,
-    /// In doubt, and the ledger does not have it.
+    /// In doubt, and the ledger does not have the effect.
     NotFound,
-    /// It is running: nothing can be said yet.
+    /// Running: nothing can be said yet.
     Running,
-    /// Its answer is forgotten: whether there was an effect is not known here any more.
+    /// The answer is forgotten: onceway no longer knows if the effect happened.
     Forgotten,
 }
 
 impl Known {
-    /// Everything of one key, from an export's entries, which come in the order of keys. What does not read as an entry is left out.
+    /// Groups an export's entries, which come in the order of keys, by key. Leaves out anything
+    /// that does not read as an entry.
     pub fn grouped(entries: &[Value]) -> Vec<Known> {
         let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
         let mut all: Vec<Known> = Vec::new();
@@ -81,12 +85,13 @@ impl Known {
         all
     }
 
-    /// The requests that made its attempts.
+    /// Ids of the requests of its attempts.
     pub fn requests(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().filter_map(|entry| entry["request_id"].as_str())
     }
 
-    /// What follows if the ledger has so many effects of it; `dated` if one of them lies in the time that is asked for.
+    /// The verdict if the ledger has this number of its effects; `dated` if one of them lies in the
+    /// selected time.
     pub fn verdict(&self, effects: usize, dated: bool, rule: &Rule) -> Verdict {
         match (effects, dated) {
             (2.., true) => return Verdict::Double,
@@ -106,7 +111,7 @@ impl Known {
         }
     }
 
-    /// Whether an effect of the key is expected in what the ledger was asked for.
+    /// True if the selection expects an effect of the key in the ledger.
     fn is_asked_for(&self, rule: &Rule) -> bool {
         let routes: Vec<&str> = self.records().filter_map(|entry| entry["route"].as_str()).collect();
         // The record of an act by hand has no route.
@@ -121,7 +126,7 @@ impl Known {
         routed && dated && rule.tenant.as_ref().is_none_or(|tenant| *tenant == self.tenant)
     }
 
-    /// Whether an answer that stands for an effect is settled.
+    /// True if an answer that stands for an effect is settled.
     fn has_effect(&self, rule: &Rule) -> bool {
         self.settled().any(|status| rule.effects.contains(&status))
     }
@@ -135,7 +140,7 @@ impl Known {
         self.entries.iter().filter(|entry| entry["kind"] == "record")
     }
 
-    /// What onceway knows, in one line: each record, then what the journal says.
+    /// onceway's records in one line, then the journal's entries.
     pub fn told(&self) -> String {
         let word = |value: &Value| match value {
             Value::String(text) => text.clone(),
@@ -218,7 +223,8 @@ mod tests {
         for rule in [Rule { routes: vec!["charges".to_owned()], ..rule() }, Rule { from: 1_000, ..rule() }] {
             assert_eq!(key.verdict(0, false, &rule), Verdict::Missing, "{rule:?}");
         }
-        // Rows of the ledger outside the time that is asked for explain a record in it, and are no finding themselves.
+        // Rows of the ledger outside the selected time explain a record in it, and are no finding
+        // themselves.
         assert_eq!(key.verdict(1, false, &rule()), Verdict::Agrees);
         assert_eq!(known("released", None).verdict(1, false, &rule()), Verdict::Agrees);
         assert_eq!(key.verdict(2, false, &rule()), Verdict::Agrees);

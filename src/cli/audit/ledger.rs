@@ -1,8 +1,8 @@
 //! A provider's ledger: a CSV file in which each row is one effect.
 //!
-//! It may be large: of each row a digest of what names the attempt and the row's place are kept (25 bytes), and the text is read a second
-//! time where a finding has to show it. Neighbours: [`super::compare`] asks it, [`super::judge`] says what follows. It must not guess: a row
-//! that cannot be read is an error with its line, and then nothing is compared.
+//! The file may be large. Of each row only the place and a digest of the attempt's name are kept
+//! (25 bytes). If a finding has to show a row, the text is read a second time. This file must not
+//! guess: a row that cannot be read is an error with its line, and then nothing is compared.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -16,17 +16,17 @@ use super::judge::Rule;
 use crate::protocol::digest::digest;
 use crate::protocol::key::{Key, Syntax};
 
-/// How many wrong rows are told before the rest is only counted.
+/// Most wrong rows that a message names; the rest is only counted.
 const TOLD: usize = 10;
-/// The longest row: an open quote swallows all rows behind it.
+/// Longest row in bytes: an open quote swallows all rows behind it.
 const LONGEST: usize = 1_000_000;
-/// Names of columns that are taken without being named, best first, as [`plain`] writes them.
+/// Default names of columns, best first, as [`plain`] writes them.
 const KEYS: [&str; 2] = ["idempotency_key", "key"];
 const REQUESTS: [&str; 2] = ["onceway_request_id", "request_id"];
 const TENANTS: [&str; 2] = ["onceway_tenant", "tenant"];
 const TIMES: [&str; 7] = ["at", "at_ms", "created_at", "created", "time", "timestamp", "date"];
 
-/// Which columns say what, and how the file is written.
+/// Columns and format of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
     /// The column with the idempotency key.
@@ -35,13 +35,13 @@ pub struct Layout {
     pub request: Option<String>,
     /// The column with the tenant.
     pub tenant: Option<String>,
-    /// The one tenant whose ledger it is.
+    /// The one tenant of the ledger.
     pub of: Option<String>,
     /// The column with the time of the effect.
     pub time: Option<String>,
-    /// The time is asked about: then there must be a column that says it.
+    /// True if times are needed: then a column must have them.
     pub timed: bool,
-    /// What stands between cells.
+    /// Character between cells.
     pub delimiter: u8,
 }
 
@@ -55,7 +55,7 @@ struct Columns {
     time: Option<usize>,
 }
 
-/// What names an attempt, shortened to what no two of them share.
+/// Digest of an attempt's name, long enough that no two are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Name([u64; 2]);
 
@@ -69,14 +69,14 @@ struct Mark {
 const SEEN: u8 = 1;
 const DATED: u8 = 2;
 
-/// What a row says.
+/// Contents of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
     /// The tenant; empty if the row names a request only.
     pub tenant: String,
-    /// The key; empty if it names none.
+    /// The key; empty if the row names none.
     pub key: String,
-    /// The request; empty if it names none.
+    /// The request; empty if the row names none.
     pub request: String,
     time: Option<i64>,
 }
@@ -86,7 +86,7 @@ pub struct Effect {
 pub struct Found {
     /// Their lines, in order.
     pub lines: Vec<u64>,
-    /// Whether one of them lies in the time that is asked for.
+    /// True if one of them lies in the selected time.
     pub dated: bool,
 }
 
@@ -97,7 +97,7 @@ pub struct Ledger {
     delimiter: u8,
     columns: Columns,
     marks: Vec<Mark>,
-    /// Of each mark: whether it was asked for, and whether its time is.
+    /// Two flags of each mark: asked for, and in the selected time.
     flags: Vec<u8>,
     /// Rows that name neither key nor request: effects that onceway did not ask for by key.
     pub unnamed: u64,
@@ -107,7 +107,8 @@ impl Ledger {
     /// Reads the file once.
     ///
     /// # Errors
-    /// [`Failure::Bad`]: it cannot be read, a column is missing, or rows are wrong, with their lines.
+    /// [`Failure::Bad`]: the file cannot be read, a column is missing, or rows are wrong, with
+    /// their lines.
     pub fn read(path: &Path, layout: &Layout, rule: &Rule) -> Result<Ledger, Failure> {
         let mut reader = open(path, layout.delimiter)?;
         let columns = Columns::find(&header(path, &mut reader)?, layout)?;
@@ -128,17 +129,18 @@ impl Ledger {
         Ok(Ledger { path: path.to_owned(), delimiter: layout.delimiter, columns, marks, flags, unnamed })
     }
 
-    /// How many rows name a key or a request.
+    /// Number of rows that name a key or a request.
     pub fn rows(&self) -> usize {
         self.marks.len()
     }
 
-    /// How many of them were asked for so far.
+    /// Number of these rows that were asked for so far.
     pub fn matched(&self) -> usize {
         self.flags.iter().filter(|flags| **flags & SEEN != 0).count()
     }
 
-    /// The rows of a key, by its name or by one of its requests. They count as asked for from now on.
+    /// The rows of a key, by its name or by one of its requests. They count as asked for from now
+    /// on.
     pub fn take<'a>(&mut self, tenant: &str, key: &str, requests: impl Iterator<Item = &'a str>) -> Found {
         let mut names = vec![of_key(tenant, key)];
         names.extend(requests.map(of_request));
@@ -158,10 +160,11 @@ impl Ledger {
         found
     }
 
-    /// Rows that nobody asked for, by attempt, in the order of the file. It is read again for their text.
+    /// Hands the rows not asked for to `each`, by attempt, in the order of the file. Reads the file
+    /// again for their text.
     ///
     /// # Errors
-    /// The file changed meanwhile, or whatever `each` says.
+    /// The file changed meanwhile, or an error of `each`.
     pub fn rest(&self, mut each: impl FnMut(Effect, Found) -> Result<(), Failure>) -> Result<(), Failure> {
         let mut groups: Vec<(u64, usize)> = Vec::new();
         for (at, (mark, flags)) in self.marks.iter().zip(&self.flags).enumerate() {
@@ -206,7 +209,7 @@ impl Ledger {
 }
 
 impl Effect {
-    /// What names its attempt: its key, else its request. `None`: onceway was not asked for it.
+    /// The name of its attempt: its key, else its request. `None`: onceway was not asked for it.
     fn name(&self) -> Option<Name> {
         match (self.key.as_str(), self.request.as_str()) {
             ("", "") => None,
@@ -301,7 +304,7 @@ impl Columns {
         Ok(Effect { tenant, key, request, time })
     }
 
-    /// The text of a cell; empty if there is no such column.
+    /// The text of a cell; empty if the column does not exist.
     fn cell(&self, record: &ByteRecord, at: Option<usize>, what: &str) -> Result<String, String> {
         let Some(at) = at else { return Ok(String::new()) };
         let cell = record
@@ -314,7 +317,7 @@ impl Columns {
     }
 }
 
-/// The key itself, also where the header was kept as it was sent: as a string in quotes (RFC 8941).
+/// The key itself, also from a header kept as it was sent: a string in quotes (RFC 8941).
 fn unquoted(cell: &str) -> String {
     match cell.starts_with('"') {
         true => match Key::from_header_values(&[cell.as_bytes()], Syntax::Lenient) {
@@ -325,16 +328,17 @@ fn unquoted(cell: &str) -> String {
     }
 }
 
-/// A column's name as it is compared.
+/// A column's name in the form for comparisons.
 fn plain(name: &str) -> String {
     name.trim().to_lowercase().replace(['-', ' ', '.'], "_")
 }
 
-/// A file whose last line surely ends.
+/// A file whose last line always ends.
 type Text = std::io::Chain<BufReader<File>, &'static [u8]>;
 
-/// Rows may have fewer or more cells than the header: only those that are needed must be there. A row ends with a line feed, and a carriage
-/// return before it is a blank: so lines are counted exactly, whoever wrote the file.
+/// Rows may have fewer or more cells than the header: only the needed cells must exist. A row ends
+/// with a line feed, and a carriage return before it counts as a blank. So lines are counted
+/// exactly, on files of every system.
 fn open(path: &Path, delimiter: u8) -> Result<Reader<Text>, Failure> {
     let file = File::open(path)
         .map_err(|error| Failure::Bad(format!("{} cannot be read: {error}", path.display())))?;
@@ -365,24 +369,24 @@ fn is_blank(record: &ByteRecord) -> bool {
     record.len() <= 1 && record.as_slice().trim_ascii().is_empty()
 }
 
-/// Each row behind the header, with the line on which it begins.
+/// Hands each row behind the header to `each`, with the line on which it begins.
 fn for_each<R: Read>(mut reader: Reader<R>, mut each: impl FnMut(u64, Result<&ByteRecord, String>)) {
     let mut record = ByteRecord::new();
     loop {
         let before = reader.position().line();
         let read = reader.read_byte_record(&mut record);
-        // Where it stands now is behind the row's own line feed, and those inside its quotes.
+        // The reader is now behind the row's own line feed and those inside its quotes.
         let inside = record.as_slice().iter().filter(|byte| **byte == b'\n').count() as u64;
         let line = reader.position().line().saturating_sub(1 + inside);
         match read {
             Ok(true) if is_blank(&record) => {}
-            // The line feed that should have ended it is inside.
+            // The line feed that should have ended the row is inside its quotes.
             Ok(true) if line < before => each(before, Err("a quote is not closed".to_owned())),
             Ok(true) => each(line, Ok(&record)),
             Ok(false) => return,
             Err(error) => {
                 each(line, Err(error.to_string()));
-                // What cannot be read any further ends here.
+                // A file that cannot be read any further ends here.
                 if error.is_io_error() {
                     return;
                 }

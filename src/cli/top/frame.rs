@@ -1,16 +1,17 @@
-//! One frame of `onceway top`: what the gateways say, as JSON, or as lines that fit a terminal.
+//! One frame of `onceway top`: the gateways' reports, as JSON, or as lines that fit a terminal.
 //!
-//! Neighbours: [`super::sample`] asked, `cli::table` lines columns up, `cli::authority` has the words. Where the terminal is narrow, columns go that
-//! tell least; where it is low, lines at the end do, and their number is told. It must not ask anybody.
+//! [`super::sample`] asks the gateways, `cli::table` lines columns up, `cli::authority` has the
+//! words. In a narrow terminal the least useful columns go; in a low one lines at the end go, and
+//! their number is shown. It must not ask anybody.
 
 use serde_json::{Value, json};
 
 use super::super::authority;
 use super::super::status::word;
 use super::super::table::{Side, columns};
-use super::sample::{Heard, Said, Sample};
+use super::sample::{GatewayState, Heard, Sample};
 
-/// Verdicts that a rate is shown for, each with its column.
+/// Verdicts that have a rate, each with its column.
 const RATES: [(&str, &str); 5] = [
     ("settled", "settled/s"),
     ("replayed", "replayed/s"),
@@ -19,13 +20,13 @@ const RATES: [(&str, &str); 5] = [
     ("accepted", "accepted/s"),
 ];
 
-/// What is shown.
+/// Contents of the frame.
 pub struct Frame {
     said: Value,
 }
 
 impl Frame {
-    /// Draws a sample; rates are against the one before.
+    /// Draws a sample; rates compare it with the sample before.
     pub fn of(now: &Sample, before: Option<&Sample>) -> Self {
         let gateways: Vec<Value> = now
             .gateways
@@ -33,7 +34,7 @@ impl Frame {
             .enumerate()
             .map(|(number, heard)| gateway(number, heard, now, before))
             .collect();
-        // The first that answers speaks for the deployment.
+        // The first gateway that answers speaks for the deployment.
         let speaker = now.gateways.iter().find_map(|heard| heard.said.as_ref().ok());
         let status = speaker.map_or(&Value::Null, |said| &said.status);
         let authority = &status["authority"];
@@ -52,12 +53,12 @@ impl Frame {
         &self.said
     }
 
-    /// Whether no gateway answers.
+    /// True if no gateway answers.
     pub fn is_silent(&self) -> bool {
         list(&self.said, "gateways").iter().all(|gateway| !gateway["trouble"].is_null())
     }
 
-    /// Why not, in one line.
+    /// Reasons of the silence, in one line.
     pub fn silence(&self) -> String {
         let all = list(&self.said, "gateways").iter().map(|gateway| word(&gateway["trouble"]));
         all.collect::<Vec<_>>().join("; ")
@@ -122,7 +123,8 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A region as the speaking gateway sees it, with what it knows of the peer, and the longest window that it waits for.
+/// A region as the speaking gateway sees it, with its report of the peer, and the longest window
+/// that it waits for.
 fn of_region(region: &Value, status: &Value) -> Value {
     let name = region["name"].as_str().unwrap_or_default();
     let peer = &status["peers"][name];
@@ -148,7 +150,7 @@ fn gateway(number: usize, heard: &Heard, now: &Sample, before: Option<&Sample>) 
         let (at, earlier) = earlier?;
         let seconds = (now.at - at).as_secs_f64();
         let grown = count(said, verdict) - count(earlier, verdict);
-        // A gateway that started anew counts from 0.
+        // A gateway that restarted counts from 0.
         (seconds > 0.0 && grown >= 0.0).then_some(grown / seconds)
     };
     let status = &said.status;
@@ -163,12 +165,12 @@ fn gateway(number: usize, heard: &Heard, now: &Sample, before: Option<&Sample>) 
     })
 }
 
-fn count(said: &Said, verdict: Option<&str>) -> f64 {
+fn count(said: &GatewayState, verdict: Option<&str>) -> f64 {
     let counted = said.answers.iter().filter(|(name, _)| verdict.is_none_or(|verdict| verdict == *name));
     counted.map(|(_, count)| count).sum()
 }
 
-/// A column: its head, its side, and how early it goes where there is no room. 0 stays.
+/// A column: its head, its side, and its rank for removal if there is no room. 0 stays.
 type Column = (&'static str, Side, u8);
 
 const REGIONS: [Column; 8] = [
@@ -236,7 +238,7 @@ fn gateway_row(gateway: &Value) -> Vec<String> {
     row
 }
 
-/// The rows under their heads, without the columns that there is no room for.
+/// The rows under their heads, without the columns that do not fit.
 fn fitting(heads: &[Column], rows: Vec<Vec<String>>, width: usize) -> String {
     let mut kept: Vec<usize> = (0..heads.len()).collect();
     loop {
@@ -273,7 +275,7 @@ mod tests {
     use serde_json::json;
     use tokio::time::Instant;
 
-    use super::super::sample::{Heard, Said, Sample};
+    use super::super::sample::{GatewayState, Heard, Sample};
     use super::Frame;
 
     fn sample(at: Instant, settled: f64) -> Sample {
@@ -296,7 +298,7 @@ mod tests {
         let gateways = vec![
             Heard {
                 admin: "http://127.0.0.1:7402".to_owned(),
-                said: Ok(Said { status, answers, doubts: Some(3.0) }),
+                said: Ok(GatewayState { status, answers, doubts: Some(3.0) }),
             },
             Heard {
                 admin: "http://127.0.0.1:7412".to_owned(),

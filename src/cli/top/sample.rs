@@ -1,7 +1,7 @@
-//! What gateways say at one moment: their status, and the metrics that rates are made of.
+//! The gateways' reports at one moment: their status, and the metrics for the rates.
 //!
-//! Neighbours: `gateway::status` is the contract of the JSON, `ports::observe` names the metrics; [`super::frame`] draws. It must not fail because
-//! a gateway does: that is what people look for.
+//! `gateway::status` is the contract of the JSON, `ports::observe` names the metrics;
+//! [`super::frame`] draws. It must not fail because a gateway does: people look for such a gateway.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use super::super::http;
 use crate::ports::observe;
 
-/// How long one gateway may take before it counts as silent in this frame.
+/// Time limit of one gateway; a slower one counts as silent in this frame.
 const WITHIN: Duration = Duration::from_secs(3);
 
 /// All gateways at one moment.
 pub struct Sample {
-    /// When it was taken.
+    /// Moment of the sample.
     pub at: Instant,
     /// Each gateway that was asked, in the order of the arguments.
     pub gateways: Vec<Heard>,
@@ -27,12 +27,12 @@ pub struct Sample {
 pub struct Heard {
     /// Its admin listener.
     pub admin: String,
-    /// What it said, or why nothing.
-    pub said: Result<Said, String>,
+    /// Its report, or the reason why it has none.
+    pub said: Result<GatewayState, String>,
 }
 
-/// What a gateway said.
-pub struct Said {
+/// Report of a gateway.
+pub struct GatewayState {
     /// Its status.
     pub status: Value,
     /// Keyed requests that it answered since its start, by verdict.
@@ -65,13 +65,13 @@ impl Sample {
     }
 }
 
-async fn ask(admin: &str, token: Option<&str>) -> Result<Said, String> {
+async fn ask(admin: &str, token: Option<&str>) -> Result<GatewayState, String> {
     let why = |error: anyhow::Error| http::printable(&format!("{error:#}"));
     let status = http::get(admin, "/v1/status", token).await.map_err(why)?;
     let status = serde_json::from_slice(&status).map_err(|_| "it answered no JSON".to_owned())?;
     let page = http::get(admin, "/metrics", token).await.map_err(why)?;
     let page = String::from_utf8_lossy(&page);
-    Ok(Said {
+    Ok(GatewayState {
         status,
         answers: by(&page, observe::ANSWERS, "verdict"),
         doubts: series(&page, observe::DOUBTS).map(|(_, value)| value).reduce(|a, b| a + b),
@@ -90,7 +90,7 @@ fn by(page: &str, metric: &str, label: &str) -> BTreeMap<String, f64> {
     sums
 }
 
-/// The series of one metric in Prometheus' text: labels as they stand there, and the value.
+/// The series of one metric in Prometheus' text: labels verbatim, and the value.
 fn series<'a>(page: &'a str, metric: &str) -> impl Iterator<Item = (&'a str, f64)> {
     page.lines().filter_map(move |line| {
         let rest = line.strip_prefix(metric)?;

@@ -1,7 +1,9 @@
-//! The terminal of `onceway top`: taken over whole, and given back as it was, however the command ends.
+//! The terminal of `onceway top`: taken over whole, and given back as it was at every end of the
+//! command.
 //!
-//! Neighbours: [`super`] paints and waits here. Keys are read by a thread of its own, which looks every tenth of a second whether it is still
-//! wanted. It must not leave raw mode or the other screen behind: not after a signal, nor after a panic.
+//! [`super`] paints and waits here. A thread of its own reads keys; every tenth of a second it
+//! checks if it must end. It must not leave raw mode or the other screen behind: not after a
+//! signal, nor after a panic.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,21 +16,21 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How long the thread that reads keys may not notice that it is to end.
+/// Longest time until the thread that reads keys notices that it must end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What the person at the terminal wants.
+/// Wish of the person at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// To leave.
     Leave,
-    /// The same once more: the size changed, or a key asks for it.
+    /// The same frame once more: the size changed, or a key asks for it.
     Redraw,
-    /// Nothing, until it was time.
+    /// Nothing, until the time of the next frame.
     Nothing,
 }
 
-/// The terminal, while it is ours.
+/// The terminal while this command has it.
 pub struct Screen {
     asked: mpsc::UnboundedReceiver<Asked>,
     reads: Arc<AtomicBool>,
@@ -40,7 +42,7 @@ impl Screen {
     /// Takes the terminal over.
     ///
     /// # Errors
-    /// It cannot be switched to raw mode; then it is as it was.
+    /// The terminal cannot be switched to raw mode; then it is as it was.
     pub fn take() -> std::io::Result<Self> {
         let signals = [
             signal(SignalKind::interrupt())?,
@@ -80,7 +82,7 @@ impl Screen {
         terminal::size().ok().filter(|(width, height)| *width > 0 && *height > 0)
     }
 
-    /// The lines as they are written to the terminal: over what was there, without a flicker.
+    /// The lines as they are written to the terminal: over the old ones, without a flicker.
     pub fn painted(lines: &[String]) -> String {
         let mut text = "\u{1b}[H".to_owned();
         for (number, line) in lines.iter().enumerate() {
@@ -92,7 +94,7 @@ impl Screen {
         text
     }
 
-    /// Waits until the person asks for something, or it is time.
+    /// Waits until the person asks for something, or until `due`.
     pub async fn until(&mut self, due: Instant) -> Asked {
         let [interrupt, terminate, hangup] = &mut self.signals;
         tokio::select! {
@@ -105,7 +107,7 @@ impl Screen {
         }
     }
 
-    /// Waits until the person wants to leave; whatever else is asked for comes with the next frame.
+    /// Waits until the person wants to leave; any other wish comes with the next frame.
     pub async fn asked_to_leave(&mut self) {
         let ever = Duration::from_secs(86_400);
         while self.until(Instant::now() + ever).await != Asked::Leave {}
@@ -116,16 +118,16 @@ impl Drop for Screen {
     fn drop(&mut self) {
         self.reads.store(false, Ordering::SeqCst);
         if let Some(reader) = self.reader.take() {
-            // It only reads keys: what became of it is of no more interest.
+            // The thread only reads keys: its result does not matter.
             let _ = reader.join();
         }
         give_back();
     }
 }
 
-/// As often as one likes.
+/// Gives the terminal back. It may run any number of times.
 fn give_back() {
-    // Nobody is left to be told.
+    // Nobody is left to report an error to.
     let _ = execute!(std::io::stdout(), cursor::Show, terminal::LeaveAlternateScreen);
     let _ = terminal::disable_raw_mode();
     let _ = std::io::stdout().flush();

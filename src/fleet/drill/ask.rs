@@ -1,7 +1,7 @@
-//! Asking like a client that keeps its connections: one request, what was told, and when.
+//! Requests of a client that keeps its connections: one request, its answer, and the time.
 //!
-//! Neighbours: `load` and `prober` ask. Unlike [`crate::fleet::client`] it keeps connections, as a client under load does; like it, it
-//! resends nothing and follows nothing. It must not judge what it is told: `verdict` does.
+//! Unlike [`crate::fleet::client`] it keeps connections, as a client under load does. Like that
+//! client it resends nothing and follows no redirect. It must not judge answers: `verdict` does.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,38 +17,38 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// An answer, as far as a drill looks at it.
+/// The parts of an answer that a drill needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Its status.
     pub status: u16,
     /// A problem's code; empty for anything else.
     pub code: String,
-    /// `Onceway-Region`: who ran it, or refused it.
+    /// `Onceway-Region`: the region that ran or refused the request.
     pub by: String,
     /// `Idempotent-Replayed: true`.
     pub replayed: bool,
-    /// `Retry-After`, as it stands there.
+    /// `Retry-After`, verbatim.
     pub retry_after: String,
     /// A digest of the body.
     pub body: u64,
 }
 
-/// What a client is told.
+/// Result of a request for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// An answer.
     Answer(Answered),
-    /// Nobody takes connections there.
+    /// The address refuses connections.
     Nobody,
-    /// The connection broke off before the whole answer.
+    /// The connection broke before the whole answer.
     Broke,
-    /// No answer in the time that the client has.
+    /// No answer within the client's time.
     Late,
 }
 
 impl Told {
-    /// The word under which it is counted.
+    /// The word under which reports count it.
     pub fn word(&self) -> String {
         match self {
             Told::Answer(answer) if answer.code.is_empty() => {
@@ -61,7 +61,7 @@ impl Told {
         }
     }
 
-    /// The answer, if it is the upstream's own word on the request.
+    /// The answer, if it is the upstream's success.
     pub fn success(&self) -> Option<&Answered> {
         match self {
             Told::Answer(answer) if (200..300).contains(&answer.status) => Some(answer),
@@ -69,7 +69,7 @@ impl Told {
         }
     }
 
-    /// Whether it is a problem with this code.
+    /// True if it is a problem with this status and code.
     pub fn is(&self, status: u16, code: &str) -> bool {
         match self {
             Told::Answer(answer) => answer.status == status && answer.code == code,
@@ -78,31 +78,31 @@ impl Told {
     }
 }
 
-/// One request and what came of it.
+/// One request and its result.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     /// Number of the region that was asked.
     pub via: usize,
-    /// Before it was sent.
+    /// Moment before the request was sent.
     pub sent: Instant,
-    /// When it was over.
+    /// Moment of its end.
     pub done: Instant,
-    /// What was told.
+    /// Result.
     pub told: Told,
 }
 
 /// A keyed POST.
 #[derive(Clone, Debug)]
 pub struct Order<'a> {
-    /// Such as `127.0.0.1:7401`.
+    /// Host and port, such as `127.0.0.1:7401`.
     pub address: &'a str,
-    /// Such as `/v1/charges`.
+    /// Path, such as `/v1/charges`.
     pub path: &'a str,
     /// The tenant's token.
     pub token: &'a str,
     /// The key.
     pub key: &'a str,
-    /// JSON.
+    /// JSON body.
     pub body: &'static str,
 }
 
@@ -113,7 +113,8 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Sends on a kept connection, or on a fresh one, and waits at most `within` for the whole answer.
+    /// Sends on a kept connection, or on a fresh one, and waits at most `within` for the whole
+    /// answer.
     pub async fn ask(&self, via: usize, order: &Order<'_>, within: Duration) -> Exchange {
         let sent = Instant::now();
         let told = match timeout(within, self.converse(order)).await {
@@ -161,7 +162,7 @@ impl Connections {
     fn kept(&self, address: &str) -> Option<SendRequest<Full<Bytes>>> {
         let mut idle = self.idle();
         let stack = idle.get_mut(address)?;
-        // A connection that is closed, or closing, is forgotten: only one that is free can be told apart from it.
+        // Forgets closed and closing connections. Only a free connection is certainly neither.
         std::iter::from_fn(|| stack.pop()).find(SendRequest::is_ready)
     }
 
@@ -170,7 +171,7 @@ impl Connections {
     }
 }
 
-/// None if nobody listens.
+/// None if the address refuses connections.
 async fn connect(address: &str) -> Result<Option<SendRequest<Full<Bytes>>>> {
     let Ok(stream) = TcpStream::connect(address).await else { return Ok(None) };
     stream.set_nodelay(true)?;

@@ -1,7 +1,7 @@
-//! What the product's own audit says after a run: every region's list of keys that ran at risk.
+//! Reads the product's own audit after a run: every region's list of keys that ran at risk.
 //!
-//! Neighbours: `verdict` holds it against what the stores list behind the audit's back, and against the ledger. It asks as an operator
-//! does. It must not ask before every region is home: until then an audit knows less.
+//! `verdict` compares it with the stores' own lists and with the ledger. This file asks as an
+//! operator does. It must not ask before every region is home: until then an audit knows less.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use crate::fleet::client::Ask;
 use crate::fleet::region::Region;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most that one page holds.
+/// Most entries of one page.
 const PAGE: usize = 1_000;
 
-/// Adds the keys that begin with `mark` and are listed by this region's audit, each with whether it is said to have run twice, or perhaps.
+/// Adds the keys that begin with `mark` and are listed by this region's audit. The value is true if
+/// the audit says that the key ran twice, or perhaps did.
 pub async fn add(keys: &mut BTreeMap<String, bool>, region: &Region, mark: &str) -> Result<()> {
     let mut after = String::new();
     loop {

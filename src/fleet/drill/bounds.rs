@@ -1,7 +1,7 @@
-//! The bounds that a drill is held against, with their parts.
+//! The bounds of a drill, with their parts.
 //!
-//! Neighbours: `verdict` compares, reports print the parts. The formula for the first run after a loss is the design's (section 6); its
-//! values are read from the deployment's own ring file. It must not measure.
+//! `verdict` compares, and reports print the parts. [`Takeover`] has the formula for the first run
+//! after a loss; its values come from the deployment's own ring file. This file must not measure.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use serde::Serialize;
 
 use crate::config::ring::RingFile;
 
-/// Beside the formula's own parts.
+/// Constant part beside the formula's own.
 const BESIDE: Duration = Duration::from_millis(250);
-/// How long a clean move may keep any arc from running, at 60 ms between regions.
+/// Longest pause of any arc in a clean move, at 60 ms between regions.
 pub const PAUSE: Duration = Duration::from_secs(1);
-/// How long after `start` or `resume` a lost region's arcs may take to be home.
+/// Longest time from `start` or `resume` until a lost region's arcs are home.
 pub const HOME_WITHIN: Duration = Duration::from_secs(60);
 
-/// `lease·(1 + 2·drift) + margin + window + 6 round trips + 250 ms`: the longest from the death of a home to the first run of one of its keys
-/// elsewhere. All in milliseconds.
+/// `lease·(1 + 2·drift) + margin + window + 6 round trips + 250 ms`: the longest time from the
+/// death of a home to the first run of one of its keys elsewhere. All in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Takeover {
     /// The lease.
@@ -26,7 +26,8 @@ pub struct Takeover {
     pub drift: f64,
     /// The fixed margin.
     pub margin: f64,
-    /// The window that successors told of, or else computed from the lag they had observed before.
+    /// The longest window that successors reported, or the one computed from the lag observed
+    /// before the death if that is longer.
     pub window: f64,
     /// Six round trips.
     pub round_trips: f64,

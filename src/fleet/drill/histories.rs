@@ -1,9 +1,10 @@
-//! The drill that records histories: three private servers of Postgres that follow one another, without gateways, called as gateways would call
-//! them while links are cut, servers are killed, replies are lost, what arrives is held up and slots are lost.
+//! The drill that records histories of three private Postgres servers that replicate from one
+//! another, without gateways.
 //!
-//! `ports::contract::replication` draws the calls and writes down what came of them; the simulated stores are held to that text by the simulation's
-//! own tests. Neighbours: `mod` lists it among the drills, `cli::drill` and `tests/long/histories.rs` play it; `cluster`, `cluster_slots` and
-//! `relay` are the machines. It must not judge what a store does.
+//! It calls them as gateways would, while it cuts links, kills servers, loses replies, delays rows
+//! and drops slots. `ports::contract::replication` draws the calls and records their results. The
+//! simulation's own tests hold the simulated stores to that text. `cli::drill` and
+//! `tests/long/histories.rs` play the drill. It must not judge a store's behaviour.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,16 +33,17 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::Nonce;
 use crate::protocol::region::Origin;
 
-/// What was recorded last, by `onceway drill histories --record`.
+/// The last recording, by `onceway drill histories --record`.
 const RECORDED: &str = include_str!("../../../simulation/histories/replication.txt");
 const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
-/// How long anything may take that has to happen.
+/// Time limit for anything that has to happen.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Plays the histories on three new servers, on the ports that a deployment's have; what came of them, a line each. Takes about a minute.
+/// Plays the histories on three new servers, on a deployment's usual ports. Returns the results, a
+/// line each. Takes about a minute.
 ///
 /// # Errors
-/// A server cannot be started, or did not do what a step needs.
+/// A server cannot be started, or a step failed at it.
 pub async fn play(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<String> {
     let three = Three::start(options, say).await?;
     let played = replication::all(&three, say).await.map_err(|why| anyhow!(why));
@@ -60,7 +62,7 @@ pub async fn copies(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<()
     kept.and(ended)
 }
 
-/// The first line in which that differs from what was recorded, in words; none if it is the same.
+/// The first line that differs from the recording, in words; none if all are the same.
 pub fn differs(played: &str) -> Option<String> {
     let (mut played, mut recorded) = (played.lines(), RECORDED.lines());
     for number in 1.. {
@@ -85,13 +87,13 @@ struct Region {
     unheard: Relay,
 }
 
-/// The three, and what is between them.
+/// The three servers, and the network between them.
 struct Three {
     regions: Vec<Region>,
-    /// By publisher and subscriber.
+    /// Relays by publisher and subscriber.
     relays: BTreeMap<(usize, usize), Relay>,
     held_up: Mutex<BTreeMap<(usize, usize), HeldUp>>,
-    /// How many replies were lost.
+    /// Number of lost replies.
     lost: Mutex<u128>,
     dir: PathBuf,
     janitor: Janitor,
@@ -138,7 +140,7 @@ impl Three {
         for region in &regions {
             region.cluster.kill().await?;
         }
-        // They give back what they share of the machine's memory, by what stands in their folders.
+        // They release their shared memory by the files in their folders.
         drop(regions);
         tokio::task::spawn_blocking(move || scratch::delete(&dir)).await??;
         janitor.dismiss().await
@@ -188,7 +190,7 @@ impl Three {
         let Region { cluster, store, .. } = &self.regions[region];
         cluster.kill().await?;
         cluster.start().await?;
-        // Connections that were lost are noticed by their own tasks, so the first call may still meet one.
+        // A separate task notices each lost connection, so the first call may still use one.
         let id = key("any")?;
         let answers = async || {
             let (keys, control) = (store.look_up(std::slice::from_ref(&id)).await, store.heartbeats().await);
@@ -214,7 +216,7 @@ impl Three {
     }
 
     async fn begins_reseed(&self, from: usize, to: usize) -> Result<()> {
-        // A copy that is held up is let go: without its slot it does not end either.
+        // Releases a copy that is held up: without its slot it does not end either.
         let held = lock(&self.held_up).remove(&(from, to));
         if let Some(held) = held {
             held.end().await?;
@@ -238,7 +240,8 @@ impl Three {
         wait::for_some("everything to be copied", WITHIN, copied).await
     }
 
-    /// By a store of its own, whose one connection has both statements prepared, so that only the claim itself goes out.
+    /// Claims through a store of its own, whose one connection has both statements prepared. So
+    /// only the claim itself is sent.
     async fn claimed_unheard(&self, region: usize, ask: &ClaimAsk) -> Result<Result<ClaimReply, StoreError>> {
         let Region { origin, cluster, unheard, .. } = &self.regions[region];
         let nonce = {
@@ -248,7 +251,7 @@ impl Three {
         };
         let before = cluster.sessions(files::DATABASE).await?;
         let store = store(origin, unheard.local_addr().port())?;
-        // Of a gate that never was: nothing is written.
+        // A gate that never existed: nothing is written.
         let nowhere = ClaimAsk { id: key("nowhere")?, nonce, gate: GateVersion(0), ..ask.clone() };
         let known = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
         for basis in [Basis::Absent, known] {
@@ -349,7 +352,7 @@ impl ReplicationBench for Three {
     }
 }
 
-/// The store at that port of this machine, as a gateway of the region.
+/// The store at that port of this machine, as a gateway of the region uses it.
 fn store(origin: &Origin, port: u16) -> Result<PgStore> {
     let (user, database) = (files::GATEWAY_ROLE, files::DATABASE);
     let address = format!("host=127.0.0.1 port={port} user={user} dbname={database}").parse()?;

@@ -1,8 +1,9 @@
-//! The clients of a drill: in each region some that start keys at a steady rate, and bring every key to its end, retrying through
-//! other regions.
+//! The clients of a drill. Clients in each region start keys at a steady rate and retry each key
+//! through other regions until it ends.
 //!
-//! Neighbours: `ask` carries, `verdict` judges the histories that are kept here, key by key. A client does what `Retry-After` and the
-//! problem's documentation tell it, and nothing that a client of an API could not do. It must not know what is broken just now.
+//! `ask` carries the requests, and `verdict` judges the histories that this file keeps, key by key.
+//! A client obeys `Retry-After` and the problem's documentation, and can do no more than any client
+//! of an API. It must not know which fault is active.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,38 +21,41 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::ring::Ring;
 
 const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
-/// What a client waits for an answer: longer than a gateway works on one (`wait`, `upstream_timeout` of the demo's routes).
+/// Time that a client waits for an answer: longer than a gateway works on one (`wait`,
+/// `upstream_timeout` of the demo's routes).
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Between two tries, first and at most, where the answer does not say.
+/// First and longest pause between two tries, if the answer gives none.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
-/// The most keys of one region's clients that have no end yet: who waits for that many answers starts no new business.
+/// Most unended keys of one region's clients: a client that waits for that many answers starts no
+/// new key.
 const MOST_OPEN: usize = 40;
-/// How many keys are asked for at once when all is over.
+/// Number of keys asked for at once when everything is over.
 const AT_ONCE: usize = 8;
-/// How often a parked key is told in doubt, when all is well again, until its client leaves it to the operator.
+/// Answers "in doubt" for a parked key after the fault, until its client leaves the key to the
+/// operator.
 const PARKED_ENOUGH: u32 = 3;
 
-/// How a key's doubt is ended on a route.
+/// A route's rule for a key in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// Run again: more than one effect is what the route asks for.
+    /// Runs again: the route accepts more than one effect.
     Rerun,
-    /// The upstream is asked.
+    /// Asks the upstream.
     Probe,
-    /// Left to an operator.
+    /// Leaves the key to an operator.
     Park,
 }
 
-/// A route of the demo, and what a drill must know of it.
+/// A route of the demo, with its properties.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
     /// Its name in reports.
     pub name: &'static str,
     /// Its path.
     pub path: &'static str,
-    /// What becomes of doubts.
+    /// Rule for doubts.
     pub recovery: Recovery,
-    /// Whether claims are lodged elsewhere first.
+    /// True if claims are lodged in another region first.
     pub escrow: bool,
 }
 
@@ -63,48 +67,48 @@ pub const CLASSES: [Class; 4] = [
     Class { name: "emails: rerun", path: "/v1/emails", recovery: Recovery::Rerun, escrow: false },
 ];
 
-/// How a key's history ended.
+/// End of a key's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With the upstream's answer.
+    /// The upstream's answer.
     Definite,
-    /// Told that its outcome is not known.
+    /// An answer that the outcome is unknown.
     InDoubt,
-    /// The last word was another one.
+    /// Neither; this was the last answer.
     Without(String),
 }
 
-/// One key, and everything that its client was told.
+/// One key, and all answers to its client.
 #[derive(Clone, Debug)]
 pub struct KeyLife {
     /// The key.
     pub key: String,
     /// Its class, by number.
     pub class: usize,
-    /// Number of its home in the ring that was in force when it began.
+    /// Number of its home in the ring in force at its start.
     pub home: usize,
     /// All exchanges, in the order of their ends.
     pub exchanges: Vec<Exchange>,
-    /// How it ended.
+    /// Its end.
     pub end: End,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Loading,
-    /// No new keys; those that live may try until then.
+    /// No new keys; unended ones may try until this moment.
     Ending(Instant),
 }
 
-/// What clients share: where the regions are, which key belongs where, and what was told.
+/// Shared state of the clients: the regions' addresses, the placement of keys, and the histories.
 pub struct Field {
-    /// Public listeners, by region number; last that of a region that may be added.
+    /// Public listeners, by region number; the last one belongs to the region that may be added.
     pub addresses: Vec<String>,
-    /// How many regions have clients: those that are there from the beginning.
+    /// Number of regions that have clients: those of the first ring.
     pub clients: usize,
     /// Names, by region number.
     pub names: Vec<String>,
-    /// The ring of this moment; `drill ring` changes it.
+    /// The current ring; `drill ring` changes it.
     ring: Mutex<Arc<Ring>>,
     connections: Connections,
     mark: String,
@@ -115,7 +119,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// For one run; `mark` makes its keys new ones.
+    /// Makes the state of one run; `mark` makes its keys new.
     pub fn new(deployment: &Deployment, ring: Arc<Ring>, mark: String) -> Result<Arc<Field>> {
         let regions: Vec<_> = deployment.all().collect();
         let address = |port: u16| format!("127.0.0.1:{port}");
@@ -133,7 +137,7 @@ impl Field {
         }))
     }
 
-    /// What every key of this run begins with.
+    /// Beginning of every key of this run.
     pub fn mark(&self) -> &str {
         &self.mark
     }
@@ -151,17 +155,17 @@ impl Field {
         self.order_in(&self.ring(), key)
     }
 
-    /// The ring that keys are placed by.
+    /// The ring that places keys.
     pub fn ring(&self) -> Arc<Ring> {
         lock(&self.ring).clone()
     }
 
-    /// Another ring is in force.
+    /// Sets the ring that is now in force.
     pub fn set_ring(&self, ring: Arc<Ring>) {
         *lock(&self.ring) = ring;
     }
 
-    /// One request.
+    /// Sends one request.
     pub async fn ask(&self, via: usize, class: usize, key: &str, within: Duration) -> Exchange {
         let (address, path) = (self.addresses[via].as_str(), CLASSES[class].path);
         let order = Order { address, path, token: files::TENANTS[0].1, key, body: BODY };
@@ -173,7 +177,7 @@ impl Field {
         lock(&self.lives)
     }
 
-    /// How many keys were not started because too many had no end yet.
+    /// Number of keys that were not started because too many were unended.
     pub fn held_back(&self) -> u64 {
         self.held_back.load(Relaxed)
     }
@@ -190,7 +194,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The clients at work.
+/// The running clients.
 pub struct Load {
     field: Arc<Field>,
     clients: Vec<JoinHandle<()>>,
@@ -208,7 +212,8 @@ impl Load {
         Load { field: field.clone(), clients: (0..regions).map(client).collect() }
     }
 
-    /// Starts no more keys, and returns when every key has its end: the upstream's answer, or a last try after `within`.
+    /// Starts no more keys, and returns when every key has its end: the upstream's answer, or a
+    /// last try after `within`.
     pub async fn end(self, within: Duration) -> Result<()> {
         self.field.phase.send_replace(Phase::Ending(Instant::now() + within));
         for client in self.clients {
@@ -255,7 +260,7 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
         life.exchanges.push(field.ask(region, class, &life.key, PATIENCE).await);
     }
     bring_to_end(&field, &mut life, region, number).await;
-    // Some lose their answer and ask again elsewhere, though all was well.
+    // Some clients lose their answer and ask another region, although everything is well.
     if life.end == End::Definite && number.is_multiple_of(3) {
         let other = (region + 1 + number % 2) % field.clients;
         life.exchanges.push(field.ask(other, class, &life.key, PATIENCE).await);
@@ -263,7 +268,8 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
     field.lives().push(life);
 }
 
-/// Retries with the same key, each time through the next region, until there is an answer or the deadline of the ending.
+/// Retries with the same key, each time through the next region, until the upstream's answer or the
+/// deadline of the ending.
 async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: usize) {
     let (mut via, mut pause, mut parked) = (region, PAUSES.0, 0);
     loop {
@@ -293,7 +299,8 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
     }
 }
 
-/// What the answer asks for, at most two seconds, and spread: clients that were cut off together must not come back together.
+/// The pause that the answer asks for, at most two seconds, and spread. Clients that lost their
+/// connections together must not return together.
 fn before_retry(told: &Told, pause: Duration, number: usize) -> Duration {
     let asked = match told {
         Told::Answer(answer) => answer.retry_after.parse().ok().map(Duration::from_secs),
@@ -303,7 +310,7 @@ fn before_retry(told: &Told, pause: Duration, number: usize) -> Duration {
     asked.unwrap_or(pause).clamp(PAUSES.0, PAUSES.1).mul_f64(spread)
 }
 
-/// Every other refusal says that the same request would be refused again.
+/// Any other refusal means that the same request would be refused again.
 fn may_retry(told: &Told) -> bool {
     match told {
         Told::Answer(answer) => answer.status >= 500 || answer.status == 409 || answer.status == 429,
@@ -311,7 +318,8 @@ fn may_retry(told: &Told) -> bool {
     }
 }
 
-/// Brings keys to their end that were asked for once and have no answer, as their clients would, and adds their histories.
+/// Brings keys that were asked for once to their end, as their clients would, and adds their
+/// histories.
 pub async fn bring_all(field: &Arc<Field>, lives: Vec<KeyLife>, within: Duration) {
     let mut bringing = JoinSet::new();
     for (number, mut life) in lives.into_iter().enumerate() {
@@ -319,7 +327,7 @@ pub async fn bring_all(field: &Arc<Field>, lives: Vec<KeyLife>, within: Duration
         if bringing.len() >= AT_ONCE {
             bringing.join_next().await;
         }
-        // Each has as much time as the first, however many there are.
+        // Each key has as much time as the first, whatever their number.
         field.phase.send_replace(Phase::Ending(Instant::now() + within));
         bringing.spawn(async move {
             let via = life.exchanges.last().map_or(0, |last| last.via);
@@ -330,15 +338,15 @@ pub async fn bring_all(field: &Arc<Field>, lives: Vec<KeyLife>, within: Duration
     while bringing.join_next().await.is_some() {}
 }
 
-/// Asks again for keys that had their answer: the ones that needed more than one try, and as many others. What is told is added to their
-/// histories.
+/// Asks again for keys that had their answer: first those that needed more than one try, then
+/// others. Adds the answers to their histories.
 pub async fn ask_again(field: &Arc<Field>, most: usize) {
     let mut keys: Vec<(usize, String, usize, bool)> = {
         let lives = field.lives();
         let answered = lives.iter().enumerate().filter(|(_, life)| life.end == End::Definite);
         answered.map(|(at, life)| (at, life.key.clone(), life.class, life.exchanges.len() < 3)).collect()
     };
-    // Whoever had trouble first.
+    // Keys with trouble come first.
     keys.sort_by_key(|(at, _, _, smooth)| (*smooth, *at));
     keys.truncate(most);
     let mut asking = JoinSet::new();

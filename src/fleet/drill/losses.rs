@@ -1,7 +1,8 @@
-//! Drills that take a region away, or a part of it: killed, paused, its Postgres dead, its gateway dead, two in a row, again on its return.
+//! Drills that take a region or a part of it away: killed, paused, its Postgres dead, its gateway
+//! dead, two in a row, again on its return.
 //!
-//! Neighbours: `schedule` runs them and mends after them; `bounds` says how fast a successor must be. They must not wait for anything
-//! without a deadline.
+//! `schedule` runs them and mends after them. `bounds` has the time limit of a takeover. They must
+//! not wait for anything without a deadline.
 
 use std::time::Duration;
 
@@ -15,16 +16,16 @@ use super::schedule::Run;
 use crate::fleet::region::{Action, Part};
 use crate::fleet::wait;
 
-/// Longer than any bound: after that, nobody takes over.
+/// Longer than any bound: after this time a takeover counts as missing.
 const TAKEN_WITHIN: Duration = Duration::from_secs(40);
-/// How long a dead part stays dead after its keys run elsewhere.
+/// Time that a dead part stays dead after its keys run elsewhere.
 const STAYS_DEAD: Duration = Duration::from_secs(3);
 
-/// Classes, by number, that probes use: without escrow the window counts.
+/// Classes, by number, for probes: without escrow the window counts.
 const PLAIN: usize = 1;
 const LODGED: usize = 0;
 
-/// A loss that is measured: probes for keys of one home through the others.
+/// A measured loss: probes for keys of one home through the other regions.
 pub struct Loss {
     victim: usize,
     plain: Prober,
@@ -39,7 +40,7 @@ impl Loss {
             let status = run.watching.last(&run.name(*number));
             status["peers"][run.name(victim)]["lag_max_ms"].as_f64().unwrap_or(0.0)
         });
-        // What successors will compute, unless the lag grows until the death.
+        // The window that successors will compute, unless the lag grows until the death.
         let lag = Duration::from_secs_f64(lags.fold(0.0, f64::max) / 1e3);
         let rule = &run.file.failover.window;
         let window_before = (lag * rule.percent / 100).max(rule.floor);
@@ -48,7 +49,7 @@ impl Loss {
         Loss { victim, plain, lodged, window_before }
     }
 
-    /// Waits until keys that began after `death` run elsewhere, and writes down how long that took.
+    /// Waits until keys that began after `death` run elsewhere, and records the time that it took.
     pub async fn measured(self, run: &mut Run<'_>, death: Instant) -> Result<()> {
         let names = run.field.names.clone();
         let first = |prober: &Prober| first_run_elsewhere(&prober.so_far(), &names, self.victim, death);
@@ -73,7 +74,7 @@ impl Loss {
     }
 }
 
-/// Does that to a region, and measures until its keys run elsewhere.
+/// Does this action to a region, and measures until its keys run elsewhere.
 pub async fn lose(run: &mut Run<'_>, victim: usize, how: Action, part: Part) -> Result<()> {
     let loss = Loss::expect(run, victim, run.others(victim));
     wait::pause(Duration::from_secs(1)).await;
@@ -82,7 +83,7 @@ pub async fn lose(run: &mut Run<'_>, victim: usize, how: Action, part: Part) -> 
     loss.measured(run, death).await
 }
 
-/// SIGKILL of gateway and Postgres; started again when its keys run elsewhere.
+/// Kills gateway and Postgres (SIGKILL), and starts them when their keys run elsewhere.
 pub async fn kill(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     lose(run, victim, Action::Kill, Part::Both).await?;
@@ -90,7 +91,8 @@ pub async fn kill(run: &mut Run<'_>) -> Result<()> {
     run.act(victim, Action::Start, Part::Both).await
 }
 
-/// SIGSTOP of everything until its keys run elsewhere; then it wakes up, with requests half way.
+/// Stops everything (SIGSTOP) until its keys run elsewhere, then resumes it, with unfinished
+/// requests.
 pub async fn pause_long(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     lose(run, victim, Action::Pause, Part::Both).await?;
@@ -98,7 +100,7 @@ pub async fn pause_long(run: &mut Run<'_>) -> Result<()> {
     run.act(victim, Action::Resume, Part::Both).await
 }
 
-/// SIGSTOP of everything for a part of the lease, several times: nobody may take over.
+/// Stops everything (SIGSTOP) for half a lease, three times: no region may take over.
 pub async fn pause_short(run: &mut Run<'_>) -> Result<()> {
     let (victim, before) = (run.victim, run.watching.epoch());
     let rest = run.span(Duration::from_secs(2));
@@ -112,7 +114,7 @@ pub async fn pause_short(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Nobody had a reason to change the view.
+/// Checks that no region has changed the view, since none had a reason.
 pub fn no_new_epoch(run: &mut Run<'_>, before: u64) {
     let after = run.watching.epoch();
     if after != before {
@@ -120,7 +122,8 @@ pub fn no_new_epoch(run: &mut Run<'_>, before: u64) {
     }
 }
 
-/// One part dead, the other alive: gateways without a store give up, a store without gateways is nobody's.
+/// Kills one part and leaves the other alive. Gateways without a store give up; a store without
+/// gateways runs no keys.
 pub async fn part_dead(run: &mut Run<'_>, part: Part) -> Result<()> {
     let victim = run.victim;
     lose(run, victim, Action::Kill, part).await?;
@@ -128,13 +131,13 @@ pub async fn part_dead(run: &mut Run<'_>, part: Part) -> Result<()> {
     run.act(victim, Action::Start, part).await
 }
 
-/// One region killed; when its keys run elsewhere it returns, and when all is home the one that had taken over is killed. Never both at
-/// once for long: the third alone is no majority, and must say so.
+/// Kills one region, and the next one once the first one's keys run elsewhere. Then starts both,
+/// one after the other. The third alone is no majority, and must say so.
 pub async fn two_killed(run: &mut Run<'_>) -> Result<()> {
     let (first, second, third) = (run.victim, (run.victim + 1) % 3, (run.victim + 2) % 3);
     lose(run, first, Action::Kill, Part::Both).await?;
     run.act(second, Action::Kill, Part::Both).await?;
-    // One of three is no majority: a lease later nothing runs, and clients are told so.
+    // One of three is no majority: a lease later nothing runs, and clients learn that.
     wait::pause(run.lease() * 2).await;
     let prober = run.prober("alone", vec![third], vec![third], PLAIN);
     wait::pause(Duration::from_secs(1)).await;
@@ -146,12 +149,13 @@ pub async fn two_killed(run: &mut Run<'_>) -> Result<()> {
     }
     run.probes.extend(alone);
     run.act(first, Action::Start, Part::Both).await?;
-    // The first is back, with the third a majority: the second's keys must move on without it.
+    // The first region is back and is a majority with the third: the second's keys must move on
+    // without it.
     wait::pause(run.span(run.lease() * 3)).await;
     run.act(second, Action::Start, Part::Both).await
 }
 
-/// Killed, started, and killed again as soon as its return has begun.
+/// Kills a region, starts it, and kills it again as soon as its return has begun.
 pub async fn kill_in_return(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let witness = (victim + 1) % 3;

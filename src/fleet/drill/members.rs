@@ -1,9 +1,10 @@
-//! The drill of the ring's members: a region is added under load, serves, is removed again, and its machines are gone for good; then
-//! one of the others dies, and nothing waits for the one that left.
+//! The drill of the ring's members. It adds a region under load, lets it serve, removes it again
+//! and takes its machines away. Then one of the others dies, and nothing waits for the region that
+//! left.
 //!
-//! Neighbours: `schedule` runs it, `moves` changes rings. Every step is what
-//! docs/operate/regions.md tells an operator to type, in that order. It must not touch a store or a
-//! register but by the product's own commands.
+//! `schedule` runs it, and `moves` changes rings. Every step is a command from
+//! docs/operate/regions.md, in that order. It must not touch a store or a register except by the
+//! product's own commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +22,16 @@ use crate::fleet::{files, wait};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 
-/// How long one step may take.
+/// Time limit of one step.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
-/// How long the ring is left as it is before the next change.
+/// Time that the ring stays as it is before the next change.
 const STANDS: Duration = Duration::from_secs(3);
 /// Class of probes: a route without escrow, so that only the move counts.
 const PLAIN: usize = 1;
-/// How many settled keys are asked for again after each change.
+/// Number of settled keys asked for again after each change.
 const RETRIED: usize = 120;
 
-/// Added, serving, removed, gone; then another one is killed.
+/// Adds a region, lets it serve and removes it; then kills another one.
 pub async fn members(run: &mut Run<'_>) -> Result<()> {
     let old: Vec<usize> = (0..run.deployment.regions.len()).collect();
     let spare = old.len();
@@ -38,23 +39,26 @@ pub async fn members(run: &mut Run<'_>) -> Result<()> {
     let prober = run.dense_prober(2.0, "moving", old.clone(), old.clone(), PLAIN);
     let moved = there_and_back(run, &old, &all).await;
     let probes = prober.end().await?;
-    // Whatever went wrong: their effects stand in the ledger.
+    // Also after an error: the ledger has the effects of these probes.
     run.probes.extend(probes.iter().cloned());
     let moved = moved?;
-    // Whoever lost its lease to a busy machine has its keys run by those who are neither in the plan nor in the ring before.
+    // A region that lost its lease on a busy machine has its keys run by regions that neither the
+    // plan nor the ring before names.
     let lost = run.watching.events().iter().filter(|event| event.what.contains(" lost")).count();
     run.report.numbers.insert("told_lost_meanwhile", lost.into());
     for moved in moved.iter().filter(|_| lost == 0) {
         who_ran(run, &probes, moved);
     }
-    // Up to here nothing was lost that could excuse a second effect, and nothing allows one later: rows say what ran at risk.
+    // Nothing was lost so far that could excuse a second effect, and nothing allows one later. Rows
+    // would record a run at risk.
     let twice = run.deployment.ledger.totals(None).into_iter();
     let twice = twice.filter(|total| total.key.starts_with(run.field.mark()) && total.effects > 1).count();
     run.report.numbers.insert("doubles_while_members_changed", twice.into());
     if twice > 0 {
         run.report.broke(format!("{twice} keys had more than one effect while the ring's members changed"));
     }
-    // Nothing may wait for the region that left: another one's keys find their successors.
+    // Nothing may wait for the region that left: keys of another lost region must find their
+    // successors.
     let victim = run.victim;
     lose(run, victim, Action::Kill, Part::Both).await?;
     run.act(victim, Action::Start, Part::Both).await
@@ -84,7 +88,8 @@ async fn add(run: &mut Run<'_>, old: &[usize], all: &[usize]) -> Result<Moved> {
     restart(run, old).await?;
     new.act(Action::Start, Part::Gateway).await?;
     let moved = apply_ring(run, from, to).await?;
-    // In force means: it is in the ring. It takes its keys by itself, once it is covered and was well for a while.
+    // In force means that the region is in the ring. It takes its keys by itself, once it is
+    // covered and has been well for a while.
     let home = async || Ok(run.home(Duration::from_millis(100)).await.ok().filter(|()| votes(run, true)));
     wait::for_some("the new region to serve and vote", STEP_WITHIN, home).await?;
     Ok(Moved { done: Instant::now(), ..moved })
@@ -96,7 +101,7 @@ async fn remove(run: &mut Run<'_>, old: &[usize]) -> Result<Moved> {
     let name = gone.name.to_string();
     let asked = Instant::now();
     let (from, to) = written(run, old)?;
-    // It still serves: the ring without it is refused.
+    // The region still serves: the ring without it is refused.
     let words =
         ["ring", "apply", "--expect-epoch", &run.watching.epoch().to_string(), "--yes", "--actor", "drill"];
     let told = run.region(at).run(&words).await?;
@@ -107,7 +112,8 @@ async fn remove(run: &mut Run<'_>, old: &[usize]) -> Result<Moved> {
     let out = async || Ok(votes(run, false).then_some(()));
     wait::for_some("the region that left to vote no more", STEP_WITHIN, out).await?;
     restart(run, old).await?;
-    // Its rows are all here: nobody follows it any more. Its own Postgres still follows the others.
+    // All its rows are here, and no region follows it any more. Its own Postgres still follows the
+    // others.
     for number in old {
         let covered = async || {
             let told = run.region(*number).run(&["store", "init"]).await?;
@@ -126,7 +132,8 @@ async fn remove(run: &mut Run<'_>, old: &[usize]) -> Result<Moved> {
     Ok(Moved { asked, ..moved })
 }
 
-/// Writes the ring file and every region's own for these regions, by number; the rings before and after.
+/// Writes the ring file and every region's own file for these regions, by number. Returns the rings
+/// before and after.
 fn written(run: &Run<'_>, members: &[usize]) -> Result<(Arc<Ring>, Arc<Ring>)> {
     let names: Vec<RegionName> =
         run.deployment.all().take(members.len()).map(|region| region.name.clone()).collect();
@@ -144,7 +151,8 @@ fn region<'a>(run: &Run<'a>, number: usize) -> Result<&'a Region> {
     run.deployment.all().nth(number).context("no such region")
 }
 
-/// `onceway store init` in all of them at once: each waits for what the others have to make.
+/// Runs `onceway store init` in all of them at once: each waits for objects that the others have to
+/// make.
 async fn store_init(run: &Run<'_>, members: &[usize]) -> Result<()> {
     let one = async |number: usize| match members.get(number) {
         None => Ok(()),
@@ -157,7 +165,8 @@ async fn store_init(run: &Run<'_>, members: &[usize]) -> Result<()> {
     tokio::try_join!(one(0), one(1), one(2), one(3)).map(drop)
 }
 
-/// One gateway after the other: each has the new files, and serves again, before the next stops.
+/// Restarts one gateway after the other. Each has the new files, and serves again, before the next
+/// stops.
 async fn restart(run: &mut Run<'_>, members: &[usize]) -> Result<()> {
     for number in members {
         run.act(*number, Action::Stop, Part::Gateway).await?;
@@ -167,7 +176,7 @@ async fn restart(run: &mut Run<'_>, members: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Whether all old regions say that the spare one votes, or that it does not.
+/// True if all old regions report that the spare one votes (`wanted`), or that it does not.
 fn votes(run: &Run<'_>, wanted: bool) -> bool {
     let Some(spare) = &run.deployment.spare else { return false };
     run.deployment.regions.iter().all(|region| {
@@ -182,7 +191,8 @@ fn votes(run: &Run<'_>, wanted: bool) -> bool {
     })
 }
 
-/// Keys that were settled before a change are asked for again, everywhere: what is told is held against their answers.
+/// Asks everywhere again for keys that were settled before a change, and compares the answers with
+/// the first ones.
 async fn retried(run: &mut Run<'_>, via: &[usize]) -> Result<()> {
     let settled: Vec<(usize, String, usize, u64)> = {
         let lives = run.field.lives();

@@ -1,10 +1,16 @@
-//! What the gateways of a soak use, sampled all along, and whether it stays flat.
+//! Samples the gateways' memory and descriptors during a soak, and compares their quarters.
 //!
-//! Neighbours: [`super::soak`] starts it, [`super::soaked`] judges by it. Memory is the resident set, descriptors are counted in `/proc/PID/fd`: connections to the
-//! store apart, since a pool opens them as they are needed at once and keeps them, up to its bound; and apart what a gateway keeps for some time though it
-//! needs it no more, or others keep to it: no quarter that is shorter tells those from a leak. Judged are the
-//! gateways that live from beginning to end: the first of each region. The others are restarted all the time, so that none of their lives has
-//! quarters to compare. It must not wait for a gateway that does not answer.
+//! [`super::soak`] starts it, and [`super::soaked`] judges by it. Memory is the resident set.
+//! Descriptors are counted in `/proc/PID/fd`, in three kinds:
+//!
+//! - Connections to the store: a pool opens them at need and keeps them, up to its bound.
+//! - Kept connections to upstreams and from peers: they stay open for some time after their last
+//!   use. A shorter quarter cannot distinguish them from a leak.
+//! - All others.
+//!
+//! Only the first gateway of each region is judged, because it lives from beginning to end. The
+//! others are restarted all the time, so none of their lives has comparable quarters. This file
+//! must not wait for a gateway that does not answer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +25,7 @@ use crate::fleet::deployment::Deployment;
 /// A sample of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// When.
+    /// Moment of the sample.
     pub at: Instant,
     /// The process.
     pub pid: u32,
@@ -34,8 +40,10 @@ pub struct Sample {
 pub struct Descriptors {
     /// Connections to its region's store.
     pub store: u64,
-    /// Connections to upstreams, two descriptors each, which are kept for half a minute; and from peers, which come to the gateway that is left when
-    /// another of its region ends, and part between both again when they are renewed, after four minutes at most.
+    /// Connections to upstreams (two descriptors each), kept for half a minute, and connections
+    /// from peers. When another gateway of the region ends, its peers' connections come to the
+    /// gateway that is left. They spread over both again at their renewal, after four minutes at
+    /// most.
     pub kept: u64,
     /// All others.
     pub others: u64,
@@ -48,7 +56,7 @@ impl Descriptors {
     }
 }
 
-/// What one gateway's sockets end at.
+/// Ports at the other ends of one gateway's sockets, and its own peer port.
 #[derive(Clone, Copy, Debug)]
 struct Ends<'a> {
     /// The port of its region's store.
@@ -59,53 +67,59 @@ struct Ends<'a> {
     upstreams: &'a [u16],
 }
 
-/// How much the median of the last quarter may be above that of the second.
+/// Allowed growth of a median from the second quarter to the last.
 #[derive(Clone, Copy, Debug)]
 pub struct Slack {
-    /// In hundredths of it.
+    /// In hundredths of the second quarter's median.
     pub percent: u64,
-    /// Beside that, in the unit of the samples.
+    /// Added to that, in the unit of the samples.
     pub beside: u64,
 }
 
-/// For memory: a tenth, and 8 MiB.
+/// Slack of memory: a tenth, and 8 MiB.
 pub const MEMORY: Slack = Slack { percent: 10, beside: 8 * 1024 };
-/// For descriptors that are no connections to the store: fewer than anything is done between the middles of the two quarters of half an hour, be it the
-/// rarest, three drains; one that stays open each time is seen.
+/// Slack of descriptors that are no connections to the store. The rarest event is a drain. In half
+/// an hour three of them fall between the middles of the two quarters. The slack is smaller than
+/// that, so one descriptor left open by each shows.
 const DESCRIPTORS: Slack = Slack { percent: 0, beside: 2 };
-/// In a soak that is too short for that, requests under way differ by more on a busy machine: one
-/// that stays open at every request is seen.
+/// Slack in a shorter soak: on a busy machine the number of requests under way differs by more. One
+/// descriptor left open by every request still shows.
 const DESCRIPTORS_SHORT: Slack = Slack { percent: 0, beside: 8 };
-/// A quarter that is shorter does not say whether connections to upstreams and from peers are kept or leak.
+/// Shortest quarter that shows whether connections to upstreams and from peers are kept or leak.
 const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
 
-/// The slack of descriptors beside those to the store, in the end of a soak of this length.
+/// The slack of descriptors beside those to the store, at the end of a soak of this length.
 pub fn descriptors_slack(length: Duration) -> Slack {
     if length / 4 < KEPT_FOR { DESCRIPTORS_SHORT } else { DESCRIPTORS }
 }
 
-/// The most descriptors of such connections in a soak that is too short to judge them otherwise: two connections of each of the four gateways that are
-/// peers, one of them being renewed, and as many requests to upstreams at once as keys are started per second, at least sixteen. One that stays open at
-/// every request is more before long. None if it is long enough.
+/// Most kept connections, in descriptors, in a soak that is too short to judge them otherwise; none
+/// if it is long enough. The sum of:
+///
+/// - two connections of each of the four gateways that are peers, because one may be in renewal,
+/// - two descriptors for each concurrent upstream request: as many as keys are started per second,
+///   at least sixteen.
+///
+/// A descriptor left open by every request soon exceeds this.
 pub fn most_kept(length: Duration, keys_per_second: f64) -> Option<u64> {
     let at_once = (keys_per_second.ceil() as u64).max(16);
     (length / 4 < KEPT_FOR).then_some(8 + 2 * at_once)
 }
 
-/// The most connections to the store: what the reference file says of its default `pool`.
+/// Most connections to the store: the default `pool` of the reference file.
 pub const STORE: u64 = 30;
 
 /// Two medians of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Medians {
-    /// Of the second quarter of the run.
+    /// Median of the second quarter of the run.
     pub second: u64,
-    /// Of the last one.
+    /// Median of the last quarter.
     pub last: u64,
 }
 
 impl Medians {
-    /// Whether it grew by more than it may.
+    /// True if it grew by more than the slack.
     pub fn grew(self, slack: Slack) -> bool {
         self.last > self.second + self.second * slack.percent / 100 + slack.beside
     }
@@ -114,16 +128,16 @@ impl Medians {
 /// All samples so far.
 #[derive(Default)]
 pub struct Meter {
-    /// By region and gateway, by number.
+    /// Samples by region number and gateway number.
     samples: BTreeMap<(usize, usize), Vec<Sample>>,
-    /// The last count of claims lost that each process told.
+    /// Last count of lost claims that each process reported.
     claims_lost: BTreeMap<u32, u64>,
 }
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Meter {
-    /// Looks at every gateway that runs.
+    /// Samples every gateway that runs.
     pub async fn look(&mut self, deployment: &Deployment) {
         let upstreams: Vec<u16> = deployment.all().map(|region| region.ports.upstream).collect();
         for (number, region) in deployment.regions.iter().enumerate() {
@@ -154,14 +168,15 @@ impl Meter {
         first.filter_map(|((region, _), samples)| Some((*region, *samples.last()?)))
     }
 
-    /// The most that a region's first gateway had of some of its descriptors.
+    /// Maximum of a count of descriptors of a region's first gateway.
     pub fn most(&self, region: usize, of: fn(Descriptors) -> u64) -> u64 {
         let samples = self.samples.get(&(region, 0)).into_iter().flatten();
         samples.map(|sample| of(sample.descriptors)).max().unwrap_or(0)
     }
 
-    /// The medians of a region's first gateway, of memory in KiB and of descriptors that are no connections to the store, nor, where the quarters are too
-    /// short to judge those, kept connections; none if it did not live all the time, or was hardly seen.
+    /// The medians of a region's first gateway: of memory in KiB, and of descriptors except
+    /// connections to the store. Kept connections count only if the quarters are long enough to
+    /// judge them. None if the gateway did not live all the time, or has too few samples.
     pub fn medians(&self, region: usize, begun: Instant, ended: Instant) -> Option<(Medians, Medians)> {
         let samples = self.samples.get(&(region, 0))?;
         let pid = samples.first()?.pid;
@@ -184,7 +199,7 @@ impl Meter {
     }
 }
 
-/// None of fewer than three.
+/// The median; none of fewer than three values.
 fn median(mut values: Vec<u64>) -> Option<u64> {
     values.sort_unstable();
     (values.len() >= 3).then(|| values[values.len() / 2])
@@ -212,7 +227,8 @@ fn descriptors(pid: u32, ends: Ends<'_>) -> Option<Descriptors> {
     Some(counted)
 }
 
-/// The ports at both ends of all sockets, its own first, as descriptors name them, by the kernel's table (proc_pid_net(5)).
+/// The ports at both ends of all sockets, own port first, under the names of their descriptors.
+/// Source: the kernel's table (proc_pid_net(5)).
 fn sockets(table: &str) -> BTreeMap<String, (u16, u16)> {
     let port = |address: &str| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok();
     let ports = |line: &str| {
@@ -239,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// A soak of a hundred samples, so far apart.
+    /// A meter with a hundred samples, `every` seconds apart.
     fn meter(every: u64, rss: impl Fn(u64) -> u64, restarted: bool) -> (Meter, Instant, Instant) {
         let begun = Instant::now();
         let at = |number: u64| begun + Duration::from_secs(number * every);

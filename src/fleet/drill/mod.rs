@@ -1,13 +1,17 @@
-//! Drills: real regions under load, broken on purpose, with every key's history held against the ledger.
+//! Drills: real regions under load, broken on purpose, with every key's history checked against the
+//! ledger.
 //!
-//! [`schedule`] runs one drill once; [`losses`], [`network`], [`moves`], [`members`], [`stores`]
-//! and [`reseeds`] hold what is broken, [`soak`] what goes on for long, with its [`meter`] and
-//! verdict [`soaked`]; [`load`] and [`prober`] are the clients, [`ask`] their connections;
-//! [`watching`] writes down what regions say; [`verdict`] judges by [`bounds`] into a [`report`],
-//! [`audited`] asks the product's audit, [`summary`] adds runs up; [`window`] makes the table of
-//! windows, [`histories`] records what stores do. Neighbours: `cli::drill` prints,
-//! `tests/long/drill.rs` runs a short form. Drills act as operators and clients can, and read
-//! stores only to check the audit. They must not make a bound wider to hold it.
+//! - [`schedule`] runs one drill once. [`losses`], [`network`], [`moves`], [`members`], [`stores`]
+//!   and [`reseeds`] have the faults.
+//! - [`soak`] is the long run, with its [`meter`] and its verdict [`soaked`].
+//! - [`load`] and [`prober`] are the clients, [`ask`] their connections.
+//! - [`watching`] records the regions' statuses. [`audited`] asks the product's audit.
+//! - [`verdict`] judges by [`bounds`] into a [`report`]; [`summary`] adds runs up.
+//! - [`window`] makes the table of windows, [`histories`] records stores' behaviour.
+//!
+//! `cli::drill` prints the reports, and `tests/long/drill.rs` runs a short form. Drills act as
+//! operators and clients can, and read stores only to check the audit. They must not make a bound
+//! wider to hold it.
 
 pub mod ask;
 mod audited;
@@ -41,7 +45,7 @@ use super::deployment::{Deployment, Options};
 /// A drill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drill {
-    /// Gateway and Postgres killed.
+    /// Gateway and Postgres of a region killed.
     Kill,
     /// All of a region paused for longer than its lease.
     PauseLong,
@@ -73,9 +77,9 @@ pub enum Drill {
     AcceptorReplaced,
     /// Postgres restored from an old copy.
     Restored,
-    /// A disk gone.
+    /// A disk lost.
     DiskLost,
-    /// Slots lost, and records that are copied anew while heartbeats come.
+    /// Slots lost, and records copied anew while heartbeats arrive.
     Reseed,
     /// A planned drain and return.
     Drain,
@@ -83,16 +87,16 @@ pub enum Drill {
     Ring,
     /// A region added, and removed again.
     RingMembers,
-    /// For long, with everything that operators do.
+    /// A long run with all work that operators do.
     Soak,
     /// Doubles for several multiples of the lag.
     Window,
-    /// What stores do that follow one another, recorded.
+    /// Behaviour of stores that replicate from one another, recorded.
     Histories,
 }
 
 impl Drill {
-    /// All of them; the table and what is recorded come last.
+    /// All drills; the table and the histories come last.
     pub const ALL: [Drill; 24] = [
         Drill::Kill,
         Drill::PauseLong,
@@ -150,7 +154,7 @@ impl Drill {
         }
     }
 
-    /// What it does, on one line.
+    /// The drill on one line.
     pub fn about(self) -> &'static str {
         match self {
             Drill::Kill => "a region's gateway and Postgres killed (SIGKILL) under load, and started again",
@@ -198,7 +202,7 @@ impl Drill {
         }
     }
 
-    /// Whether it has a deployment under load, which [`run`] gives it.
+    /// True if [`run`] gives the drill a deployment under load.
     fn is_under_load(self) -> bool {
         !matches!(self, Drill::Window | Drill::Histories)
     }
@@ -209,12 +213,12 @@ impl Drill {
     }
 }
 
-/// How drills run.
+/// Settings of drills.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Times that each drill runs.
     pub runs: u32,
-    /// How long a fault lasts, where the drill leaves it open.
+    /// Length of a fault, for drills that have no length of their own.
     pub span: Option<Duration>,
     /// Round trip between regions.
     pub rtt: Duration,
@@ -222,9 +226,11 @@ pub struct Settings {
     pub rate: f64,
     /// Probes per second of a prober.
     pub probes: f64,
-    /// Spans are held against their bounds. Without it they are only told: a machine that does other work beside says nothing about them.
+    /// Holds spans against their bounds. If false, reports only show the spans: on a machine with
+    /// other work they prove nothing.
     pub timed: bool,
-    /// How long a soak goes on. Ten minutes or more: a restart each minute, a drain every five; less: all of it in that time.
+    /// Length of a soak. In ten minutes or more: a restart each minute, a drain every five. In
+    /// less: each event at least once.
     pub soak: Duration,
 }
 
@@ -242,11 +248,11 @@ impl Default for Settings {
     }
 }
 
-/// Runs drills one after the other, and hands each run's report to `heard` as it ends. One deployment serves them all, unless a run left it
-/// unwell.
+/// Runs drills one after the other, and hands each run's report to `heard` as it ends. One
+/// deployment serves all of them, unless a run did not hold or broke it for good.
 ///
 /// # Errors
-/// The fleet itself cannot be started or broken; what gateways did wrong stands in the reports.
+/// The fleet itself cannot be started or broken. Faults of gateways stand in the reports.
 pub async fn run(
     drills: &[Drill],
     options: &Options,
@@ -282,8 +288,7 @@ pub async fn run(
                     return Err(error);
                 }
             };
-            // What one run has broken for good, or a lag that it made, must not be held against the
-            // next.
+            // A run's permanent damage, or its lag, must not count against the next run.
             if report.held
                 && !of_its_own
                 && !matches!(drill, Drill::Restored | Drill::DiskLost | Drill::Reseed)
@@ -306,7 +311,8 @@ pub async fn run(
     Ok(reports)
 }
 
-/// The bound on the first run elsewhere is one at the 95th percentile: with fewer than twenty runs none may be over it.
+/// Holds the bound on the first run elsewhere at the 95th percentile. With fewer than twenty runs
+/// none may exceed it.
 fn hold_first_runs(reports: &mut [Report]) {
     let over = |report: &Report| report.first_run.as_ref().is_some_and(FirstRun::is_over);
     let late = reports.iter().filter(|report| over(report)).count();

@@ -1,7 +1,8 @@
-//! Drills that move arcs on purpose: drain and return, another ring, and a death in the middle of either.
+//! Drills that move arcs on purpose: drain and return, another ring, and a death in the middle of
+//! either.
 //!
-//! Neighbours: `schedule` runs them. Every move is asked for with the command that an operator would type. They must not ask for more than one
-//! move at a time: that is what an operator's tool must refuse, not what moves are about.
+//! `schedule` runs them. They ask for every move with an operator's command. They must not ask for
+//! more than one move at a time: an operator's tool must refuse that, and other tests cover it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +20,18 @@ use crate::fleet::{files, wait};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 
-/// How long an operator asks again, where it is not possible yet.
+/// Time during which an operator asks again while a move is not possible yet.
 const ASKED_WITHIN: Duration = Duration::from_secs(40);
 const STANDS_WITHIN: Duration = Duration::from_secs(40);
-/// How long a move is left standing before the next.
+/// Time that a move stands before the next.
 const STANDS: Duration = Duration::from_secs(3);
 /// Class of probes: a route without escrow, so that only the move counts.
 const PLAIN: usize = 1;
-/// From the command to the death in the middle of it: its process has started and the loser's gate is being closed.
+/// Time from the command to the death in the middle of it. By then the command's process has
+/// started and the loser's gate is closing.
 const IN_THE_MIDDLE: Duration = Duration::from_millis(150);
 
-/// A drain and its return, both under load.
+/// Drains a region and returns it, both under load.
 pub async fn drain(run: &mut Run<'_>) -> Result<()> {
     (run.allowed.only_moving, run.allowed.no_double_at_all) = (true, true);
     let (victim, all) = (run.victim, (0..run.deployment.regions.len()).collect::<Vec<_>>());
@@ -54,7 +56,7 @@ pub async fn drain(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Other weights, and back again: exactly the planned arcs move.
+/// Changes the weights and changes them back: exactly the planned arcs move.
 pub async fn ring(run: &mut Run<'_>) -> Result<()> {
     (run.allowed.only_moving, run.allowed.no_double_at_all) = (true, true);
     let all: Vec<usize> = (0..run.deployment.regions.len()).collect();
@@ -89,7 +91,7 @@ async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
     apply_ring(run, from, to).await
 }
 
-/// The file says another ring than is in force: plans, compares the plan with the rings, applies.
+/// Puts the file's ring in force: plans, compares the plan with the rings, applies.
 pub async fn apply_ring(run: &mut Run<'_>, from: Arc<Ring>, to: Arc<Ring>) -> Result<Moved> {
     let at = (run.victim + 1) % 3;
     let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
@@ -109,7 +111,8 @@ pub async fn apply_ring(run: &mut Run<'_>, from: Arc<Ring>, to: Arc<Ring>) -> Re
     }
     let asked = Instant::now();
     let done = async || {
-        // As an operator would: what could not be done, or was overtaken, is planned again; a plan without changes says that it is in force.
+        // As an operator would: a move that was not possible, or was overtaken, is planned again. A
+        // plan without changes says that the ring is in force.
         let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
         let plan: Value = serde_json::from_slice(&told.stdout).context("a plan")?;
         let lists = ["moves", "regions_added", "regions_removed"];
@@ -129,26 +132,26 @@ pub async fn apply_ring(run: &mut Run<'_>, from: Arc<Ring>, to: Arc<Ring>) -> Re
     Ok(Moved { from, to, asked, done: Instant::now() })
 }
 
-/// Writes a ring file with these weights; the rings before and after.
+/// Writes a ring file with these weights. Returns the rings before and after.
 fn write_ring(run: &Run<'_>, weights: &[u32]) -> Result<(Arc<Ring>, Arc<Ring>)> {
     let names: Vec<RegionName> = run.deployment.regions.iter().map(|region| region.name.clone()).collect();
     write_ring_of(run, &names, weights)
 }
 
-/// The same for these regions.
+/// Does the same for these regions.
 pub fn write_ring_of(run: &Run<'_>, names: &[RegionName], weights: &[u32]) -> Result<(Arc<Ring>, Arc<Ring>)> {
     let from = run.field.ring();
     files::write(run.deployment.dir(), "ring.toml", &files::ring(names, weights, files::FAILOVER))?;
     let file = run.deployment.dir().join("ring.toml");
-    // A ring takes its time to be built; clients and the links between regions go on beside.
+    // A ring takes time to build; clients and the links between regions run on meanwhile.
     let to =
         tokio::task::block_in_place(|| crate::config::load_ring(&file)).map_err(anyhow::Error::new)?.ring;
     run.note(format!("ring.toml: weights {weights:?}"));
     Ok((from, to))
 }
 
-/// Holds every probe around a move against the rings: before it the old owner ran it, after it the new one, and what does not move was
-/// never told that it moves.
+/// Checks every probe around a move against the rings. Before the move the old owner ran the key,
+/// after it the new owner. A key that does not move was never answered with `moving`.
 pub fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
     let near = |probe: &&Probe| {
         probe.exchange.done > moved.asked - STANDS && probe.exchange.sent < moved.done + STANDS / 2
@@ -194,7 +197,7 @@ fn hold_pauses(run: &mut Run<'_>, probes: &[Probe]) {
     }
 }
 
-/// A drain, and the region dies in the middle of it.
+/// Drains a region that dies in the middle of it.
 pub async fn kill_in_drain(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let (at, name) = ((victim + 1) % 3, run.name(victim));
@@ -212,7 +215,7 @@ pub async fn kill_in_drain(run: &mut Run<'_>) -> Result<()> {
     let (told, (death, killed)) = drained;
     killed?;
     run.allowed.harmed.insert(victim);
-    // Whether it was drained before it died is the race that this drill is about.
+    // The drain may end before the death or not: this drill is about that race.
     let drained = run.said(&words, &told?).is_ok();
     run.report.numbers.insert("drained_before_it_died", drained.into());
     loss.measured(run, death).await?;
@@ -225,7 +228,7 @@ pub async fn kill_in_drain(run: &mut Run<'_>) -> Result<()> {
         match standing.as_ref().and_then(Value::as_str) {
             Some("serving") => Ok(Some(())),
             Some("drained") => {
-                // An error is that it is not possible yet.
+                // An error means that the return is not possible yet.
                 drop(run.operate(at, &["region", "resume", &name, "--actor", "drill"]).await);
                 Ok(None)
             }
@@ -235,7 +238,7 @@ pub async fn kill_in_drain(run: &mut Run<'_>) -> Result<()> {
     wait::for_some("the region to serve again", STANDS_WITHIN + STANDS_WITHIN, back).await
 }
 
-/// Another ring, and the region that loses arcs dies in the middle of it.
+/// Changes the ring while the region that loses arcs dies.
 pub async fn kill_in_ring_change(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let at = (victim + 1) % 3;
@@ -260,7 +263,8 @@ pub async fn kill_in_ring_change(run: &mut Run<'_>) -> Result<()> {
     loss.measured(run, death).await?;
     run.act(victim, Action::Start, Part::Both).await?;
     run.until_standing(at, victim, "serving", STANDS_WITHIN).await?;
-    // Which of the two rings is in force is the race that this drill is about; the file must fit it for whoever comes next.
+    // Either of the two rings may be in force: this drill is about that race. The file must fit the
+    // ring in force for the next drill.
     write_ring(run, &[1; 3])?;
     let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
     let plan: Value = serde_json::from_str(&run.said(&["ring", "plan"], &told)?)?;
@@ -274,7 +278,7 @@ pub async fn kill_in_ring_change(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Asks until it is done: exit code 3 says that it is not possible yet.
+/// Asks until the command succeeds: exit code 3 says that it is not possible yet.
 pub async fn until_done(run: &Run<'_>, at: usize, words: &[&str]) -> Result<()> {
     let done = async || {
         run.note(format!("onceway {}", words.join(" ")));

@@ -1,7 +1,8 @@
 //! Drills that break links, not regions: cut off, one link cut, one way only, flapping, slow.
 //!
-//! Neighbours: `schedule` runs them and heals after them, `losses` measures where somebody must take over. A region that still has a majority
-//! keeps its keys: no drill here may mistake a broken link for a dead region.
+//! `schedule` runs them and heals after them; `losses` measures takeovers. A region that still has
+//! a majority keeps its keys. These drills must not pass when a broken link is mistaken for a dead
+//! region.
 
 use std::time::Duration;
 
@@ -15,12 +16,12 @@ use crate::fleet::wait;
 
 /// Class of probes: a route without escrow.
 const PLAIN: usize = 1;
-/// How long a fault lasts that changes no view.
+/// Length of a fault that changes no view.
 const LASTS: Duration = Duration::from_secs(10);
-/// Until every gateway has noticed that a link is cut: a ping's silence and a renewal.
+/// Time until every gateway has noticed a cut link: a ping's silence and a renewal.
 const NOTICED: Duration = Duration::from_secs(3);
 
-/// Both links of a region cut; its clients go on talking to it, and must be told no.
+/// Cuts both links of a region. Its clients go on talking to it, and it must refuse them.
 pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let loss = Loss::expect(run, victim, run.others(victim));
@@ -33,7 +34,8 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     loss.measured(run, death).await?;
     wait::pause(run.span(Duration::from_secs(3))).await;
     let inside = inside.end().await?;
-    // Validity counts from before the last renewal was sent, so nothing that was asked a lease later may run.
+    // Validity counts from before the last renewal was sent, so no request sent a lease later may
+    // run.
     let over = death + run.lease();
     let late = |exchange: &super::ask::Exchange| exchange.sent > over && exchange.told.success().is_some();
     let ran = inside.iter().filter(|probe| late(&probe.exchange)).count();
@@ -48,7 +50,8 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One link cut while the third region sees both ends: nobody takes over, and what cannot be forwarded is refused with its reason.
+/// Cuts one link while the third region sees both ends. No region takes over, and a request that
+/// cannot be forwarded is refused with its reason.
 pub async fn link_cut(run: &mut Run<'_>) -> Result<()> {
     let (one, other) = (run.victim, (run.victim + 1) % 3);
     let before = run.watching.epoch();
@@ -86,8 +89,8 @@ pub async fn link_cut(run: &mut Run<'_>) -> Result<()> {
     heal(run, one, other)
 }
 
-/// First nothing from a region arrives at one other: it keeps its majority. Then nothing from it arrives anywhere: it is lost, though it hears
-/// everybody.
+/// First, bytes from a region no longer arrive at one other: it keeps its majority. Then they
+/// arrive nowhere: it is lost, although it hears all others.
 pub async fn one_way(run: &mut Run<'_>) -> Result<()> {
     let (victim, other) = (run.victim, (run.victim + 1) % 3);
     let before = run.watching.epoch();
@@ -113,7 +116,7 @@ pub async fn one_way(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Both links of a region cut and healed every two seconds.
+/// Cuts both links of a region and heals them, every two seconds.
 pub async fn flap(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let until = Instant::now() + run.span(Duration::from_secs(16));
@@ -130,7 +133,8 @@ pub async fn flap(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Two seconds of round trip between a region and the others: neither dead nor well. Clients may run out of patience with it.
+/// Sets two seconds of round trip between a region and the others: neither dead nor well. Clients
+/// may run out of time with it.
 pub async fn slow(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let before = run.watching.epoch();

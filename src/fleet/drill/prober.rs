@@ -1,7 +1,8 @@
-//! A dense row of fresh keys with one home: when they are run, when they are not, and by whom.
+//! A dense row of fresh keys with one home, to see when they run and which region runs them.
 //!
-//! Neighbours: `schedule` starts it beside the load and reads times off it. A probe is asked once while things are broken, so that it tells
-//! about its own moment only; when all is over its key is brought to its end like any other. It must not be so dense that it is the load.
+//! `schedule` starts it beside the load and reads times from it. While things are broken, a probe
+//! is sent once, so that its answer is about its own moment only. Afterwards its key is brought to
+//! its end like any other. It must not be so dense that it becomes the load.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,7 @@ use super::ask::Exchange;
 use super::load::{End, Field, KeyLife};
 use crate::fleet::wait;
 
-/// As long as the other clients have: what takes that long was not refused when it should have been.
+/// The same as other clients have: a request that takes so long was not refused in time.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Most probes under way.
 const MOST: usize = 24;
@@ -30,7 +31,7 @@ pub struct Probe {
     pub class: usize,
     /// Its regions in order, by number.
     pub order: Vec<usize>,
-    /// What came of it.
+    /// Its request and the result.
     pub exchange: Exchange,
 }
 
@@ -43,22 +44,22 @@ impl Probe {
     }
 }
 
-/// What to probe.
+/// Target of a prober.
 #[derive(Clone, Debug)]
 pub struct Aim {
     /// Makes its keys different from those of other probers.
     pub word: &'static str,
     /// Homes of the keys, by number, in rotation.
     pub homes: Vec<usize>,
-    /// Whom to ask, by number, in rotation.
+    /// Regions to ask, by number, in rotation.
     pub via: Vec<usize>,
     /// Class of the keys.
     pub class: usize,
-    /// Between two probes.
+    /// Time between two probes.
     pub every: Duration,
 }
 
-/// A prober at work.
+/// A running prober.
 pub struct Prober {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -66,7 +67,7 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Starts one.
+    /// Starts a prober.
     pub fn start(field: &Arc<Field>, aim: Aim) -> Prober {
         let (stop, stopped) = watch::channel(false);
         let probes = Arc::default();
@@ -74,12 +75,12 @@ impl Prober {
         Prober { stop, task, probes }
     }
 
-    /// What the probes that are over were told.
+    /// The probes that are over, with their results.
     pub fn so_far(&self) -> Vec<Probe> {
         lock(&self.probes).clone()
     }
 
-    /// Ends it; what all its probes were told, in the order in which they were sent.
+    /// Ends the prober. Returns all its probes, in the order in which they were sent.
     pub async fn end(self) -> Result<Vec<Probe>> {
         self.stop.send_replace(true);
         self.task.await.context("the prober")?;
@@ -130,7 +131,8 @@ async fn probe(
     while under_way.join_next().await.is_some() {}
 }
 
-/// When the first key that began after `moment` had its answer from another region than `home`: how long after `moment`.
+/// Time from `moment` to the first answer from another region than `home`, for a key that began
+/// after `moment`.
 pub fn first_run_elsewhere(
     probes: &[Probe],
     names: &[String],
@@ -146,9 +148,10 @@ pub fn first_run_elsewhere(
     probes.iter().filter(run).map(|probe| probe.exchange.done - moment).min()
 }
 
-/// The longest pause per home and next region of the order. A pause lies between two neighbouring successes with a probe between them that
-/// was not run: from the end of the one to the end of the other. A success that itself took longer counts as long as it took. Where every
-/// probe was run at once, there was none.
+/// The longest pause per home and next region of the order. A pause lies between two neighbouring
+/// successes with a refused probe between them, from the end of the one to the end of the other. A
+/// success that took longer itself counts with its own time. If every probe ran at once, there was
+/// no pause.
 pub fn pauses(probes: &[Probe], names: &[String]) -> Vec<(String, Duration)> {
     let mut buckets: BTreeMap<(Option<usize>, Option<usize>), Vec<&Exchange>> = BTreeMap::new();
     for probe in probes {

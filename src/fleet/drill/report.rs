@@ -1,7 +1,7 @@
-//! What a run of a drill came to: numbers for programs, a table for people.
+//! The result of one run of a drill: numbers for programs, a table for people.
 //!
-//! Neighbours: `verdict` fills it, `summary` adds runs up, `cli::drill` prints it. Field names are a contract: add, never rename. It must not leave out what speaks
-//! against the run.
+//! `verdict` fills it, `summary` adds runs up, `cli::drill` prints it. Field names are a contract:
+//! add, never rename. It must not leave out anything that counts against the run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,9 +20,9 @@ pub struct ClassReport {
     pub effects: u64,
     /// Keys with more than one effect.
     pub doubles: u64,
-    /// Those among them that some store lists, run at risk or journalled as double, and the audit too.
+    /// Doubles that some store lists (run at risk, or journalled as double) and the audit too.
     pub doubles_listed: u64,
-    /// Those among them that ran again because their route says `rerun`.
+    /// Doubles that ran again because their route says `rerun`.
     pub doubles_by_rerun: u64,
 }
 
@@ -51,10 +51,10 @@ impl ClassReport {
     }
 }
 
-/// The first run of a key of a lost region elsewhere.
+/// The first run elsewhere of a key of a lost region.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FirstRun {
-    /// From the death to the answer of the first key that began after it, in milliseconds.
+    /// Time from the death to the answer of the first key that began after it, in milliseconds.
     pub ms: Option<f64>,
     /// The same on a route under escrow, which need not wait for the window.
     pub escrow_ms: Option<f64>,
@@ -63,7 +63,7 @@ pub struct FirstRun {
 }
 
 impl FirstRun {
-    /// Whether it came after its bound. One that never came is broken for itself.
+    /// True if it came after its bound. If it never came, the drill has broken another bound.
     pub fn is_over(&self) -> bool {
         self.ms.is_some_and(|ms| ms > self.bound.bound)
     }
@@ -72,11 +72,11 @@ impl FirstRun {
 /// One run of a drill.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Which drill.
+    /// Name of the drill.
     pub drill: &'static str,
-    /// Which run of it, from 1.
+    /// Number of the run, from 1.
     pub run: u32,
-    /// Whether every bound held.
+    /// True if every bound held.
     pub held: bool,
     /// The bounds that did not hold, in words.
     pub broken: Vec<String>,
@@ -84,37 +84,37 @@ pub struct Report {
     pub keys: u64,
     /// By class of route.
     pub classes: BTreeMap<&'static str, ClassReport>,
-    /// How the histories of keys ended.
+    /// Ends of keys' histories, counted.
     pub ends: BTreeMap<String, u64>,
-    /// Everything that clients were told, by status and code.
+    /// All replies to clients, by status and code.
     pub replies: BTreeMap<String, u64>,
     /// Replies that this drill does not allow: key, time and word of the first ones.
     pub unexpected: Vec<String>,
-    /// Keys that were given two different answers.
+    /// Keys that got two different answers.
     pub answers_changed: u64,
-    /// Keys with an answer of the upstream that the ledger knows nothing of.
+    /// Keys with an upstream's answer but without an effect in the ledger.
     pub answers_without_effect: u64,
     /// Keys that some store lists as run at risk, or as double.
     pub listed: u64,
-    /// After a loss.
+    /// The first run elsewhere, after a loss.
     pub first_run: Option<FirstRun>,
     /// The longest time in which no key of a bucket ran, per home and next region, in milliseconds.
     pub pauses: BTreeMap<String, f64>,
-    /// From mending until every region serves again what is its own, in milliseconds.
+    /// Time from mending until every region serves its own arcs again, in milliseconds.
     pub home_again_ms: Option<f64>,
     /// The drill's own numbers.
     pub numbers: BTreeMap<&'static str, Value>,
-    /// What was done and what regions said, with seconds since the start of the run.
+    /// The drill's actions and the regions' statuses, with seconds since the start of the run.
     pub timeline: Vec<String>,
 }
 
 impl Report {
-    /// A bound did not hold.
+    /// Adds a bound that did not hold.
     pub fn broke(&mut self, what: impl Into<String>) {
         self.broken.push(what.into());
     }
 
-    /// For people; the timeline only where it explains something.
+    /// Text for people; the timeline only if it explains something.
     pub fn in_words(&self) -> String {
         let mut text = format!(
             "{} {}  run {}  {} keys\n",

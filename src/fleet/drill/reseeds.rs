@@ -1,9 +1,9 @@
-//! The drill on first copies: a region's slots are lost, it is killed and taken over, and comes
-//! back while its records are copied anew and its heartbeats arrive at once.
+//! The drill on first copies: a region loses its slots, is killed and taken over, and comes back.
+//! Meanwhile its records are copied anew, and its heartbeats arrive at once.
 //!
-//! Neighbours: `schedule` runs it, `cluster_slots` drops slots and holds copies up, `verdict`
-//! counts effects. What ran before the loss is known to nobody else, so its keys may run again;
-//! each such run must say so. It must not let a copy end before the retries were told.
+//! `schedule` runs it, `cluster_slots` drops slots and delays copies, `verdict` counts effects. No
+//! other region knows the keys that ran shortly before the loss, so they may run again; each such
+//! run must be marked. It must not let a copy end before the retries had their answers.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ use crate::fleet::{files, wait};
 
 /// Class of probes, by number: a route without escrow.
 const PLAIN: usize = 1;
-/// The time in which keys run whose rows reach nobody: the lag that is measured meanwhile makes the
-/// window. Longer than the twenty heartbeats that a region may be behind when it seals.
+/// Time in which keys run while their rows reach no other region. The lag measured meanwhile makes
+/// the window. It is longer than the twenty heartbeats that a region may be behind when it seals.
 const UNSEEN: Duration = Duration::from_secs(8);
-/// The bound for a slot to be dropped, and for a copy to end.
+/// Time limit for a slot to be dropped, and for a copy to end.
 const WITHIN: Duration = Duration::from_secs(60);
-/// The time that the region gets to count as heard of, which it must not.
+/// Time that the region gets to be counted as heard of, which must not happen.
 const SEALS: Duration = Duration::from_secs(5);
 /// The time that a retry waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Slots lost, the region killed, taken over, started; followed anew while the copy of its records
-/// waits; then its keys are sent again.
+/// Drops the slots, kills the region, lets others take over, and starts it. Others follow it anew
+/// while the copy of its records waits. Then its keys are sent again.
 pub async fn reseed(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let (name, readers) = (run.name(victim), run.others(victim));
@@ -82,20 +82,20 @@ pub async fn reseed(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `onceway store reseed` in a region, with the copy of the victim's records held up.
+/// Runs `onceway store reseed` in a region, and delays the copy of the victim's records.
 async fn follows_anew(run: &Run<'_>, reader: usize) -> Result<HeldUp> {
     let (name, region) = (run.name(run.victim), run.region(reader));
     let subscription = region.cluster.subscription_from(files::DATABASE, &name).await?;
     let words = ["store", "reseed", "--from", &name];
     let (told, held) = region.cluster.hold_copy(files::DATABASE, &subscription, region.run(&words)).await?;
     let said = String::from_utf8_lossy(&told.stderr).into_owned();
-    // 3: the copy runs.
+    // Exit code 3: the copy runs.
     ensure!(told.status.code() == Some(3), "`onceway store reseed` ended with {}: {said}", told.status);
     run.note(format!("onceway store reseed --from {name} in {}", run.name(reader)));
     Ok(held)
 }
 
-/// The standing of a region in the eyes of another one.
+/// The standing of a region as another one reports it.
 fn standing(run: &Run<'_>, by: usize, about: &str) -> Option<String> {
     let status = run.watching.last(&run.name(by));
     let regions = status["authority"]["regions"].as_array()?;

@@ -1,7 +1,9 @@
-//! One run of a drill, from a healthy deployment to a verdict: load, what is broken and mended meanwhile, the ends of all keys, the count.
+//! One run of a drill, from a healthy deployment to a verdict: load, faults and repairs, the ends
+//! of all keys, the count.
 //!
-//! Neighbours: `losses`, `network`, `moves` and `stores` hold what is done in the middle, and do it through [`Run`]; `verdict` judges.
-//! Everything that was broken is mended before keys are brought to their ends. It must not skip the count when the middle fails.
+//! `losses`, `network`, `moves` and `stores` have the middle part, and act through [`Run`];
+//! `verdict` judges. The run mends every fault before it brings keys to their ends. It must not
+//! skip the count when the middle fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,47 +25,48 @@ use crate::fleet::deployment::Deployment;
 use crate::fleet::region::{Action, Part, Region};
 use crate::fleet::{files, wait};
 
-/// Load before anything is broken, so that caches, connections and observed lags are those of a running deployment.
+/// Load before the first fault, so that caches, connections and observed lags are those of a
+/// running deployment.
 const BEFORE: Duration = Duration::from_secs(3);
 /// Load after everything is home again.
 const AFTER: Duration = Duration::from_secs(2);
-/// How long keys may take to their ends when all is well: the longest hold, a probe, and room.
+/// Time limit for keys to end when everything is well: the longest hold, a probe, and room.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
-/// How many keys are asked for once more when all is over.
+/// Number of keys asked for once more when everything is over.
 const ASKED_AGAIN: usize = 400;
 
-/// A run at work.
+/// A run in progress.
 pub struct Run<'a> {
-    /// What is broken.
+    /// The deployment that it breaks.
     pub deployment: &'a Deployment,
-    /// The clients' side.
+    /// State of the clients.
     pub field: std::sync::Arc<Field>,
-    /// What regions say.
+    /// Watch over the regions' statuses.
     pub watching: Watching,
     /// The deployment's settings.
     pub file: RingFile,
-    /// What was asked for.
+    /// Settings of the drill.
     pub settings: &'a Settings,
     /// The region that is broken first, by number; another one in each run.
     pub victim: usize,
-    /// What clients may be told.
+    /// Replies that clients may get.
     pub allowed: Allowed,
-    /// What probes were told.
+    /// Probes with their results.
     pub probes: Vec<Probe>,
-    /// The region that was broken has to stay out: it must not be waited for.
+    /// True if the broken region has to stay out: the run must not wait for it.
     pub stays_out: bool,
-    /// What a soak leaves to be judged.
+    /// Results of a soak, to be judged.
     pub soaked: Option<soaked::Soaked>,
-    /// Hears how a long run goes, in words.
+    /// Receives the progress of a long run, in words.
     pub say: &'a (dyn Fn(&str) + Sync),
-    /// What it came to.
+    /// Result of the run.
     pub report: Report,
-    /// When the last thing was started, resumed or healed.
+    /// Moment of the last start, resume or heal.
     pub mended: Option<Instant>,
     start: Instant,
 }
 
-/// Runs a drill once. Errors are of the fleet itself; what the gateways did wrong stands in the report.
+/// Runs a drill once. Errors are the fleet's own; faults of gateways stand in the report.
 pub async fn once(
     deployment: &Deployment,
     drill: Drill,
@@ -114,13 +117,14 @@ pub async fn once(
     }
     wait::pause(AFTER).await;
     load.end(ENDS_WITHIN).await?;
-    // What a probe was refused must run now, once, and what it was not told must be found out.
+    // A refused probe must run now, once. The outcome of a probe without an answer must be found
+    // out.
     let probed = std::mem::take(&mut run.probes).into_iter().map(Probe::life).collect();
     load::bring_all(&field, probed, ENDS_WITHIN).await;
     run.note("every key has its end");
     load::ask_again(&field, ASKED_AGAIN).await;
     let broken = run.report.broken.join("; ");
-    // What cannot be counted may be so because of what was broken before.
+    // An error of the count may come from an earlier fault.
     run.finish().await.with_context(|| format!("the count, after: {broken}"))
 }
 
@@ -153,7 +157,7 @@ async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
 }
 
 impl Run<'_> {
-    /// Notes what is done, with its time.
+    /// Notes an action, with its time.
     pub fn note(&self, what: impl Into<String>) {
         self.watching.note(what);
     }
@@ -163,7 +167,7 @@ impl Run<'_> {
         &self.deployment.regions[number % self.deployment.regions.len()]
     }
 
-    /// Its name.
+    /// The name of a region.
     pub fn name(&self, number: usize) -> String {
         self.region(number).name.to_string()
     }
@@ -173,7 +177,7 @@ impl Run<'_> {
         (0..self.deployment.regions.len()).filter(|number| *number != of).collect()
     }
 
-    /// How long something lasts that the drill leaves open.
+    /// Length of something that has no length of its own: the settings' span, or the usual one.
     pub fn span(&self, usual: Duration) -> Duration {
         self.settings.span.unwrap_or(usual)
     }
@@ -183,7 +187,7 @@ impl Run<'_> {
         self.file.failover.lease
     }
 
-    /// Does something to a region. What its clients are told from connections is then allowed.
+    /// Does an action to a region. Broken connections of its clients are allowed from then on.
     pub async fn act(&mut self, number: usize, action: Action, part: Part) -> Result<()> {
         self.note(format!("{action:?} {part:?} of {}", self.name(number)));
         if matches!(action, Action::Start | Action::Resume) {
@@ -195,14 +199,15 @@ impl Run<'_> {
         self.region(number).act(action, part).await
     }
 
-    /// Asks the gateway of region `at` for something, as an operator would. Its standard output; an error if it says no.
+    /// Runs an operator's command on the gateway of region `at`. Returns its standard output; an
+    /// error if the command fails.
     pub async fn operate(&self, at: usize, words: &[&str]) -> Result<String> {
         self.note(format!("onceway {}", words.join(" ")));
         let told = self.region(at).operate(words).await?;
         self.said(words, &told)
     }
 
-    /// What a command said, noted too.
+    /// Standard output of a command, noted too; an error if the command failed.
     pub fn said(&self, words: &[&str], told: &std::process::Output) -> Result<String> {
         let said = String::from_utf8_lossy(&told.stdout).trim().to_owned();
         let complaint = String::from_utf8_lossy(&told.stderr).trim().to_owned();
@@ -218,7 +223,7 @@ impl Run<'_> {
         self.dense_prober(1.0, word, homes, via, class)
     }
 
-    /// As [`Run::prober`], with `times` as many probes.
+    /// Starts a prober like [`Run::prober`], with `times` as many probes.
     pub fn dense_prober(
         &self,
         times: f64,
@@ -231,7 +236,7 @@ impl Run<'_> {
         Prober::start(&self.field, Aim { word, homes, via, class, every })
     }
 
-    /// Waits until every region serves again what is its own, under one epoch.
+    /// Waits until every region serves its own arcs again, under one epoch.
     pub async fn home(&self, within: Duration) -> Result<()> {
         let home = async || {
             let (mut epochs, mut well) = (Vec::new(), true);
@@ -249,7 +254,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until some region says this of another one: `serving`, `lost`, `sealed` or `drained`.
+    /// Waits until region `told_by` reports this standing of another one: `serving`, `lost`,
+    /// `sealed` or `drained`.
     pub async fn until_standing(
         &self,
         told_by: usize,
@@ -268,7 +274,7 @@ impl Run<'_> {
         wait::for_some(&format!("{by} to say that {about} is {standing}"), within, stands).await
     }
 
-    /// Starts what does not run, resumes what is paused, heals all links.
+    /// Starts stopped parts, resumes paused ones, heals all links.
     async fn mend(&mut self) -> Result<()> {
         let regions = self.deployment.regions.len();
         for a in 0..regions {
@@ -287,7 +293,7 @@ impl Run<'_> {
 
     async fn finish(mut self) -> Result<Report> {
         let mut noted: BTreeMap<String, Noted> = BTreeMap::new();
-        // A region that was added and has left again keeps nothing that the others do not have.
+        // A region that was added and has left has no row that the others lack.
         for region in self.deployment.all().filter(|region| region.cluster.pid().is_some()) {
             for (key, told) in region.cluster.noted(files::DATABASE, self.field.mark()).await? {
                 noted.entry(key).or_default().merge(told);
@@ -322,7 +328,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether a region says that it runs its keys, sees all others serve, and waits for nothing.
+/// True if a region reports that it runs its keys, sees all others serve, and waits for nothing.
 fn is_home(status: &Value) -> bool {
     let authority = &status["authority"];
     let regions = authority["regions"].as_array().cloned().unwrap_or_default();

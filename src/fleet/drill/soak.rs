@@ -1,9 +1,11 @@
-//! The soak: a deployment with two gateways per region under steady load, and everything that operators do to one, over and over.
+//! The soak: a deployment with two gateways per region under steady load, and all work that
+//! operators do, over and over.
 //!
-//! All along: routes and limits changed and back (SIGHUP), certificates of the same authority replaced, one gateway after the other restarted
-//! (orderly and by SIGKILL in turn), regions drained and brought back. Neighbours: `schedule` runs it as a drill and brings keys to their
-//! ends, [`super::meter`] samples, [`super::soaked`] judges what only a soak asks for. It must not restart the first gateway of a region: those are
-//! the ones whose memory is judged.
+//! It changes routes and limits and changes them back (SIGHUP), and replaces certificates under the
+//! same authority. It restarts one gateway after the other (orderly and by SIGKILL in turn), and
+//! drains regions and returns them. `schedule` runs it as a drill, [`super::meter`] samples,
+//! [`super::soaked`] judges its additional bounds. It must not restart the first gateway of a
+//! region: its memory is judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -31,22 +33,22 @@ use crate::fleet::region::Action;
 use crate::fleet::{files, wait};
 use crate::protocol::region::RegionName;
 
-/// How many gateways each region has, by region number.
+/// Number of gateways of each region, by region number.
 pub const GATEWAYS: [usize; 3] = [2; 3];
-/// How long it lasts if nobody says otherwise.
+/// Default length.
 pub const USUAL: Duration = Duration::from_secs(30 * 60);
-/// The rules for failover: as by default, but for the wait before a return. A machine that does other work beside must not look like a dead
-/// region: that is what other drills are about.
+/// Rules of failover: the defaults, except the wait before a return. A busy machine must not look
+/// like a dead region: other drills cover that.
 pub const FAILOVER: &str = "\n[failover]\nlease = \"10s\"\nstable_for = \"5s\"\n";
-/// The gateway of each region that is restarted, by number.
+/// Number of the gateway that is restarted, in each region.
 const RESTARTED: usize = 1;
-/// How long anything that was asked for may take.
+/// Time limit of every action.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long after a gateway serves again a connection may still be one that its death broke.
+/// Time after a gateway serves again in which a broken connection may still come from its death.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
-/// How often things are done.
+/// Intervals between actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pace {
     reload: Duration,
@@ -58,7 +60,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// A restart each minute and a drain every five, if it lasts for ten minutes or more; else everything at least once.
+    /// A restart each minute and a drain every five, if the soak lasts for ten minutes or more;
+    /// else each action at least once.
     fn of(length: Duration) -> Pace {
         if length >= Duration::from_secs(600) {
             let seconds = Duration::from_secs;
@@ -82,22 +85,23 @@ impl Pace {
     }
 }
 
-/// What its parts share while it goes on.
+/// State that the soak's parts share.
 struct Soak<'a, 'b> {
     run: &'a Run<'b>,
     pace: Pace,
     end: Instant,
     counts: Mutex<Counts>,
     harms: Mutex<Vec<Harm>>,
-    /// The gateway that is restarted just now: region and number.
+    /// The gateway that is being restarted: region and number.
     away: watch::Sender<Option<(usize, usize)>>,
 }
 
-/// Goes on for as long as the settings say.
+/// Runs for as long as the settings say.
 pub async fn soak(run: &mut Run<'_>) -> Result<()> {
     let length = run.settings.soak;
     let begun = Instant::now();
-    // Connections to a region break when one of its gateways dies; when they may is judged in the end, more sharply than by region.
+    // Connections to a region break when one of its gateways dies. The end judges the moments, more
+    // sharply than by region.
     run.allowed.harmed = (0..run.deployment.regions.len()).collect();
     let soak = Soak {
         run,
@@ -115,7 +119,7 @@ pub async fn soak(run: &mut Run<'_>) -> Result<()> {
         never = soak.measure(begun, &mut meter) => match never {},
     };
     let (counts, harms) = (*lock(&soak.counts), lock(&soak.harms).clone());
-    // What could not be done is told, and what was measured is judged all the same.
+    // Failed actions are reported, and the measurements are judged nevertheless.
     run.soaked = Some(Soaked { meter, harms, counts, begun, ended: Instant::now() });
     filed.context("files that change")?;
     moved.context("restarts and drains")
@@ -126,13 +130,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Soak<'_, '_> {
-    /// Waits until then, or the end; whether it is still to be done. What is late on a busy machine is not made up for.
+    /// Waits until the moment or the end; true if the action is still due. A late action on a busy
+    /// machine is not made up for.
     async fn comes(&self, due: Instant) -> bool {
         wait::pause_until(due.min(self.end)).await;
         due < self.end && Instant::now() < self.end
     }
 
-    /// Every gateway that runs and is left alone.
+    /// Every gateway that runs and is not being restarted.
     fn steady(&self) -> Vec<(usize, &Arc<Gateway>)> {
         let away = *self.away.borrow();
         let regions = self.run.deployment.regions.iter().enumerate();
@@ -144,7 +149,7 @@ impl Soak<'_, '_> {
             .collect()
     }
 
-    /// Routes changed and back, and certificates replaced, until the end.
+    /// Changes routes and certificates until the end.
     async fn files(&self, begun: Instant) -> Result<()> {
         let dir = self.run.deployment.dir();
         let usual = std::fs::read_to_string(dir.join("routes.toml")).context("the routes")?;
@@ -166,7 +171,8 @@ impl Soak<'_, '_> {
         self.reload(dir, &usual).await
     }
 
-    /// New routes, and a signal to have them read; returns when every gateway that is left alone goes by them.
+    /// Writes new routes and signals the gateways to read them. Returns when every steady gateway
+    /// uses them.
     async fn reload(&self, dir: &Path, routes: &str) -> Result<()> {
         self.run.note("routes.toml changed, SIGHUP");
         let mut before = BTreeMap::new();
@@ -197,7 +203,8 @@ impl Soak<'_, '_> {
         wait::for_some("every gateway to have read the routes", DONE_WITHIN, read).await
     }
 
-    /// New certificates for all regions under the same authority; returns when every gateway that is left alone shows its peers the new one.
+    /// Makes new certificates for all regions under the same authority. Returns when every steady
+    /// gateway shows its peers the new one.
     async fn rotate(&self, dir: &Path) -> Result<()> {
         self.run.note("certificates replaced, SIGHUP");
         let names: Vec<RegionName> =
@@ -235,7 +242,7 @@ impl Soak<'_, '_> {
         Ok(())
     }
 
-    /// The second gateway of the next region: an orderly stop and a SIGKILL in turn.
+    /// Restarts the second gateway of the next region: with an orderly stop and a SIGKILL in turn.
     async fn restart(&self) -> Result<()> {
         let Counts { stops, kills, .. } = *lock(&self.counts);
         let region = usize::try_from(stops + kills)? % self.run.deployment.regions.len();
@@ -258,7 +265,7 @@ impl Soak<'_, '_> {
         Ok(())
     }
 
-    /// The next region gives its keys to the others, and takes them back.
+    /// Drains the next region, and returns its keys to it.
     async fn drain(&self) -> Result<()> {
         let regions = self.run.deployment.regions.len();
         let region = usize::try_from(lock(&self.counts).drains)? % regions;
@@ -271,7 +278,7 @@ impl Soak<'_, '_> {
         self.run.until_standing(at, region, "serving", DONE_WITHIN).await
     }
 
-    /// Samples for as long as it is polled, and says how it goes.
+    /// Samples for as long as it is polled, and reports the progress.
     async fn measure(&self, begun: Instant, meter: &mut Meter) -> Infallible {
         let (mut due, mut tell) = (begun, begun + self.pace.progress);
         loop {
@@ -307,13 +314,13 @@ async fn status(gateway: &Gateway) -> Value {
     asked.map(|answer| answer.json()).unwrap_or_default()
 }
 
-/// How often it has read its files again; none if it does not say.
+/// Number of times that a gateway has read its files again; none if it does not answer.
 async fn reloads(gateway: &Gateway) -> Option<u64> {
     let page = Ask::get(format!("{}/metrics", gateway.admin())).send(PATIENCE).await.ok()?;
     Some(total(&page.text(), "onceway_config_reloads_total{result=\"ok\"}"))
 }
 
-/// Whether who listens there shows a peer the certificate that lies in the region's file.
+/// True if the gateway at that port shows a peer the certificate in the region's file.
 async fn shows_its_file(dir: &Path, region: &RegionName, port: u16) -> Result<bool> {
     let own = identity::files_in(&dir.join("certificates"), region);
     let file = identity::certificates(&own.certificate, &identity::read(&own.certificate)?)?;

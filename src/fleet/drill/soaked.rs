@@ -1,7 +1,8 @@
-//! What a soak came to: whether anything was lost, broken, leaked or done twice that no other drill holds.
+//! Verdict of a soak: loss, breakage, leaks and doubles that no other drill holds.
 //!
-//! Neighbours: [`super::soak`] brings it, `schedule` asks after `verdict` has judged as for any drill, [`super::meter`] has the medians. A connection may break
-//! only where a gateway of its region was just made to end. It must not excuse anything else.
+//! `schedule` calls it after `verdict` has judged the run as any drill, and [`super::meter`] has
+//! the medians. A connection may break only when a gateway of its region has just ended. It must
+//! not excuse anything else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,10 +19,10 @@ use super::report::Report;
 use super::schedule::Run;
 use crate::fleet::{files, wait};
 
-/// How long rows may take to the last region in the end.
+/// Time limit for rows to reach the last region in the end.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
-/// How often things were done.
+/// Numbers of actions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Routes changed, and read by all.
@@ -36,28 +37,28 @@ pub struct Counts {
     pub drains: u64,
 }
 
-/// A time in which connections to a region may break, as one of its gateways is made to end.
+/// A time in which connections to a region may break, because one of its gateways ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Harm {
     /// The region, by number.
     pub region: usize,
-    /// Before the gateway was made to end.
+    /// Moment before the gateway was made to end.
     pub from: Instant,
-    /// When it had served again for a moment.
+    /// Moment when it had served again for a while.
     pub to: Instant,
 }
 
-/// What a soak leaves to be judged.
+/// Results of a soak, to be judged.
 pub struct Soaked {
-    /// What gateways used.
+    /// Samples of the gateways' resources.
     pub meter: Meter,
-    /// When connections may have broken.
+    /// Times in which connections may have broken.
     pub harms: Vec<Harm>,
-    /// What was done.
+    /// Actions done.
     pub counts: Counts,
-    /// When it began.
+    /// Moment of the beginning.
     pub begun: Instant,
-    /// When the last thing was done.
+    /// Moment of the last action's end.
     pub ended: Instant,
 }
 
@@ -65,7 +66,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Holds what a soak alone asks for, and tells its numbers. `audited` are the keys that some audit lists, each with whether it is not clean.
+/// Holds the bounds of a soak, and reports its numbers. `audited` are the keys that some audit
+/// lists; the value is true if the key is not clean.
 ///
 /// # Errors
 /// A store cannot be read.
@@ -111,7 +113,8 @@ pub async fn hold(
     hold_stores(run, &lives, report).await
 }
 
-/// No request may fail at its connection, but where a gateway of its region was just made to end.
+/// Checks that no request failed at its connection, except when a gateway of its region had just
+/// ended.
 fn hold_connections(soaked: &Soaked, lives: &[KeyLife], report: &mut Report) {
     let (mut dropped, mut late, mut excused) = (0_u64, 0_u64, 0_u64);
     for exchange in lives.iter().flat_map(|life| &life.exchanges) {
@@ -178,7 +181,8 @@ fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
     report.numbers.insert("descriptors", descriptors);
 }
 
-/// Every answer that a client got is settled in every region's store, and nothing is open of which a client was not told so.
+/// Checks that every answer that a client got is settled in every region's store. Checks that no
+/// key is open unless its client was told so.
 async fn hold_stores(run: &Run<'_>, lives: &[KeyLife], report: &mut Report) -> Result<()> {
     let answered: BTreeSet<&str> =
         lives.iter().filter(|life| life.end == End::Definite).map(|life| life.key.as_str()).collect();

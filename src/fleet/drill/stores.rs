@@ -1,8 +1,9 @@
-//! Drills on what a region remembers: an acceptor's disk replaced, a Postgres restored from an old copy, a disk that is gone.
+//! Drills on a region's memory: an acceptor's disk replaced, a Postgres restored from an old copy,
+//! a disk lost.
 //!
-//! Neighbours: `schedule` runs them, `cluster_audit` replaces the acceptor. A store that has forgotten promises must be noticed before it is
-//! asked for any. They must not repair what the gateways have to notice, and replace a
-//! store by the product's own commands only.
+//! `schedule` runs them, `cluster_audit` replaces the acceptor. Gateways must notice that a store
+//! has forgotten promises before they ask it for one. These drills must not repair a fault that the
+//! gateways have to notice, and must replace a store by the product's own commands only.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,17 +18,17 @@ use super::schedule::Run;
 use crate::fleet::region::{Action, Part};
 use crate::fleet::{files, wait};
 
-/// Until the acceptor that came anew has been silent for a lease and is a voter again.
+/// Time until the new acceptor has been silent for a lease and is a voter again.
 const ADMITTED: Duration = Duration::from_secs(12);
-/// How long a restored region is watched: it must not serve in all that time.
+/// Time that a restored region is watched: it must not serve in all that time.
 const WATCHED: Duration = Duration::from_secs(15);
-/// Until the others say that it is lost.
+/// Time limit until the others report it lost.
 const LOST_WITHIN: Duration = Duration::from_secs(30);
-/// How long the region runs on after the copy was taken.
+/// Time that the region runs on after the copy.
 const RUNS_ON: Duration = Duration::from_secs(10);
 
-/// The acceptor of one region is made anew. It must be let in again without a vote that it could contradict; then another region dies, so
-/// that its vote is needed.
+/// Makes the acceptor of one region anew. The others must admit it without a vote that it could
+/// contradict. Then another region dies, so that its vote is needed.
 pub async fn acceptor_replaced(run: &mut Run<'_>) -> Result<()> {
     let (replaced, dies) = (run.victim, (run.victim + 1) % 3);
     run.note(format!("the acceptor of {} is made anew", run.name(replaced)));
@@ -37,7 +38,7 @@ pub async fn acceptor_replaced(run: &mut Run<'_>) -> Result<()> {
     run.act(dies, Action::Start, Part::Both).await
 }
 
-/// A region's Postgres is copied cold, runs on, dies, and comes back as the copy.
+/// Copies a region's Postgres cold, lets it run on, kills it, and brings it back as the copy.
 pub async fn restored(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let data = run.region(victim).cluster.data();
@@ -68,15 +69,14 @@ pub async fn restored(run: &mut Run<'_>) -> Result<()> {
     replaced(run).await
 }
 
-/// All of a region dies, and its Postgres' disk with it.
+/// Kills all of a region, and its Postgres' disk with it.
 pub async fn disk_lost(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     lose(run, victim, Action::Kill, Part::Both).await?;
     replaced(run).await
 }
 
-/// An empty store takes the old one's place, as docs/operate/replace-a-store.md tells an operator
-/// to do it.
+/// Replaces the old store by an empty one, with the commands of docs/operate/replace-a-store.md.
 async fn replaced(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
     let (name, other) = (run.name(victim), run.others(victim)[0]);
@@ -97,7 +97,7 @@ async fn replaced(run: &mut Run<'_>) -> Result<()> {
         let told = run.region(number).run(&words).await?;
         run.said(&words, &told).map(drop)
     };
-    // At once: each waits for what the others have to make.
+    // At once: each waits for objects that the others have to make.
     tokio::try_join!(init(0), init(1), init(2))?;
     run.act(victim, Action::Start, Part::Both).await
 }

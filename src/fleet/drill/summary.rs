@@ -1,7 +1,8 @@
-//! What all runs of one drill came to together: counts, and the distribution of every span that a bound is held against.
+//! Results of all runs of one drill together: counts, and the distribution of every span that has a
+//! bound.
 //!
-//! Neighbours: [`super::report`] has one run, `cli::drill` prints both. Field names are a contract: add, never rename. It must not leave
-//! out a run, nor mix the runs of two drills.
+//! [`super::report`] has one run, `cli::drill` prints both. Field names are a contract: add, never
+//! rename. It must not leave out a run, nor mix the runs of two drills.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,10 +12,11 @@ use serde::Serialize;
 use super::bounds::Takeover;
 use super::report::{ClassReport, Report};
 
-/// How one span came out over all runs, in milliseconds. With fewer than twenty values the 95th percentile is the largest.
+/// Distribution of one span over all runs, in milliseconds. With fewer than twenty values the 95th
+/// percentile is the largest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// How many values.
+    /// Number of values.
     pub count: usize,
     /// The smallest.
     pub least: f64,
@@ -27,7 +29,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// None of no values.
+    /// The distribution; none of no values.
     fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -43,7 +45,7 @@ impl Spread {
 pub struct FirstRuns {
     /// Runs in which no key ran elsewhere.
     pub never: usize,
-    /// From the death to the first run.
+    /// Time from the death to the first run.
     pub ms: Option<Spread>,
     /// The same on a route under escrow.
     pub escrow_ms: Option<Spread>,
@@ -51,7 +53,7 @@ pub struct FirstRuns {
     pub window_ms: Option<Spread>,
     /// The bounds, each run's own.
     pub bound_ms: Option<Spread>,
-    /// Runs that were over their own bound.
+    /// Runs that exceeded their own bound.
     pub over_bound: usize,
     /// The parts of one bound; all but its window are the same in every run.
     pub parts: Takeover,
@@ -60,44 +62,44 @@ pub struct FirstRuns {
 /// All runs of one drill.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Which drill.
+    /// Name of the drill.
     pub summary: &'static str,
-    /// How often it ran.
+    /// Number of runs.
     pub runs: usize,
-    /// In how many runs every bound held.
+    /// Runs in which every bound held.
     pub held: usize,
     /// Keys that clients used.
     pub keys: u64,
     /// Keys with more than one effect.
     pub doubles: u64,
-    /// Those among them that some store and the audit list.
+    /// Doubles that some store and the audit list.
     pub doubles_listed: u64,
-    /// Those among them that ran again because their route says `rerun`.
+    /// Doubles that ran again because their route says `rerun`.
     pub doubles_by_rerun: u64,
     /// By class of route.
     pub classes: BTreeMap<&'static str, ClassReport>,
-    /// How the histories of keys ended.
+    /// Ends of keys' histories, counted.
     pub ends: BTreeMap<String, u64>,
-    /// Everything that clients were told, by status and code.
+    /// All replies to clients, by status and code.
     pub replies: BTreeMap<String, u64>,
-    /// Keys that were given two different answers.
+    /// Keys that got two different answers.
     pub answers_changed: u64,
-    /// Keys with an answer of the upstream that the ledger knows nothing of.
+    /// Keys with an upstream's answer but without an effect in the ledger.
     pub answers_without_effect: u64,
     /// Keys that some store lists as run at risk, or as double.
     pub listed: u64,
-    /// After losses.
+    /// First runs elsewhere, after losses.
     pub first_run: Option<FirstRuns>,
     /// The longest pause of each run, per home and next region; all arcs of the two move together.
     pub pauses: BTreeMap<String, Spread>,
     /// The same over all homes.
     pub pause_ms: Option<Spread>,
-    /// From mending until every region served again what is its own.
+    /// Time from mending until every region serves its own arcs again.
     pub home_again_ms: Option<Spread>,
 }
 
 impl Summary {
-    /// One per drill, in the order in which they ran.
+    /// One summary per drill, in the order in which the drills ran.
     pub fn all(reports: &[Report]) -> Vec<Summary> {
         let mut drills: Vec<&'static str> = Vec::new();
         for report in reports.iter().filter(|report| !report.drill.is_empty()) {
@@ -148,7 +150,7 @@ impl Summary {
         }
     }
 
-    /// For people.
+    /// Text for people.
     pub fn in_words(&self) -> String {
         let Summary { summary, runs, held, keys, doubles, doubles_listed, doubles_by_rerun, .. } = self;
         let mut text = format!(

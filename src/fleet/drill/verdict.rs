@@ -1,7 +1,8 @@
-//! What the histories of keys, the ledger and the stores say together about a run.
+//! Judges a run by the histories of keys, the ledger and the stores together.
 //!
-//! Neighbours: `load` and `prober` bring the histories, `cluster_audit` what the stores list, `audited` what the audit does; `report` is
-//! filled here. It must not excuse anything that the issue does not excuse.
+//! `load` and `prober` bring the histories, `cluster_audit` the stores' lists, `audited` the
+//! audits' lists; this file fills the `report`. It must not excuse a double, an answer or a reply
+//! beyond the exceptions written here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +14,22 @@ use super::report::Report;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::ledger::Totals;
 
-/// The most replies that are named.
+/// Most replies named in a report.
 const MOST_NAMED: usize = 12;
 
-/// What a drill allows its clients to be told, beside the upstream's answers.
+/// Replies that a drill allows, beside the upstream's answers.
 #[derive(Clone, Debug, Default)]
 pub struct Allowed {
-    /// Only a planned move is under way: 503 `moving` with `Retry-After: 1`, and 409.
+    /// Only a planned move is under way: allows 503 `moving` with `Retry-After: 1`, and 409.
     pub only_moving: bool,
-    /// Whether 409 `outcome-unknown` belongs to these.
+    /// Regions, by number, whose clients may lose a connection or get no answer.
     pub harmed: BTreeSet<usize>,
     /// Not even keys that the stores list may have more than one effect.
     pub no_double_at_all: bool,
 }
 
 impl Allowed {
-    /// What is wrong with a reply; none if nothing is.
+    /// True if the drill does not allow a reply.
     fn objects(&self, exchange: &Exchange) -> bool {
         let Told::Answer(answer) = &exchange.told else { return !self.harmed.contains(&exchange.via) };
         if exchange.told.success().is_some() {
@@ -63,13 +64,13 @@ pub struct Remains<'a> {
     pub lives: &'a [KeyLife],
     /// The ledger, all of it.
     pub totals: &'a [Totals],
-    /// What the stores list, by key.
+    /// The stores' lists, by key.
     pub noted: &'a BTreeMap<String, Noted>,
-    /// What the audits of all regions list, by key: whether it is said to have run twice, or perhaps.
+    /// Lists of all regions' audits, by key; true if the key ran twice, or perhaps did.
     pub audited: &'a BTreeMap<String, bool>,
-    /// What all keys of this run begin with.
+    /// Beginning of all keys of this run.
     pub mark: &'a str,
-    /// When the run began.
+    /// Moment of the run's beginning.
     pub start: Instant,
 }
 
@@ -85,7 +86,7 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
     report.keys = classes.len() as u64;
     report.listed = noted.values().filter(|noted| noted.is_listed()).count() as u64;
     for (key, class) in &classes {
-        let said = Said { noted: noted.get(*key), audited: audited.get(*key).copied() };
+        let said = Findings { noted: noted.get(*key), audited: audited.get(*key).copied() };
         count_effects(report, allowed, (key, *class), effects.get(key).copied(), &said);
     }
     let hidden = noted.iter().filter(|(key, noted)| noted.at_risk && !audited.contains_key(*key)).count();
@@ -112,18 +113,18 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
     shorten(&mut report.broken);
 }
 
-/// What is said of one key.
+/// Findings about one key.
 #[derive(Default)]
-struct Said<'a> {
-    /// By the stores.
+struct Findings<'a> {
+    /// Findings of the stores.
     noted: Option<&'a Noted>,
-    /// By the audits.
+    /// Findings of the audits; true if the key ran twice, or perhaps did.
     audited: Option<bool>,
 }
 
-impl Said<'_> {
-    /// Whether people are told that it may have run twice. On a route that says `rerun` one region alone may have run it so, which is its
-    /// own affair: there being listed is enough.
+impl Findings<'_> {
+    /// True if people learn that the key may have run twice. On a `rerun` route, one region alone
+    /// may have run it twice, which is allowed: a listed key is enough there.
     fn is_told(&self, class: Recovery) -> bool {
         let listed = self.noted.is_some_and(Noted::is_listed);
         let told = match class {
@@ -139,7 +140,7 @@ fn count_effects(
     allowed: &Allowed,
     (key, number): (&str, usize),
     total: Option<&Totals>,
-    said: &Said<'_>,
+    said: &Findings<'_>,
 ) {
     let class = CLASSES[number];
     let counts = report.classes.entry(class.name).or_default();
@@ -168,7 +169,7 @@ fn count_effects(
     }
 }
 
-/// Whether answers have effects, and stay what they are.
+/// Checks that answers have effects, and stay the same.
 fn answers(report: &mut Report, remains: &Remains<'_>, effects: &BTreeMap<&str, &Totals>) {
     for life in remains.lives {
         let mut bodies: Vec<u64> =

@@ -1,7 +1,8 @@
-//! What the regions say of themselves while a drill runs, as a list of changes with times.
+//! Watches the regions' statuses while a drill runs, and lists their changes with times.
 //!
-//! Neighbours: `schedule` reads the newest words and the windows, reports print the list: it is the schedule of a run that went
-//! wrong. It asks the admin listeners, as anybody could. It must not wait for anybody who does not answer.
+//! `schedule` reads the newest statuses and the windows. Reports print the list: it is the schedule
+//! of a run that went wrong. The watch asks the admin listeners, as anybody could. It must not wait
+//! for a region that does not answer.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,21 +20,21 @@ use crate::fleet::wait;
 const EVERY: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Something that changed.
+/// A change.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// When it was seen.
+    /// Moment when it was seen.
     pub at: Instant,
-    /// What, in words.
+    /// The change, in words.
     pub what: String,
 }
 
 #[derive(Default)]
 struct Seen {
     events: Vec<Event>,
-    /// The last word of each region, and its digest in words.
+    /// The last status of each region, with its digest in words.
     now: BTreeMap<String, (String, Value)>,
-    /// The longest wait of each kind that was told of each region: kind, region.
+    /// The longest reported wait of each kind for each region: kind, region.
     waits: BTreeMap<(String, String), u64>,
     /// The largest epoch.
     epoch: u64,
@@ -55,7 +56,7 @@ impl Watching {
         Watching { seen, tasks }
     }
 
-    /// Adds what the drill itself does to the list.
+    /// Adds the drill's own action to the list.
     pub fn note(&self, what: impl Into<String>) {
         self.seen().events.push(Event { at: Instant::now(), what: what.into() });
     }
@@ -65,23 +66,23 @@ impl Watching {
         self.seen().events.clone()
     }
 
-    /// The last word of a region; null if it gave none.
+    /// The last status of a region; null if it gave none.
     pub fn last(&self, region: &str) -> Value {
         self.seen().now.get(region).map(|(_, status)| status.clone()).unwrap_or_default()
     }
 
-    /// The last words of all regions.
+    /// The last statuses of all regions, in words.
     pub fn now(&self) -> Vec<String> {
         self.seen().now.iter().map(|(name, (words, _))| format!("{name}: {words}")).collect()
     }
 
-    /// The longest rest of a wait of this kind for this region that any region told of.
+    /// The longest remaining wait of this kind for this region, as any region reported it.
     pub fn longest_wait(&self, kind: &str, region: &str) -> Option<Duration> {
         let longest = self.seen().waits.get(&(kind.to_owned(), region.to_owned())).copied();
         longest.map(Duration::from_millis)
     }
 
-    /// The largest epoch that any region told of.
+    /// The largest epoch that any region reported.
     pub fn epoch(&self) -> u64 {
         self.seen().epoch
     }
@@ -124,7 +125,7 @@ async fn watch(seen: Arc<Mutex<Seen>>, name: String, admin: String) {
     }
 }
 
-/// A status on one line; waits without what is left of them, which changes all the time.
+/// A status on one line. Waits stand without their remaining time, which changes all the time.
 fn in_words(status: &Value) -> String {
     if status.is_null() {
         return "does not answer".to_owned();

@@ -1,8 +1,10 @@
-//! What the window is worth: double effects on a route without escrow, measured and predicted, for several multiples of the observed lag.
+//! The effect of the window: doubles on a route without escrow, measured and predicted, for several
+//! multiples of the observed lag.
 //!
-//! Neighbours: `mod` calls it; each row has a deployment of its own, because the multiple stands in the ring file. Rows are held up, not
-//! requests: the replication link of the dying region stands still, its peer calls are as fast as before. It must not be read as a promise:
-//! what a region takes with it into its death no waiting brings back.
+//! Each row has a deployment of its own, because the multiple stands in the ring file. The drill
+//! delays rows, not requests: the replication link of the dying region stands still, while its peer
+//! calls are as fast as before. It must not be read as a promise: no wait restores rows that a
+//! region loses with its death.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,50 +24,51 @@ use crate::fleet::deployment::{Deployment, Options};
 use crate::fleet::region::{Action, Part};
 use crate::fleet::{files, wait};
 
-/// The multiples, in hundredths, and whether the file must say `unsafe_multiple`.
+/// Multiples, in hundredths; true if the file must say `unsafe_multiple`.
 const MULTIPLES: [(u32, bool); 4] = [(0, true), (100, true), (200, false), (400, false)];
-/// How long the link has stood still when the region dies: the lag that its successors observe.
+/// Time that the link has stood still when the region dies: the lag that its successors observe.
 const STANDS_STILL: Duration = Duration::from_secs(2);
-/// How long after the death late rows arrive: after a lease and one such lag, before a lease and two. With what came before it is less than
-/// Postgres's patience with a silent link, after which nothing arrives at all.
+/// Time from the death to the arrival of late rows: after a lease and one such lag, before a lease
+/// and two. Together with the standstill it is shorter than Postgres's patience with a silent link.
+/// After that nothing arrives at all.
 const ARRIVE_AFTER: Duration = Duration::from_millis(6_500);
-/// How long rows may take to leave their region.
+/// Time limit for rows to leave their region.
 const SENT_WITHIN: Duration = Duration::from_secs(10);
 /// Keys of the dying region per second, all on a route without escrow.
 const KEYS_PER_SECOND: f64 = 10.0;
-/// How long they are started.
+/// Time during which keys are started.
 const LOADED: Duration = Duration::from_secs(12);
 /// The dying region, by number.
 const VICTIM: usize = 1;
-/// The class: parked in doubt, no escrow.
+/// Class of the keys: parked in doubt, no escrow.
 const CLASS: usize = 2;
 /// Longest wait for a takeover: a lease and four times the lag, with room.
 const TAKEN_WITHIN: Duration = Duration::from_secs(90);
 
-/// What happens to the rows of the last seconds.
+/// Fate of the last seconds' rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Rows {
-    /// They are on their way, and arrive when the link moves again, after the death.
+    /// The rows are on their way, and arrive when the link moves again, after the death.
     Late,
-    /// They never left the region.
+    /// The rows never left the region.
     Lost,
 }
 
 /// One row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Of the observed lag.
+    /// Multiple of the observed lag.
     pub multiple: f64,
-    /// What happened to the last rows.
+    /// Fate of the last rows.
     pub rows: Rows,
-    /// How long the link had stood still at the death, in milliseconds.
+    /// Standstill of the link at the death, in milliseconds.
     pub stalled_ms: f64,
-    /// How long after the death the rows arrived, in milliseconds; never, if none.
+    /// Time from the death to the rows' arrival, in milliseconds; never, if none.
     pub arrived_ms: Option<f64>,
-    /// Keys that had been answered when the region died.
+    /// Keys that were answered before the region died.
     pub keys: usize,
-    /// From the death until the first key of the region ran elsewhere, in milliseconds.
+    /// Time from the death until the first key of the region ran elsewhere, in milliseconds.
     pub opened_ms: Option<f64>,
     /// Keys per second × the seconds whose rows a successor lacks when it opens.
     pub predicted: f64,
@@ -73,7 +76,7 @@ pub struct Row {
     pub missing: usize,
     /// Keys with more than one effect.
     pub measured: usize,
-    /// Those among them that some store lists after the region's return.
+    /// Doubles that some store lists after the region's return.
     pub listed: usize,
 }
 
@@ -110,7 +113,8 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     let answered = started(&field, deployment).await?;
     let victim = &deployment.regions[VICTIM];
     if rows == Rows::Late {
-        // What is late must have left; on a busy machine the senders lag behind, and die with that.
+        // Late rows must have left. On a busy machine the senders lag behind, and die with the
+        // region.
         victim.cluster.sent(files::DATABASE, SENT_WITHIN).await?;
     }
     let death = Instant::now();
@@ -151,7 +155,7 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
             noted.entry(key).or_default().merge(told);
         }
     }
-    // Rows come all at once: a successor that opens before lacks all of them.
+    // Rows arrive all at once: a successor that opens before lacks all of them.
     let arrived = (rows == Rows::Late).then_some(ARRIVE_AFTER);
     let in_time = opened.zip(arrived).is_some_and(|(opened, arrived)| opened > arrived);
     let lacking = if in_time { Duration::ZERO } else { STANDS_STILL };
@@ -169,7 +173,7 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     })
 }
 
-/// How many of these keys the survivors have no row of.
+/// Number of these keys of which the survivors have no row.
 async fn missing(deployment: &Deployment, field: &Field, answered: &[String]) -> Result<usize> {
     let mut here = BTreeSet::new();
     for region in deployment.regions.iter().enumerate().filter(|(number, _)| *number != VICTIM) {
@@ -179,7 +183,8 @@ async fn missing(deployment: &Deployment, field: &Field, answered: &[String]) ->
     Ok(answered.iter().filter(|key| !here.contains(*key)).count())
 }
 
-/// Starts keys at their home, at a steady rate, until the moment of the death; those that were answered.
+/// Starts keys at their home, at a steady rate, until the moment of the death. Returns the answered
+/// ones.
 async fn started(field: &Arc<Field>, deployment: &Deployment) -> Result<Vec<String>> {
     let period = Duration::from_secs_f64(1.0 / KEYS_PER_SECOND);
     let begun = Instant::now();
@@ -207,7 +212,7 @@ async fn started(field: &Arc<Field>, deployment: &Deployment) -> Result<Vec<Stri
             exchange.told.success().map(|_| key)
         });
     }
-    // The death is meant to fall into the stream of keys, so nobody waits for the slowest.
+    // Each request has at most three seconds.
     let mut answered = Vec::new();
     while let Some(done) = asked.join_next().await {
         answered.extend(done?);
@@ -215,7 +220,7 @@ async fn started(field: &Arc<Field>, deployment: &Deployment) -> Result<Vec<Stri
     Ok(answered)
 }
 
-/// Every client lost its answer and asks again elsewhere, until it has one.
+/// Acts as clients that all lost their answer, and ask other regions until they have one.
 fn retried(field: &Arc<Field>, answered: &[String]) -> JoinSet<()> {
     let mut retries = JoinSet::new();
     for (number, key) in answered.iter().cloned().enumerate() {
@@ -255,7 +260,8 @@ pub fn in_words(rows: &[Row]) -> String {
     text
 }
 
-/// What is wrong with a table: doubles that nobody lists, and a multiple of at least 2 that does not cover rows that arrive.
+/// Faults of a table: doubles that no store lists, and a multiple of at least 2 that does not cover
+/// rows that arrive.
 pub fn broken(rows: &[Row]) -> Vec<String> {
     let mut broken = Vec::new();
     for row in rows {

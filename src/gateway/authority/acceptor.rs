@@ -1,8 +1,8 @@
 //! The region's acceptor: answers messages of the register, one compare-and-set per message.
 //!
-//! Neighbours: `protocol::register` decides what it answers, `ports::authority` keeps it, [`super::told`] brings messages of peers in, [`super::asking`]
-//! those of this process. A reply leaves only when what it promises is durable; what may or may not be written gets no reply. It must not
-//! answer from memory: other gateways of the region write the same row.
+//! `protocol::register` decides each answer. A reply leaves only when its promise is durable; if a
+//! write may or may not have happened, no reply is sent. Must not answer from memory: other
+//! gateways of the region write the same row.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -16,11 +16,12 @@ use crate::protocol::region::RegionName;
 use crate::protocol::register::{Acceptor, Message, Reply};
 use crate::protocol::view::AcceptorId;
 
-/// How often one message may lose against others before its sender is left to ask again.
+/// Lost compare-and-sets per message, at most. After that the sender gets an error and asks again.
 const TRIES: usize = 16;
 
-/// Answers a message of a peer meant for `to`. One whose numbers are far ahead of what is known here is looked into: what a majority has
-/// promised and accepted is read, and the message refused if it is still out of bounds.
+/// Answers a peer's message for the acceptor `to`. If its numbers are far ahead of this region's,
+/// the gateway reads the promises and views of a majority. It refuses the message if the numbers
+/// are still out of bounds.
 pub(super) async fn answer_peer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     from: &RegionName,
@@ -47,7 +48,7 @@ pub(super) async fn answer_peer<P: Ports>(
     answer(gateway, to, message).await
 }
 
-/// Answers a message meant for `to`; an error says why there is no answer.
+/// Answers a message for the acceptor `to`. An error says why there is no answer.
 pub(super) async fn answer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     to: Option<AcceptorId>,
@@ -64,7 +65,8 @@ pub(super) async fn answer<P: Ports>(
         let Some(next) = next else { return Ok(reply) };
         match store.set_acceptor(version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {
-                // Observed after it was written: a grant seems to begin later than it does, never earlier.
+                // Observed after the write: a grant seems to begin later than it does, never
+                // earlier.
                 observe(gateway, &next);
                 return Ok(reply);
             }

@@ -1,7 +1,7 @@
 //! Messages to acceptors and their replies: each voter by itself, at the same time.
 //!
-//! Neighbours: [`super::renew`] and [`super::propose`] send; [`super::acceptor`] answers for the own region, `ports::peers` carries the rest. A
-//! voter that does not answer is silent: nothing is known of it. It must not send anything twice.
+//! [`super::acceptor`] answers for the own region, `ports::peers` carries the other messages.
+//! Nothing is known of a voter that does not answer. This file must not send anything twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::protocol::register::{Message, Reply};
 use crate::protocol::round::Outbox;
 use crate::protocol::view::{AcceptorId, View};
 
-/// Replies, as they come, each with the acceptor that was meant; closed when all have answered or been given up.
+/// Replies in the order of their arrival, each with the acceptor that was asked. Closed when all
+/// have answered or were given up.
 pub(super) type Replies = mpsc::UnboundedReceiver<(RegionName, AcceptorId, Reply)>;
 
 /// Sends each message; gives a voter up after `within`.
@@ -26,7 +27,7 @@ pub(super) fn send<P: Ports>(gateway: &Arc<Gateway<P>>, outbox: Outbox, within: 
     replies
 }
 
-/// The same, into a channel that exists.
+/// Like [`send`], into an existing channel.
 pub(super) fn send_into<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     outbox: Outbox,
@@ -37,7 +38,7 @@ pub(super) fn send_into<P: Ports>(
         let (gateway, into) = (gateway.clone(), into.clone());
         tokio::spawn(async move {
             if let Some(reply) = ask(&gateway, &voter, Some(id), message, within).await {
-                // Nobody waits any more: the sender has what it needs.
+                // A closed channel is fine: the sender already has enough replies.
                 let _ = into.send((voter, id, reply));
             }
         });

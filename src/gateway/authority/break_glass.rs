@@ -1,14 +1,15 @@
-//! Breaking the glass: going on without a majority, on an operator's word that all others are stopped.
+//! Breaking the glass: going on without a majority, after an operator attests that all others are
+//! stopped.
 //!
-//! Neighbours: [`super::acts`] has the acts that need no such word; `protocol::change` and `protocol::register` make and take the forced view.
-//! Everything else in this room is safe whatever anybody says; this is as safe as the attestation. It is refused while a majority
-//! answers, and is journalled before anything is done.
+//! [`super::admin_ops`] has the acts that need no attestation. All other acts of this folder are
+//! safe even if an operator is wrong; this one is as safe as the attestation. It must not run while
+//! a majority answers, and is journalled before anything is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acts::ActError;
+use super::admin_ops::ActError;
 use super::{Gateway, asking, learn, propose, takeover};
 use crate::gateway::heartbeat;
 use crate::ports::store::{Gate, StoreError};
@@ -19,31 +20,33 @@ use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply, agreed};
 use crate::protocol::view::{AcceptorId, View};
 
-/// How long one acceptor may take.
+/// Time limit for one acceptor.
 const WITHIN: Duration = Duration::from_secs(3);
 
 fn unread(error: StoreError) -> ActError {
     ActError::not_yet(format!("the store does not answer: {error}"))
 }
 
-/// A forced view that may be given to those who are left.
+/// A forced view that may be given to the survivors.
 pub(super) struct Broken {
     pub(super) view: Arc<View>,
     /// The gate to approve first.
     unapproved: Option<Gate>,
-    /// The own acceptor was made anew and votes alone.
+    /// True if the own acceptor was made anew and votes alone.
     alone: bool,
-    /// The highest ballot that anybody who is left knows.
+    /// The highest ballot that any survivor knows.
     highest: u64,
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Goes on without the regions and witnesses that an operator attests to be stopped: they are lost and vote no more. Those who are left
-    /// must all answer. Returns the epoch.
+    /// Goes on without the regions and witnesses that an operator attests to be stopped. They are
+    /// lost and no longer vote. All survivors must answer. Returns the epoch.
     ///
     /// # Errors
-    /// A majority of the voters answers, so nothing has to be broken, or this region's own store went back, or is new, or the view goes by a
-    /// version that is not spoken here (`refused`); a survivor does not answer (`not-yet`).
+    /// - `refused`: a majority of the voters answers, so nothing has to be broken.
+    /// - `refused`: this region's own store went back, or is new.
+    /// - `refused`: the protocol version of the view is not spoken here.
+    /// - `not-yet`: a survivor does not answer.
     pub async fn break_glass(
         self: &Arc<Self>,
         stopped: &BTreeSet<RegionName>,
@@ -51,7 +54,7 @@ impl<P: Ports> Gateway<P> {
         attested: &str,
     ) -> Result<u64, ActError> {
         let known = self.known().await?;
-        // A gateway that started anew goes by what its store keeps from here on.
+        // A gateway that was just started goes by its store's view from here on.
         learn::learned(self, &known);
         let Broken { view, unapproved, alone, highest } = self.may_break(known, stopped).await?;
         let alone = if alone { "; the own acceptor was made anew and votes alone" } else { "" };
@@ -70,7 +73,8 @@ impl<P: Ports> Gateway<P> {
         Ok(epoch)
     }
 
-    /// The view that goes on without those who are stopped, if nothing speaks against it. Asks the voters what they hold, and changes nothing.
+    /// The view that goes on without the stopped regions, if nothing speaks against it. Asks the
+    /// voters for their state, and changes nothing.
     pub(super) async fn may_break(
         self: &Arc<Self>,
         known: Arc<View>,
@@ -78,7 +82,8 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<Broken, ActError> {
         named(&known, &self.settings.me, stopped)?;
         let held = learn::read(self, &known).await;
-        // What a survivor accepted last may have been agreed on with those who are stopped: it comes first, as in any round.
+        // A survivor's last accepted view may have been agreed on with the stopped regions. It
+        // comes first, as in any round.
         let newest = held.values().map(|(_, accepted, _)| accepted).max_by(|a, b| a.ballot.cmp(&b.ballot));
         let newest = newest.map(|accepted| accepted.view.clone()).filter(|view| view.epoch() > known.epoch());
         let base = newest.unwrap_or(known);
@@ -106,18 +111,20 @@ impl<P: Ports> Gateway<P> {
         Ok(Broken { view, unapproved, alone: anew.is_some(), highest })
     }
 
-    /// Whether a peer answers and says that its store is closed: its acceptor tells what it holds, and takes nothing until somebody approves that
-    /// store, which may be those whom nobody will see again.
+    /// True if a peer answers and says that its store is closed. Its acceptor shows its state, and
+    /// accepts nothing until another region approves that store. The approving regions may be the
+    /// stopped ones.
     fn waits_for_approval(&self, name: &RegionName) -> bool {
         let health = self.health();
         let pong = health.peers.get(name).and_then(|peer| peer.pong.as_ref());
-        // A witness has no store to approve, and tells of no heartbeat.
+        // A witness has no store to approve, and reports no heartbeat.
         pong.is_some_and(|pong| !pong.serving && pong.origin.is_some())
     }
 
-    /// The newest view that is known to be chosen. A gateway that started anew goes by its store's word once a peer has said that the store did
-    /// not go back; where all who could say so are stopped, it never would. What the store keeps was chosen, however old it is: whoever it
-    /// names as voters is asked, and what they hold comes before it.
+    /// The newest view that is known to be chosen. A gateway that was just started trusts its store
+    /// once a peer has said that the store did not go back. If all such peers are stopped, that
+    /// never happens. The store's view was chosen, however old it is: its voters are asked, and
+    /// newer views that they hold come first.
     pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<View>, ActError> {
         if let Some(why) = self.outgrown() {
             return Err(ActError::refused(why));
@@ -133,7 +140,7 @@ impl<P: Ports> Gateway<P> {
         newest.map_or_else(|| self.founded(), Ok)
     }
 
-    /// The view that goes on without those who are stopped.
+    /// The view that goes on without the stopped regions.
     async fn forced(
         self: &Arc<Self>,
         base: &View,
@@ -149,9 +156,10 @@ impl<P: Ports> Gateway<P> {
         next.map_err(|why| ActError::refused(why.to_string()))
     }
 
-    /// The own acceptor, where it is no voter, as it was made anew with the region's new store, and every voter is said to be stopped: nobody is
-    /// left who remembers a promise. Its region goes by a view already, so its rows came from those who are gone; which ones are missing
-    /// the marks of that view say.
+    /// The own acceptor, if two conditions hold. It was made anew with the region's new store, so
+    /// it is no voter; and every voter is said to be stopped. Then no survivor remembers a promise.
+    /// Its region goes by a view already, so its rows came from the stopped regions. The marks of
+    /// that view say which rows are missing.
     async fn made_anew(
         self: &Arc<Self>,
         base: &View,
@@ -168,9 +176,10 @@ impl<P: Ports> Gateway<P> {
         Ok((!votes).then(|| (me.clone(), own.id)))
     }
 
-    /// The gate to approve. A store that only restarted has to be approved by a peer that remembers it: where all peers are stopped, their word is
-    /// not to be had, and without an approved boot the own acceptor takes nothing. What this process knows itself still counts: a store that went
-    /// back has forgotten claims, whoever attests what.
+    /// The gate to approve. A store that restarted needs the approval of a peer that remembers it.
+    /// If all peers are stopped, no peer can approve, and without an approved boot the own acceptor
+    /// accepts nothing. This process's own knowledge still counts: a store that went back has
+    /// forgotten claims, and no attestation changes that.
     async fn approved_by_nobody(
         self: &Arc<Self>,
         base: &View,
@@ -198,7 +207,7 @@ impl<P: Ports> Gateway<P> {
         Ok(Some(gate))
     }
 
-    /// Has every voter of the view take it.
+    /// Makes every voter of the view accept it.
     pub(super) async fn force(self: &Arc<Self>, view: &Arc<View>, counter: u64) -> Result<(), ActError> {
         let region = self.settings.me.clone();
         let ballot = Ballot { counter, region, proposer: self.authority.proposer };
@@ -220,7 +229,7 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Whether all that are said to be stopped are known, and not this region.
+/// Checks that all regions said to be stopped are known, and that this region is not among them.
 pub(super) fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>) -> Result<(), ActError> {
     if stopped.contains(me) {
         return Err(ActError::refused("this region answers: it is not stopped"));
@@ -235,7 +244,7 @@ pub(super) fn named(base: &View, me: &RegionName, stopped: &BTreeSet<RegionName>
     }
 }
 
-/// Whether there is something to break: no majority answers that could agree on anything.
+/// Checks that no majority answers: only then is there something to break.
 fn without_majority(base: &View, answering: &BTreeMap<RegionName, AcceptorId>) -> Result<(), ActError> {
     let names: Vec<&RegionName> = answering.keys().collect();
     match agreed(base.voters(), answering) {

@@ -1,7 +1,8 @@
-//! What acceptors hold, read by name: the evidence for views that somebody tells, and for numbers that are far ahead.
+//! Reads acceptors by name: the evidence for views that a peer reports, and for numbers that are
+//! far ahead.
 //!
-//! Neighbours: `protocol::{confirm, bounds}` judge, [`super::learn`] follows the views, [`super::acceptor`] and [`super::propose`] go by
-//! the numbers. Reading prepares nothing. It must not take anybody's word for a view: an acceptor speaks for itself only.
+//! `protocol::{confirm, bounds}` judge the evidence. Reading prepares nothing. This file must not
+//! take a peer's word for a view: an acceptor speaks for itself only.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -21,11 +22,12 @@ use crate::protocol::register::{Message, Reply};
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
-/// How long a peer that told views in vain is not asked again: others may know more, and what keeps a majority from showing them may end.
+/// Pause before asking a peer again whose views no majority showed. Other peers may know more, and
+/// the reason may pass.
 const AGAIN: Duration = Duration::from_millis(300);
 
-/// The views that count, of those that were told, oldest first, where a majority shows them. Returns as soon as the newest is confirmed, or once
-/// everybody has answered or been given up.
+/// Those of the reported views that count because a majority shows them, oldest first. Returns when
+/// the newest is confirmed, or when all acceptors have answered or were given up.
 pub(super) async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, told: &[Arc<View>]) -> Vec<Arc<View>> {
     let known = gateway.view();
     let mut names: BTreeSet<RegionName> = known.voters().keys().cloned().collect();
@@ -48,7 +50,7 @@ pub(super) async fn confirmed<P: Ports>(gateway: &Arc<Gateway<P>>, told: &[Arc<V
     found
 }
 
-/// Whether what is shown confirms these views.
+/// The views that the shown ones confirm.
 pub(super) fn judge<P: Ports>(
     gateway: &Gateway<P>,
     known: &View,
@@ -58,21 +60,21 @@ pub(super) fn judge<P: Ports>(
     let health = gateway.health();
     let named = |name: &RegionName| *name == gateway.settings.me || health.peers.contains_key(name);
     let witness = |name: &RegionName| gateway.settings.failover.witnesses.contains(name);
-    // A newcomer counts whom its files name as voters; a forced view takes a region's word.
+    // A newcomer counts the voters that its files name; a forced view takes a region's word.
     let named = |name: &RegionName| named(name) || (known.epoch() == 0 && witness(name));
     confirm::confirmed(known, told, shown, &named)
 }
 
 type Replies = mpsc::UnboundedReceiver<(RegionName, Reply)>;
 
-/// Whichever acceptor has that name now: one that was made anew shows what it holds, too.
+/// Asks acceptors by region, not by id: an acceptor that was made anew shows its state, too.
 fn ask_all<P: Ports>(gateway: &Arc<Gateway<P>>, names: BTreeSet<RegionName>) -> Replies {
     let (into, replies) = mpsc::unbounded_channel();
     for name in names {
         let (gateway, into) = (gateway.clone(), into.clone());
         tokio::spawn(async move {
             if let Some(reply) = asking::ask(&gateway, &name, None, Message::Read, learn::WITHIN).await {
-                // Nobody waits any more once enough have answered.
+                // A closed channel is fine: enough acceptors have answered.
                 let _ = into.send((name, reply));
             }
         });
@@ -81,7 +83,7 @@ fn ask_all<P: Ports>(gateway: &Arc<Gateway<P>>, names: BTreeSet<RegionName>) -> 
 }
 
 impl Authority {
-    /// What this peer told was in vain, or was not.
+    /// Notes that this peer's views were not confirmed, or were.
     pub(super) fn doubt(&self, peer: &RegionName, in_vain: bool, now: Moment) {
         let mut doubted = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
         match in_vain {
@@ -90,7 +92,7 @@ impl Authority {
         }
     }
 
-    /// Whether a peer is not asked for views at `now`, as it told some in vain.
+    /// True if a peer is not asked for views at `now`, as no majority showed its last ones.
     pub(super) fn is_doubted(&self, peer: &RegionName, now: Moment) -> bool {
         let doubted = self.doubted.lock().unwrap_or_else(PoisonError::into_inner);
         doubted.get(peer).is_some_and(|until| now < *until)
@@ -98,7 +100,7 @@ impl Authority {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// What the own acceptor's messages are held against.
+    /// The numbers known here. Messages to the own acceptor are compared with them.
     pub(super) fn bounds(&self) -> Known {
         Known {
             counter: self.authority.reached.load(Ordering::SeqCst),
@@ -108,7 +110,8 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Learns what a majority holds and has promised: a number is far ahead of what is known here. Boxed, as acceptors read one another for it.
+/// Learns the views and promises of a majority, as a number is far ahead of those known here.
+/// Boxed: acceptors read one another for it.
 pub(super) fn catch_up<P: Ports>(gateway: &Arc<Gateway<P>>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     let gateway = gateway.clone();
     Box::pin(async move {

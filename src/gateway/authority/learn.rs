@@ -1,11 +1,9 @@
-//! Finds chosen views, and adopts them.
+//! Finds chosen views, and adopts them. Adopting is durable before anything follows from it.
 //!
-//! Neighbours: peers tell views, and [`super::evidence`] says which of them count: those that a
-//! majority of the voters shows. Without a teller a plain read shows what a majority accepted under
-//! one ballot (`protocol::register::chosen`). Reading never prepares: learning by full rounds keeps
-//! real changes from ending (docs/protocol.md#rule-16), so that is left for what no majority shows.
-//! Adopting is durable before anything follows from it. It must not believe what one letter says,
-//! or one acceptor alone holds (docs/protocol.md#rule-16).
+//! A reported view counts if a majority of the voters shows it ([`super::evidence`]). Without a
+//! report, a plain read shows the view that a majority accepted under one ballot. Learning by full
+//! rounds would keep real changes from ending, so a round runs only if no majority shows a view.
+//! Must not believe one message, or one acceptor alone (docs/protocol.md#rule-16).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -23,14 +21,14 @@ use crate::protocol::region::RegionName;
 use crate::protocol::register::{Accepted, Message, Reply, chosen, has_released};
 use crate::protocol::view::{AcceptorId, View};
 
-/// How long a peer may take to tell its views, and an acceptor what it holds.
+/// Time limit for a peer to report its views, and for an acceptor to show its state.
 pub(super) const WITHIN: Duration = Duration::from_secs(1);
-/// How often one adoption may meet another writer of the gate.
+/// Conflicts with other writers of the gate, at most, per adoption.
 const TRIES: usize = 8;
 
-/// A chosen view was learned. From now on requests are placed by it; the gate follows.
+/// Takes in a chosen view. From now on requests are placed by it; the gate follows.
 pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
-    // One at a time: of two that are learned together the newer must stay.
+    // One at a time: of two views that are learned together the newer must stay.
     let _one = gateway.authority.learning.lock().unwrap_or_else(PoisonError::into_inner);
     let before = gateway.view();
     if before.epoch() >= view.epoch() {
@@ -57,7 +55,7 @@ pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
     gateway.authority.mind_now.notify_one();
 }
 
-/// Asks a peer for the views that it knows and this region does not, and follows those that a majority shows.
+/// Asks a peer for views that this region does not know, and follows those that a majority shows.
 pub(super) async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) {
     let views = told_by(gateway, peer).await;
     follow(gateway, views).await;
@@ -71,7 +69,8 @@ async fn told_by<P: Ports>(gateway: &Gateway<P>, peer: &RegionName) -> Vec<Arc<V
     }
 }
 
-/// Follows those of the views, told oldest first, that a majority shows. Where none does, one may be half agreed on: it is finished, by a round.
+/// Follows those of the reported views (oldest first) that a majority shows. If no majority shows
+/// one, a view may be half agreed on: a round finishes it.
 async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, told: Vec<Arc<View>>) {
     let newer = |view: &Arc<View>| view.epoch() > gateway.view().epoch();
     let told: Vec<Arc<View>> = told.into_iter().filter(newer).collect();
@@ -94,8 +93,8 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, told: Vec<Arc<View>>) {
     }
 }
 
-/// Somebody says that this view was chosen. Views between it and the own one are asked for with it, so that the list of them has no gap: proofs
-/// by escrow need it whole.
+/// Handles a peer's report that this view was chosen. Asks also for the views between it and the
+/// own one: proofs by escrow need the list without a gap.
 pub(super) async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &RegionName, view: &Arc<View>) {
     let known = gateway.view().epoch();
     if view.epoch() <= known {
@@ -110,7 +109,7 @@ pub(super) async fn caught_up<P: Ports>(gateway: &Arc<Gateway<P>>, from: &Region
     follow(gateway, told).await;
 }
 
-/// What all acceptors hold, by name.
+/// The state of all acceptors, by name.
 pub(super) async fn read<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,
@@ -125,19 +124,20 @@ pub(super) async fn read<P: Ports>(
     held
 }
 
-/// An acceptor holds something newer than this region's view: find out whether it is chosen.
+/// Finds out if a view is chosen that an acceptor holds and that is newer than this region's.
 pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let known = gateway.view();
     let held = read(gateway, &known).await;
     if gateway.view().epoch() > known.epoch() {
-        // Somebody else of this process learned it meanwhile: what was read says nothing about that.
+        // Another task of this process learned it meanwhile: the read says nothing about that view.
         return;
     }
     let reported = held.iter().map(|(name, (id, accepted, _))| (name, *id, accepted));
     if let Some(accepted) = chosen(reported)
         && accepted.view.epoch() > known.epoch()
     {
-        // Its own voters hold it. Those of the view that is known here must, too: else one acceptor could name itself the only voter.
+        // Its own voters hold it. The voters of the view known here must hold it, too: otherwise
+        // one acceptor could name itself the only voter.
         let shown =
             held.iter().map(|(name, (_, accepted, _))| (name.clone(), accepted.view.clone())).collect();
         if let Some(view) =
@@ -152,14 +152,14 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
         .values()
         .map(|(_, accepted, _)| accepted)
         .filter(|accepted| accepted.view.epoch() > known.epoch())
-        // One that is out of bounds is nobody's proposal.
+        // A view out of bounds is not a real proposal.
         .filter(|accepted| near_epoch(accepted.view.epoch(), known.epoch()).is_ok());
     let Some(unfinished) = unfinished.max_by(|a, b| a.ballot.cmp(&b.ballot)) else { return };
     let now = gateway.ports.clock().now();
     let released = has_released(me, &unfinished.view);
     if known.loses(&unfinished.view, me) && !released {
-        // Renewing on would keep it from ever being agreed on, and it us from holding a majority:
-        // nobody would serve (docs/protocol.md#rule-23).
+        // Further renewals would block this view, and the half-agreed view would keep this region
+        // from a majority. No region would serve (docs/protocol.md#rule-23).
         tracing::warn!(
             epoch = unfinished.view.epoch(),
             "a view that takes keys from this region is half agreed on: not renewing"
@@ -169,13 +169,13 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
     propose::finish_later(gateway);
 }
 
-/// How the gate stands to the newest view that is known.
+/// Result of making the gate follow the newest known view.
 pub(super) enum Follows {
-    /// It follows that.
+    /// The gate follows the newest view.
     Newest,
-    /// Not yet: the next look may be soon.
+    /// The gate does not follow it yet: the next look may be soon.
     NotYet,
-    /// It cannot be read: looking again soon is of no use.
+    /// The gate cannot be read: an early look is of no use.
     Unread,
 }
 
@@ -192,7 +192,7 @@ pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
         }
         let next = match &gate.state {
             Some(state) if state.view.epoch() >= view.epoch() => return Follows::Newest,
-            // One view after the other: behind one that was skipped everything counts as gained.
+            // One view after the other: behind a skipped view everything counts as gained.
             Some(state) => state.adopt(after(gateway, state.view.epoch(), &view)),
             None if view.epoch() == 0 => return Follows::Newest,
             None => first(gateway, &view),
@@ -214,7 +214,7 @@ pub(super) async fn adopt<P: Ports>(gateway: &Arc<Gateway<P>>) -> Follows {
 }
 
 impl Authority {
-    /// Says why the gate cannot be read, once for each reason.
+    /// Logs why the gate cannot be read, once for each reason.
     fn tell_unread(&self, error: Option<&StoreError>) {
         let mut told = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = error
@@ -226,13 +226,13 @@ impl Authority {
     }
 }
 
-/// The next view after `epoch` that is known here; the newest, if that one is not.
+/// The view after `epoch`, or the newest if that one is not known here.
 fn after<P: Ports>(gateway: &Gateway<P>, epoch: u64, newest: &Arc<View>) -> Arc<View> {
     gateway.authority.views.load().get(&(epoch + 1)).unwrap_or(newest).clone()
 }
 
-/// The state of a gate that follows no view yet. A store that was there at the founding is empty and begins with the first view; whoever
-/// comes later has everything to catch up with.
+/// The state of a gate that follows no view yet. A store that was present at the founding is empty
+/// and begins with the first view. A later store has everything to catch up with.
 fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
     let views = gateway.authority.views.load();
     let founded =
@@ -243,7 +243,7 @@ fn first<P: Ports>(gateway: &Gateway<P>, newest: &Arc<View>) -> GateState {
     }
 }
 
-/// The gate was read: requests go by it from now on, if the store is open at all.
+/// Takes in a gate that was read. If the store is open, requests go by it from now on.
 pub(in crate::gateway) fn took<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     if let Some(state) = &gate.state {
         learned(gateway, &state.view);

@@ -1,27 +1,28 @@
-//! Who may join the ring and who may leave it, and how many have to stay: what is asked before a move is begun.
+//! Members of the ring: conditions for joining and leaving, and how many regions must stay. Checked
+//! before a move begins.
 //!
-//! Neighbours: [`super::acts`] asks for operators, [`super::home`] for a region that drains itself; `protocol::change` says what is legal, this
-//! file what is safe and wise. A region joins once everybody exchanges rows with it, and leaves once it owns nothing. It must not change
+//! `protocol::change` judges legality, this file safety and good sense. A region joins once every
+//! serving region exchanges rows with it, and leaves once it owns nothing. Must not change
 //! anything.
 
 use super::Gateway;
-use super::acts::ActError;
+use super::admin_ops::ActError;
 use crate::ports::Ports;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::ring::Ring;
 use crate::protocol::view::View;
 
-/// How many regions would own keys under that ring if only `gone` served no more.
+/// Number of regions that would own keys under that ring if `gone` no longer served.
 pub(super) fn owners(view: &View, ring: &Ring, gone: Option<&RegionName>) -> usize {
     view.serving().filter(|name| Some(*name) != gone && owns(ring, name)).count()
 }
 
-/// Whether that ring lets a region own keys at all: an edge forwards only.
+/// True if that ring lets a region own keys. An edge forwards only.
 pub(super) fn owns(ring: &Ring, name: &RegionName) -> bool {
     ring.weight(name).is_some_and(|weight| weight > 0)
 }
 
-/// Whether this ring may take the place of the one in force.
+/// Checks that this ring may replace the one in force.
 pub(super) fn may_apply<P: Ports>(gateway: &Gateway<P>, base: &View, ring: &Ring) -> Result<(), ActError> {
     let leaves = |name: &&RegionName| ring.weight(name).is_none();
     if let Some(serves) = base.serving().find(leaves) {
@@ -45,8 +46,8 @@ pub(super) fn may_apply<P: Ports>(gateway: &Gateway<P>, base: &View, ring: &Ring
     Ok(())
 }
 
-/// Whether a region that is new in the ring is there, is known to all who serve, and rows flow both ways. Without that it would come in and
-/// wait for ever, or be sent requests that nobody can forward.
+/// Checks that a new region answers, is known to all serving regions, and exchanges rows both ways.
+/// Otherwise it would wait for ever, or receive requests that no region can forward.
 fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> Result<(), ActError> {
     let not_yet = |why: String| Err(ActError::not_yet(format!("region {name} cannot join yet: {why}")));
     let me = &gateway.settings.me;
@@ -94,7 +95,7 @@ fn may_join<P: Ports>(gateway: &Gateway<P>, base: &View, name: &RegionName) -> R
             "its store is not {should}: `generation` in its region file is wrong, or its store is another one"
         ));
     }
-    // One that left comes back with the store that it left with, or it has forgotten what it ran.
+    // A region that left must return with the same store: another one has forgotten its runs.
     let beat = pong(name).and_then(|pong| pong.beat).map_or(u64::MAX, |beat| beat.seq);
     match base.members().get(name) {
         Some(member) if beat < member.mark => Err(ActError::refused(format!(

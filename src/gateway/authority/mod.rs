@@ -1,32 +1,31 @@
-//! Authority: what this gateway knows of views, of its lease and of its region's gate, and what follows for a key.
+//! Authority: this gateway's knowledge of views, of its lease and of its region's gate, and the
+//! consequences for a key.
 //!
-//! Neighbours: `protocol::{authority, lease, opening, window, escrow}` decide; [`super::request`] asks before a claim and in the same
-//! breath as the send. Its loops: [`renew`] holds the lease, [`mind`] follows views and opens what was gained, [`takeover`] watches other
-//! regions' leases, [`home`] brings this region back, [`upstream`] drains it while its upstream is sick, [`voters`] keeps the
-//! voters. [`evidence`] reads which views count. [`acceptor`] answers for the region's acceptor, [`told`] for everything else that
-//! peers ask, [`propose`] runs rounds, [`speech`] minds which version is spoken, [`moves`] hands arcs over, [`acts`] is for operators, [`rehearse`] for their dry runs, [`members`] says who may join and leave. It must not know statuses, and no request
-//! waits for any of this.
+//! `protocol::{authority, lease, opening, window, escrow}` decide. [`super::request`] asks before a
+//! claim, and again with no await before the send. Peers' questions, operators' acts and the loops
+//! ([`start`]) are files of their own. This folder must not know statuses, and must not make a
+//! request wait for a loop.
 
 mod acceptor;
-pub mod acts;
+pub mod admin_ops;
+mod answers;
 mod asking;
 mod break_glass;
+pub mod dry_run;
 mod evidence;
-mod home;
+mod failback;
+mod gate_loop;
 mod learn;
 mod members;
-mod mind;
 mod moves;
 mod poisoned;
 mod propose;
+mod protocol_version;
 mod rebuild;
-pub mod rehearse;
 mod renew;
 mod running;
-mod speech;
 pub mod status;
 mod takeover;
-mod told;
 pub mod upstream;
 mod voters;
 
@@ -59,87 +58,92 @@ pub(super) use learn::took;
 pub(super) use members::origin_of;
 pub(super) use running::Run;
 
-/// Who may declare a region lost.
+/// Right to declare a region lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Its survivors, when its lease has run out at a majority.
+    /// Survivors, when the region's lease has run out at a majority.
     Automatic,
-    /// An operator only.
+    /// Operators only.
     Manual,
 }
 
-/// How regions take over from one another; the same in all of them.
+/// Failover settings; the same in all regions.
 #[derive(Clone, Debug)]
 pub struct Failover {
-    /// Who may declare a region lost.
+    /// Right to declare a region lost.
     pub mode: Mode,
-    /// How long a lease runs.
+    /// Length of a lease.
     pub lease: Duration,
-    /// How long a successor waits.
+    /// Rule for a successor's window.
     pub window: WindowRule,
-    /// How long a region that gives keys up lets running attempts finish, at most.
+    /// Time that a region which gives keys up waits for running attempts, at most.
     pub drain_limit: Duration,
-    /// After how long a change that keys were given up for, and that nobody agreed on, is ended.
+    /// Time after which a change is ended that no majority agreed on although keys were given up
+    /// for it.
     pub kill_after: Duration,
-    /// How long a region that came back must have been well before it takes its arcs back.
+    /// Time that a returning region must have been well before it takes its arcs back.
     pub stable_for: Duration,
-    /// How many regions must stay serving after a drain, at least.
+    /// Regions that must stay serving after a drain, at least.
     pub min_serving: usize,
     /// Acceptors without a store, asked like peers.
     pub witnesses: Vec<RegionName>,
 }
 
-/// Why the gateway of a replaced store runs nothing.
+/// Reason why the gateway of a replaced store runs nothing.
 const REPLACED: &str = "this store was replaced: by the view the region has another generation of it";
-/// Why a deployment whose register was not founded runs no keys.
+/// Reason why a deployment runs no keys before its register is founded.
 const NOT_FOUNDED: &str = "the register is not founded: run `onceway init` once, when all regions are up";
 
-/// How often the views that the store keeps are read again: how old they are ends the risk of stores that were replaced long ago.
+/// Period for reading again the views that the store keeps: their age ends the risk of stores that
+/// were replaced long ago.
 const RECALL_EVERY: Duration = Duration::from_secs(60);
 
-/// What one gateway holds about authority. Read by every request without a lock, replaced whole by the loops.
+/// One gateway's knowledge about authority. Requests read it without a lock; the loops replace
+/// whole values.
 pub(super) struct Authority {
     view: ArcSwap<View>,
     views: ArcSwap<BTreeMap<u64, Arc<View>>>,
     leased: ArcSwap<Leased>,
     lease: Mutex<Lease>,
     hindrances: ArcSwap<Vec<Hindrance>>,
-    /// The epoch of the view that the hindrances were judged under; stored after them. 0: they never were.
+    /// The epoch of the view that the hindrances were judged under, or 0 if never. Stored after
+    /// them.
     judged: AtomicU64,
     /// The epoch in the newest heartbeat of each origin that counts as applied here.
     heartbeat_epochs: ArcSwap<BTreeMap<Origin, u64>>,
-    /// Since when each other origin surely starts nothing more under keys that are owned here
-    /// (docs/protocol.md#rule-12), and under which view that was said.
+    /// Moments since which each other origin surely starts nothing more under keys that this region
+    /// owns (docs/protocol.md#rule-12). The number is the epoch of the view that they hold under.
     ended: ArcSwap<(u64, BTreeMap<Origin, Moment>)>,
-    /// What this process saw of the grants of the region's acceptor.
+    /// Observations of this process about the grants of the region's acceptor.
     watch: Mutex<GrantWatch>,
     admission: Mutex<Admission>,
-    gathered: Mutex<mind::Gathered>,
+    gathered: Mutex<gate_loop::Gathered>,
     /// Attempts of this process that may still be sent or settled.
     pub(super) running: running::Running,
     /// 64 random bits: no other process proposes under the same ballot.
     proposer: u64,
     counter: AtomicU64,
-    /// The highest ballot's counter that a majority was read to have promised.
+    /// The highest counter of a ballot that a majority was read to have promised.
     reached: AtomicU64,
-    /// Peers that told views which no majority showed, and until when they are not asked again.
+    /// Peers that reported views which no majority showed, and the moments until which they are not
+    /// asked again.
     doubted: Mutex<BTreeMap<RegionName, Moment>>,
     proposing: tokio::sync::Mutex<()>,
     finishing: AtomicBool,
     learning: Mutex<()>,
-    /// As in `Authority::given`, by the boot clock.
+    /// The moment that `Authority::given` returns, in nanoseconds of the boot clock; 0 if none.
     given: AtomicU64,
-    /// When the views that the store keeps were read, by the boot clock; 0 if never.
+    /// Moment of the last read of the views that the store keeps, by the boot clock; 0 if never.
     recalled: AtomicU64,
-    /// As in `authority::losses`.
+    /// The highest epoch of a kept view so old that every key of then is forgotten; 0 if none.
     outlived: AtomicU64,
     /// The version that the regions go by, if this process does not speak it; else 0.
     beyond: AtomicU16,
-    /// Why the gate could not be read, when it was tried last.
+    /// Error of the last try to read the gate.
     unread: Mutex<Option<StoreError>>,
     renew_now: Notify,
     mind_now: Notify,
-    /// What the checks of this region's upstream have said.
+    /// Results of the checks of this region's upstream.
     upstream: Mutex<Health>,
 }
 
@@ -148,14 +152,14 @@ pub(super) struct Authority {
 pub(super) struct Leased {
     tenure: Tenure,
     held: Option<Held>,
-    /// Until when it was granted last, if ever.
+    /// End of the last grant, if any.
     last: Moment,
 }
 
-/// What a claim is made under: exactly this version of the gate. What was claimed may be sent as long as the tenure stays.
+/// Basis of a claim: exactly this version of the gate. The claimed request may be sent as long as
+/// the tenure stays.
 #[derive(Clone, Debug)]
 pub(super) struct Permit {
-    /// The gate's version.
     pub(super) gate: GateVersion,
     /// The tenure, remembered from before the claim.
     pub(super) tenure: Tenure,
@@ -163,15 +167,15 @@ pub(super) struct Permit {
     pub(super) view: Arc<View>,
 }
 
-/// What this gateway may do about a key.
+/// This gateway's rights on a key.
 pub(super) enum Here {
     /// Claim and send under this permit.
     Run(Permit),
-    /// It is ours, but not now.
+    /// The key is this region's, but cannot run now.
     Closed(Closed),
-    /// Another region's.
+    /// Another region owns the key.
     Elsewhere(RegionName),
-    /// Nobody's: no region of its order serves.
+    /// No region of the key's order serves.
     Nobody,
     /// The region's store cannot be relied on.
     Store(String),
@@ -212,18 +216,18 @@ impl Authority {
         }
     }
 
-    fn gathered(&self) -> MutexGuard<'_, mind::Gathered> {
+    fn gathered(&self) -> MutexGuard<'_, gate_loop::Gathered> {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the views that the store keeps were read a short while ago.
+    /// True if the views that the store keeps were read a short while ago.
     fn recalled(&self, now: Moment) -> bool {
         let at = self.recalled.load(Ordering::SeqCst);
         at > 0 && now.since(Moment::from_nanos(at)) < RECALL_EVERY
     }
 
-    /// Views that the store keeps, each with how long it has been there, beside those learned
-    /// since. `is_over` says whether every key of so long ago has been forgotten.
+    /// Adds views that the store keeps, each with the time that it has been there. `is_over` says
+    /// if every key of so long ago has been forgotten.
     fn recall(&self, kept: Vec<(Arc<View>, Duration)>, is_over: impl Fn(Duration) -> bool, now: Moment) {
         let old = kept.iter().filter(|(_, stored)| is_over(*stored));
         let outlived = old.map(|(view, _)| view.epoch()).max().unwrap_or(0);
@@ -235,8 +239,10 @@ impl Authority {
         self.recalled.store(now.as_nanos().max(1), Ordering::SeqCst);
     }
 
-    /// Everything that this region owns may start: from now on other origins' claims are counted out. Anew under each view: another process of
-    /// this region may have adopted it and opened what it gave before this one looked, and what was gained may be running elsewhere still.
+    /// Notes that everything this region owns may start: from now on other origins' claims are
+    /// counted out. The count begins anew under each view. Another process of this region may have
+    /// adopted a view and opened its keys before this one looked, and gained keys may still run
+    /// elsewhere.
     fn opened(&self, now: Moment, view: &View) {
         if self.ended.load().0 != view.epoch() {
             let origins = view.members().keys().filter_map(|name| view.origin(name));
@@ -245,19 +251,20 @@ impl Authority {
         }
     }
 
-    /// Something was gained that may not start: nothing can be said of other origins' claims until it may.
+    /// Notes that gained keys may not start. Until they may, nothing can be said of other origins'
+    /// claims.
     fn closed(&self) {
         if self.ended.load().0 != 0 {
             self.ended.store(Arc::default());
         }
     }
 
-    /// Takes in what is here of each origin now.
+    /// Takes in the applied heartbeats of each origin.
     pub(super) fn saw(&self, applied: &Applied) {
         self.heartbeat_epochs.store(Arc::new(applied.epochs.clone()));
     }
 
-    /// When a view let this region serve that did not serve before; 0 if never.
+    /// Moment of the newest view that let this region serve after one that did not; 0 if never.
     fn given(&self) -> Moment {
         Moment::from_nanos(self.given.load(Ordering::SeqCst))
     }
@@ -265,10 +272,10 @@ impl Authority {
 
 /// Starts the loops. They end when the gateway is dropped.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    tokio::spawn(mind::mind_loop(Arc::downgrade(gateway)));
+    tokio::spawn(gate_loop::mind_loop(Arc::downgrade(gateway)));
     tokio::spawn(renew::renew_loop(Arc::downgrade(gateway)));
     tokio::spawn(takeover::watch_loop(Arc::downgrade(gateway)));
-    tokio::spawn(home::home_loop(Arc::downgrade(gateway)));
+    tokio::spawn(failback::home_loop(Arc::downgrade(gateway)));
     tokio::spawn(voters::voters_loop(Arc::downgrade(gateway)));
     tokio::spawn(upstream::check_loop(Arc::downgrade(gateway)));
 }
@@ -289,7 +296,7 @@ impl<P: Ports> Gateway<P> {
         &self.origin
     }
 
-    /// What may be done about a key here and now.
+    /// This gateway's present rights on a key.
     pub(super) fn here(&self, id: &KeyId) -> Here {
         if let Some(why) = self.outgrown() {
             return Here::Store(why);
@@ -311,33 +318,35 @@ impl<P: Ports> Gateway<P> {
             StoreHealth::Open(gate) => gate,
             StoreHealth::Closed { why, .. } => return Here::Store(why.clone()),
         };
-        // It may be one view behind: keys that are this region's in both go on under the older one until it is adopted.
+        // The gate may be one view behind. Keys that are this region's in both views go on under
+        // the older one until the newer is adopted.
         let Some(state) = &gate.state else { return Here::Closed(Closed::Moving) };
         let leased = self.authority.leased.load();
         let now = self.ports.clock().now();
         let right = authority::right(state, leased.held.as_ref(), leased.tenure, id, &self.settings.me, now);
         match right {
             Right::Run(tenure) => Here::Run(Permit { gate: gate.version, tenure, view: state.view.clone() }),
-            // It serves since a moment ago: the first renewal is on its way.
+            // The region has just begun to serve: its first renewal is on its way.
             Right::Closed(Closed::NoLease) if self.was_just_given(now) => Here::Closed(Closed::Moving),
             Right::Closed(closed) => Here::Closed(closed),
             Right::Elsewhere(_) | Right::Nobody => Here::Closed(Closed::Moving),
         }
     }
 
-    /// Whether this region was let serve less than a lease ago.
+    /// True if this region began to serve less than a third of a lease ago.
     fn was_just_given(&self, now: Moment) -> bool {
         let given = self.authority.given();
         given.as_nanos() > 0 && now.since(given) < self.settings.failover.lease / 3
     }
 
-    /// The permit for a key that this region was given and has not caught up with, if it is proven
-    /// that no lost region ever sent it (docs/protocol.md#rule-38). The proof says nothing of rows
-    /// that others handed on: their marks must be here all the same, and every claim that was
-    /// lodged here must be a record.
+    /// The permit for a key that this region was given and has not caught up with. `None` unless it
+    /// is proven that no lost region ever sent the key (docs/protocol.md#rule-38). The proof does
+    /// not cover rows that other regions handed on. Their marks must be applied here, and every
+    /// claim that was lodged here must be a record.
     pub(super) fn early(&self, id: &KeyId, route: &str, mine: &Meanings) -> Option<Permit> {
         let (version, state) = self.gate_state()?;
-        // Judged is read first: what is read then was judged under that view, or a newer one.
+        // The epoch is read first: hindrances that are read later were judged under that view, or a
+        // newer one.
         if self.authority.judged.load(Ordering::SeqCst) != state.view.epoch()
             || self.view().epoch() != state.view.epoch()
         {
@@ -369,14 +378,15 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Whether what was claimed in this tenure may be sent at `now`: the lease holds and never lapsed since, and no arc was lost.
+    /// True if a claim of this tenure may be sent at `now`. The lease holds and never lapsed since,
+    /// and no arc was lost.
     pub(super) fn may_send(&self, tenure: Tenure, now: Moment) -> bool {
         let leased = self.authority.leased.load();
         let holds = leased.tenure == tenure && leased.held.as_ref().is_some_and(|held| now < held.until);
         holds || removed(Plant::LeaseAtSend)
     }
 
-    /// What keeps the keys that were gained from starting.
+    /// Hindrances that keep gained keys from starting.
     pub(super) fn hindrances(&self) -> Arc<Vec<Hindrance>> {
         self.authority.hindrances.load_full()
     }
@@ -386,15 +396,15 @@ impl<P: Ports> Gateway<P> {
         let epochs = self.authority.heartbeat_epochs.load();
         let views = self.authority.views.load();
         let outlived = match self.authority.outlived.load(Ordering::SeqCst) {
-            // How long ago a view was stored is the database's clock's word: a step ahead would end
-            // every risk at once (docs/protocol.md#rule-11).
+            // The age of a view is read from the database's clock: a step ahead would end every
+            // risk at once (docs/protocol.md#rule-11).
             outlived if outlived > 0 && self.clock_suspect_for().is_none() => outlived,
             _ => 0,
         };
         authority::at_risk(&authority::losses(&self.view(), &views, &epochs, &self.settings.me, outlived), id)
     }
 
-    /// Whether the absence of the key here proves that no lost region has ever sent it.
+    /// True if the absence of the key here proves that no lost region has ever sent it.
     pub(super) fn absence_is_proven(&self, id: &KeyId, route: &str, mine: &Meanings) -> bool {
         let (view, views) = (self.view(), self.authority.views.load());
         let epochs = self.authority.heartbeat_epochs.load();
@@ -415,8 +425,8 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// What a reader of rows knows beside them. Before everything gained may start, nobody else's claim is over: its outcome may be on
-    /// the way here.
+    /// A reader of rows, with the facts that it needs beside them. Before all gained keys may
+    /// start, no other origin's claim is over: its outcome may be on the way here.
     pub(super) fn reader(&self) -> Reader {
         let mut reader = Reader::new(self.origin.clone(), self.settings.drift);
         let now = self.ports.clock().now();
@@ -441,7 +451,8 @@ impl<P: Ports> Gateway<P> {
         learn::from_peer(self, from).await;
     }
 
-    /// The gate's state as known, where the store is open. None where the regions go by a version that is not spoken here: then nobody acts on it.
+    /// The gate's known state, if the store is open. `None` if the regions go by a version that is
+    /// not spoken here: then this process must not act on it.
     pub(super) fn gate_state(&self) -> Option<(GateVersion, GateState)> {
         self.gate_as_known().map(|(version, state, _)| (version, state))
     }
@@ -466,8 +477,9 @@ mod tests {
     use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
     use crate::protocol::view::AcceptorId;
 
-    /// Process one adopts a view that gives this region keys, and opens them; process two looks only then. What it knew of other origins
-    /// before says nothing of those keys: their former owner may be running one.
+    /// Process one adopts a view that gives this region keys, and opens them; process two looks
+    /// only then. Its earlier knowledge of other origins does not cover those keys: their former
+    /// owner may be running one.
     #[test]
     fn claims_of_others_are_counted_out_anew_under_each_view() {
         let name = |text: &str| RegionName::parse(text).unwrap();

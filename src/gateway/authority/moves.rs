@@ -1,8 +1,8 @@
 //! Clean moves of arcs: stop, seal, agree (docs/protocol.md#rule-27).
 //!
-//! Neighbours: `protocol::change` says what must be reported, [`super::propose`] has it agreed, [`super::mind`] opens what was gained;
-//! [`super::acts`] and [`super::home`] ask for moves. A region that gave keys up for a change that nobody agrees on ends that change after
-//! a while, by agreeing on an equal view. It must not give anything up that it does not lose.
+//! `protocol::change` names the reports that a change needs, [`super::propose`] has it agreed on. A
+//! region may give keys up for a change that no majority agrees on. It then ends the change after a
+//! while, by agreeing on an equal view. A region must not give anything up that it does not lose.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::view::{Escrowed, Release, Standing, View};
 
-/// How much longer than its drain a loser may take for its report.
+/// Time for a loser's report, in addition to its drain.
 const REPORT_WITHIN: Duration = Duration::from_secs(2);
-/// How long a change may take to be agreed on once everybody has sealed.
+/// Time limit for agreeing on a change once all losers have sealed.
 const AGREE_WITHIN: Duration = Duration::from_secs(2);
-/// Between two looks at whether the moving keys have ended.
+/// Pause between two looks at the moving keys.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often one change of the gate may meet another.
+/// Conflicts with other writers of the gate, at most, per change.
 const TRIES: usize = 8;
 
-/// Moves to this placement: everybody who loses keys stops and seals, then the view is agreed on.
+/// Moves to this placement: all regions that lose keys stop and seal, then the view is agreed on.
 pub(super) async fn move_to<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
@@ -58,7 +58,7 @@ async fn reports<P: Ports>(
         let (gateway, target, into) = (gateway.clone(), target.clone(), into.clone());
         tokio::spawn(async move {
             let report = ask(&gateway, &loser, target, within).await;
-            // Nobody waits any more once another loser has refused.
+            // A closed channel is fine: another loser has refused.
             let _ = into.send((loser, report));
         });
     }
@@ -88,8 +88,8 @@ async fn ask<P: Ports>(
     }
 }
 
-/// Gives up what this region loses by `target`: closes the gate for it, lets what runs end for a moment, seals, reports. Asked again, it
-/// reports the same.
+/// Gives up the keys that this region loses by `target`: closes the gate for them, lets running
+/// attempts end for a moment, seals, reports. A repeated call reports the same.
 pub(super) async fn release<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     target: Arc<View>,
@@ -126,12 +126,14 @@ pub(super) async fn release<P: Ports>(
     })
 }
 
-/// Waits for the moving keys a moment, then writes the heartbeat that comes after everything this region has done about them.
+/// Waits a moment for the moving keys, then writes the heartbeat after this region's last write
+/// about them.
 async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -> Result<u64, String> {
     let clock = gateway.ports.clock();
     let until = clock.now() + gateway.settings.failover.drain_limit;
     let me = &gateway.settings.me;
-    // Comfort only: what still runs travels as claimed, and gets a full hold where it arrives.
+    // Comfort only: attempts that still run travel as claimed, and get a full hold where they
+    // arrive.
     while clock.now() < until
         && gateway.authority.running.any(|id| base.owner(id) == Some(me) && target.owner(id) != Some(me))
     {
@@ -150,7 +152,7 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -
     Ok(seal)
 }
 
-/// Changes the gate's state by compare-and-set; `None` leaves it as it is. Returns the state then.
+/// Changes the gate's state by compare-and-set and returns it. `None` leaves it as it is.
 pub(super) async fn change_gate<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     change: impl Fn(&GateState) -> Result<Option<GateState>, String>,
@@ -174,7 +176,8 @@ pub(super) async fn change_gate<P: Ports>(
     Err("the gate keeps changing: ask again".to_owned())
 }
 
-/// Ends a change that keys were given up for and that is not agreed on: the proposer died, or another loser refused.
+/// Ends a change that no majority agrees on although keys were given up for it: the proposer died,
+/// or another loser refused.
 pub(super) fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateState) {
     let now = gateway.ports.clock().now();
     let due = {
@@ -189,7 +192,7 @@ pub(super) fn watch_pending<P: Ports>(gateway: &Arc<Gateway<P>>, state: &GateSta
             Some(_) | None => now,
         };
         let due = now.since(since) >= gateway.settings.failover.kill_after;
-        // Not again before as long a time has passed.
+        // The next try comes after the same time again.
         gathered.pending = Some((epoch, if due { now } else { since }));
         due
     };

@@ -1,13 +1,14 @@
-//! Leaving a register that was poisoned: a ballot or an epoch so large that nothing can follow it.
+//! Leaving a poisoned register: a ballot or an epoch is so large that nothing can follow it.
 //!
-//! Neighbours: [`super::break_glass`] has the glass, `protocol::bounds` keeps such numbers out, so only what was written before there
-//! were bounds, or by hand, needs this. An operator names the last view that is genuine; all its voters, but those who are said to be
-//! stopped, take it again in an epoch above everything that is held anywhere. It must not undo what acceptors agreed on after that view.
+//! `protocol::bounds` keeps such numbers out, so only numbers from before the bounds, or written by
+//! hand, need this file. An operator names the last genuine view. All its voters, except those said
+//! to be stopped, accept it again in an epoch above every epoch that any acceptor holds. Must not
+//! undo a view that acceptors agreed on after that one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::acts::ActError;
+use super::admin_ops::ActError;
 use super::{Gateway, asking, break_glass, learn, propose, takeover};
 use crate::ports::{Authority as _, Dice as _, Ports, Upkeep};
 use crate::protocol::bounds::{FORCED_BY, LARGEST, near_epoch};
@@ -20,17 +21,19 @@ use crate::protocol::view::{Content, View};
 pub(super) struct WayOut {
     pub(super) base: Arc<View>,
     pub(super) view: Arc<View>,
-    /// Above every ballot that means anything.
+    /// A counter above every genuine ballot.
     counter: u64,
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Goes on from the view of epoch `above`, as an operator attests that nothing above it is what the regions agreed on. Those who are
-    /// said to be stopped are lost and vote no more; all other voters must answer. Returns the new epoch.
+    /// Goes on from the view of epoch `above`. An operator attests that the regions agreed on
+    /// nothing above it. Regions said to be stopped are lost and no longer vote; all other voters
+    /// must answer. Returns the new epoch.
     ///
     /// # Errors
-    /// No such view is kept here, an acceptor holds one that follows it, or no room is left above the poison (`refused`); a voter does not
-    /// answer (`not-yet`).
+    /// - `refused`: no such view is kept here, or an acceptor holds a view that follows it.
+    /// - `refused`: no room is left above the poison.
+    /// - `not-yet`: a voter does not answer.
     pub async fn leave_poison(
         self: &Arc<Self>,
         above: u64,
@@ -59,7 +62,8 @@ impl<P: Ports> Gateway<P> {
         Ok(epoch)
     }
 
-    /// The way out, if nothing speaks against it. Asks the voters what they hold, and changes nothing.
+    /// The way out, if nothing speaks against it. Asks the voters for their state, and changes
+    /// nothing.
     pub(super) async fn may_leave_poison(
         self: &Arc<Self>,
         above: u64,
@@ -120,7 +124,7 @@ impl<P: Ports> Gateway<P> {
         })
     }
 
-    /// What the voters of the view have promised and accepted.
+    /// Ballots and views that the voters of the view have promised and accepted.
     async fn held_of(self: &Arc<Self>, view: &View) -> BTreeMap<RegionName, (u64, Accepted)> {
         let mut replies = asking::send(self, asking::to_all(view, &Message::Read), learn::WITHIN);
         let mut held = BTreeMap::new();

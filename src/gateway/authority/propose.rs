@@ -1,8 +1,8 @@
-//! Runs rounds of the register until a change is chosen, or something else is.
+//! Rounds of the register, until this change or another one is chosen.
 //!
-//! Neighbours: `protocol::round` is one round, [`super::asking`] carries it; [`super::takeover`], [`super::moves`] and [`super::home`] want changes. One
-//! proposal at a time per process; those of others are met by backing off, jittered and ever longer. It must not judge whether a
-//! change is wise.
+//! `protocol::round` is one round, [`super::asking`] carries it. A process makes one proposal at a
+//! time. It backs off before rivals' proposals, with jitter and growing pauses. Must not judge
+//! whether a change is wise.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,10 +23,10 @@ use crate::protocol::view::View;
 /// The first pause after a round that was outbid or blocked; it doubles.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long the others are waited for once one voter is blocked.
+/// Time that the other voters get once one voter is blocked.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
-/// How a round ended.
+/// Result of a round.
 enum End {
     Chosen(Arc<View>),
     Blocked,
@@ -34,8 +34,8 @@ enum End {
     Silent,
 }
 
-/// Has `wanted`, the next view of `base`, agreed on within a time. An error says what came between; whether it is agreed on later is then
-/// not known.
+/// Has `wanted`, the next view of `base`, agreed on within a time. An error names the obstacle; the
+/// view may still be agreed on later.
 pub(super) async fn propose<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     base: &Arc<View>,
@@ -56,7 +56,7 @@ pub(super) async fn propose<P: Ports>(
                 return Ok(view);
             }
             End::Chosen(view) => {
-                // What somebody else had begun came first.
+                // A view that another proposer had begun came first.
                 tell(gateway, &view);
             }
             End::Blocked => why = "a lease still runs that the change would break",
@@ -68,7 +68,8 @@ pub(super) async fn propose<P: Ports>(
     Err(why.to_owned())
 }
 
-/// Finishes what somebody began and did not end, if it is still not ended after a while: rarely, with random back-off.
+/// Finishes a view that another proposer began, if it is unfinished after a while: rarely, with
+/// random back-off.
 pub(super) fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
     if gateway.authority.finishing.swap(true, Ordering::SeqCst) {
         return;
@@ -142,7 +143,7 @@ async fn round<P: Ports>(
                 }
                 blocked = true;
             }
-            // One acceptor alone leads nobody astray: the others may still be a majority.
+            // One acceptor alone misleads no round: the others may still be a majority.
             Step::Outbid(counter) if counter > own.saturating_add(AHEAD) => {
                 tracing::warn!(%voter, counter, own, "an acceptor has promised a ballot that is out of bounds");
                 far.push(counter);
@@ -162,7 +163,8 @@ async fn round<P: Ports>(
     if blocked { End::Blocked } else { End::Silent }
 }
 
-/// Tells everybody of a chosen view. Those who do not hear it learn it from pings.
+/// Tells all other regions and witnesses of a chosen view. Those that miss the message learn it
+/// from pings.
 pub(super) fn tell<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     let others = view.members().keys().chain(gateway.settings.failover.witnesses.iter());
     for other in others.filter(|name| **name != gateway.settings.me) {

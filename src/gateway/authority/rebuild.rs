@@ -1,17 +1,17 @@
 //! Replaces a region's store by an empty one: the view retires the old one, whose rows live on in
 //! the other regions (docs/protocol.md#rule-36).
 //!
-//! Neighbours: `protocol::change` makes the view, `onceway store init` the new store, [`super::mind`] fetches what the old one had, and
-//! [`super::home`] takes the arcs home. It must not retire a store that serves, nor one whose last rows may still arrive, unless an operator
-//! accepts that they never will.
+//! `onceway store init` makes the new store, and [`super::gate_loop`] fetches the old one's rows.
+//! This file must not retire a store that serves. Nor may it retire one whose last rows may still
+//! arrive, unless an operator accepts their loss.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::acts::ActError;
-use super::{Gateway, mind, propose};
+use super::admin_ops::ActError;
+use super::{Gateway, gate_loop, propose};
 use crate::gateway::Peer;
 use crate::ports::Ports;
 use crate::ports::peers::Pong;
@@ -19,25 +19,25 @@ use crate::protocol::change::Change;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::view::{Standing, View};
 
-/// How long the change may take to be agreed on.
+/// Time limit for agreeing on the change.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// What the replacement of a store came to.
+/// Result of replacing a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RebuildReport {
     /// The epoch that retired the old store.
     pub epoch: u64,
-    /// The generation of the new one: what its region file must say.
+    /// The generation of the new store: its region file must name it.
     pub generation: u32,
-    /// Whether it was asked for before, and the new store has not been heard of yet.
+    /// True if this was asked for before, and no region has heard of the new store yet.
     pub again: bool,
 }
 
-/// What a replacement comes to, as far as it can be judged before anybody is asked.
+/// Expected result of a replacement, computed without asking other regions.
 pub(super) enum Replaced {
-    /// It was asked for before.
+    /// Nothing to do: it was asked for before.
     Again(RebuildReport),
-    /// This.
+    /// A retirement to propose.
     Now(Retiring),
 }
 
@@ -48,18 +48,22 @@ pub(super) struct Retiring {
     pub(super) next: Arc<View>,
 }
 
-/// Which store of the region the view goes by.
+/// The generation of the region's store, by the view.
 pub(super) fn generation(view: &View, region: &RegionName) -> u32 {
     view.members().get(region).map_or(0, |member| member.generation)
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Retires the store of a region that is drained, sealed or lost; the region comes back with an empty one. Asked again before the new
-    /// store was heard of, it changes nothing.
+    /// Retires the store of a region that is drained, sealed or lost. The region comes back with an
+    /// empty one. Until a region has heard of the new store, a repeated call changes nothing.
     ///
     /// # Errors
-    /// The region serves; it is lost and `accept_risk` is not given: rows that never left the old store are gone then (`refused`). It is
-    /// sealed, and its gateways run, or a serving region has not applied all that it wrote; nobody agrees (`not-yet`).
+    /// - `refused`: the region serves.
+    /// - `refused`: the region is lost and `accept_risk` is not given. Rows that never left the old
+    ///   store would be gone.
+    /// - `not-yet`: the region is sealed and its gateways run, or a serving region has not applied
+    ///   all its rows.
+    /// - `not-yet`: no majority agrees.
     pub async fn rebuild(
         self: &Arc<Self>,
         region: &RegionName,
@@ -113,8 +117,8 @@ impl<P: Ports> Gateway<P> {
         Ok(Replaced::Now(Retiring { base, origin, next: Arc::new(next) }))
     }
 
-    /// Whether this store took another's place and was never heard of: neither here, nor in any view, nor by a peer that said so. One that was
-    /// let serve has run keys, whether or not a row of it has arrived anywhere.
+    /// True if this store replaced another and was never heard of: not here, not in a view, not by
+    /// a peer. A store that was let serve has run keys, even if no row of it has arrived anywhere.
     fn is_awaited(&self, view: &View, origin: &Origin) -> bool {
         let views = self.authority.views.load();
         let let_serve =
@@ -127,14 +131,15 @@ impl<P: Ports> Gateway<P> {
         let follows = |peer: &&Peer| peer.origin.as_ref() == Some(origin);
         let heard = peer.filter(follows).is_some_and(|peer| peer.applied.max(peer.told) > Some(0));
         let pongs = || health.peers.values().filter_map(|peer| peer.pong.as_ref());
-        // A peer of a version in which that is not said may have heard of it.
+        // A peer whose version does not report this may have heard of the store.
         let heard_of = |pong: &Pong| pong.heard.as_ref().is_none_or(|all| all.get(origin) > Some(&0));
         let told = pongs().any(|pong| pong.applied.get(origin) > Some(&0) || heard_of(pong));
         retired && fresh && !served && !heard && !told && *origin != self.origin
     }
 
-    /// A sealed store may go once nobody writes to it any more, and everybody who serves has all of it on the disk: what ran through the drain
-    /// may have been settled after the seal, and a Postgres that crashes forgets what it applied last, which pings may have told before.
+    /// Checks that a sealed store may go: no gateway writes to it, and all serving regions have all
+    /// of it on disk. Attempts that ran through the drain may have been settled after the seal. A
+    /// Postgres that crashes forgets what it applied last, although pings may have reported it.
     async fn is_everywhere(
         self: &Arc<Self>,
         view: &View,
@@ -152,7 +157,7 @@ impl<P: Ports> Gateway<P> {
         };
         let mark = last.map_or(mark, |beat| beat.seq.max(mark));
         for name in view.serving() {
-            let told = mind::frontier_at(self, name, origin, view.epoch()).await;
+            let told = gate_loop::frontier_at(self, name, origin, view.epoch()).await;
             let told = told.map_err(|why| {
                 ActError::not_yet(format!("region {name} does not say what it has of {origin}: {why}"))
             })?;

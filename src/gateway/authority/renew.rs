@@ -1,8 +1,8 @@
-//! Holds the region's lease: renews it at all voters, and gives up when it may not be relied on.
+//! Holds the region's lease: renews it at all voters, and gives it up when it is not reliable.
 //!
-//! Neighbours: `protocol::lease` decides, [`super::asking`] carries, [`super::learn`] finds out what is newer. A region that cannot write its own
-//! store does not renew: the lease is the failure detector. A loop that stalls gives up by itself, as validity counts from before
-//! the renewal was sent. It must not decide who takes over.
+//! `protocol::lease` decides. A region that cannot write its own store does not renew: the lease is
+//! the failure detector. A stalled loop gives the lease up by itself, as validity counts from
+//! before the renewal was sent. Must not decide which region takes over.
 
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::protocol::register::Message;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
-/// Before a renewal that could not be sent, or was not answered by enough, is tried again.
+/// Pause before another try, if a renewal could not be sent or too few voters answered.
 const AGAIN: Duration = Duration::from_millis(100);
 
 impl Authority {
-    /// Changes the lease, and shows requests what it is then.
+    /// Changes the lease, and publishes it to requests.
     pub(super) fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
         let mut lease: MutexGuard<'_, Lease> = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         let value = change(&mut lease);
@@ -34,17 +34,18 @@ impl Authority {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// How much longer this gateway may rely on its region's lease; zero if it holds none.
+    /// Time left during which this gateway may rely on its region's lease; zero if it holds none.
     pub(in crate::gateway) fn lease_left(&self, now: Moment) -> Duration {
         self.authority.leased.load().held.as_ref().map_or(Duration::ZERO, |held| now.until(held.until))
     }
 
-    /// Whether this gateway holds its region's lease at `now`.
+    /// True if this gateway holds its region's lease at `now`.
     pub(in crate::gateway) fn holds_lease(&self, now: Moment) -> bool {
         !self.lease_left(now).is_zero()
     }
 
-    /// Since when this gateway has been without the lease although its region is to serve; when it will be, where it holds it.
+    /// Moment since which this gateway lacks the lease although its region is to serve. If it holds
+    /// the lease, the moment when the lease ends.
     pub(in crate::gateway) fn unleased_since(&self) -> Moment {
         self.begun.max(self.authority.given()).max(self.authority.leased.load().last)
     }
@@ -59,12 +60,12 @@ pub(super) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let authority = strong.authority.clone();
         let ports = strong.ports.clone();
         drop(strong);
-        // Whoever adopts a view wants the lease under it at once.
+        // A gateway that adopts a view needs the lease under it at once.
         race::race(authority.renew_now.notified(), ports.clock().sleep_until(begun + pause)).await;
     }
 }
 
-/// One renewal. Whether a majority granted it.
+/// One renewal. True if a majority granted it.
 async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
     let Some((view, boot)) = may_hold(gateway, now) else {
         let serves = gateway.view().serves(&gateway.settings.me);
@@ -120,7 +121,7 @@ fn may_hold<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Option<(Arc<View>, D
     may.then(|| (state.view.clone(), boot_digest(&running)))
 }
 
-/// Which start of the region's Postgres this is: two primaries of one region never hold a lease
+/// Digest of a boot of the region's Postgres: two primaries of one region never hold a lease
 /// together (docs/protocol.md#rule-24).
 fn boot_digest(boot: &Boot) -> Digest32 {
     let Boot { system, timeline, started } = boot;

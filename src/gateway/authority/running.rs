@@ -1,31 +1,31 @@
-//! Attempts of this process that are between their claim and their stored outcome.
+//! Attempts of this process between their claim and their stored outcome.
 //!
-//! Neighbours: [`super::super::request`] enters them, [`super::moves`] waits for those that move away, [`super::home`] for all. It must not
-//! decide anything: a drain that runs out of time goes on without them.
+//! [`super::super::request`] enters them; [`super::moves`] and [`super::failback`] wait for them.
+//! Must not decide anything: a drain that runs out of time goes on without them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::key::KeyId;
 
-/// How many attempts of each key are under way.
+/// Number of running attempts of each key.
 #[derive(Clone, Default)]
 pub(in crate::gateway) struct Running(Arc<Mutex<BTreeMap<KeyId, usize>>>);
 
-/// One attempt under way, for as long as this lives.
+/// One running attempt, for as long as this value lives.
 pub(in crate::gateway) struct Run {
     all: Running,
     id: KeyId,
 }
 
 impl Running {
-    /// An attempt begins.
+    /// Enters an attempt.
     pub(in crate::gateway) fn begin(&self, id: &KeyId) -> Run {
         *self.lock().entry(id.clone()).or_default() += 1;
         Run { all: self.clone(), id: id.clone() }
     }
 
-    /// Whether an attempt is under way whose key is among these.
+    /// True if an attempt runs whose key `among` accepts.
     pub(super) fn any(&self, among: impl Fn(&KeyId) -> bool) -> bool {
         self.lock().keys().any(among)
     }

@@ -1,7 +1,6 @@
-//! Authority as people see it: who owns what share, since when, why, and what still waits.
+//! Authority for people: shares of the ring, standings with their epochs, and open hindrances.
 //!
-//! Neighbours: `gateway::status` puts it into the status, `cli::status` prints it. Field names are a contract: add, never rename. It must
-//! not hold secrets.
+//! Field names are a contract: add, never rename. This file must not hold secrets.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +20,7 @@ use crate::protocol::view::{Standing, View};
 pub struct AuthorityStatus {
     /// The epoch; 0 before the register is founded.
     pub epoch: u64,
-    /// Whether it is founded.
+    /// True if the register is founded.
     pub founded: bool,
     /// `automatic` or `manual`.
     pub mode: &'static str,
@@ -29,31 +28,31 @@ pub struct AuthorityStatus {
     pub lease: LeaseStatus,
     /// All regions.
     pub regions: Vec<RegionStatus>,
-    /// What keeps keys that this region gained from starting.
+    /// Hindrances that keep gained keys from starting.
     pub opening: Vec<HindranceStatus>,
     /// The epoch of a change that this region has given keys up for.
     pub pending: Option<u64>,
-    /// Whose majority decides.
+    /// Regions and witnesses that vote.
     pub voters: Vec<String>,
 }
 
 /// A lease.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LeaseStatus {
-    /// Whether it is held.
+    /// True if it is held.
     pub held: bool,
-    /// For how many milliseconds more.
+    /// Milliseconds left.
     pub left_ms: u64,
 }
 
 /// One region, as the view has it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegionStatus {
-    /// Its name.
+    /// The region's name.
     pub name: String,
     /// `serving`, `sealed`, `drained` or `lost`.
     pub standing: &'static str,
-    /// The epoch since which it stands so, as far as is known here.
+    /// The epoch since which it has this standing, as far as known here.
     pub since_epoch: u64,
     /// The share of the arcs that it owns, 0 to 1.
     pub share: f64,
@@ -61,29 +60,32 @@ pub struct RegionStatus {
     pub mark: u64,
     /// Generation of its store.
     pub generation: u32,
-    /// Whether the ring has it. One that left stays listed, as rows of its live on.
+    /// True if the ring has it. A region that left stays listed, as its rows live on.
     pub in_ring: bool,
-    /// Whether it says that its upstream fails its checks. Such a region, sealed, comes back by itself once it is well again.
+    /// True if the region says that its upstream fails its checks. If it is sealed for that, it
+    /// returns by itself once its upstream is well.
     pub upstream_failing: bool,
 }
 
-/// One thing that is missing.
+/// One hindrance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HindranceStatus {
-    /// Which kind: `not-covered`, `window`, `beyond`, `unmeasured`, `gap`, `forgotten`, `not-told`, `import`, `escrow`.
+    /// Kind: `not-covered`, `window`, `beyond`, `unmeasured`, `gap`, `forgotten`, `not-told`,
+    /// `import`, `escrow`.
     pub what: &'static str,
     /// The region that it is about.
     pub region: String,
-    /// What it means, for people.
+    /// Explanation for people.
     pub text: String,
-    /// What is left of it, where that is known.
+    /// Milliseconds left, if known.
     pub left_ms: Option<u64>,
-    /// Only an operator can lift it.
+    /// True if only an operator can lift it.
     pub needs_operator: bool,
 }
 
 impl<P: Ports> Gateway<P> {
-    /// The number of the view that keys are run under here now: none without a lease, by this gateway's clock, or while the store takes no claims.
+    /// The epoch of the view that this gateway now runs keys under. `None` without a lease by its
+    /// clock, or while the store takes no claims.
     pub fn held_under(&self) -> Option<u64> {
         let leased = self.authority.leased.load();
         let until = leased.held.as_ref()?.until;
@@ -95,7 +97,8 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Whether a request for this key that came now would claim it here, the proof of absence apart.
+    /// True if a request for this key would be claimed here now. The proof of absence is not
+    /// considered.
     pub fn may_start(&self, id: &KeyId) -> bool {
         matches!(self.here(id), Here::Run(_))
     }

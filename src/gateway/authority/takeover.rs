@@ -1,10 +1,9 @@
-//! Unclean takeover: declares a region lost whose lease ran out at a majority
+//! Unclean takeover: declares a region lost if its lease ran out at a majority
 //! (docs/protocol.md#rule-30).
 //!
-//! Neighbours: [`super::acceptor`] watches grants, [`super::propose`] has the change agreed,
-//! [`super::mind`] then waits and opens. The lease is the failure detector, not the pings: a region
-//! that answers pings and cannot write its store holds no lease. It must not propose while a
-//! majority may still grant: a half accepted takeover blocks everybody (docs/protocol.md#rule-30).
+//! The lease is the failure detector, not the pings: a region that answers pings and cannot write
+//! its store holds no lease. This file must not propose while a majority may still grant: a
+//! half-accepted takeover blocks every region.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -19,15 +18,16 @@ use crate::protocol::register::{Accepted, Acceptor, agreed};
 use crate::protocol::time::Moment;
 use crate::protocol::view::{AcceptorId, View};
 
-/// Between two looks at the own acceptor's grants.
+/// Pause between two looks at the own acceptor's grants.
 const LOOK: Duration = Duration::from_millis(50);
-/// How much longer each further survivor waits before it proposes the same.
+/// Additional wait of each further survivor before it proposes the same.
 const STEP: Duration = Duration::from_millis(150);
-/// How long one attempt to declare a region lost may take.
+/// Time limit for one attempt to declare a region lost.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Since when this process has seen each region serve without a break. A region's grant of before says nothing of it: it is given one
-/// lease's time from then, as is one that never renewed.
+/// Moment since which this process has seen each region serve without a break. An older grant says
+/// nothing about that time. From then on the region gets one lease's time, like a region that never
+/// renewed.
 type Since = BTreeMap<RegionName, Moment>;
 
 pub(super) async fn watch_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
@@ -83,13 +83,14 @@ fn is_over<P: Ports>(
     let Some(since) = since.get(region).filter(|since| now.since(**since) > patience) else { return false };
     match own.grants.get(region) {
         Some(grant) => acceptor::watch(gateway).is_over(region, grant, now),
-        // Nobody ever saw it renew: once more as long, as it may just be starting.
+        // The region was never seen to renew. It gets the same time once more, as it may be
+        // starting.
         None => now.since(*since) > patience * 2,
     }
 }
 
-/// Has a region declared lost, if a majority says that its lease is over. `by_hand`: an operator says that it is gone, so that a region without
-/// a lease (sealed) can be declared lost too.
+/// Has a region declared lost, if a majority says that its lease is over. `by_hand`: an operator
+/// says that the region is gone, so that a sealed region without a lease can be declared lost too.
 pub(super) async fn lose<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &Arc<View>,
@@ -111,13 +112,14 @@ pub(super) async fn lose<P: Ports>(
     propose::propose(gateway, view, Arc::new(next), WITHIN).await
 }
 
-/// What voters were read to hold, and whose leases run by what they granted.
+/// State of the voters as read, and the regions whose leases run by their grants.
 type Read = BTreeMap<RegionName, (AcceptorId, Accepted, BTreeSet<RegionName>)>;
 
-/// Why a region cannot be declared lost.
+/// Reason why a region cannot be declared lost.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotLost {
-    /// Where nobody holds a lease, nobody's renewal meets what was begun and not ended, and it would stand in the way for ever.
+    /// A change is unfinished. If no region holds a lease, no renewal meets it, and it would block
+    /// every takeover for ever.
     #[error("a change that was begun and not ended comes first: try again in a moment")]
     Unfinished,
     /// No majority says that its lease is over.
@@ -125,7 +127,7 @@ pub(super) enum NotLost {
     Runs(String),
 }
 
-/// Whether a region may be declared lost, by what the voters were read to hold.
+/// Checks if a region may be declared lost, by the state of the voters as read.
 pub(super) fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<(), NotLost> {
     is_over_by(view, region, held).map_err(|why| {
         match held.values().any(|(_, accepted, _)| accepted.view.epoch() > view.epoch()) {
@@ -135,7 +137,8 @@ pub(super) fn may_lose(view: &View, region: &RegionName, held: &Read) -> Result<
     })
 }
 
-/// Whether a majority of the voters, by what they were read to hold, says that the region's lease is over.
+/// Checks that a majority of the voters, by their state as read, says that the region's lease is
+/// over.
 pub(super) fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Result<(), String> {
     let over: BTreeMap<RegionName, AcceptorId> = held
         .iter()
@@ -158,10 +161,10 @@ pub(super) fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Resul
     Err(format!("its lease may run still: {by} it is over, which is no majority"))
 }
 
-/// The highest heartbeat of the region that any survivor has applied, as far as is known now.
-/// Whoever has more says so before anything opens (docs/protocol.md#rule-33). What those had who
-/// are `gone` for good counts for nothing: nobody can fetch it, so it is no mark to wait for, and
-/// where it was sealed before the gap has to show.
+/// The highest heartbeat of the region that any survivor has applied, as far as known now. A
+/// survivor with more says so before anything opens (docs/protocol.md#rule-33). Rows that only
+/// regions in `gone` had do not count: no region can fetch them, so the mark must not wait for
+/// them. If they were sealed before, the gap must show.
 pub(super) async fn frontier<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,

@@ -1,9 +1,9 @@
-//! The health of this region's upstream: checked on a path of its own, told to the peers, and where it is sick for long, a drain of this
-//! region that ends by itself.
+//! Health of this region's upstream: checked on its own path and reported to peers. If it is sick
+//! for long, this region is drained, and returns by itself.
 //!
-//! Neighbours: `protocol::health` decides, [`super::moves`] hands over, [`super::home`] brings the region back and holds back while checks fail.
-//! The view says sealed, not drained: an operator's drain stays until somebody resumes it, this one does not. It must not touch a region that is
-//! not its own.
+//! `protocol::health` decides; [`super::failback`] brings the region back once checks succeed. The
+//! view says sealed, not drained: an operator's drain stays until it is resumed, this one does not.
+//! Must not touch another region.
 
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -19,31 +19,31 @@ use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::{Standing, View};
 
-/// How the upstream of a region is checked.
+/// Settings of a region's upstream check.
 #[derive(Clone, Debug)]
 pub struct UpstreamHealth {
-    /// Asked with GET; an answer of 200 to 399 says that it is well.
+    /// Path that is asked with GET; an answer of 200 to 399 says that the upstream is well.
     pub path: Uri,
-    /// Between two checks.
+    /// Pause between two checks.
     pub every: Duration,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub within: Duration,
-    /// How long every check must have failed.
+    /// Time that every check must have failed.
     pub sick_after: Duration,
-    /// How long a region that serves again is not drained again.
+    /// Time in which a region that serves again is not drained again.
     pub cool_down: Duration,
 }
 
-/// What a gateway says of its upstream.
+/// A gateway's report about its upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UpstreamStatus {
-    /// Whether the last check was answered well.
+    /// True if the last check succeeded.
     pub well: bool,
-    /// For how many milliseconds every check has failed.
+    /// Milliseconds for which every check has failed.
     pub failing_ms: Option<u64>,
-    /// Whether that is long enough to ask for a drain.
+    /// True if that is long enough to ask for a drain.
     pub sick: bool,
-    /// Whether this region is out for it, and comes back by itself.
+    /// True if this region is out because of it, and comes back by itself.
     pub keeps_out: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             && let Err(why) = look(&strong, &check, now).await
         {
             tracing::warn!(why, "this region could not be drained for its sick upstream");
-            // Keys were given up in vain: not again at once.
+            // Keys may have been given up in vain: no new try at once.
             not_before = Some(strong.ports.clock().now() + strong.settings.failover.kill_after * 2);
         }
         strong.rest(begun + check.every).await;
@@ -114,7 +114,7 @@ async fn look<P: Ports>(
     Ok(())
 }
 
-/// Others that serve, own keys, answer, and do not say that their upstream fails.
+/// Number of other regions that serve, own keys, answer, and do not report a failing upstream.
 fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
     let well = |name: &&RegionName| {
         **name != gateway.settings.me
@@ -125,7 +125,7 @@ fn others_well<P: Ports>(gateway: &Gateway<P>, view: &View) -> usize {
     view.serving().filter(well).count()
 }
 
-/// Whether this region, which is out and could come home, stays out because its upstream fails.
+/// True if this region, which is out and could return, stays out because its upstream fails.
 pub(super) fn holds_back<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
     let failing = gateway.upstream().is_failing();
     failing && health::may_stay_out(others_well(gateway, view), gateway.settings.failover.min_serving)
@@ -136,26 +136,28 @@ impl<P: Ports> Gateway<P> {
         self.authority.upstream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this region's upstream has failed for long enough to ask for a drain; never where it is not checked.
+    /// True if this region's upstream has failed for long enough to ask for a drain. False if it is
+    /// not checked.
     pub(in crate::gateway) fn upstream_is_sick(&self) -> bool {
         let now = self.ports.clock().now();
         let check = self.settings.upstream_health.as_ref();
         check.is_some_and(|check| self.upstream().is_sick(check.sick_after, now))
     }
 
-    /// Whether the last check of this region's upstream failed. Peers are told that, long before it counts as sick: an outage of all
-    /// upstreams is noticed by one of them first, and nobody must be drained to those who are about to notice.
+    /// True if the last check of this region's upstream failed. Peers hear of that long before the
+    /// upstream counts as sick. If all upstreams fail, one region notices first: it must not be
+    /// drained to regions that are about to notice.
     pub(in crate::gateway) fn upstream_fails(&self) -> bool {
         self.upstream().is_failing()
     }
 
-    /// Whether a region, this one or a peer, says that its upstream fails its checks.
+    /// True if a region, this one or a peer, says that its upstream fails its checks.
     pub(super) fn says_failing(&self, name: &RegionName) -> bool {
         let told = || self.health().peers.get(name)?.pong.as_ref().map(|pong| pong.upstream_failing);
         if *name == self.settings.me { self.upstream_fails() } else { told().unwrap_or(false) }
     }
 
-    /// What is known of this region's upstream, where it is checked.
+    /// Status of this region's upstream, if it is checked.
     pub fn upstream_status(&self) -> Option<UpstreamStatus> {
         self.settings.upstream_health.as_ref()?;
         let health = *self.upstream();

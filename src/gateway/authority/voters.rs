@@ -1,26 +1,26 @@
-//! Keeps the voters what they should be: the acceptors of the ring's regions and the witnesses, each with its present id.
+//! Maintains the voters: the acceptors of the ring's regions and the witnesses, each with its
+//! present id.
 //!
-//! Neighbours: `protocol::change` changes one voter at a time, `protocol::grants` says when a new
-//! one may answer, [`super::propose`] has the change agreed by majorities of both sets. An acceptor
-//! that was made anew has another id and is no voter before that (docs/protocol.md#rule-17). One
-//! region does this, the first that serves. It must not drop a voter because it is silent: only one
-//! that left the ring, or was made anew.
+//! The first serving region does this, one voter at a time; majorities of both sets agree. An
+//! acceptor that was made anew has another id, and is no voter before the voters change
+//! (docs/protocol.md#rule-17). Must not drop a voter because it is silent: only if it left the ring
+//! or was made anew.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use super::{Gateway, acceptor, asking, propose, speech};
+use super::{Gateway, acceptor, asking, propose, protocol_version};
 use crate::ports::{Acceptors, Clock, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Message, Reply};
 use crate::protocol::view::{AcceptorId, View};
 
-/// Between two looks.
+/// Pause between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long an acceptor may take to say who it is.
+/// Time limit for an acceptor to say its id.
 const ASK_WITHIN: Duration = Duration::from_secs(1);
-/// How long one change may take.
+/// Time limit for one change.
 const WITHIN: Duration = Duration::from_secs(3);
 
 pub(super) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
@@ -36,7 +36,8 @@ pub(super) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
-/// The own acceptor may answer once it was a voter, and silent, for one longest lease.
+/// Admits the own acceptor: it may answer once it has been a voter, and silent, for one longest
+/// lease.
 async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
     let Ok((version, own)) = gateway.ports.store().acceptor().await else { return };
     let now = gateway.ports.clock().now();
@@ -68,14 +69,14 @@ async fn look<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
     }
 }
 
-/// A voter to add or replace, with its id, or to take out.
+/// A voter to add or replace, with its id, or to remove.
 async fn due<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Option<(RegionName, Option<AcceptorId>)> {
     let in_ring = |name: &RegionName| view.ring().regions().iter().any(|region| region.name == *name);
     let witnesses = &gateway.settings.failover.witnesses;
     if let Some(gone) = view.voters().keys().find(|name| !in_ring(name) && !witnesses.contains(name)) {
         return Some((gone.clone(), None));
     }
-    // A region votes once it is complete: until then its store may still be filled.
+    // A region votes once it is complete: before, its store may still be filled.
     let regions = view
         .ring()
         .regions()
@@ -89,8 +90,8 @@ async fn due<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> Option<(Region
             Some(_) | None => continue,
         };
         if view.voters().get(name) != Some(&id) {
-            // One that cannot vote would only raise the majority that is needed.
-            if speech::would_speak(gateway, name, view).await {
+            // An acceptor that cannot vote would only raise the majority that is needed.
+            if protocol_version::would_speak(gateway, name, view).await {
                 return Some((name.clone(), Some(id)));
             }
             tracing::debug!(%name, "it would vote, but does not speak the protocol version of the view");

@@ -1,4 +1,5 @@
-//! Tests of the canonical form: RFC 8785's vectors, every raw-only reason, and agreement with serde_json.
+//! Tests of the canonical form: RFC 8785's vectors, every raw-only reason, and agreement with
+//! serde_json. They must not depend on how a body's numbers are spelled.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -273,7 +274,7 @@ fn every_reason_is_one_line() {
     assert_eq!(RawOnly::TooDeep.to_string(), "the body is nested deeper than 64 levels");
 }
 
-/// Values that have a canonical form, mostly: some numbers do not.
+/// Values that mostly have a canonical form: some numbers do not.
 fn value() -> impl Strategy<Value = Value> {
     let number = prop_oneof![
         6 => (-1_000_000i64..1_000_000).prop_map(Value::from),
@@ -296,7 +297,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Another spelling of the value: blanks, escapes and the members' order are drawn from `dice`.
+/// Another spelling of the value: `dice` draws blanks, escapes and the members' order.
 fn respell(value: &Value, dice: &mut impl FnMut() -> u8, out: &mut String) {
     let blank = |out: &mut String, dice: &mut dyn FnMut() -> u8| {
         out.push_str(["", "", " ", "\n", "\t\r\n"][usize::from(dice()) % 5]);
@@ -361,7 +362,7 @@ proptest! {
                 prop_assert_eq!(canonical_json(other.as_bytes()), Ok(form.clone()), "{}", other);
                 prop_assert_eq!(canonical_json(&form), Ok(form.clone()), "not a fixed point");
             }
-            // Which number is met first depends on the members' order.
+            // The first number that fails depends on the members' order.
             Err(RawOnly::LargeNumber | RawOnly::InexactNumber) => prop_assert!(canonical(&other).is_err()),
             Err(why) => prop_assert!(false, "{}: {}", why, value),
         }
@@ -382,8 +383,9 @@ proptest! {
         let text = ryu_js::Buffer::new().format_finite(value).to_owned();
         prop_assert_eq!(canonical(&text), Ok(text.clone()));
         prop_assert_eq!(text.parse::<f64>().unwrap().to_bits(), bits);
-        // Rust settles a tie between two shortest decimals differently (it writes 1424953923781206.3 where ECMAScript
-        // writes 1424953923781206.2): then its spelling is raw only, never taken for the other.
+        // Rust settles a tie between two shortest decimals differently: it writes
+        // 1424953923781206.3 where ECMAScript writes 1424953923781206.2. Then its spelling is raw
+        // only, never taken for the other.
         for other in [format!("{value:?}"), format!("{value:e}"), format!("{value}")] {
             let form = canonical(&other);
             prop_assert!(form == Ok(text.clone()) || form == Err(RawOnly::InexactNumber), "{}: {:?}", other, form);
@@ -423,7 +425,8 @@ proptest! {
     }
 }
 
-/// Equal but for how a number is held (serde_json keeps 1 and 1.0 apart, and its float parser may miss the last places).
+/// Equal except for the form of numbers: serde_json keeps 1 and 1.0 apart, and its float parser may
+/// miss the last places.
 fn alike(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => {

@@ -1,9 +1,9 @@
-//! Issuers: signed tokens (JWT, RFC 7519) from a known issuer, verified with keys from a local file only.
+//! Issuers: signed tokens (JWT, RFC 7519), verified with keys from a local file only.
 //!
-//! Neighbours: [`super::Credentials`] asks; `config` pins the algorithms and reads the keys; `signature` checks signatures. The rules are
-//! those of RFC 8725: the algorithm is one that was pinned for the key, never what the token wishes; keys named by the token
-//! itself (`jku`, `jwk`, `x5u`, `x5c`) are refused, as is `crit`; `exp`, `aud` and `iss` must stand there. It must not fetch anything,
-//! and no refusal holds any part of a token.
+//! The rules are those of RFC 8725. The algorithm is one that was pinned for the key, never the
+//! token's choice. Keys that the token names itself (`jku`, `jwk`, `x5u`, `x5c`) are refused, as is
+//! `crit`. `exp`, `aud` and `iss` must be present. Must not fetch anything, and no refusal may hold
+//! any part of a token.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::protocol::time::Date;
 
 pub use jsonwebtoken::Algorithm;
 
-/// The most bytes of a signed token.
+/// Bytes of a signed token, at most.
 pub const TOKEN_LIMIT: usize = 8 * 1024;
 
-/// One issuer, and what its tokens must look like.
+/// One issuer, and the rules for its tokens.
 #[derive(Clone, Debug)]
 pub struct Issuer {
-    /// What `iss` must be, exactly.
+    /// Required value of `iss`, exactly.
     pub iss: String,
     /// Of these, `aud` must name at least one.
     pub audience: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Issuer {
     pub tenants: Option<Vec<Tenant>>,
     /// The claim that names the principal. A token without it names none.
     pub principal_claim: String,
-    /// How much later than `exp`, and earlier than `nbf`, a token still counts: clocks differ.
+    /// Time after `exp`, and before `nbf`, for which a token still counts: clocks differ.
     pub leeway: Duration,
     /// The public keys. Their key ids differ.
     pub keys: Vec<VerifyingKey>,
@@ -51,7 +51,7 @@ pub struct VerifyingKey {
     pub key: DecodingKey,
 }
 
-/// Why a token is not accepted. For operators; clients are told 401, whatever it is.
+/// Reason why a token is not accepted. For operators; clients always get 401.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum Refused {
@@ -81,7 +81,7 @@ pub enum Refused {
     ForeignTenant,
 }
 
-/// Who the token was signed for, if one of the issuers signed it and it is valid now.
+/// The caller that the token was signed for, if a known issuer signed it and it is valid now.
 ///
 /// # Errors
 /// The first rule that the token breaks.
@@ -92,18 +92,19 @@ pub fn verify(issuers: &[Issuer], token: &[u8], now: Date) -> Result<Caller, Ref
     }
     let header = decode_header(token).map_err(|_| Refused::Malformed)?;
     check_header(&header)?;
-    // Not verified yet: it only says whose rules the token must pass, and those name the same issuer again.
-    let said: Said = insecure_decode_claims(token).map_err(|_| Refused::Malformed)?;
+    // Not verified yet: it only chooses the issuer whose rules apply, and those check the issuer
+    // again.
+    let said: Claims = insecure_decode_claims(token).map_err(|_| Refused::Malformed)?;
     let issuer = issuers.iter().find(|issuer| issuer.iss == said.iss).ok_or(Refused::UnknownIssuer)?;
     issuer.verify(token, &header, now)
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct Claims {
     iss: String,
 }
 
-/// Three parts of base64url (RFC 7515, section 7.1).
+/// True for three parts of base64url (RFC 7515, section 7.1).
 fn is_signed(token: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
@@ -129,7 +130,7 @@ impl Issuer {
         rules.set_required_spec_claims(&["exp", "aud", "iss"]);
         rules.set_issuer(std::slice::from_ref(&self.iss));
         rules.set_audience(&self.audience);
-        // By the port's clock, below: the crate would read the system's.
+        // Checked below by the port's clock: the crate would read the system's.
         rules.validate_exp = false;
         let claims: Map<String, Value> =
             decode(token, &key.key, &rules).map_err(|_| Refused::NotProven)?.claims;

@@ -1,7 +1,9 @@
-//! Signatures of signed tokens, checked by `ring`: what `jsonwebtoken` needs to verify, and nothing that signs.
+//! Signatures of signed tokens, checked by `ring`: the parts of `jsonwebtoken` that verify, none
+//! that sign.
 //!
-//! Neighbours: [`super::issuer`] installs it before it verifies. Of the crate's own back ends, one has a known timing flaw in RSA
-//! (RUSTSEC-2023-0071), the other is a second crypto library. It must not know claims, keys' ids or issuers.
+//! [`super::issuer`] installs this before it verifies. One of the crate's own back ends has a known
+//! timing flaw in RSA (RUSTSEC-2023-0071), the other is a second crypto library. Must not know
+//! claims, keys' ids or issuers.
 
 use std::sync::Once;
 
@@ -16,7 +18,8 @@ use ring::signature::{
     UnparsedPublicKey, VerificationAlgorithm,
 };
 
-/// Makes `ring` what verifies, once per process. Without it the crate panics at the first token.
+/// Installs `ring` as the verifier, once per process. Without it the crate panics at the first
+/// token.
 pub(super) fn install() {
     static PROVIDER: CryptoProvider = CryptoProvider {
         signer_factory: |_, _| Err(ErrorKind::InvalidAlgorithm.into()),
@@ -24,13 +27,13 @@ pub(super) fn install() {
         key_utils: KeyUtils::new_unimplemented(),
     };
     static ONCE: Once = Once::new();
-    // It fails only if one is installed already, and nobody else installs any.
+    // It fails only if a provider is installed already, and no other code installs one.
     ONCE.call_once(|| {
         let _ = PROVIDER.install_default();
     });
 }
 
-/// How a signature of one algorithm is checked.
+/// Check of one algorithm's signature.
 enum Check {
     Curve(&'static dyn VerificationAlgorithm),
     Rsa(&'static RsaParameters),
@@ -53,7 +56,8 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
         Algorithm::PS256 => (AlgorithmFamily::Rsa, Check::Rsa(&RSA_PSS_2048_8192_SHA256)),
         Algorithm::PS384 => (AlgorithmFamily::Rsa, Check::Rsa(&RSA_PSS_2048_8192_SHA384)),
         Algorithm::PS512 => (AlgorithmFamily::Rsa, Check::Rsa(&RSA_PSS_2048_8192_SHA512)),
-        // The crate may come to know more: what is not listed is not verified.
+        // A later version of the crate may know more: algorithms that are not listed are not
+        // verified.
         _ => return Err(ErrorKind::InvalidAlgorithm.into()),
     };
     if key.family() != family {

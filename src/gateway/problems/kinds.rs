@@ -1,7 +1,7 @@
-//! The words of every problem of a gateway: its code, its title, and what its reader should do.
+//! The words of every problem of a gateway: its code, its title, and advice for its reader.
 //!
-//! Neighbours: [`super::Problem`] names them by code, [`super::page`] shows them beside those of [`super::listeners`]. It must not say anything that
-//! only some answers of a code mean: clients act on the advice without reading more.
+//! [`super::page`] shows them beside those of [`super::listeners`]. Must not say anything that is
+//! true for only some answers of a code: clients act on the advice without reading more.
 
 /// One kind of problem, for the documentation page.
 pub(super) struct Kind {
@@ -10,7 +10,6 @@ pub(super) struct Kind {
     pub(super) advice: &'static str,
 }
 
-/// All of them.
 pub(super) const KINDS: &[Kind] = &[
     Kind {
         code: "key-missing",

@@ -1,7 +1,8 @@
-//! The problems of requests that never reach the gateway: what the listeners refuse by themselves.
+//! The problems of requests that the listeners refuse before the gateway sees them.
 //!
-//! Neighbours: `server::public` and `server::peer` refuse with these codes, [`super::page`] explains them. A code that stands there and
-//! not here fails a test (`tests/suites/policy.rs`). It must not hold the gateway's own codes.
+//! `server::public` and `server::peer` refuse with these codes, [`super::page`] explains them. A
+//! code that is used there and missing here fails a test (`tests/suites/policy.rs`). Must not hold
+//! the gateway's own codes.
 
 use super::Kind;
 

@@ -1,13 +1,13 @@
-//! The member `retry_after` of a problem: seconds until a retry is worth while.
+//! The member `retry_after` of a problem: seconds until a retry is useful.
 //!
-//! Neighbours: [`super`] puts it into the document; the header `Retry-After` has whole seconds only (RFC 9110, 10.2.3). It must not be
-//! less than what the problem says.
+//! The header `Retry-After` has whole seconds only (RFC 9110, 10.2.3). The value must not be less
+//! than the problem's.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Seconds; to the millisecond where a second would be long.
+/// Seconds; to the millisecond if a second would be long.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum Seconds {

@@ -1,7 +1,8 @@
-//! What shadow mode remembers of keys: a bounded table, oldest out.
+//! Shadow mode's memory of keys: a bounded table, oldest out.
 //!
-//! Neighbours: [`super`] asks when a request's body is there and tells when its answer came. One process's memory, not the fleet's, and
-//! gone with it. It must not hold keys, tenants or bodies: digests only.
+//! [`super`] calls it when a request's body is complete and when its answer came. The memory is one
+//! process's, not the fleet's, and ends with it. Must not hold keys, tenants or bodies: digests
+//! only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,32 +31,31 @@ struct Entry {
     /// Retention counts from the newest claim.
     since: Moment,
     run: Run,
-    /// The first final status that any copy was answered.
+    /// The first final status that any copy got.
     settled: Option<u16>,
 }
 
 #[derive(Debug)]
 enum Run {
-    /// Running since it was met; copies that came meanwhile, and when.
+    /// Running since it was met. Holds the arrival of each copy that came meanwhile.
     Running(Vec<Moment>),
-    /// Over.
     Over(Outcome),
 }
 
-/// What a request asks.
+/// Digests of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) fingerprint: Fingerprint,
-    /// Who asks.
+    /// The principal that asks.
     pub(super) principal: Option<Digest32>,
-    /// Whom a run of it would bind the key to.
+    /// The principal to which a run would bind the key.
     pub(super) bound_to: Option<Digest32>,
 }
 
-/// What a request met.
+/// The state of the key that a request met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Met {
-    /// Nothing: it would have run, as the entry of this number.
+    /// Nothing: the request would have run, as the entry of this number.
     Nothing(u64),
     /// A running copy, for whose answer it would have waited.
     Running(u64),
@@ -69,12 +69,12 @@ pub(super) enum Met {
     Expired,
 }
 
-/// What the end of a request says about others.
+/// Results for other requests when one ends.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// Each copy that had waited: the outcome it would have been given, `None` if its time was over.
+    /// Outcome for each copy that had waited; `None` if its time was over.
     pub(super) waited: Vec<Option<Outcome>>,
-    /// Whether an earlier copy was answered with another final status.
+    /// True if an earlier copy got another final status.
     pub(super) diverged: bool,
 }
 
@@ -84,12 +84,13 @@ impl Memory {
         Self { entries: BTreeMap::new(), order: BTreeMap::new(), next: 0, most, forgotten: 0 }
     }
 
-    /// How many keys are remembered, and how many had to go for newer ones.
+    /// Number of remembered keys, and of keys that were dropped for newer ones.
     pub(super) fn size(&self) -> (usize, u64) {
         (self.entries.len(), self.forgotten)
     }
 
-    /// A request is whole: what would it have met? `reruns` is whether the route's recovery runs keys in doubt again.
+    /// Takes in a complete request and returns the state of the key that it would have met.
+    /// `reruns`: the route's recovery runs keys in doubt again.
     pub(super) fn meet(
         &mut self,
         key: Digest32,
@@ -126,7 +127,7 @@ impl Memory {
         }
     }
 
-    /// The request that met `met` got its answer: a status, or none that is known.
+    /// Takes in the answer to the request that met `met`: a status, or none that is known.
     pub(super) fn end(
         &mut self,
         key: Digest32,
@@ -155,7 +156,8 @@ impl Memory {
         ended
     }
 
-    /// The run was given up without an answer: nothing is known of it. How many copies waited for it.
+    /// Drops a run that was given up without an answer. Returns the number of copies that waited
+    /// for it.
     pub(super) fn forget(&mut self, key: Digest32, met: Met) -> usize {
         let Met::Nothing(number) = met else { return 0 };
         match self.entries.get(&key) {

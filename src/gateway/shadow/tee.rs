@@ -1,7 +1,7 @@
 //! A body that is copied while it streams by, up to a limit.
 //!
-//! Neighbours: [`super`] fingerprints the copy. What is copied is never waited for: the reader sets the pace, and gets every piece as it
-//! comes. It must not change what passes, and must not hold more than its limit.
+//! The copy never delays the body: the reader sets the pace, and gets every piece as it comes. Must
+//! not change the body, and must not hold more than its limit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 
 use crate::ports::{Body, BodyError};
 
-/// What was copied.
+/// Result of copying.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Copied {
     /// The whole body.
@@ -23,10 +23,9 @@ pub(super) enum Copied {
     Broken,
 }
 
-/// What to do with the copy: called once, at the body's end, at its limit, or when it is given up.
+/// Receiver of the copy: called once, at the body's end, at its limit, or when it is given up.
 type AtEnd = Box<dyn FnOnce(Copied) + Send>;
 
-/// Wraps a body.
 pub(super) fn tee(inner: Body, limit: usize, at_end: impl FnOnce(Copied) + Send + 'static) -> Body {
     let mut tee = Tee { inner, copy: BytesMut::new(), limit, at_end: Some(Box::new(at_end)) };
     if tee.inner.is_end_stream() {
@@ -78,7 +77,7 @@ impl http_body::Body for Tee {
                 if let Some(data) = frame.data_ref() {
                     self.copy(data);
                 }
-                // Whoever reads may not ask again once the body says that it is over.
+                // A reader may not poll again once the body says that it is over.
                 if self.inner.is_end_stream() {
                     self.finish();
                 }

@@ -1,4 +1,5 @@
-//! Tests of the business signature: what is selected, and that it agrees with a selection on serde_json's trees.
+//! Tests of the business signature: the selected fields, and agreement with a selection on
+//! serde_json's trees. They must not depend on the canonical form's own rules.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -107,7 +108,7 @@ fn tree() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The same on a tree: what is at these places is taken out.
+/// The same on a tree: removes the values at these places.
 fn without(value: &mut Value, tokens: &[&str]) {
     let (Some((first, rest)), is_last) = (tokens.split_first(), tokens.len() == 1) else { return };
     match value {

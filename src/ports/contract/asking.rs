@@ -1,6 +1,8 @@
-//! What [`Peers::ask`] promises: a question is asked once, arrives as it was asked, and what was told comes back as it was told.
+//! The promises of [`Peers::ask`]: a question is asked once, and it and its answer arrive
+//! unchanged.
 //!
-//! Neighbours: [`super::peers`] has the bench and the rest of the port. It must not test what a question is worth.
+//! This file must not test what a question is worth. [`super::peers`] has the bench and the rest of
+//! the port.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,9 +22,10 @@ use crate::protocol::register::{Accepted, Ballot, Message, Reply};
 use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::view::{AcceptorId, Release, View};
 
-/// A bench whose peer can be asked. While it answers forwards it also tells, refuses, breaks and hangs like with them.
+/// A bench whose peer can be asked. Its behaviour towards forwards (refuse, break, hang) holds for
+/// questions too.
 pub trait AskBench: PeersBench {
-    /// Sets what the peer tells from now on, whatever it is asked.
+    /// Sets the peer's answer to every question from now on.
     fn set_told(&self, told: Told) -> impl Future<Output = ()> + Send;
 
     /// All questions that arrived whole since the last `behave`, as its handler saw them.
@@ -50,7 +53,7 @@ pub async fn a_question_arrives_whole_and_once<B: AskBench>(bench: &B) {
     }
 }
 
-/// Everything that can be told comes back as it was told.
+/// Every possible answer comes back unchanged.
 pub async fn what_was_told_comes_back_whole<B: AskBench>(bench: &B) {
     bench.behave(answers()).await;
     for told in tellings(bench.peer()) {
@@ -60,7 +63,7 @@ pub async fn what_was_told_comes_back_whole<B: AskBench>(bench: &B) {
     }
 }
 
-/// A question whose connection is refused, or for nobody, was not sent.
+/// A question whose connection is refused, or to an unlisted region, was not sent.
 pub async fn a_question_that_was_not_sent_is_told_so<B: AskBench>(bench: &B) {
     bench.behave(answers()).await;
     let unlisted = ask(bench, &bench.unlisted(), Question::Views { after: 0 }, LONG).await;
@@ -71,7 +74,8 @@ pub async fn a_question_that_was_not_sent_is_told_so<B: AskBench>(bench: &B) {
     assert!(bench.asked().await.is_empty(), "peers: a question that was not sent arrived");
 }
 
-/// A connection that breaks after the question was read is unknown, and the question is not asked again.
+/// A connection that breaks after the question was read is unknown, and the question is not asked
+/// again.
 pub async fn a_broken_question_is_unknown<B: AskBench>(bench: &B) {
     reach(bench).await;
     bench.behave(PeerBehaviour::BreakAfterReading).await;
@@ -90,7 +94,7 @@ pub async fn a_question_gives_up_within_its_bound<B: AskBench>(bench: &B) {
     assert!(matches!(silent, Err(PeerError::Unknown(_))), "peers: a peer that hangs: {silent:?}");
 }
 
-/// The peer answers, over a connection that stands, though it may just have come back.
+/// Waits until the peer answers over a standing connection, as it may just have come back.
 async fn reach<B: AskBench>(bench: &B) {
     bench.behave(answers()).await;
     let deadline = bench.clock().now() + super::SLACK;

@@ -1,7 +1,8 @@
-//! What [`Audit`] promises, and [`KeyStore::settle`](crate::ports::KeyStore::settle) where another origin's answer is there first.
+//! The promises of [`Audit`], and of [`KeyStore::settle`](crate::ports::KeyStore::settle) if
+//! another origin's answer is there first.
 //!
-//! Neighbours: [`looks`] has the clauses of looks over all records; [`super::store`] gives the bench, a new one for each run of the suite. It must not test which answer is served:
-//! `protocol::record` does; nor which rows are a double: `protocol::double` does.
+//! Each run of the suite needs a new bench. This file must not test which answer is served
+//! (`protocol::record` decides), nor which rows are a double (`protocol::double` does).
 
 pub mod looks;
 
@@ -39,7 +40,7 @@ pub async fn suite<B: AuditBench>(bench: &B) {
     a_forgotten_key_is_told_by_its_journal(bench).await;
 }
 
-/// Whatever the own answer is, the one that stood there stays the key's, here too.
+/// The answer that was there first stays the key's, here too, whatever the own answer is.
 pub async fn the_first_answer_stays_and_both_are_journalled<B: AuditBench>(bench: &B) {
     for in_doubt in [false, true] {
         let attempt = claimed(bench, &format!("audit-first-{in_doubt}"), 1).await;
@@ -61,7 +62,7 @@ pub async fn the_first_answer_stays_and_both_are_journalled<B: AuditBench>(bench
     }
 }
 
-/// A risk comes before knowledge of the other attempt; what has neither is told apart.
+/// A risk comes before knowledge of the other attempt; a double with neither is unexplained.
 pub async fn a_double_says_what_explains_it<B: AuditBench>(bench: &B) {
     let peer = bench.peers()[0].clone();
     let answered = || State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
@@ -97,7 +98,8 @@ pub async fn a_double_says_what_explains_it<B: AuditBench>(bench: &B) {
     }
 }
 
-/// An escrow that became an own row and the row that it stood for.
+/// An escrow row that became an own row, and the origin's own row of the same attempt, are no
+/// double.
 pub async fn the_same_attempt_is_no_double<B: AuditBench>(bench: &B) {
     let attempt = claimed(bench, "audit-same", 1).await;
     let origin = bench.peers()[1].clone();
@@ -111,7 +113,7 @@ pub async fn the_same_attempt_is_no_double<B: AuditBench>(bench: &B) {
     assert_eq!(journalled(bench, &attempt.id).await, [], "audit: one attempt is no double");
 }
 
-/// With their regions, in the order of keys, after one; whatever became of them.
+/// Own runs at risk are listed with their regions, in the order of keys, after one, in every state.
 pub async fn runs_at_risk_are_listed<B: AuditBench>(bench: &B) {
     let safe = claimed(bench, "audit-list-0", 1).await;
     let mut at_risk = Vec::new();
@@ -143,7 +145,7 @@ pub async fn runs_at_risk_are_listed<B: AuditBench>(bench: &B) {
     assert_eq!(row(bench, &ask.id).await.risk, ask.risk, "audit: a claim on a known basis must say its risk");
 }
 
-/// An answer that finds its attempt released, or another one in its place, is journalled, with its request.
+/// An answer whose attempt is released or replaced is journalled, with its request.
 pub async fn a_late_answer_is_journalled_once<B: AuditBench>(bench: &B) {
     let first = claimed(bench, "audit-late", 1).await;
     assert_eq!(release(bench, &first).await, Written::Done);
@@ -164,7 +166,8 @@ pub async fn a_late_answer_is_journalled_once<B: AuditBench>(bench: &B) {
     assert_eq!((entry.status, entry.request_id), (Some(299), Some(RequestId(5))), "audit: {entry:?}");
 }
 
-/// Whatever its answer is: by a probe it was known before, or another region's was first.
+/// A settled attempt's answer is never late: a probe had brought it, or another region's came
+/// first.
 pub async fn the_answer_of_an_attempt_that_stands_settled_is_not_late<B: AuditBench>(bench: &B) {
     let known = claimed(bench, "audit-known", 1).await;
     assert_eq!(settle(bench, &known, &answer()).await, Written::Done);
@@ -176,7 +179,8 @@ pub async fn the_answer_of_an_attempt_that_stands_settled_is_not_late<B: AuditBe
     assert_eq!(journalled(bench, &other.id).await, [other.token]);
 }
 
-/// Doubles and late answers, in the order of the journal, after one; the count is of all doubles.
+/// Findings are doubles and late answers, in the order of the journal, after one; the count is of
+/// all doubles.
 pub async fn findings_are_listed_in_order<B: AuditBench>(bench: &B) {
     let before = bench.store().doubles().await.expect("audit: doubles failed");
     let seen = findings(bench, None, LONG).await.last().map(|finding| finding.place);
@@ -199,7 +203,8 @@ pub async fn findings_are_listed_in_order<B: AuditBench>(bench: &B) {
     assert_eq!(findings(bench, seen, Duration::ZERO).await, [], "audit: older ones are left out");
 }
 
-/// Rows of all origins, of a replicated and an imported one the later, with route, path and dates; and the journal.
+/// A history has rows of all origins, with route, path and dates, and the journal. Of a replicated
+/// and an imported row the later one is shown.
 pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
     let own = claimed(bench, "audit-told-1", 1).await;
     assert_eq!(settle(bench, &own, &answer()).await, Written::Done);
@@ -235,7 +240,7 @@ pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
     assert_eq!((&told.row.origin, told.imported, told.claimed), (&origin, true, None));
 }
 
-/// Its rows are gone; what was journalled stays.
+/// A forgotten key has no rows, but its journal entries stay.
 pub async fn a_forgotten_key_is_told_by_its_journal<B: AuditBench>(bench: &B) {
     let id = id(bench, "audit-forgotten");
     let never = Attempt {

@@ -1,7 +1,7 @@
-//! What [`Acceptors`] and [`Authority`] promise.
+//! The promises of [`Acceptors`] and [`Authority`].
 //!
-//! Neighbours: [`super::store`] gives the bench, a new one for each run of the suite, as a register is founded once. It must not test what
-//! an acceptor answers: `protocol::register` does.
+//! Each run of the suite needs a new bench, as a register is founded once. This file must not test
+//! an acceptor's answers: `protocol::register` gives them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,7 +53,8 @@ pub async fn a_made_acceptor_holds_nothing<B: AuthorityBench>(bench: &B) {
     assert_eq!(acceptor(bench).await, (version, made), "acceptor: a restart made another one of it");
 }
 
-/// An acceptor that holds nothing has nothing to forget; one that holds something may have forgotten it until the boot is approved.
+/// An acceptor that holds nothing has nothing to forget. One that holds something may have
+/// forgotten it until the boot is approved.
 pub async fn the_founding_needs_no_approved_boot_and_all_after_it_do<B: AuthorityBench>(bench: &B) {
     let (version, made) = acceptor(bench).await;
     let founded = holding(bench, &made, 1);
@@ -69,7 +70,7 @@ pub async fn the_founding_needs_no_approved_boot_and_all_after_it_do<B: Authorit
     assert_eq!(set(bench, version, &next).await, Written::Done, "acceptor: the boot is approved");
 }
 
-/// Everything that an acceptor keeps comes back, over a restart.
+/// The whole state of an acceptor comes back, also after a restart.
 pub async fn an_acceptor_is_read_as_it_was_written<B: AuthorityBench>(bench: &B) {
     open(bench).await;
     let (version, before) = acceptor(bench).await;
@@ -92,7 +93,7 @@ pub async fn an_acceptor_is_read_as_it_was_written<B: AuthorityBench>(bench: &B)
     assert!(later > version, "acceptor: each write must move the version");
 }
 
-/// A compare-and-set: of several writes at one version one is done, and what it wrote stands there.
+/// Of several writes at one version one is done (a compare-and-set), and its value is stored.
 pub async fn of_acceptors_written_at_one_version_one_is<B: AuthorityBench>(bench: &B) {
     open(bench).await;
     let (version, before) = acceptor(bench).await;
@@ -110,7 +111,8 @@ pub async fn of_acceptors_written_at_one_version_one_is<B: AuthorityBench>(bench
     assert_eq!(set(bench, version, &before).await, Written::Lost, "acceptor: written at an old version");
 }
 
-/// One that was made anew may be at the version at which the one before was read; it has its own id, and promised nothing of that one's.
+/// An acceptor that was made anew may be at the version at which the former one was read. It has
+/// its own id, and promised nothing of the former one's.
 pub async fn another_acceptor_is_not_written_over<B: AuthorityBench>(bench: &B) {
     open(bench).await;
     let (version, stands) = acceptor(bench).await;
@@ -127,7 +129,8 @@ pub async fn a_gate_without_a_view_has_no_state<B: AuthorityBench>(bench: &B) {
     assert_eq!(views(bench).await, [], "views: nothing was chosen");
 }
 
-/// Everything that a gate says comes back: views of different rings, what is given up, with and without a seal, and waivers.
+/// The whole state of a gate comes back: views of different rings, pending changes with and without
+/// a seal, and waivers.
 pub async fn a_gates_state_is_read_as_it_was_written<B: AuthorityBench>(bench: &B) {
     let founded = GateState::founded(view(bench, 1, "first"));
     let moving = Pending { target: view(bench, 2, "target"), seal: None };
@@ -148,7 +151,8 @@ pub async fn a_gates_state_is_read_as_it_was_written<B: AuthorityBench>(bench: &
     }
 }
 
-/// With the state come a higher version, the view's epoch, one more heartbeat with that epoch, and the view among those kept.
+/// With the state come a higher version, the view's epoch, one more heartbeat with that epoch, and
+/// the view among those kept.
 pub async fn a_state_moves_version_epoch_heartbeat_and_views<B: AuthorityBench>(bench: &B) {
     let (before, seq) = (open(bench).await, heartbeat(bench).await.0);
     let state = next(bench, &before);
@@ -163,7 +167,8 @@ pub async fn a_state_moves_version_epoch_heartbeat_and_views<B: AuthorityBench>(
     assert!(kept.is_sorted_by_key(|view| view.epoch()), "views: oldest first");
 }
 
-/// Whoever read the gate before it moved writes nothing, whether a state or an approval moved it.
+/// A writer that read the gate before it moved writes nothing, whether a state or an approval moved
+/// it.
 pub async fn a_state_written_at_an_old_version_is_lost<B: AuthorityBench>(bench: &B) {
     let old = open(bench).await;
     assert_eq!(set_gate(bench, old.version, &next(bench, &old)).await, Written::Done);
@@ -179,7 +184,7 @@ pub async fn a_state_written_at_an_old_version_is_lost<B: AuthorityBench>(bench:
     assert_eq!(lost, Written::Lost, "gate: an approval must move the version");
 }
 
-/// A compare-and-set, as for acceptors.
+/// Of several states at one version one is written (a compare-and-set, as for acceptors).
 pub async fn of_states_written_at_one_version_one_is<B: AuthorityBench>(bench: &B) {
     let before = open(bench).await;
     let seq = heartbeat(bench).await.0;
@@ -198,7 +203,7 @@ pub async fn of_states_written_at_one_version_one_is<B: AuthorityBench>(bench: &
     assert_eq!(heartbeat(bench).await.0, seq + 1, "gate: one write, one heartbeat");
 }
 
-/// A state of an older view is lost at whatever version; one of the same view is not.
+/// A state of an older view is lost at any version; one of the same view is not.
 pub async fn an_epoch_never_goes_back<B: AuthorityBench>(bench: &B) {
     let gate_before = open(bench).await;
     let state = next(bench, &gate_before);
@@ -211,7 +216,7 @@ pub async fn an_epoch_never_goes_back<B: AuthorityBench>(bench: &B) {
     assert_eq!(set_gate(bench, now.version, &opened).await, Written::Done, "gate: the same view may be set");
 }
 
-/// After a restart nothing is written before somebody approved it.
+/// After a restart nothing is written before the boot is approved.
 pub async fn no_state_passes_an_unapproved_boot<B: AuthorityBench>(bench: &B) {
     let before = open(bench).await;
     let beaten = heartbeat(bench).await;
@@ -225,7 +230,8 @@ pub async fn no_state_passes_an_unapproved_boot<B: AuthorityBench>(bench: &B) {
     assert_eq!(set_gate(bench, version, &state).await, Written::Done, "gate: the boot is approved");
 }
 
-/// A claim compares the version that its owner was computed under: an older one never wins, the new one under the new epoch.
+/// A claim compares the version under which its owner was computed. An older one never wins; the
+/// new one wins under the new epoch.
 pub async fn no_claim_of_an_older_state_passes<B: AuthorityBench>(bench: &B) {
     let mut ask = asked(bench, &id(bench, "authority-older"), 1).await;
     let before = gate(bench).await;
@@ -236,7 +242,8 @@ pub async fn no_claim_of_an_older_state_passes<B: AuthorityBench>(bench: &B) {
     assert_eq!(wins(bench, &ask).await.0.token.epoch, now.epoch, "gate: a claim is of the gate's epoch");
 }
 
-/// Of claims that run while the gate moves, those that win are of the old epoch, and all of them stand there once it has moved.
+/// Claims run while the gate moves. Those that win are of the old epoch, and all of them are stored
+/// once the gate has moved.
 pub async fn claims_beside_a_new_state_won_before_it_or_not_at_all<B: AuthorityBench>(bench: &B) {
     let before = &open(bench).await;
     let state = next(bench, before);
@@ -284,7 +291,7 @@ pub async fn heartbeats_carry_the_adopted_epoch<B: AuthorityBench>(bench: &B) {
     );
 }
 
-/// Views are kept by epoch, tell for how long, and none is replaced.
+/// Views are kept by epoch, with their age, and none is replaced.
 pub async fn kept_views_stay<B: AuthorityBench>(bench: &B) {
     let epoch = open(bench).await.epoch + 100;
     let (one, two) = (view(bench, epoch, "one"), view(bench, epoch + 1, "two"));
@@ -303,13 +310,13 @@ pub async fn kept_views_stay<B: AuthorityBench>(bench: &B) {
     assert!(found.iter().all(|(_, age)| *age + rounding >= SHORT), "views: kept again, they are not younger");
 }
 
-/// A view of the bench's regions; of another ring for another name.
+/// A view of the bench's regions; another name gives another ring.
 pub(super) fn view<B: StoreBench>(bench: &B, epoch: u64, name: &str) -> Arc<View> {
     let origins: Vec<_> = std::iter::once(bench.origin()).chain(bench.peers()).collect();
     view_with(&origins, bench.tenant(name), epoch)
 }
 
-/// A view of these regions, of which the first is the tenant's.
+/// A view of these regions, with the tenant pinned to the first.
 pub(super) fn view_with(origins: &[Origin], tenant: Tenant, epoch: u64) -> Arc<View> {
     let regions: Vec<RegionSpec> =
         origins.iter().map(|origin| RegionSpec { name: origin.region.clone(), weight: 1 }).collect();

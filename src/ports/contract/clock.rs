@@ -1,6 +1,6 @@
-//! What [`Clock`] promises.
+//! The promises of [`Clock`], for the real clock and the simulation's.
 //!
-//! Neighbours: `adapters::system` and the simulation's clock. It must not judge how precise a clock is.
+//! This file must not judge how precise a clock is.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The promises of [`Replica`] while the first copy of a peer's records runs: its heartbeats come
 //! already, and are not whole (docs/protocol.md#rule-29).
 //!
-//! Neighbours: [`super::replication`] has the bench, three stores that follow one another. It must
-//! not say what follows from a heartbeat that is not whole: the gateway does.
+//! The bench has three stores that follow one another. This file must not say what follows from a
+//! heartbeat that is not whole: the gateway does.
 
 use super::replication::ReplicationBench;
 use super::store::asked;
@@ -17,7 +17,8 @@ const TO: usize = 1;
 /// The pause between two looks at a copy that may end now.
 const LOOKS: u32 = 10_000;
 
-/// All clauses, in words what broke one: of stores that have just begun to follow one another.
+/// All clauses, for stores that have just begun to follow one another. The error names in words the
+/// clause that broke.
 ///
 /// # Errors
 /// A clause does not hold, or the bench or one of its stores failed.
@@ -45,7 +46,7 @@ pub async fn suite<B: ReplicationBench>(bench: &B) -> Result<(), String> {
     holds(!has(bench, &missed).await? && !has(bench, &late).await?, "bench: the copy ended by itself")?;
     holds(!seen.whole, "a heartbeat whose rows are still copied is not whole")?;
 
-    // A copy that is made anew before it was whole counts for nothing more.
+    // A copy that is made anew before it was whole no longer counts.
     bench.lose_slot(FROM, TO).await?;
     bench.begin_reseed(FROM, TO).await?;
     let kept = imported(bench).await?;
@@ -55,7 +56,8 @@ pub async fn suite<B: ReplicationBench>(bench: &B) -> Result<(), String> {
 
     bench.copied(FROM, TO).await?;
     for _ in 0..LOOKS {
-        // In this order: what is whole at the first look has its rows at the second.
+        // The order matters: a heartbeat that is whole at the first look has its rows at the
+        // second.
         let seen = stands(bench, ahead).await?;
         if seen.whole {
             holds(has(bench, &missed).await? && has(bench, &late).await?, "a whole heartbeat has its rows")?;
@@ -78,7 +80,7 @@ fn key(name: &str) -> Result<KeyId, String> {
     Ok(KeyId::new(tenant, Key::parse(name).map_err(words)?))
 }
 
-/// A key is claimed and settled at who writes.
+/// Claims and settles a key at the store that writes.
 async fn settles<B: ReplicationBench>(bench: &B, id: &KeyId, nonce: u128) -> Result<(), String> {
     let store = bench.store(FROM);
     let ask = asked(id, nonce, store.gate().await.map_err(words)?.version);
@@ -97,7 +99,7 @@ async fn beats<B: ReplicationBench>(bench: &B) -> Result<u64, String> {
     Ok(beat.ok_or("bench: an open gate lets no heartbeat be written")?.seq)
 }
 
-/// The heartbeat of who writes as it stands at who copies, once this one has arrived.
+/// The writer's heartbeat as the copying store shows it, once this one has arrived.
 async fn stands<B: ReplicationBench>(bench: &B, beat: u64) -> Result<Heartbeat, String> {
     bench.shows(TO, FROM, beat).await?;
     let all = bench.store(TO).heartbeats().await.map_err(words)?;
@@ -111,7 +113,7 @@ async fn has<B: ReplicationBench>(bench: &B, id: &KeyId) -> Result<bool, String>
     Ok(rows.concat().iter().any(|row| matches!(row.state, State::Settled { .. })))
 }
 
-/// Up to where rows of who writes count as imported at who copies.
+/// The heartbeat up to which the writer's rows count as imported at the copying store.
 async fn imported<B: ReplicationBench>(bench: &B) -> Result<u64, String> {
     let all = bench.store(TO).recall().await.map_err(words)?;
     Ok(all.iter().find(|one| one.origin == bench.origin(FROM)).map_or(0, |one| one.imported))

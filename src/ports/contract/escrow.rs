@@ -1,7 +1,7 @@
-//! What [`Escrows`] promises.
+//! The promises of [`Escrows`].
 //!
-//! Neighbours: [`super::store`] gives the bench, a new one for each run of the suite; [`super::authority`] moves its gate. It must not test
-//! what an escrow proves: `protocol::escrow` does.
+//! Each run of the suite needs a new bench, whose gate [`super::authority`] moves. This file must
+//! not test what an escrow proves: `protocol::escrow` does.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, claimed, id, open, release, restart_and_approve, row, rows,
     settle,
 };
-use super::{by, together};
+use super::{ANY_DATE, NOT_YET, by, together};
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
 use crate::ports::{Escrows, Upkeep};
@@ -21,7 +21,7 @@ use crate::protocol::record::{Nonce, RequestId, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
-/// Later than every row.
+/// A date later than every row's.
 const LATE: Date = Date(32_503_680_000_000);
 
 /// A bench whose store keeps escrows.
@@ -33,6 +33,7 @@ impl<B: AuthorityBench<Store: Escrows>> EscrowBench for B {}
 pub async fn suite<B: EscrowBench>(bench: &B) {
     a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it(bench).await;
     nothing_is_lodged_under_another_gate(bench).await;
+    nothing_is_lodged_before_its_time(bench).await;
     of_lodgings_beside_a_new_state_the_durable_ones_are_found(bench).await;
     a_voided_escrow_is_gone(bench).await;
     an_answer_is_lodged_with_its_claim_at_any_epoch(bench).await;
@@ -47,7 +48,7 @@ pub async fn suite<B: EscrowBench>(bench: &B) {
     an_escrow_goes_with_its_life(bench).await;
 }
 
-/// The same again is done already; of one origin's claims of a key the highest token stands.
+/// A repeated lodging is done already; of one origin's claims of a key the highest token stays.
 pub async fn a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it<B: EscrowBench>(bench: &B) {
     let first = lodging(bench, "escrow-again", 3, 1).await;
     assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: it must be lodged");
@@ -64,7 +65,19 @@ pub async fn a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it<
     assert_eq!(convert(bench, &elsewhere.origin).await, 1);
 }
 
-/// Neither at an old version nor before the boot is approved.
+/// No claim is lodged while the store's clock shows less than its earliest possible date.
+pub async fn nothing_is_lodged_before_its_time<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-early", 1, 1).await;
+    let gate = open(bench).await.version;
+    let early = async || bench.store().lodge(&lodging, gate, NOT_YET).await;
+    assert_eq!(early().await, Ok(Lodged::GateMoved), "escrow: the clock is behind");
+    assert_eq!(convert(bench, &lodging.origin).await, 0, "escrow: it is there");
+    assert_eq!(lodge(bench, &lodging).await, Lodged::Done, "escrow: it must be lodged");
+    assert_eq!(early().await, Ok(Lodged::Done), "escrow: what stands already stands");
+    assert_eq!(convert(bench, &lodging.origin).await, 1);
+}
+
+/// A claim is lodged neither at an old version nor before the boot is approved.
 pub async fn nothing_is_lodged_under_another_gate<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-gate", 1, 1).await;
     let old = open(bench).await.version;
@@ -86,8 +99,8 @@ pub async fn nothing_is_lodged_under_another_gate<B: EscrowBench>(bench: &B) {
     assert_eq!(rows(bench, &lodging.id).await, [], "escrow: what was refused left a row");
 }
 
-/// Once the gate has moved, whatever was lodged under the older state is there to be found: nothing
-/// slips in later (docs/protocol.md#rule-37).
+/// Once the gate has moved, every claim lodged under the older state can be found: nothing slips in
+/// later (docs/protocol.md#rule-37).
 pub async fn of_lodgings_beside_a_new_state_the_durable_ones_are_found<B: EscrowBench>(bench: &B) {
     let version = open(bench).await.version;
     let mut all = Vec::new();
@@ -116,7 +129,7 @@ pub async fn of_lodgings_beside_a_new_state_the_durable_ones_are_found<B: Escrow
     }
 }
 
-/// Only what is named by token and nonce.
+/// A void takes only the escrow of its token and nonce.
 pub async fn a_voided_escrow_is_gone<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-void", 2, 1).await;
     lodge(bench, &lodging).await;
@@ -137,7 +150,7 @@ pub async fn a_voided_escrow_is_gone<B: EscrowBench>(bench: &B) {
     assert_eq!(convert(bench, &lodging.origin).await, 0, "escrow: a voided one is still there");
 }
 
-/// A fact is never refused: under a newer state, too. Only for the claim that stands there.
+/// A fact is never refused, under a newer state either, but it needs its own claim in the store.
 pub async fn an_answer_is_lodged_with_its_claim_at_any_epoch<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-answer", 2, 1).await;
     assert_eq!(lodge_answer(bench, &lodging).await, Written::Lost, "escrow: there is no such claim");
@@ -158,7 +171,8 @@ pub async fn an_answer_is_lodged_with_its_claim_at_any_epoch<B: EscrowBench>(ben
     assert_eq!(lodge_answer(bench, &lodging).await, Written::Lost, "escrow: it was converted");
 }
 
-/// The own row says all that was lodged, is listed for the operator, and ends as any own attempt does.
+/// The own row has all facts of the lodging, is listed for the operator, and ends like any own
+/// attempt.
 pub async fn a_converted_claim_is_an_own_doubt<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-doubt", 7, 1).await;
     lodge(bench, &lodging).await;
@@ -178,7 +192,7 @@ pub async fn a_converted_claim_is_an_own_doubt<B: EscrowBench>(bench: &B) {
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "escrow: it ends as an own attempt");
 }
 
-/// An answer that was lodged is final from then on.
+/// A lodged answer is final from its conversion on.
 pub async fn a_converted_answer_is_an_own_settlement<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-settled", 1, 1).await;
     lodge(bench, &lodging).await;
@@ -194,7 +208,8 @@ pub async fn a_converted_answer_is_an_own_settlement<B: EscrowBench>(bench: &B) 
     assert!(listed.iter().all(|listed| listed.open.id != lodging.id), "escrow: nothing is in doubt about it");
 }
 
-/// The origin's record or the own one of a token as high, and whatever is final here.
+/// An escrow is not converted if the origin's record or the own one has a token as high, or if any
+/// final row is here.
 pub async fn what_is_known_already_is_not_converted<B: EscrowBench>(bench: &B) {
     let known = lodging(bench, "escrow-known", 1, 1).await;
     lodge(bench, &known).await;
@@ -220,7 +235,7 @@ pub async fn what_is_known_already_is_not_converted<B: EscrowBench>(bench: &B) {
     );
 }
 
-/// Whoever lodged a higher token had superseded it.
+/// An own row of a lower token gives way: the lodged claim had superseded it.
 pub async fn an_own_open_row_of_a_lower_token_gives_way<B: EscrowBench>(bench: &B) {
     let first = claimed(bench, "escrow-lower", 1).await;
     assert_eq!(release(bench, &first).await, Written::Done);
@@ -232,7 +247,7 @@ pub async fn an_own_open_row_of_a_lower_token_gives_way<B: EscrowBench>(bench: &
     assert!(matches!(own.state, State::InDoubt { .. }), "escrow: {own:?}");
 }
 
-/// Each call takes so many at most; 0 says that none is left. Only of that origin.
+/// Each call takes at most `most`, of that origin only; 0 says that none is left.
 pub async fn a_conversion_goes_on_until_nothing_is_left<B: EscrowBench>(bench: &B) {
     let mut all = Vec::new();
     for nonce in 1..=5 {
@@ -259,7 +274,7 @@ pub async fn a_conversion_goes_on_until_nothing_is_left<B: EscrowBench>(bench: &
     assert_eq!(convert(bench, &other.origin).await, 1);
 }
 
-/// An error, since 0 would say that nothing is left.
+/// A conversion before the approval is an error, since 0 would say that none is left.
 pub async fn nothing_is_converted_before_the_boot_is_approved<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-closed", 1, 1).await;
     lodge(bench, &lodging).await;
@@ -273,7 +288,7 @@ pub async fn nothing_is_converted_before_the_boot_is_approved<B: EscrowBench>(be
     assert_eq!(convert(bench, &lodging.origin).await, 1, "escrow: a refused conversion lost it");
 }
 
-/// A store that restarted may have lost rows: none is forgotten before somebody has looked.
+/// A store that restarted may have lost rows: none is forgotten before its boot is approved.
 pub async fn no_escrow_goes_before_the_boot_is_approved<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-kept", 1, 1).await;
     lodge(bench, &lodging).await;
@@ -285,7 +300,7 @@ pub async fn no_escrow_goes_before_the_boot_is_approved<B: EscrowBench>(bench: &
     assert_eq!(reap(bench).await, 1, "escrow: its record is here, and the boot is approved");
 }
 
-/// Not before, not for a record of an older attempt.
+/// An escrow goes once its record is here, not before, and not for a record of an older attempt.
 pub async fn an_escrow_goes_once_its_record_is_here<B: EscrowBench>(bench: &B) {
     let first = lodging(bench, "escrow-reaped", 1, 1).await;
     let second = lodging(bench, "escrow-stays", 2, 1).await;
@@ -313,7 +328,7 @@ pub async fn an_escrow_goes_once_its_record_is_here<B: EscrowBench>(bench: &B) {
     assert_eq!(convert(bench, &first.origin).await, 1);
 }
 
-/// Its stored life, by this store's clock; never its hold.
+/// An escrow goes after its stored life, by this store's clock; never after its hold.
 pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
     let before = row(bench, &claimed(bench, "escrow-dated", 9).await.id).await.seen;
     let held = lodging(bench, "escrow-held", 1, 1).await;
@@ -343,7 +358,7 @@ pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
     assert_eq!(convert(bench, &held.origin).await, 2);
 }
 
-/// A claim of the first peer to lodge, of so many attempts at the gate's epoch.
+/// A claim of the first peer to lodge, with this attempt number at the gate's epoch.
 async fn lodging<B: StoreBench>(bench: &B, name: &str, attempt: u32, nonce: u128) -> Lodging {
     let epoch = open(bench).await.epoch;
     Lodging {
@@ -374,7 +389,7 @@ async fn lodge<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Lodged {
 }
 
 async fn lodge_at<B: EscrowBench>(bench: &B, lodging: &Lodging, gate: GateVersion) -> Lodged {
-    bench.store().lodge(lodging, gate).await.expect("escrow: lodge failed")
+    bench.store().lodge(lodging, gate, ANY_DATE).await.expect("escrow: lodge failed")
 }
 
 async fn lodge_answer<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Written {
@@ -383,7 +398,7 @@ async fn lodge_answer<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Written {
     written.expect("escrow: lodge_answer failed")
 }
 
-/// Converts all of an origin; how many there were.
+/// Converts all escrows of an origin; returns their number.
 async fn convert<B: EscrowBench>(bench: &B, origin: &Origin) -> u64 {
     let mut all = 0;
     loop {

@@ -1,8 +1,9 @@
-//! Random histories of calls on a store, and what each of them replied, line by line: recorded from a real store, and replayed elsewhere.
+//! Random histories of calls on a store, with each reply, line by line: recorded from a real store,
+//! and replayed elsewhere.
 //!
-//! Neighbours: [`super::store`] has the clauses, and the bench that this runs on too; [`super::replication`] does the same with three stores. A clause says what has to be; a history has whatever
-//! happens between calls that nobody thought of together. Lines hold nothing that differs from run to run: no dates, no gate
-//! versions. It must not say what a reply should have been: the recorded one does.
+//! A clause states a promise; a history shows events between calls that nobody thought of together.
+//! Lines hold nothing that differs from run to run: no dates, no gate versions. This file must not
+//! say what a reply should have been: the recorded one does.
 
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
 use crate::protocol::decide::Basis;
@@ -12,9 +13,9 @@ use crate::protocol::region::Origin;
 
 use super::store::{Foreign, StoreBench, answer, asks, claim, doubt, id, release, rows, settle};
 
-/// Keys of one history: few, so that calls meet.
+/// Number of keys of one history: few, so that calls meet.
 const KEYS: u64 = 4;
-/// Calls of one history.
+/// Number of calls of one history.
 const CALLS: u32 = 80;
 
 /// Draws numbers that follow from a seed.
@@ -30,7 +31,7 @@ impl Draw {
     }
 }
 
-/// A key, and what this history has done with it.
+/// A key, and the acts of this history on it.
 struct Known {
     id: KeyId,
     asked: Option<ClaimAsk>,
@@ -38,7 +39,7 @@ struct Known {
     arrived: bool,
 }
 
-/// Plays the history of a seed, and tells each call with its reply.
+/// Plays the history of a seed. Returns each call with its reply.
 ///
 /// # Panics
 /// If a call fails.
@@ -91,7 +92,8 @@ async fn one<B: StoreBench>(bench: &B, draw: &mut Draw, key: &mut Known, nonce: 
         }
         33..39 => format!("look up: {}", shown(bench, &rows(bench, &key.id).await)),
         _ => {
-            // Nothing is written between a restart and its approval, by those neither who asked before it.
+            // Nothing is written between a restart and its approval, not even by a claim from
+            // before.
             let ask = asks(bench, &key.id, nonce).await;
             bench.restart().await;
             claims(bench, key, ask, "restart, then claim").await
@@ -113,7 +115,7 @@ async fn claims<B: StoreBench>(bench: &B, key: &mut Known, ask: ClaimAsk, what: 
     format!("{what}: {told}")
 }
 
-/// The end of an attempt, now and then by somebody with another nonce.
+/// Ends an attempt, now and then under another nonce.
 async fn ends<B: StoreBench>(bench: &B, draw: &mut Draw, mut attempt: Attempt) -> String {
     let strange = draw.below(6) == 0;
     if strange {
@@ -129,12 +131,12 @@ async fn ends<B: StoreBench>(bench: &B, draw: &mut Draw, mut attempt: Attempt) -
     format!("{what} {}{by}: {written:?}", attempt.token)
 }
 
-/// What a claim over all that is seen stands on.
+/// The basis of a claim over all rows that are here.
 async fn seen<B: StoreBench>(bench: &B, id: &KeyId) -> Basis {
     standing_on(&rows(bench, id).await, &bench.origin())
 }
 
-/// What a claim at `me` stands on that has seen these rows.
+/// The basis of a claim at `me` over these rows.
 pub(super) fn standing_on(rows: &[Row], me: &Origin) -> Basis {
     let Some(attempt) = rows.iter().map(|row| row.token.attempt).max() else { return Basis::Absent };
     let own = rows.iter().find(|row| row.origin == *me).map(|row| (row.token, row.nonce));
@@ -171,7 +173,7 @@ pub(super) fn told(row: &Row) -> String {
     format!("{} {state}{}", row.token, over.concat())
 }
 
-/// All histories that were recorded, as one text: compared on the simulated side, and on the real one, which also records it.
+/// All recorded histories as one text. Both sides compare it, and the real side also records it.
 pub async fn all<B: StoreBench>(bench: &B) -> String {
     let mut text = String::new();
     for seed in 0..HISTORIES {
@@ -183,5 +185,5 @@ pub async fn all<B: StoreBench>(bench: &B) -> String {
     text
 }
 
-/// How many are recorded.
+/// Number of histories that are recorded.
 const HISTORIES: u64 = 12;

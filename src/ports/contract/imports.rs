@@ -1,16 +1,16 @@
-//! What [`Imports`] promises.
+//! The promises of [`Imports`].
 //!
-//! Neighbours: [`super::store`] gives the bench, a new one for each run of the suite. It must not test what rows mean together:
+//! Each run of the suite needs a new bench. This file must not test what rows mean together:
 //! `protocol::record` does.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::by;
 use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, claim, finds, id, open, release, restart_and_approve,
     row, rows, settle, wins,
 };
+use super::{ANY_DATE, NOT_YET, by};
 use crate::ports::Imports;
 use crate::ports::authority::CopiedRow;
 use crate::ports::store::{ClaimReply, Written};
@@ -22,7 +22,7 @@ use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, 
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
-/// Later than every row.
+/// A date later than every row's.
 const LATE: Date = Date(32_503_680_000_000);
 
 /// A bench whose store keeps imported rows.
@@ -44,7 +44,7 @@ pub async fn suite<B: ImportBench>(bench: &B) {
     an_imported_row_goes_once_it_is_not_needed(bench).await;
 }
 
-/// Whatever a row says is said of it after an import, times as spans; and it is handed on the same.
+/// A row keeps all of its content in an import, times as spans, and is handed on unchanged.
 pub async fn rows_are_handed_over_whole<B: ImportBench>(bench: &B) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
@@ -81,11 +81,15 @@ pub async fn rows_are_handed_over_whole<B: ImportBench>(bench: &B) {
         let late = known.lives.saturating_sub(out.lives);
         assert!(out.lives <= known.lives && late < LONG / 2, "import: {:?} of {:?}", out.lives, known.lives);
     }
-    let own = bench.store().import(&bench.origin(), &rows_in).await;
+    let own = bench.store().import(&bench.origin(), &rows_in, ANY_DATE).await;
     assert!(own.is_err(), "import: the own rows are written by claims only");
+    // Nothing is written while the store's clock shows less than its earliest possible date.
+    let early = copied(bench, &origin, "import-early", 1, State::Released);
+    let written = bench.store().import(&origin, std::slice::from_ref(&early), NOT_YET).await;
+    assert!(written.is_err() && rows(bench, &early.id).await.is_empty(), "import: the clock is behind");
 }
 
-/// Replicated ones and imported ones together, after a key, at most so many.
+/// A page has replicated and imported rows together, after a key, at most `most`.
 pub async fn rows_come_in_pages_in_the_order_of_keys<B: ImportBench>(bench: &B) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
@@ -112,7 +116,7 @@ pub async fn rows_come_in_pages_in_the_order_of_keys<B: ImportBench>(bench: &B) 
     assert_eq!(found, want, "import: each key once, in order");
 }
 
-/// The higher token; of one attempt the later state; whatever came first.
+/// The higher token counts; of one attempt the later state, in either order of arrival.
 pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &B) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
@@ -150,7 +154,7 @@ pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &
     );
 }
 
-/// As replicated ones do, and they are superseded under their origin's name.
+/// Imported rows stop claims as replicated ones do, and are superseded under their origin's name.
 pub async fn imported_rows_stand_in_the_way_of_claims<B: ImportBench>(bench: &B) {
     let origin = bench.peers()[1].clone();
     let mut ask = asks(bench, &id(bench, "import-claim"), 1).await;
@@ -166,7 +170,7 @@ pub async fn imported_rows_stand_in_the_way_of_claims<B: ImportBench>(bench: &B)
     assert_eq!(wins(bench, &ask).await.0.token.attempt, 3, "import: what was seen is superseded");
 }
 
-/// A row that another one of its origin has overtaken says nothing any more.
+/// A row that another one of its origin has overtaken no longer counts.
 pub async fn only_the_row_that_counts_is_to_be_superseded<B: ImportBench>(bench: &B) {
     let origin = bench.peers()[0].clone();
     let mut ask = asks(bench, &id(bench, "import-overtaken"), 1).await;
@@ -180,7 +184,8 @@ pub async fn only_the_row_that_counts_is_to_be_superseded<B: ImportBench>(bench:
     }
 }
 
-/// Of a replicated and an imported row of one key: the higher epoch, then the higher attempt, then the later state, and nothing else.
+/// Of a replicated and an imported row of one key one is handed on: that of the higher epoch, then
+/// of the higher attempt, then of the later state.
 pub async fn of_two_rows_of_one_key_the_later_is_handed_on<B: ImportBench>(bench: &B) {
     open(bench).await;
     let origin = bench.peers()[0].clone();
@@ -207,8 +212,8 @@ pub async fn of_two_rows_of_one_key_the_later_is_handed_on<B: ImportBench>(bench
     }
 }
 
-/// A settlement that finds answers of several other origins: that of the highest epoch stays the key's, of one epoch that of the highest
-/// attempt, whichever origin has it.
+/// A settlement finds answers of several other origins. The one with the highest token stays the
+/// key's: first the epoch counts, then the attempt, never the origin.
 pub async fn of_several_answers_the_highest_stays<B: ImportBench>(bench: &B) {
     let token = |epoch, attempt| Token { epoch, attempt };
     let pairs = [(token(1, 1), token(1, 2)), (token(1, 9), token(2, 1))];
@@ -233,7 +238,7 @@ pub async fn of_several_answers_the_highest_stays<B: ImportBench>(bench: &B) {
     }
 }
 
-/// A store that restarted may have lost rows that came before: none is added before somebody has looked.
+/// A store that restarted may have lost earlier rows: none is added before its boot is approved.
 pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
@@ -241,7 +246,7 @@ pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
     bench.restart().await;
     bench
         .store()
-        .import(&origin, &rows_in)
+        .import(&origin, &rows_in, ANY_DATE)
         .await
         .expect_err("import: passed though the boot is not approved");
     assert_eq!(rows(bench, &rows_in[0].id).await, [], "import: it was refused, but the row is here");
@@ -250,7 +255,7 @@ pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
     assert_eq!(rows(bench, &rows_in[0].id).await.len(), 1, "import: the boot is approved");
 }
 
-/// A store that restarted may have lost rows: none is forgotten before somebody has looked.
+/// A store that restarted may have lost rows: none is forgotten before its boot is approved.
 pub async fn no_imported_row_goes_before_the_boot_is_approved<B: ImportBench>(bench: &B) {
     open(bench).await;
     let origin = bench.peers()[1].clone();
@@ -265,8 +270,8 @@ pub async fn no_imported_row_goes_before_the_boot_is_approved<B: ImportBench>(be
     assert_eq!(reap(bench, LATE).await, 1, "import: its life is over, and the boot is approved");
 }
 
-/// Its life and its tombstone are over, that may be forgotten, and nothing is left that it answers
-/// for or that has to answer for it.
+/// An imported row goes once its life and tombstone are over and may be forgotten. No row may be
+/// left for which it answers or that has to answer for it.
 pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &B) {
     open(bench).await;
     let (origin, other) = (bench.peers()[1].clone(), bench.peers()[0].clone());
@@ -308,7 +313,7 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
     };
     let named = over(&gone[4], 1).await;
     assert_eq!(release(bench, &named).await, Written::Done);
-    // One that runs on says nothing yet; and what is open elsewhere needs the final row, or the
+    // A running row says nothing yet. An open attempt elsewhere needs the final row, or the
     // released one.
     over(&stays[4], 2).await;
     for copied in [&stays[2], &stays[3]] {
@@ -336,10 +341,10 @@ async fn reap<B: ImportBench>(bench: &B, date: Date) -> u64 {
 }
 
 pub(super) async fn import<B: ImportBench>(bench: &B, origin: &Origin, rows: &[CopiedRow]) {
-    bench.store().import(origin, rows).await.expect("import: import failed");
+    bench.store().import(origin, rows, ANY_DATE).await.expect("import: import failed");
 }
 
-/// A row of an origin as a survivor hands it over, of so many attempts at the first epoch.
+/// A row of an origin as a survivor hands it over, with this attempt number at the first epoch.
 pub(super) fn copied<B: StoreBench>(
     bench: &B,
     origin: &Origin,
@@ -369,7 +374,7 @@ fn big_answer() -> Answer {
     Answer { body: AnswerBody::Kept(b"{\"status\":\"made\"}".repeat(100)), ..answer() }
 }
 
-/// The row without what its reader's clock says.
+/// The row without its reader's clock.
 fn untimed(row: &Row) -> Row {
     let state = match &row.state {
         State::Settled { answer, age: _, expired } => {

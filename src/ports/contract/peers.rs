@@ -1,6 +1,7 @@
-//! What [`Peers`] promises: one call is one attempt, and what failed is told as "not sent" only where that is sure.
+//! The promises of [`Peers`]: one call is one attempt, and a failed call is "not sent" only if
+//! surely so.
 //!
-//! Neighbours: `adapters::peers` and the simulation's peers. It must not test who owns a key, nor certificates.
+//! This file must not test who owns a key, nor certificates.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,12 +19,12 @@ use crate::protocol::record::RequestId;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::versions::{NEWEST, Versions};
 
-/// What the peer, or the way to it, does with calls from now on.
+/// The behaviour of the peer, or of the way to it, from now on.
 #[derive(Clone, Debug)]
 pub enum PeerBehaviour {
     /// Answers every forward after this time with this status and body.
     Answer {
-        /// How long the handler takes.
+        /// The time that the handler takes.
         after: Duration,
         /// The answer's status.
         status: u16,
@@ -35,15 +36,16 @@ pub enum PeerBehaviour {
         /// The epoch it names.
         epoch: u64,
     },
-    /// Nothing listens: connections are refused, and the caller's machine knows that those which stood have ended.
+    /// Nothing listens: connections are refused, and the caller's machine knows that standing ones
+    /// have ended.
     Refuse,
-    /// Reads the whole forward, then breaks the connection without a word.
+    /// Reads the whole forward, then breaks the connection without an answer.
     BreakAfterReading,
     /// Accepts and reads, and never answers anything, pings included.
     Hang,
 }
 
-/// One peer, the way to it, and what arrived there.
+/// A peer, the way to it, and the calls that arrived there.
 pub trait PeersBench: Sync {
     /// The port under test.
     type Peers: Peers;
@@ -62,10 +64,10 @@ pub trait PeersBench: Sync {
     /// A region that is not in the peers' list.
     fn unlisted(&self) -> RegionName;
 
-    /// Changes what the peer does, and forgets what arrived.
+    /// Changes the peer's behaviour, and forgets the calls that arrived.
     fn behave(&self, behaviour: PeerBehaviour) -> impl Future<Output = ()> + Send;
 
-    /// Sets what the peer answers to pings while it answers.
+    /// Sets the answer to pings, for while the peer answers.
     fn set_pong(&self, pong: Pong) -> impl Future<Output = ()> + Send;
 
     /// All forwards that arrived whole since the last `behave`, as its handler saw them.
@@ -124,7 +126,7 @@ pub async fn an_answer_comes_back_whole<B: PeersBench>(bench: &B) {
     }
 }
 
-/// An answer that takes its time is waited for, and the forward is not sent again meanwhile.
+/// A slow answer is waited for, and the forward is not sent again meanwhile.
 pub async fn a_slow_answer_is_waited_for<B: PeersBench>(bench: &B) {
     let after = Duration::from_millis(300);
     bench.behave(PeerBehaviour::Answer { after, status: 200, body: Bytes::from_static(b"slow") }).await;
@@ -144,7 +146,7 @@ pub async fn not_the_owner_is_told<B: PeersBench>(bench: &B) {
     }
 }
 
-/// A forward whose connection is refused was not sent, and is said so.
+/// A forward whose connection is refused was not sent, and the error says so.
 pub async fn a_refused_forward_was_not_sent<B: PeersBench>(bench: &B) {
     bench.behave(PeerBehaviour::Refuse).await;
     let error = failure(bench, &bench.peer(), forward("refused")).await;
@@ -164,9 +166,10 @@ pub async fn an_unlisted_region_is_not_sent_to<B: PeersBench>(bench: &B) {
     assert!(bench.arrived().await.is_empty(), "peers: a forward to nobody arrived");
 }
 
-/// A connection that breaks after the forward was read is unknown, and the forward is not sent again.
+/// A connection that breaks after the forward was read is unknown, and the forward is not sent
+/// again.
 pub async fn a_broken_forward_is_unknown<B: PeersBench>(bench: &B) {
-    // The first one leaves a connection open, which the second then finds good until it breaks.
+    // The first one leaves a connection open, which looks good to the second until it breaks.
     bench.behave(answers(200, "")).await;
     reply(bench, forward("before-broken")).await;
     bench.behave(PeerBehaviour::BreakAfterReading).await;
@@ -175,7 +178,7 @@ pub async fn a_broken_forward_is_unknown<B: PeersBench>(bench: &B) {
     assert_eq!(bench.arrived().await.len(), 1, "peers: one forward must arrive once, broken or not");
 }
 
-/// A forward that nobody waits for any more is not sent again.
+/// A forward that its caller dropped is not sent again.
 pub async fn a_dropped_forward_is_not_sent_again<B: PeersBench>(bench: &B) {
     bench.behave(PeerBehaviour::Hang).await;
     let clock = bench.clock();

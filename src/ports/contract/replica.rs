@@ -1,6 +1,6 @@
-//! What [`Replica`] promises.
+//! The promises of [`Replica`] of one store.
 //!
-//! Neighbours: [`super::store`] gives the bench. It must not test replication between stores: [`super::replication`] does.
+//! This file must not test replication between stores: [`super::replication`] does.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub async fn heartbeats_grow_by_one<B: StoreBench>(bench: &B) {
     }
 }
 
-/// Each beat says when it was committed, by the clock that also dates rows.
+/// Each beat has the date of its commit, by the clock that also dates rows.
 pub async fn a_heartbeat_tells_the_databases_clock<B: StoreBench>(bench: &B) {
     open(bench).await;
     let beat = || async { bench.store().beat().await.expect("replica: beat failed").expect("an open gate") };
@@ -43,13 +43,17 @@ pub async fn a_heartbeat_tells_the_databases_clock<B: StoreBench>(bench: &B) {
     assert!(passed >= SHORT.as_millis() as i64 - 1, "replica: {passed} ms went by, not {SHORT:?}");
 }
 
-/// The own heartbeat stands among the heartbeats, once, with its number and the gate's epoch.
+/// The own heartbeat is among the heartbeats, once, with its number and the gate's epoch.
 pub async fn the_own_heartbeat_is_shown<B: StoreBench>(bench: &B) {
     let gate = open(bench).await;
     let seq = beat(bench).await;
     let own: Vec<Heartbeat> = heartbeats(bench).await;
-    let want = Heartbeat { origin: bench.origin(), seq, epoch: gate.epoch, whole: true };
+    let date = own.first().expect("replica: the own heartbeat must be shown").date;
+    let want = Heartbeat { origin: bench.origin(), seq, epoch: gate.epoch, whole: true, date };
     assert_eq!(own, [want], "replica: the own heartbeat must be shown as committed");
+    let next = bench.store().beat().await.expect("replica: beat failed").expect("an open gate");
+    assert!(date <= next.date, "replica: {date:?} is before {next:?}");
+    assert_eq!(heartbeats(bench).await[0].date, next.date, "replica: it must be shown with its date");
 }
 
 /// A restart forgets no heartbeat.
@@ -61,7 +65,7 @@ pub async fn heartbeats_go_on_after_a_restart<B: StoreBench>(bench: &B) {
     assert_eq!(beat(bench).await, before + 1, "replica: the heartbeat must go on after a restart");
 }
 
-/// What was remembered is recalled, over a restart, and the newest memory of a peer counts.
+/// The memory of peers is recalled after a restart, and the newest memory of a peer counts.
 pub async fn what_is_remembered_is_recalled<B: StoreBench>(bench: &B) {
     open(bench).await;
     let peers = bench.peers();
@@ -83,7 +87,8 @@ pub async fn what_is_remembered_is_recalled<B: StoreBench>(bench: &B) {
     assert_eq!(recall(bench).await, memory, "replica: a restart lost what was remembered");
 }
 
-/// A smaller heartbeat does not replace a greater one: two gateways of a region may remember in any order. The lag is the newest.
+/// A smaller heartbeat does not replace a greater one: two gateways of a region may remember in any
+/// order. The lag is the newest.
 pub async fn a_remembered_heartbeat_never_goes_back<B: StoreBench>(bench: &B) {
     open(bench).await;
     let at = |applied, lag| -> Vec<PeerMemory> {
@@ -111,7 +116,7 @@ async fn remember<B: StoreBench>(bench: &B, memory: &[PeerMemory]) {
     bench.store().remember(memory).await.expect("replica: remember failed");
 }
 
-/// What is remembered of the bench's peers, in the bench's order.
+/// The memory of the bench's peers, in the bench's order.
 async fn recall<B: StoreBench>(bench: &B) -> Vec<PeerMemory> {
     let all = bench.store().recall().await.expect("replica: recall failed");
     let of = |origin| all.iter().filter(move |memory| memory.origin == origin).cloned();

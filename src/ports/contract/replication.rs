@@ -1,9 +1,10 @@
-//! Random histories of three stores that follow one another: what each call replied, what arrived where, and what a crash left, line by
-//! line. Recorded from three real ones by the drill `histories`, and replayed elsewhere.
+//! Random histories of three stores that follow one another: each reply, each arrival, and the
+//! state after a crash, line by line.
 //!
-//! Neighbours: [`super::history`] does the same with one store, [`super::store`] has what calls look like. Every link is cut but
-//! while a history waits for what one region has committed to arrive at another, so that lines are the same in every run. It must not say
-//! what a reply should have been: the recorded one does.
+//! The drill `histories` records them from three real stores; they are replayed elsewhere. Every
+//! link is cut, except while a history waits for one region's commits to arrive at another, so that
+//! lines are equal in every run. This file must not say what a reply should have been: the recorded
+//! one does.
 
 use std::future::Future;
 
@@ -18,17 +19,17 @@ use super::authority::view_with;
 use super::history::{Draw, standing_on, told};
 use super::store::{answer, asked};
 
-/// How many regions.
+/// Number of regions.
 pub const REGIONS: usize = 3;
-/// How many histories are recorded.
+/// Number of histories that are recorded.
 pub const HISTORIES: u64 = 8;
-/// Keys of one history: few, so that regions meet.
+/// Number of keys of one history: few, so that regions meet.
 const KEYS: u64 = 3;
-/// Steps of one history.
+/// Number of steps of one history.
 const STEPS: u32 = 60;
 
-/// Three stores that follow one another, and the environment that their histories need. Regions are numbers below [`REGIONS`]. What cannot be
-/// done is told in words: it ends the history.
+/// Three stores that follow one another, and the environment of their histories. Regions are
+/// numbers below [`REGIONS`]. An error in words ends the history.
 pub trait ReplicationBench: Sync {
     /// One of the stores.
     type Store: KeyStore + Replica + Authority;
@@ -39,7 +40,8 @@ pub trait ReplicationBench: Sync {
     /// The origin under which it writes.
     fn origin(&self, region: usize) -> Origin;
 
-    /// Cuts the way on which commits of `from` come to `to`: what is on it does not arrive, and is sent again once it is mended.
+    /// Cuts the way on which commits of `from` come to `to`. Commits on it do not arrive, and are
+    /// sent again once it is mended.
     fn cut(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Mends that way.
@@ -48,32 +50,35 @@ pub trait ReplicationBench: Sync {
     /// Returns once the store of `to` shows this heartbeat of `from`, or a later one.
     fn shows(&self, to: usize, from: usize, beat: u64) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Ends a store's server without warning, and starts it again: same data, a new boot. Returns when it answers.
+    /// Ends a store's server without warning, and starts it again: same data, a new boot. Returns
+    /// when it answers.
     fn crash(&self, region: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Keeps what comes from `from` from being applied at `to`, as a large transaction before it would.
+    /// Keeps commits of `from` from being applied at `to`, as a large transaction before them
+    /// would.
     fn stall(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Returns once all that `from` has committed was sent to `to`, be it applied or not.
+    /// Returns once all commits of `from` were sent to `to`, applied or not.
     fn sent(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Ends a stall.
     fn flow(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Takes the slot of `to` at `from` away, with all that it kept for it.
+    /// Removes the slot of `to` at `from`, with all WAL that it kept.
     fn lose_slot(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Lets `to` follow `from` anew, as `onceway store reseed` does. Returns once everything has been copied.
+    /// Lets `to` follow `from` anew, as `onceway store reseed` does. Returns once everything has
+    /// been copied.
     fn reseed(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Begins the same, also where a copy runs: heartbeats of `from` come, and the copy of its
+    /// Begins the same, also while a copy runs. Heartbeats of `from` come, and the copy of its
     /// records does not end before [`ReplicationBench::copied`].
     fn begin_reseed(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Lets that copy end. Returns once everything has been copied.
     fn copied(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Makes a claim that is executed, and whose reply is lost: what the caller hears.
+    /// Makes a claim that is executed and whose reply is lost. Returns what the caller hears.
     fn claim_unheard(
         &self,
         region: usize,
@@ -81,7 +86,7 @@ pub trait ReplicationBench: Sync {
     ) -> impl Future<Output = Result<Result<ClaimReply, StoreError>, String>> + Send;
 }
 
-/// One history on its way.
+/// A history that is being played.
 struct History<'a, B> {
     bench: &'a B,
     draw: Draw,
@@ -91,8 +96,8 @@ struct History<'a, B> {
     nonce: u128,
 }
 
-/// All histories that are recorded, as one text: compared on the simulated side, and on the real one, which also records it. `say` hears which
-/// one is played.
+/// All recorded histories as one text. Both sides compare it, and the real side also records it.
+/// `say` gets the name of each history as it is played.
 ///
 /// # Errors
 /// The bench or one of its stores failed, in words.
@@ -168,7 +173,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         }
     }
 
-    /// What every region has once everything has arrived everywhere.
+    /// The content of every region once everything has arrived everywhere.
     async fn end(&mut self) -> Result<String, String> {
         for (from, to) in links() {
             self.arrives(from, to, None).await?;
@@ -210,7 +215,8 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{} claims key {key} {what}: {reply}", name(region)))
     }
 
-    /// A ghost commit: nobody heard whether the claim was won. It is made again, now and then after what could hide the first one.
+    /// A ghost commit: the reply of the claim is lost. The claim is made again, now and then after
+    /// an event that could hide the first one.
     async fn claims_unheard(&mut self, region: usize, key: usize) -> Result<String, String> {
         let ask = self.ask(region, key, true).await?;
         let heard = match self.bench.claim_unheard(region, &ask).await? {
@@ -248,7 +254,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{} {what} key {key} {}: {written:?}", name(region), attempt.token))
     }
 
-    /// A gate that moves between the look at it and the claim.
+    /// Moves the gate between the look at it and the claim.
     async fn adopts(&mut self, region: usize, key: usize) -> Result<String, String> {
         let ask = self.ask(region, key, true).await?;
         let moved = self.moves_its_gate(region).await?;
@@ -256,7 +262,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{} {moved}; it claims key {key} under the gate before: {reply}", name(region)))
     }
 
-    /// The next epoch.
+    /// Adopts the next epoch.
     async fn moves_its_gate(&self, region: usize) -> Result<String, String> {
         let gate = self.opened(region).await?;
         let mut origins: Vec<Origin> = (0..REGIONS).map(|number| self.bench.origin(number)).collect();
@@ -267,7 +273,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("adopts epoch {epoch}: {written:?}"))
     }
 
-    /// All that `from` has committed arrives at `to`; what `to` has then.
+    /// Lets all commits of `from` arrive at `to`. Returns the content of `to` then.
     async fn arrives(&mut self, from: usize, to: usize, crashes: Option<usize>) -> Result<String, String> {
         let bench = self.bench;
         bench.mend(from, to).await?;
@@ -281,7 +287,8 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{} to {}{crashed}; {}", name(from), name(to), self.everything(to).await?))
     }
 
-    /// The same, held up at `to` behind something large: what `to` has while all of it was sent, and once it was applied.
+    /// Lets them arrive behind something large at `to`. Returns the content of `to` while all of it
+    /// was sent, and once it was applied.
     async fn is_held_up(&mut self, from: usize, to: usize) -> Result<String, String> {
         let bench = self.bench;
         bench.stall(from, to).await?;
@@ -296,8 +303,9 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{} to {}, held up: {meanwhile}; at last: {then}", name(from), name(to)))
     }
 
-    /// What `to` has of `from` once its slot there was lost, with all that had not arrived, and once it followed anew. That nothing comes without a slot is
-    /// not waited for: of three real ones no line would show how long is enough.
+    /// Loses the slot of `to` at `from`, with all that had not arrived, and lets `to` follow anew.
+    /// Returns the content of `to` after each. It does not wait to see that nothing comes without a
+    /// slot: on three real stores no line would show how long is enough.
     async fn loses_its_slot(&mut self, from: usize, to: usize, key: usize) -> Result<String, String> {
         let bench = self.bench;
         let missed = self.claims(from, key, true).await?;
@@ -313,8 +321,9 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{missed}; {} loses its slot there: {without}; it follows anew: {then}", name(to)))
     }
 
-    /// What a store has applied of another's it may lose by a crash, and be sent again, where nothing of its own was committed since (a subscription
-    /// commits without waiting for the disk): how much is chance. So a heartbeat of its own goes before.
+    /// Crashes a store after a heartbeat of its own. A store may lose applied rows of another by a
+    /// crash, and get them again, if nothing of its own was committed since. (A subscription
+    /// commits without waiting for the disk.) How much it loses is chance, hence the heartbeat.
     async fn crash(&self, region: usize) -> Result<(), String> {
         self.beats(region).await?;
         self.bench.crash(region).await?;
@@ -340,7 +349,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         }
     }
 
-    /// All rows of the history's keys in a region, and which heartbeat of whom it has seen, of which epoch.
+    /// All rows of the history's keys in a region, and the applied heartbeats with their epochs.
     async fn everything(&self, region: usize) -> Result<String, String> {
         let store = self.bench.store(region);
         let found = store.look_up(&self.keys).await.map_err(words)?;
@@ -354,7 +363,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{}; heartbeats {}", keys.collect::<Vec<_>>().join("; "), heard.join(" ")))
     }
 
-    /// Rows with the region of each, in order of it.
+    /// Rows with the region of each, sorted.
     fn shown(&self, rows: &[Row]) -> String {
         let mut all: Vec<_> =
             rows.iter().map(|row| format!("{} {}", self.number(&row.origin), told(row))).collect();

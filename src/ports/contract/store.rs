@@ -1,8 +1,8 @@
-//! What [`KeyStore`] promises: the bench, the list of clauses, and what they share.
+//! The promises of [`KeyStore`]: the bench, the list of clauses, and their helpers.
 //!
-//! Neighbours: [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`], [`upkeep`],
-//! [`stand_in`] and [`jobs`] hold the clauses by what they are about; [`super::replica`] uses the
-//! same bench. It must not reach into a store: what a clause knows, it learned through the port.
+//! [`claims`], [`foreign`], [`outcomes`], [`reading`], [`gate`], [`upkeep`], [`stand_in`] and
+//! [`jobs`] hold the clauses by subject. [`super::replica`] uses the same bench. A clause must not
+//! reach into a store: it learns everything through the port.
 
 pub mod claims;
 pub mod foreign;
@@ -31,16 +31,16 @@ pub const LONG: Duration = Duration::from_secs(600);
 /// A hold or a retention that a bench passes.
 pub const SHORT: Duration = Duration::from_millis(400);
 
-/// What a row of another region says.
+/// The state of another region's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// An attempt runs there.
+    /// An attempt runs in that region.
     Claimed,
     /// Its attempt is in doubt.
     InDoubt,
-    /// Nothing happened there.
+    /// Nothing happened in that region.
     Released,
-    /// It has its final answer.
+    /// The row has its final answer.
     Settled,
 }
 
@@ -61,14 +61,16 @@ pub trait StoreBench: Sync {
     /// A tenant that no other run uses; the same one for the same name.
     fn tenant(&self, name: &str) -> Tenant;
 
-    /// Brings a row of the first of the peers for this key, of its first attempt, as replication would. Returns its token once a
-    /// look-up shows it.
+    /// Brings a row of the first peer for this key, of its first attempt, as replication would.
+    /// Returns its token once a look-up shows it.
     fn arrives(&self, id: &KeyId, state: Foreign) -> impl Future<Output = Token> + Send;
 
-    /// Restarts the store's server: same data, a new boot that nobody approved. Returns when it answers again.
+    /// Restarts the store's server: same data, a new boot that is not approved. Returns when it
+    /// answers again.
     fn restart(&self) -> impl Future<Output = ()> + Send;
 
-    /// Passes time until holds and retentions of `span` that began before this call are over by the store's own clock.
+    /// Passes time until holds and retentions of `span` that began before this call are over by the
+    /// store's own clock.
     fn pass(&self, span: Duration) -> impl Future<Output = ()> + Send;
 }
 
@@ -102,7 +104,7 @@ pub(super) async fn opened(store: &impl KeyStore) -> Gate {
     gate
 }
 
-/// A restart, and the approval that opens the gate again.
+/// Restarts the store, and opens the gate again by an approval.
 pub(super) async fn restart_and_approve<B: StoreBench>(bench: &B) {
     bench.restart().await;
     open(bench).await;
@@ -145,7 +147,7 @@ pub(super) fn lived(promised: Duration, skew: Duration) -> Lifetime {
     Lifetime { retention: Retention::For(promised), skew, tombstone: LONG }
 }
 
-/// What a claim that replaces this row stands on.
+/// The basis of a claim that replaces this row.
 pub(super) fn known(row: &Row) -> Basis {
     Basis::Known { own: Some((row.token, row.nonce)), over: Vec::new(), attempt: row.token.attempt }
 }
@@ -154,10 +156,10 @@ pub(super) async fn claim<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimRepl
     bench.store().claim(ask).await.expect("store: claim failed")
 }
 
-/// The attempt that this claim wins, and until when its key is remembered.
+/// The attempt that this claim wins, and the end of its key's retention.
 pub(super) async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, Date) {
     match claim(bench, ask).await {
-        ClaimReply::Won { token, expires } => {
+        ClaimReply::Won { token, expires, .. } => {
             (Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, expires)
         }
         ClaimReply::Found(rows) => panic!("store: this claim must win, but found {rows:?}"),
@@ -165,7 +167,7 @@ pub(super) async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, 
     }
 }
 
-/// The one row that this claim finds in its way.
+/// The one row that stops this claim.
 pub(super) async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
     match claim(bench, ask).await {
         ClaimReply::Found(rows) => only(rows),

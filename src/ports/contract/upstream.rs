@@ -1,6 +1,7 @@
-//! What [`Upstream`] promises: one call is one attempt, bounded in time, and "not sent" is said only where it is sure.
+//! The promises of [`Upstream`]: one call is one attempt, bounded in time, "not sent" only if
+//! surely so.
 //!
-//! Neighbours: `adapters::upstream` and the simulation's upstream. It must not know what a status means for a key.
+//! This file must not know what a status means for a key.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,21 +16,22 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{RequestId, Token};
 use crate::protocol::region::RegionName;
 
-/// What the upstream, or the way to it, does with requests from now on.
+/// The behaviour of the upstream, or of the way to it, from now on.
 #[derive(Clone, Debug)]
 pub enum UpstreamBehaviour {
     /// Answers after this time.
     Answer {
-        /// How long it takes until its answer's head.
+        /// The time until its answer's head.
         after: Duration,
         /// The status.
         status: u16,
         /// The body.
         body: Bytes,
     },
-    /// Nothing listens: connections are refused, and the caller's machine knows that those which stood have ended.
+    /// Nothing listens: connections are refused, and the caller's machine knows that standing ones
+    /// have ended.
     Refuse,
-    /// Reads the whole request, then breaks the connection without a word.
+    /// Reads the whole request, then breaks the connection without an answer.
     BreakAfterReading,
     /// Reads the whole request and never answers.
     Hang,
@@ -37,19 +39,19 @@ pub enum UpstreamBehaviour {
     HangInBody,
 }
 
-/// What the upstream's status address answers from now on, in the adapter's documented form.
+/// The status address's answer from now on, in the adapter's documented form.
 #[derive(Clone, Debug)]
 pub enum ProbeBehaviour {
-    /// It happened, with this answer.
+    /// The effect happened, with this answer.
     Happened {
         /// The answer's status.
         status: u16,
         /// The answer's body.
         body: Bytes,
     },
-    /// It did not happen.
+    /// The effect did not happen.
     DidNotHappen,
-    /// It is under way.
+    /// The attempt is under way.
     UnderWay,
     /// Something that the form does not know.
     Garbage,
@@ -72,7 +74,7 @@ pub struct Arrived {
     pub twice: Vec<Vec<u8>>,
 }
 
-/// An upstream, the way to it, and what arrived there.
+/// An upstream, the way to it, and the requests that arrived there.
 pub trait UpstreamBench: Sync {
     /// The port under test.
     type Upstream: Upstream;
@@ -88,13 +90,13 @@ pub trait UpstreamBench: Sync {
     /// The region whose upstream this is.
     fn region(&self) -> RegionName;
 
-    /// Where the bench's status address is.
+    /// The URI of the bench's status address.
     fn status_address(&self) -> Uri;
 
-    /// Changes what the upstream does, and forgets what arrived.
+    /// Changes the upstream's behaviour, and forgets the requests that arrived.
     fn behave(&self, behaviour: UpstreamBehaviour) -> impl Future<Output = ()> + std::marker::Send;
 
-    /// Changes what the status address answers.
+    /// Changes the status address's answer.
     fn behave_probed(&self, behaviour: ProbeBehaviour) -> impl Future<Output = ()> + std::marker::Send;
 
     /// All requests that arrived whole since the last `behave`.
@@ -103,7 +105,7 @@ pub trait UpstreamBench: Sync {
 
 /// A bound that no answer of these clauses needs.
 const AMPLE: Duration = Duration::from_secs(30);
-/// A bound that hanging upstreams run into.
+/// A bound that hanging upstreams exceed.
 const TIGHT: Duration = Duration::from_secs(1);
 
 /// All clauses of the upstream.
@@ -152,7 +154,7 @@ pub async fn an_answer_comes_back_whole<B: UpstreamBench>(bench: &B) {
     }
 }
 
-/// An answer that takes its time, within the bound, is waited for, and the request is not sent again meanwhile.
+/// A slow answer within the bound is waited for, and the request is not sent again meanwhile.
 pub async fn a_slow_answer_is_waited_for<B: UpstreamBench>(bench: &B) {
     let after = Duration::from_millis(300);
     bench.behave(UpstreamBehaviour::Answer { after, status: 200, body: Bytes::new() }).await;
@@ -163,7 +165,7 @@ pub async fn a_slow_answer_is_waited_for<B: UpstreamBench>(bench: &B) {
     assert_eq!(bench.arrived().await.len(), 1, "upstream: one request must arrive once");
 }
 
-/// A request whose connection is refused was not sent, and is said so.
+/// A request whose connection is refused was not sent, and the error says so.
 pub async fn a_refused_request_was_not_sent<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Refuse).await;
     let error = failed(bench, request("refused"), AMPLE).await;
@@ -171,7 +173,8 @@ pub async fn a_refused_request_was_not_sent<B: UpstreamBench>(bench: &B) {
     assert!(bench.arrived().await.is_empty(), "upstream: a request that was not sent arrived");
 }
 
-/// A request whose right to be sent ended is not sent, over a new connection nor over a kept one.
+/// A request whose right to be sent ended is not sent, neither over a new connection nor over a
+/// kept one.
 pub async fn a_request_that_may_not_be_sent_is_not_sent<B: UpstreamBench>(bench: &B) {
     for round in ["new", "kept"] {
         bench.behave(answers(200, "")).await;
@@ -183,13 +186,14 @@ pub async fn a_request_that_may_not_be_sent_is_not_sent<B: UpstreamBench>(bench:
             bench.arrived().await.is_empty(),
             "upstream: a request that may not be sent any more arrived"
         );
-        // Leaves a connection open for the second round.
+        // This leaves a connection open for the second round.
         let response = sent(bench, request("between")).await;
         whole(response.into_body()).await.expect("upstream: the body broke off");
     }
 }
 
-/// A connection that breaks after the request was read is unknown, and nothing is sent again: not even over a kept connection.
+/// A connection that breaks after the request was read is unknown. Nothing is sent again, not even
+/// over a kept connection.
 pub async fn a_broken_request_is_unknown_and_not_resent<B: UpstreamBench>(bench: &B) {
     bench.behave(answers(200, "")).await;
     whole(sent(bench, request("before")).await.into_body()).await.expect("upstream: the body broke off");
@@ -208,7 +212,7 @@ pub async fn a_broken_request_is_unknown_and_not_resent<B: UpstreamBench>(bench:
     }
 }
 
-/// An upstream that never answers is given its whole time and no more; what it did is unknown.
+/// A silent upstream gets its whole time and no more; its effect is unknown.
 pub async fn the_bound_covers_the_head<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Hang).await;
     let begun = bench.clock().now();
@@ -219,7 +223,8 @@ pub async fn the_bound_covers_the_head<B: UpstreamBench>(bench: &B) {
     assert_eq!(bench.arrived().await.len(), 1, "upstream: one request must arrive once");
 }
 
-/// The bound counts from the send and covers the body too: one that never ends breaks off as an error, not as a short body.
+/// The bound counts from the send and covers the body too. A body that never ends breaks off as an
+/// error, not as a short body.
 pub async fn the_bound_covers_the_body<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::HangInBody).await;
     let call = bench.upstream().send(request("hang-in-body"), TIGHT, || true);
@@ -252,7 +257,7 @@ pub async fn a_probe_says_what_happened<B: UpstreamBench>(bench: &B) {
     }
 }
 
-/// A body over the limit is left out; that it happened is still said.
+/// A body over the limit is left out; the reply still says that it happened.
 pub async fn a_probe_leaves_out_large_bodies<B: UpstreamBench>(bench: &B) {
     let body = Bytes::from(vec![b'x'; 100_000]);
     bench.behave_probed(ProbeBehaviour::Happened { status: 200, body: body.clone() }).await;
@@ -271,7 +276,8 @@ pub async fn a_probe_says_what_did_not_happen<B: UpstreamBench>(bench: &B) {
     assert!(matches!(reply, ProbeReply::DidNotHappen), "upstream: it did not happen, but {reply:?}");
 }
 
-/// Under way, not understood, refused, silent: a probe cannot say, within its bound.
+/// A probe cannot say, within its bound, if the attempt is under way, or the reply is garbage,
+/// refused or missing.
 pub async fn whatever_else_cannot_say<B: UpstreamBench>(bench: &B) {
     let others =
         [ProbeBehaviour::UnderWay, ProbeBehaviour::Garbage, ProbeBehaviour::Refuse, ProbeBehaviour::Hang];
@@ -300,7 +306,7 @@ pub async fn a_passed_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B
     assert_eq!(bench.arrived().await, [want], "upstream: a passed request must arrive whole, and once");
 }
 
-/// A passed request that fails is "not sent" only where that is sure, and is not sent again.
+/// A passed request that fails is "not sent" only if that is sure, and is not sent again.
 pub async fn a_passed_request_tells_what_failed<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Refuse).await;
     let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(passed(), AMPLE));
@@ -313,7 +319,7 @@ pub async fn a_passed_request_tells_what_failed<B: UpstreamBench>(bench: &B) {
     assert_eq!(bench.arrived().await.len(), 1, "upstream: one request must arrive once, broken or not");
 }
 
-/// A passed request to an upstream that is silent fails within its bound: it may have been sent.
+/// A passed request to a silent upstream fails within its bound: it may have been sent.
 pub async fn a_passed_request_is_bounded<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Hang).await;
     let begun = bench.clock().now();

@@ -1,6 +1,6 @@
-//! Tests of the gate's state, of the right to run a key, and of which losses a key is at risk by.
+//! Tests of the gate's state, of the right to run a key, and of the losses that put a key at risk.
 //!
-//! Neighbours: `example_tests` makes the views, `lease` holds. It must not use a real clock.
+//! The views come from `example_tests`. This file must not use a real clock.
 
 use super::super::change::Change;
 use super::super::example_tests::{
@@ -18,7 +18,7 @@ fn gate(view: &View) -> GateState {
     GateState::founded(Arc::new(view.clone()))
 }
 
-/// What `me` may do with a lease under `lease`.
+/// The right of `me` with a lease under the view `lease`.
 fn may(gate: &GateState, lease: &View, id: &KeyId, me: &str) -> Right {
     right(gate, Some(&held(lease)), Tenure(3), id, &name(me), NOW)
 }
@@ -81,7 +81,8 @@ fn what_was_gained_stays_closed_until_the_gate_opens() {
 
 #[test]
 pub fn what_was_gained_again_waits_again() {
-    // b gains a's keys, opens them, gives them back, and gains them once more: what a did in between is not here.
+    // b gains a's keys, opens them, gives them back, and gains them again: rows that a wrote in
+    // between are not here.
     let view = drained(&first(), "a", 1);
     let key = key(&view, &["a", "b"]);
     let gate = adopted(&gate(&first()), &view).open();
@@ -115,7 +116,7 @@ fn a_view_that_moves_nothing_leaves_an_open_gate_open() {
 
 #[test]
 pub fn where_a_view_was_skipped_everything_counts_as_gained() {
-    // Under epoch 2 b ran a's keys, under 3 a owns them again; a learns of 3 and missed 2.
+    // b ran a's keys under epoch 2, and a owns them again under 3. a learns of 3 and missed 2.
     let (one, two) = (first(), drained(&first(), "a", 1));
     let three = resumed(&two, "a", 2);
     let key = key(&one, &["a"]);
@@ -135,7 +136,8 @@ pub fn what_is_given_up_is_closed_until_a_view_ends_it() {
     let pending = gate(&view).give_up(Some(Pending { target, seal: None }));
     assert_eq!(may(&pending, &view, &moving, "a"), Right::Closed(Closed::Moving));
     assert_eq!(may(&pending, &view, &staying, "b"), RUN);
-    // Told once more of a view that it has: the promise holds, or the change could still be agreed on.
+    // a learns again of a view that it has. Its promise holds, or the change could still be agreed
+    // on.
     assert_eq!(may(&adopted(&pending, &view), &view, &moving, "a"), Right::Closed(Closed::Moving));
     let killed = next(&view, Change::Kill);
     assert_eq!(may(&adopted(&pending, &killed), &killed, &moving, "a"), RUN);
@@ -181,6 +183,7 @@ fn at_risk_is_what_a_lost_region_owned_when_it_was_lost() {
     let (of_a, of_c) = (key(&one, &["a"]), key(&one, &["c"]));
     let lost = lose(&one, "a", 0);
     assert_eq!(risk(&one, &[&one], &[], &of_a), NOBODY);
+    assert_eq!(risk(&one, &[&one, &lost], &[], &of_a), NOBODY, "that view is not adopted here yet");
     assert_eq!(risk(&lost, &[&one, &lost], &[], &of_a), ["a"]);
     assert_eq!(risk(&lost, &[&one, &lost], &[], &of_c), NOBODY);
     assert_eq!(risk(&lost, &[&lost], &[], &of_c), ["a"], "nobody knows here what it owned");
@@ -189,7 +192,7 @@ fn at_risk_is_what_a_lost_region_owned_when_it_was_lost() {
 }
 
 #[test]
-fn two_losses_are_two_risks() {
+pub fn two_losses_are_two_risks() {
     let one = first();
     let key = key(&one, &["a", "c", "b"]);
     let two = lose(&one, "a", 0);
@@ -204,6 +207,9 @@ fn two_losses_are_two_risks() {
     );
     let gap = lose(&drained, "a", 8);
     assert_eq!(risk(&gap, &[&one, &drained, &gap], &[], &key), ["a"], "rows of before its mark are missing");
+    let other = self::key(&one, &["b"]);
+    assert_eq!(risk(&gap, &[&one, &drained, &gap], &[], &other), NOBODY, "but it never owned this one");
+    assert_eq!(risk(&gap, &[&drained, &gap], &[], &other), ["a"], "nobody knows here what it owned at first");
 }
 
 #[test]
@@ -221,7 +227,8 @@ fn a_ring_that_changes_after_a_loss_hides_no_risk() {
 
 #[test]
 pub fn a_region_that_is_back_is_a_risk_until_it_was_heard_of_since() {
-    // b has opened a's keys. a is sealed again, its last rows are on their way: b would start keys that a has run, and leave no trace.
+    // b has opened a's keys. a is sealed again, and its last rows are on their way. Without the
+    // risk, b would start keys that a has run, and leave no trace.
     let one = first();
     let key = key(&one, &["a", "b"]);
     let lost = lose(&one, "a", 5);
@@ -259,7 +266,7 @@ fn a_store_that_was_replaced_stays_a_risk() {
         "the new store knows nothing of the old one's last claims"
     );
     assert_eq!(risk(&back, &views, &[("a#1", 2), ("a#2", 4)], &key), NOBODY);
-    // One that had sealed before it was replaced left nothing behind that is not covered.
+    // A store that was sealed before it was replaced left no rows that the mark does not cover.
     let sealed = seal(&lost, "a", 9);
     let rebuilt = next(&sealed, Change::Rebuild { region: name("a") });
     assert_eq!(risk(&rebuilt, &[&one, &lost, &sealed, &rebuilt], &[], &key), NOBODY);

@@ -1,6 +1,6 @@
 //! Each bound on both of its sides.
 //!
-//! Neighbour: `super` has the bounds. No number of a peer may panic here, however large.
+//! Numbers of peers must not panic here, however large.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,5 +102,6 @@ fn no_single_acceptor_moves_what_is_reached_or_followed() {
     assert_eq!(follow(vec![far + 9, far], 1, 3), Some(far));
     assert_eq!(follow(vec![far + 9, far, far + 1], 0, 3), Some(far + 1));
     assert_eq!(follow(vec![u64::MAX, u64::MAX], 1, 3), None, "poisoned: nothing is above it");
+    assert_eq!(follow(vec![LARGEST], 1, 3), None, "nor is a ballot that may be made above the largest");
     assert_eq!(follow(vec![far], 0, 3), None, "the others are silent");
 }

@@ -1,10 +1,11 @@
 //! Tests of every change of a view, and of everything that `next` refuses
 //! (docs/protocol.md#rule-18).
 //!
-//! Neighbours: `example_tests` makes the views. It must not build a view but by a change.
+//! The first view comes from `example_tests`. This file must not build a view but by a change.
 
 use super::super::example_tests::{
-    SEALED, abc, draft, drained, first, lose, moved, name, next, origin, report, resumed, ring, seal, voters,
+    SEALED, abc, draft, drained, first, lose, moved, name, next, origin, report, resumed, ring, seal, spec,
+    voters,
 };
 use super::super::ring::{PlaceBy, RingSpec};
 use super::super::view::Content;
@@ -54,7 +55,7 @@ fn no_key_leaves_without_a_release_for_this_very_change() {
     let reborn = Report { generation: 2, ..good.clone() };
     let change = Change::Move { target: target.clone(), reports: one("a", reborn) };
     assert_eq!(refused(&view, change), Illegal::Generation(name("a")));
-    // After a kill the report is worth nothing, nor is the draft.
+    // After a kill neither the report nor the draft is worth anything.
     let killed = view.next(&Change::Kill).unwrap();
     let late = Change::Move { target, reports: one("a", good.clone()) };
     assert_eq!(refused(&killed, late), Illegal::OtherBase(1));
@@ -93,6 +94,7 @@ fn a_mark_never_goes_back() {
     let change =
         Change::Move { target: Arc::new(target.clone()), reports: one("a", report(&view, &target, "a", 6)) };
     assert_eq!(refused(&view, change), Illegal::MarkGoesBack(name("a")));
+    assert_eq!(moved(&view, target, &[("a", 7)]).members()[&name("a")].mark, 7, "it may stay");
     let lost = lose(&first(), "a", 40);
     let change = |seal| Change::Seal { region: name("a"), generation: 1, seal };
     assert_eq!(refused(&lost, change(39)), Illegal::MarkGoesBack(name("a")));
@@ -153,7 +155,7 @@ fn a_loss_may_leave_nobody_who_serves_where_somebody_comes_home() {
     let nobody = next(&view, Change::Lose { region: name("c"), frontier: 0 });
     assert_eq!(nobody.serving().count(), 0);
     assert!(matches!(nobody.standing(&name("b")), Some(Standing::Sealed { drained: false })));
-    // A move gives keys to somebody, always.
+    // A move must leave a serving region, always.
     let draft = nobody.draft(abc(), BTreeMap::new(), &BTreeMap::new());
     assert_eq!(draft.unwrap_err(), Illegal::NobodyServes);
 }
@@ -228,6 +230,34 @@ fn what_a_loser_has_seen_of_a_store_that_was_lost_and_replaced_raises_its_mark()
     assert_eq!(mark(&view, "a#1", 12), (12, 0));
     assert_eq!(mark(&view, "a#1", 9), (10, 0), "never back");
     assert_eq!(mark(&view, "a#2", 12), (10, 0), "the new store speaks for itself");
+    // Also once the new store is lost, too: what is here of the old one says nothing of it.
+    let again = lose(&resumed(&view, "a", 1), "a", 3);
+    let target = Arc::new(draft(&again, &[("b", SEALED)]));
+    let seen = [(origin("a#1"), 99)].into();
+    let report = Report { seen, ..report(&again, &target, "b", 1) };
+    let reports = one("b", report);
+    let next = again.next(&Change::Move { target, reports }).unwrap();
+    assert_eq!((next.retired()[&origin("a#1")].mark, next.members()[&name("a")].mark), (99, 3));
+}
+
+#[test]
+fn a_store_that_sealed_before_it_was_replaced_keeps_its_mark() {
+    let view = next(&drained(&first(), "a", 7), Change::Rebuild { region: name("a") });
+    let target = Arc::new(draft(&view, &[("b", SEALED)]));
+    let report = Report { seen: [(origin("a#1"), 12)].into(), ..report(&view, &target, "b", 1) };
+    let next = view.next(&Change::Move { target, reports: one("b", report) }).unwrap();
+    assert_eq!(next.retired()[&origin("a#1")], Retired { mark: 7, lost: None });
+}
+
+#[test]
+fn a_newcomer_that_the_ring_gives_nothing_counts_as_drained() {
+    for (weight, drained) in [(0, true), (1, false)] {
+        let mut spec = spec(&["a", "b", "c", "d"], &[]);
+        spec.regions[3].weight = weight;
+        let ring = Arc::new(Ring::build(&spec).unwrap());
+        let view = first().draft(ring, BTreeMap::new(), &BTreeMap::new()).unwrap();
+        assert_eq!(view.standing(&name("d")), Some(Standing::Sealed { drained }));
+    }
 }
 
 #[test]
@@ -289,6 +319,25 @@ fn what_is_attested_to_be_stopped_is_lost_and_votes_no_more() {
     ] {
         assert_eq!(view.next(&force(stopped, anew("a", id), 0)).unwrap_err(), Illegal::Voters, "{why}");
     }
+}
+
+#[test]
+fn a_forced_view_leaves_a_region_that_the_ring_gives_keys() {
+    let force = |stopped: &[&str]| Change::Force {
+        stopped: stopped.iter().map(|region| (name(region), 0)).collect(),
+        anew: None,
+        drawn: 0,
+    };
+    // A witness votes, and serves nothing.
+    let all = voters(&[("a", 1), ("b", 2), ("c", 3), ("w", 4)]);
+    let view = View::founding(1, abc(), BTreeMap::new(), all);
+    assert_eq!(refused(&view, force(&["a", "b", "c"])), Illegal::NobodyServes);
+    assert!(view.next(&force(&["a", "b"])).is_ok());
+    let mut spec = spec(&["a", "b", "c"], &[]);
+    spec.regions[2].weight = 0;
+    let ring = Arc::new(Ring::build(&spec).unwrap());
+    let view = View::founding(1, ring, BTreeMap::new(), voters(&[("a", 1), ("b", 2), ("c", 3)]));
+    assert_eq!(refused(&view, force(&["a", "b"])), Illegal::NobodyServes, "c owns nothing");
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! What a reader makes of views that were told and of what acceptors hold.
+//! Tests of a reader's judgement on told views and on views that acceptors hold.
 //!
-//! Neighbour: `super` has the rule. A hostile teller is played by letters that no acceptor shows.
+//! A hostile peer is played by messages that no acceptor shows. This file must not use a network.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn name(text: &str) -> RegionName {
     RegionName::parse(text).unwrap()
 }
 
-/// Regions a, b and c, and, where it votes, a witness w.
+/// Regions a, b and c, and a witness w if `voters` names it.
 fn founded(voters: &[&str]) -> Arc<View> {
     let regions = ["a", "b", "c"].map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
     let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
@@ -35,7 +35,7 @@ fn epochs(known: &View, told: &[&Arc<View>], shown: &Shown) -> Vec<u64> {
     confirmed(known, &told, shown, &named).iter().map(|view| view.epoch()).collect()
 }
 
-/// The letter of the attack: everybody sealed, in an epoch that nobody reaches.
+/// The message of the attack: every region sealed, in an epoch that nobody reaches.
 fn poison(view: &View, epoch: u64) -> Arc<View> {
     let mut content = Content { epoch, ..view.content() };
     content.members.values_mut().for_each(|member| member.standing = Standing::Sealed { drained: true });
@@ -77,6 +77,15 @@ fn a_reader_that_is_far_behind_learns_all_of_them() {
     assert_eq!(epochs(&known, &told, &held), [2, 3, 4, 5, 6, 7]);
     let gap = [told[0], told[3], told[5]];
     assert_eq!(epochs(&known, &gap, &held), [7], "what does not lead to it is left out");
+    let second = shown(&[("a", told[0]), ("b", told[0])]);
+    assert_eq!(epochs(&known, &[&known, told[0]], &second), [2], "what is known is not learnt again");
+    // Made up by the teller, of the right epoch: the view after it had other voters before it.
+    let mut content = views[0].content();
+    content.voters.insert(name("x"), AcceptorId(9));
+    let forged = Arc::new(View::from_content(content));
+    let held = shown(&[("a", told[1]), ("b", told[1])]);
+    assert_eq!(epochs(&known, &[&forged, told[1]], &held), [3]);
+    assert_eq!(epochs(&known, &[&forged], &held), [] as [u64; 0], "nobody shows this very view");
     // The teller is ahead of what a majority shows.
     let held = shown(&[("a", &views[5]), ("b", &views[4]), ("c", &known)]);
     assert_eq!(epochs(&known, &told, &held), [2, 3, 4, 5, 6]);
@@ -89,12 +98,50 @@ fn a_forced_view_counts_once_a_region_that_is_left_shows_it() {
     let forced = Arc::new(known.next(&Change::Force { stopped, anew: None, drawn: 5 }).unwrap());
     let held = shown(&[("a", &forced), ("b", &known)]);
     assert_eq!(epochs(&known, &[&forced], &held), [forced.epoch()]);
+    let by = |named: &dyn Fn(&RegionName) -> bool, shown: &[(&str, &Arc<View>)], told: &Arc<View>| {
+        confirmed(&known, std::slice::from_ref(told), &self::shown(shown), named).len()
+    };
+    assert_eq!(by(&|_| false, &[("a", &forced)], &forced), 1, "the ring names it");
+    let voters = |ids: &[(&str, u128)]| {
+        let mut content = forced.content();
+        content.voters = ids.iter().map(|(text, id)| (name(text), AcceptorId(*id))).collect();
+        content.voters_before = content.voters.clone();
+        Arc::new(View::from_content(content))
+    };
+    let newer = voters(&[("d", 4)]);
+    assert_eq!(by(&|name| name.as_str() == "d", &[("d", &newer)], &newer), 1, "the files name it");
+    assert_eq!(by(&|_| false, &[("d", &newer)], &newer), 0);
+    let three = voters(&[("a", 1), ("v", 2), ("w", 3)]);
+    assert_eq!(by(&|_| false, &[("v", &three), ("w", &three)], &three), 0, "a does not show it");
+    // No view that follows by one is forced, whoever votes.
+    let small = Content { epoch: 2, ..voters(&[("a", 1)]).content() };
+    let small = Arc::new(View::from_content(small));
+    assert_eq!(by(&|_| true, &[("a", &small)], &small), 0);
+    // On top of a view that its reader has not seen.
+    let second = next(&known);
+    let stopped = [(name("b"), 0), (name("w"), 0)].into();
+    let upon = Arc::new(second.next(&Change::Force { stopped, anew: None, drawn: 5 }).unwrap());
+    assert_eq!(epochs(&known, &[&second, &upon], &shown(&[("a", &upon)])), [2, upon.epoch()]);
     // A witness alone could make one up.
     let mut content = forced.content();
     content.voters = [(name("w"), AcceptorId(3))].into();
     content.voters_before = content.voters.clone();
     let alone = Arc::new(View::from_content(content));
     assert_eq!(epochs(&known, &[&alone], &shown(&[("w", &alone)])), [] as [u64; 0]);
+}
+
+#[test]
+fn a_forced_view_is_a_stride_ahead_and_no_more_than_a_leap_and_asks_its_own_voters() {
+    let known = founded(&["a", "b", "c"]);
+    let voters = known.voters().clone();
+    let ahead = |by| Content { epoch: known.epoch() + by, voters_before: voters.clone(), ..known.content() };
+    let bounds = [(1, false), (STRIDE, false), (STRIDE + 1, true), (LEAP, true), (LEAP + 1, false)];
+    for (by, is) in bounds {
+        assert_eq!(is_forced(&known, &View::from_content(ahead(by))), is, "{by} ahead");
+    }
+    let mut content = ahead(STRIDE + 1);
+    content.voters_before.remove(&name("a"));
+    assert!(!is_forced(&known, &View::from_content(content)));
 }
 
 #[test]
@@ -106,4 +153,7 @@ fn a_newcomer_goes_by_a_majority_whom_its_files_name() {
     let strange = next(&founded(&["x", "y", "c"]));
     let held = shown(&[("x", &strange), ("y", &strange), ("c", &strange)]);
     assert_eq!(epochs(&nobody, &[&strange], &held), [] as [u64; 0]);
+    let mixed = next(&founded(&["a", "b", "x"]));
+    let held = shown(&[("a", &mixed), ("x", &mixed)]);
+    assert_eq!(epochs(&nobody, &[&mixed], &held), [] as [u64; 0], "of those named only one shows it");
 }

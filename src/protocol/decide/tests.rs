@@ -1,4 +1,6 @@
-//! Directed schedules for the reading and the verdict together: what the next claim stands on.
+//! Directed schedules for the reading and the verdict together: the ground of the next claim.
+//!
+//! This file must not perform a verdict: the gateway's suites do.
 
 use std::time::Duration;
 
@@ -48,7 +50,7 @@ fn doubt() -> State {
     State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
 }
 
-/// The verdict at `me`, the same in every order of the rows.
+/// The verdict at `me`, equal for every order of the rows.
 fn verdict(me: &str, recovery: Recovery, rows: &[Row]) -> Verdict {
     let reader = Reader::new(origin(me), NO_DRIFT);
     let asked = asked();
@@ -73,7 +75,8 @@ fn known(own: Option<u32>, over: &[(&str, u32)], attempt: u32) -> Basis {
     }
 }
 
-/// eu claims 1.1 and releases, us claims 1.2 over it and releases, eu claims again: its claim must know its own row.
+/// eu claims 1.1 and releases. us claims 1.2 over it and releases. eu claims again: its claim must
+/// know its own row.
 #[test]
 fn an_own_row_below_a_released_one_is_the_basis_of_the_next_claim() {
     let rows = [row("eu", 1, State::Released, &[]), row("us", 2, State::Released, &[("eu", 1)])];
@@ -114,7 +117,8 @@ fn what_the_own_row_superseded_stays_superseded() {
     );
 }
 
-/// No claim can be made over a running attempt, so the request must wait for it and not claim in vain, again and again.
+/// A request cannot claim over a running attempt. The request must wait for it and not claim in
+/// vain, again and again.
 #[test]
 fn a_running_attempt_is_waited_for_whatever_is_in_doubt_beside_it() {
     let attach = Verdict::Attach { left: Duration::from_secs(1), expires: Date(9) };
@@ -141,8 +145,8 @@ fn each_attempt_in_doubt_is_asked_about_the_newest_first() {
     }
 }
 
-/// "Did not happen" must come to count: the settle time runs on after the hold, it does not stand still. A
-/// status does not end the attempt, unless the route says so.
+/// "Did not happen" must count at last: the settle time runs on after the hold, it does not stand
+/// still. A status does not end the attempt, unless the route says so.
 #[test]
 fn an_attempt_is_over_its_settle_time_after_its_hold() {
     let over_in = |state, status_ends_attempt| {
@@ -170,7 +174,8 @@ fn an_attempt_is_over_its_settle_time_after_its_hold() {
     assert_eq!(over_in(State::InDoubt { status: None, left: ms(500), past: none }, true), 2_500);
 }
 
-/// A key that is bound to a principal is another request's to everybody else, whatever became of it; nothing else about it shows.
+/// For every other principal, a bound key looks like a key of another request, in every state of
+/// it. Nothing else about it shows.
 #[test]
 fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
     let [ann, bob] = [b"ann", b"bob"].map(|name| digest("test", &[name]));
@@ -196,6 +201,14 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
     }
 }
 
+#[test]
+fn a_key_that_was_used_for_another_request_is_refused() {
+    let reading = resolve(vec![row("a", 1, running(), &[])], &Reader::new(origin("a"), NO_DRIFT));
+    let other = Fingerprint { raw: fingerprint::raw("POST", "/other", b""), canonical: None };
+    let facts = Facts { fingerprint: &other, principal: None, recovery: Recovery::Park, over: AT_ONCE };
+    assert_eq!(decide(reading, &facts), Verdict::KeyReused { expires: Date(9) });
+}
+
 fn happened() -> Word {
     let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::NotKept };
     Word::Happened(Arc::new(answer))
@@ -212,8 +225,8 @@ fn concluded(rows: &[Row], said: &[Word]) -> Option<(&'static str, String)> {
     })
 }
 
-/// b's stand-in as an older version left it, over a's doubt: a says nothing yet, and to release b's
-/// row would hide that.
+/// b's stand-in as an older version left it, over a's doubt. a's upstream says nothing yet, and a
+/// release of b's row would hide that doubt.
 #[test]
 fn nothing_of_ones_own_is_concluded_while_an_attempt_that_it_names_has_not_answered() {
     let (not, unknown) = (Word::DidNotHappen, Word::Unknown);
@@ -222,12 +235,15 @@ fn nothing_of_ones_own_is_concluded_while_an_attempt_that_it_names_has_not_answe
     assert_eq!(concluded(&names, &[not.clone(), not.clone()]), Some(("none", "b#1".to_owned())));
     assert_eq!(concluded(&names, &[not.clone(), happened()]), Some(("happened", "a#1".to_owned())));
     assert_eq!(concluded(&names, std::slice::from_ref(&not)), None, "the other one was not asked");
-    // Released, it hides nothing that it does not name.
+    // A released row hides nothing that it does not name.
     let names_not = [row("b", 2, doubt(), &[]), row("a", 1, doubt(), &[])];
     assert_eq!(concluded(&names_not, &[not.clone(), unknown.clone()]), Some(("own-not", "b#1".to_owned())));
     let newer = [row("a", 3, doubt(), &[]), row("b", 2, doubt(), &[("a", 1)])];
     assert_eq!(concluded(&newer, &[unknown.clone(), not.clone()]), Some(("own-not", "b#1".to_owned())));
+    let of_c = [row("a", 3, doubt(), &[]), row("b", 2, doubt(), &[("c", 9)])];
+    assert_eq!(concluded(&of_c, &[unknown.clone(), not.clone()]), Some(("own-not", "b#1".to_owned())));
     assert_eq!(concluded(&newer[..1], std::slice::from_ref(&unknown)), None);
+    assert_eq!(concluded(&newer[1..], std::slice::from_ref(&unknown)), None, "an own one neither");
     assert_eq!(concluded(&newer[1..], std::slice::from_ref(&not)), Some(("own-not", "b#1".to_owned())));
     assert_eq!(concluded(&newer[..1], std::slice::from_ref(&not)), Some(("none", "a#1".to_owned())));
 }

@@ -1,6 +1,7 @@
-//! Tests of what absence proves, each condition alone denying it (docs/protocol.md#rule-38).
+//! Tests of the proof by absence: each condition alone denies it (docs/protocol.md#rule-38).
 //!
-//! Neighbours: `example_tests` makes the views; that no row of the key stands here (v) is for whoever asks. It must not look at rows.
+//! The views come from `example_tests`. The caller sees to it that no row of the key is here (v).
+//! This file must not look at rows.
 
 use super::super::change::Change;
 use super::super::example_tests::{drained, first, key, lose, meaning, name, next, resumed, seal};
@@ -24,7 +25,7 @@ fn mine() -> Meanings {
     ["pay", "other"].map(|route| (route.into(), meaning(route))).into()
 }
 
-/// The same view, in which the route under escrow means this.
+/// The same view, with another meaning of the route under escrow.
 fn where_it_means(view: &View, meaning: Option<Digest32>) -> View {
     let mut content = view.content();
     content.escrow.insert("pay".into(), meaning);
@@ -73,6 +74,8 @@ fn absence_proves_where_everything_holds() {
 fn one_the_view_that_lost_the_region_must_be_adopted() {
     let before = World { view: (*World::new().views[&3]).clone(), ..World::new() };
     assert!(!before.proves(), "an escrow of an old epoch could still slip in");
+    let three = (*World::new().views[&3]).clone();
+    assert!(!World { view: lose(&three, "c", 7), ..World::new() }.proves(), "another region's loss");
 }
 
 #[test]
@@ -90,6 +93,8 @@ fn two_the_region_owned_the_key_and_this_one_was_its_target() {
     assert!(!World { me: "c", ..World::new() }.proves());
     let other = key(&first(), &["b"]);
     assert!(!World { id: other, ..World::new() }.proves());
+    let of_c = key(&first(), &["c", "b"]);
+    assert!(!World { id: of_c, ..World::new() }.proves(), "b is its target, and a never owned it");
     // The target was c until b came back: what was lodged with c is not here.
     let without_b = drained(&first(), "b", 1);
     let with_b = resumed(&without_b, "b", 2);
@@ -126,7 +131,7 @@ pub fn three_a_heartbeat_has_come_from_then_or_later() {
 
 #[test]
 fn four_this_store_and_the_lost_one_are_the_same_as_then() {
-    // What was lodged with b went with its old store.
+    // Claims lodged with b went with its old store.
     let lost = lose(&first(), "b", 1);
     let rebuilt = next(&lost, Change::Rebuild { region: name("b") });
     let back = resumed(&rebuilt, "b", 1);
@@ -145,11 +150,17 @@ fn four_heartbeats_of_the_store_that_replaced_the_lost_one_say_nothing() {
     world.view = next(&world.view, Change::Rebuild { region: name("a") });
     world.heartbeat_epoch = 5;
     assert!(!world.proves(), "claims of the old store may be missing here");
+    let mut world = World::new();
+    let mut other = world.views[&3].content();
+    other.members.get_mut(&name("a")).unwrap().generation = 9;
+    world.views.insert(3, Arc::new(View::from_content(other)));
+    assert!(!world.proves(), "another store owned the key then");
 }
 
 #[test]
 fn what_was_owned_before_an_earlier_loss_proves_nothing() {
-    // a is lost, sealed, and lost again before it served: the views before the last loss give it nothing.
+    // a is lost, sealed, and lost again before it served: the views before the last loss give it
+    // nothing.
     let lost = lose(&first(), "a", 1);
     let back = seal(&lost, "a", 2);
     let world = World::of(&[first(), lost, back.clone(), lose(&back, "a", 2)]);
@@ -161,6 +172,9 @@ fn two_the_route_meant_all_the_time_what_it_means_here() {
     let renamed = Meanings::from([("pay".into(), meaning("other")), ("other".into(), meaning("pay"))]);
     assert!(!World { mine: renamed, ..World::new() }.proves(), "these files mean other requests by it");
     assert!(!World { mine: Meanings::new(), ..World::new() }.proves(), "these files have no such route");
+    let mut unsaid = World { heartbeat_epoch: 3, mine: Meanings::new(), ..World::new() };
+    unsaid.views.insert(3, Arc::new(where_it_means(&unsaid.views[&3], None)));
+    assert!(!unsaid.proves(), "neither that view nor these files say what it means");
     for then in [Some(meaning("other")), None] {
         let mut world = World::new();
         world.views.insert(3, Arc::new(where_it_means(&world.views[&3], then)));

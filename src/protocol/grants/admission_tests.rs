@@ -1,6 +1,6 @@
-//! When an acceptor that became a voter may answer, and when a grant is over.
+//! Tests of the admission of an acceptor that became a voter, and of the end of a grant.
 //!
-//! Neighbours: [`super`] has the rules. It must not know the register's other messages.
+//! This file must not know the register's other messages.
 
 use super::super::register::{Ballot, Message, Reply};
 use super::super::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
@@ -59,7 +59,7 @@ fn an_acceptor_that_became_a_voter_is_silent_for_one_lease() {
     assert_eq!(admission.due(&made, &me, &before, at(0)), None);
     assert_eq!(admission.due(&made, &me, &chosen, at(100_000)), None);
     assert_eq!(admission.due(&made, &me, &chosen, at(110_059)), None);
-    // No voter for a moment: the time counts from the next view that names it.
+    // The acceptor was no voter for a moment: the time counts from the next view that names it.
     assert_eq!(admission.due(&made, &me, &before, at(110_060)), None);
     assert_eq!(admission.due(&made, &me, &chosen, at(110_061)), None);
     assert_eq!(admission.due(&made, &me, &chosen, at(120_120)), None);
@@ -67,14 +67,14 @@ fn an_acceptor_that_became_a_voter_is_silent_for_one_lease() {
     assert!(admitted.admitted);
     assert_eq!(admission.due(&admitted, &me, &chosen, at(500_000)), None);
 
-    // It answers now, holds the view that made it a voter, and is behind every proposer.
+    // The acceptor answers now, holds the view that made it a voter, and is behind every proposer.
     let ballot = Ballot { counter: 1, region: name("a"), proposer: 0 };
     let nothing_over = |_: &RegionName, _: &Grant| false;
     let (next, reply) = admitted.answer(None, &Message::Prepare { ballot: ballot.clone() }, &nothing_over);
     let Reply::Promised(accepted) = reply else { panic!("{reply:?}") };
     assert!(accepted.view == chosen && accepted.ballot < ballot);
     assert_eq!(next.unwrap().promised, Some(ballot.clone()));
-    // What was accepted before stays: it may be chosen.
+    // An accepted view stays: it may be chosen.
     let holding = Acceptor {
         admitted: false,
         ..admitted

@@ -1,7 +1,7 @@
-//! Tests of when a grant is over: what one process saw unchanged for long enough on its own clock
+//! Tests of the end of a grant: one process saw it unchanged for long enough on its own clock
 //! (docs/protocol.md#rule-17, docs/protocol.md#rule-22).
 //!
-//! Neighbours: `register` has the grants. It must not use a real clock.
+//! This file must not use a real clock.
 
 use std::sync::Arc;
 use std::time::Duration;

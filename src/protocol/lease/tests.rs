@@ -1,6 +1,6 @@
 //! Tests of the holder's side of a lease, row by row (docs/protocol.md#rule-23).
 //!
-//! Neighbours: `register` grants. It must not use a real clock.
+//! This file must not use a real clock.
 
 use super::super::change::Change;
 use super::super::example_tests::{first, name, next, voters};
@@ -17,7 +17,7 @@ fn at(ms: u64) -> Moment {
     Moment::from_nanos(ms * 1_000_000)
 }
 
-/// A lease that was asked for at `ms`, and granted by these at `then`.
+/// Asks for a lease at `ms`, and lets `by` grant it at `then`.
 fn granted(lease: &mut Lease, ms: u64, by: &[&str], then: u64) -> Renewal {
     lease.asks(Arc::new(first()), at(ms));
     heard(lease, ms, by, then)
@@ -111,6 +111,8 @@ pub fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
         !lease.may_ask(at(GOOD + QUIET - 1)),
         "a minority's grants must run out first (docs/protocol.md#rule-23)"
     );
+    let over = at(GOOD) + DRIFT.judge(DRIFT.judge(TTL));
+    assert!(lease.clone().may_ask(over), "to the nanosecond");
     assert!(lease.may_ask(at(GOOD + QUIET)));
     granted(&mut lease, GOOD + QUIET, &["a", "b"], GOOD + QUIET + 1);
     assert_eq!(lease.tenure(), Tenure(2));
@@ -118,8 +120,8 @@ pub fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
 
 #[test]
 pub fn a_reply_cannot_bring_a_lapsed_lease_back_unnoticed() {
-    // Nobody looked while it lapsed; the late reply finds it over. A handler of before must not
-    // send (docs/protocol.md#rule-9).
+    // Nothing looked while it lapsed, and the late reply finds it over. A handler from before must
+    // not send (docs/protocol.md#rule-9).
     let mut lease = lease();
     granted(&mut lease, 0, &["a", "b"], 1);
     lease.asks(Arc::new(first()), at(700));
@@ -130,8 +132,8 @@ pub fn a_reply_cannot_bring_a_lapsed_lease_back_unnoticed() {
 
 #[test]
 fn who_asks_in_vain_from_the_start_is_quiet_at_times_too() {
-    // One acceptor grants to a region that reaches no other: were it to ask on, that one could
-    // never accept a successor (docs/protocol.md#rule-23).
+    // One acceptor grants to a region that reaches no other. If the region went on asking, that
+    // acceptor could never accept a successor (docs/protocol.md#rule-23).
     let mut lease = lease();
     for ms in [0, 300, 600, 900] {
         assert!(lease.may_ask(at(ms)));
@@ -183,8 +185,11 @@ fn other_replies_decide_nothing() {
 #[test]
 fn giving_up_ends_the_tenure_at_once() {
     let mut lease = lease();
+    lease.asks(Arc::new(first()), at(0));
     lease.give_up(at(0));
     assert_eq!(lease.tenure(), Tenure(1), "nothing was held");
+    assert_eq!(heard(&mut lease, 0, &["a", "b"], 1), Renewal::Open, "what was asked for before is given up");
+    let mut lease = self::lease();
     granted(&mut lease, 0, &["a", "b"], 1);
     lease.give_up(at(2));
     assert!(lease.held(at(2)).is_none());
@@ -194,7 +199,8 @@ fn giving_up_ends_the_tenure_at_once() {
     assert_eq!(lease.tenure(), Tenure(3), "so does a view that takes keys");
 }
 
-/// A drain laid the lease down; the return, two seconds later, must not wait for grants that nobody minds.
+/// A drain laid the lease down. The return, two seconds later, must not wait for grants that no
+/// longer matter.
 #[test]
 fn a_lease_that_was_laid_down_is_asked_for_again_at_once() {
     let mut lease = lease();
@@ -203,7 +209,14 @@ fn a_lease_that_was_laid_down_is_asked_for_again_at_once() {
     assert!(lease.held(at(2)).is_none() && lease.tenure() > Tenure(1));
     assert!(lease.may_ask(at(3)));
     assert_eq!(granted(&mut lease, 3, &["a", "b"], 4), Renewal::Renewed);
+    // A renewal that was on its way then gives nothing back, and was not asked for in vain.
+    let mut lease = self::lease();
+    lease.asks(Arc::new(first()), at(0));
+    lease.lay_down();
+    assert_eq!(heard(&mut lease, 0, &["a", "b"], 1), Renewal::Open);
+    assert!(lease.current().is_none() && lease.may_ask(at(1_000)));
     // One that lapsed is quiet.
+    assert_eq!(granted(&mut lease, 3, &["a", "b"], 4), Renewal::Renewed);
     assert!(lease.held(at(3 + GOOD)).is_none());
     assert!(!lease.may_ask(at(4 + GOOD)));
 }

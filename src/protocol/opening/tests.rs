@@ -1,7 +1,7 @@
-//! Tests of what keeps a region from starting what it gained (docs/protocol.md#rule-26): each
-//! hindrance alone, and what lifts it.
+//! Tests of the hindrances to starting gained keys (docs/protocol.md#rule-26): each one alone, and
+//! the fact that lifts it.
 //!
-//! Neighbours: `example_tests` makes the views, `window` and `gateway::authority` the facts. It must not run a clock.
+//! The views come from `example_tests`. This file must not run a clock.
 
 use super::super::change::Change;
 use super::super::example_tests::{drained, first, lose, moved, name, next, origin, resumed, ring, seal};
@@ -20,7 +20,7 @@ struct World {
 }
 
 impl World {
-    /// b looks; everything up to 50 has arrived from everybody.
+    /// b looks; all heartbeats up to 50 have arrived from every region.
     fn new(view: View) -> Self {
         let applied = ["a#1", "b#1", "c#1"].map(|text| (origin(text), 50)).into();
         let none = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// a was lost at epoch 2 with frontier 40, and all has been done about it.
+    /// a was lost at epoch 2 with frontier 40, and nothing about it hinders.
     fn after_a_was_lost() -> Self {
         let mut world = Self::new(lose(&first(), "a", 40));
         world.windows.insert(origin("a#1"), window::Standing::Over);
@@ -117,7 +117,7 @@ pub fn rows_of_a_store_that_was_replaced_count_on() {
     world.waived.clear();
     world.converted.clear();
     assert_eq!(world.missing(), [Hindrance::Escrow { origin: origin("a#1") }]);
-    // The new store of the region itself: the rows of before are with the others now.
+    // The new store of the region itself: the other regions have the earlier rows now.
     world.me = origin("a#2");
     world.applied.remove(&origin("a#1"));
     world.converted.insert(origin("a#1"));
@@ -142,7 +142,8 @@ pub fn rows_of_a_sealed_store_that_was_replaced_come_from_whoever_has_them() {
     assert_eq!(world.missing(), []);
 }
 
-/// A region left the ring, and its machines are gone: one that joins later gets its rows from those who stayed.
+/// A region left the ring, and its machines are gone: one that joins later gets its rows from the
+/// remaining regions.
 #[test]
 pub fn rows_of_a_region_that_left_come_from_whoever_has_them() {
     let base = drained(&first(), "a", 40);
@@ -212,7 +213,7 @@ pub fn everybody_who_serves_is_asked_what_it_has_of_the_lost_one() {
         [not_covered("c#1", 51, 50)],
         "what c made of its escrow rows has not arrived (docs/protocol.md#rule-39)"
     );
-    // Nobody waits for who is gone, too.
+    // No region waits for one that is gone, too.
     world.told.clear();
     world.view = lose(&world.view, "c", 50);
     world.windows.insert(origin("c#1"), window::Standing::Over);
@@ -249,7 +250,7 @@ fn a_waiver_is_for_one_loss_of_one_region() {
     world.told.insert((name("c"), origin("a#1")), Told { applied: 41, seal: 50 });
     let import = Hindrance::Import { origin: origin("a#1"), from: name("c"), upto: 41 };
     assert_eq!(world.missing(), [import], "what is known to be there is fetched all the same");
-    // It dies with the loss: after a return and another loss it says nothing.
+    // A waiver dies with the loss: after a return and another loss it says nothing.
     world.view = lose(&resumed(&seal(&world.view, "a", 45), "a", 45), "a", 45);
     assert!(world.missing().contains(&Hindrance::Unmeasured { origin: origin("a#1") }));
 }
@@ -263,7 +264,8 @@ fn two_losses_are_two_waits() {
     assert_eq!(world.missing(), [Hindrance::Unmeasured { origin: origin("c#1") }]);
 }
 
-/// c was drained in epoch 2, a lost in epoch 3: what a lodged with c before is here once a heartbeat of a from epoch 2 is.
+/// c was drained in epoch 2, a lost in epoch 3. Claims that a lodged with c before are here once a
+/// heartbeat of a from epoch 2 is.
 #[test]
 pub fn a_sealed_region_is_asked_while_it_may_hold_what_is_not_here() {
     let (one, two) = (first(), drained(&first(), "c", 50));
@@ -284,7 +286,7 @@ pub fn a_sealed_region_is_asked_while_it_may_hold_what_is_not_here() {
     assert_eq!(world.missing(), [not_covered("c#1", 60, 50)], "what c made of it has to arrive");
     world.applied.insert(origin("c#1"), 60);
     assert_eq!(world.missing(), []);
-    // c had seen more of a than anybody else, and said so: nobody but c can give it.
+    // c had seen more of a than any other region, and said so: only c can give it.
     world.keepers.clear();
     world.told.clear();
     world.applied.insert(origin("a#1"), 30);

@@ -1,6 +1,7 @@
 //! Each check, taken out, makes the test of its rule fail: so the test does test it.
 //!
-//! Neighbours: the tests stand beside their rules. `tests/suites/protocol_model` plants the same in random runs. It must not plant on two threads.
+//! `tests/suites/protocol_model` plants the same in random runs. This file must not plant on two
+//! threads.
 
 use std::panic::catch_unwind;
 
@@ -28,9 +29,11 @@ fn without_its_check_the_test_of_each_rule_fails() {
             Plant::NewVoterSilent,
             register::tests::a_new_voter_answers_nothing_but_readers_until_it_is_admitted,
         ),
+        (Plant::PutBack, register::tests::an_acceptor_that_may_have_forgotten_is_another_one),
         (Plant::LateRenewal, register::tests::a_late_renewal_does_not_put_an_older_view_in_a_grants_place),
         (Plant::VotersBefore, round::tests::who_finishes_a_view_asks_the_voters_of_the_view_before_it_too),
         (Plant::VotersBefore, register::tests::a_change_of_voters_is_chosen_by_both_sets_whoever_reads),
+        (Plant::RiskOfOwners, authority::tests::two_losses_are_two_risks),
         (Plant::Quiet, lease::tests::a_lapse_ends_the_tenure_and_is_followed_by_quiet),
         (Plant::ClosedWhenGained, authority::tests::what_was_gained_again_waits_again),
         (Plant::SkippedView, authority::tests::where_a_view_was_skipped_everything_counts_as_gained),

@@ -1,7 +1,8 @@
-//! The table of cases of docs/protocol.md#rule-3: what rows of several origins mean together, in
+//! The table of cases of docs/protocol.md#rule-3: the common meaning of several origins' rows, in
 //! every order.
 //!
-//! Neighbours: `decide::tests` has what a request then does. A row is written as origin, token, state and what its claim superseded.
+//! A row is written as origin, token, state and superseded attempts. This file must not judge the
+//! verdict: `decide::tests` does.
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ fn settled() -> State {
     State::Settled { answer: Arc::new(answer), age: Duration::ZERO, expired: false }
 }
 
-/// As the store shows another region's: the whole hold is left.
+/// A claim as the store shows another region's: the whole hold is left.
 fn claimed() -> State {
     State::Claimed { left: HOLD, past: Duration::ZERO }
 }
@@ -50,7 +51,7 @@ fn doubt() -> State {
     State::InDoubt { status: None, left: HOLD, past: Duration::ZERO }
 }
 
-/// What the rows mean in every order, as a word and the row it goes by.
+/// The meaning of the rows in every order, as a word and the row that decides it.
 fn reads(reader: &Reader, rows: &[Row]) -> (&'static str, Row) {
     let mut turned = rows.to_vec();
     let first = resolve(turned.clone(), reader);
@@ -77,15 +78,21 @@ fn here() -> Reader {
 #[test]
 fn the_cases_of_the_reference() {
     let a51: &[(&str, (u64, u32))] = &[("a", (5, 1))];
+    // Whatever its row says of its hold: nobody has judged it here.
+    let ran_out = State::Claimed { left: Duration::ZERO, past: Duration::ZERO };
+    assert_eq!(resolve(Vec::new(), &here()), Reading::Absent);
     let cases = [
         (row("a", (5, 1), settled(), &[]), row("b", (6, 2), claimed(), &[]), ("settled", "a")),
         (row("a", (5, 1), settled(), &[]), row("b", (6, 2), settled(), &[]), ("settled", "b")),
         (row("a", (5, 1), doubt(), &[]), row("b", (6, 1), settled(), &[]), ("settled", "b")),
         (row("a", (5, 1), doubt(), &[]), row("b", (6, 2), State::Released, a51), ("released", "b")),
         (row("a", (5, 1), doubt(), &[]), row("b", (6, 1), State::Released, &[]), ("doubt", "a")),
+        (row("a", (5, 1), claimed(), &[]), row("b", (6, 2), State::Released, a51), ("released", "b")),
+        (row("c", (5, 1), doubt(), &[]), row("b", (6, 2), State::Released, a51), ("doubt", "c")),
+        (row("a", (5, 1), ran_out.clone(), &[]), row("b", (4, 1), State::Released, &[]), ("running", "a")),
         (row("a", (5, 1), State::Tombstone, &[]), row("b", (6, 1), settled(), &[]), ("settled", "b")),
         (row("b", (6, 2), State::Tombstone, &[]), row("a", (5, 1), settled(), &[]), ("gone", "b")),
-        // Never two of one token; if there are, all regions choose the same.
+        // Two rows never have one token. If they did, all regions would choose the same.
         (row("a", (5, 1), settled(), &[]), row("b", (5, 1), settled(), &[]), ("settled", "a")),
     ];
     for (one, other, (word, by)) in cases {
@@ -98,8 +105,8 @@ fn the_cases_of_the_reference() {
     }
 }
 
-/// Another region's claim runs until its whole hold, and the drift, have passed since that region surely could start nothing more; not by
-/// any date it wrote.
+/// Another region's claim runs until its whole hold, and the drift, have passed since that region
+/// surely could start nothing more. No date that it wrote counts.
 #[test]
 fn a_foreign_claim_is_waited_for_by_the_readers_own_clock() {
     let drift = Drift { ppm: 100_000, margin: Duration::from_secs(1) };
@@ -122,7 +129,8 @@ fn a_foreign_claim_is_waited_for_by_the_readers_own_clock() {
     );
 }
 
-/// Nobody waits for the claims of a region that was lost; but its request may still be on its way, so "did not happen" waits on.
+/// The claims of a lost region are not waited for. But its request may still be on its way, so "did
+/// not happen" waits on.
 #[test]
 fn a_lost_origins_claim_is_in_doubt_at_once() {
     let lost = Reader { over: BTreeSet::from([origin("a")]), ..here() };
@@ -130,7 +138,7 @@ fn a_lost_origins_claim_is_in_doubt_at_once() {
     assert_eq!((word, shown.state), ("doubt", claimed()));
 }
 
-/// A claim over another's doubt that came to nothing hides that doubt no more than its own.
+/// A claim over another origin's doubt, itself in doubt, does not hide that other doubt.
 #[test]
 fn a_row_in_doubt_masks_nothing() {
     let rows = [row("a", (5, 1), doubt(), &[]), row("b", (6, 2), doubt(), &[("a", (5, 1))])];
@@ -149,7 +157,7 @@ fn the_own_hold_is_not_counted_twice() {
     assert_eq!(reads(&reader, &[row("b", (5, 1), claimed(), &[])]).0, "running");
 }
 
-/// Whatever was forgotten, the next token is greater, and attempts are counted on.
+/// The next token is greater, whatever was forgotten, and attempts are counted on.
 #[test]
 fn a_token_never_comes_again() {
     let token = |epoch, attempt| Token { epoch, attempt };

@@ -1,7 +1,6 @@
-//! Tests of the acceptor, arrow by arrow (docs/protocol.md#rule-14), and of what is chosen.
+//! Tests of the acceptor, arrow by arrow (docs/protocol.md#rule-14), and of chosen views.
 //!
-//! Neighbours: `example_tests` makes views and ballots; `round` and `lease` have the other sides. It must not run a clock: a grant is over
-//! where the test says so.
+//! The test says when a grant is over. This file must not run a clock.
 
 use super::super::change::Change;
 use super::super::digest::digest;
@@ -29,7 +28,7 @@ fn founded() -> Acceptor {
     Acceptor::made(AcceptorId(1)).answer(None, &message, &runs).0.unwrap()
 }
 
-/// What follows from a message that changes something.
+/// The acceptor after a message that changes something.
 fn after(acceptor: &Acceptor, message: &Message, over: &dyn Fn(&RegionName, &Grant) -> bool) -> Acceptor {
     acceptor.answer(None, message, over).0.unwrap()
 }
@@ -75,6 +74,10 @@ fn an_acceptor_that_holds_something_is_not_founded_again() {
     assert_eq!(acceptor.answer(None, &again, &runs), (None, Reply::Accepted), "asked twice");
     let other = Message::Found { ballot: ballot(0, "b"), view: Arc::new(first()) };
     assert!(matches!(acceptor.answer(None, &other, &runs), (None, Reply::Holds { .. })));
+    let another = Message::Found { ballot: ballot(0, "a"), view: Arc::new(voted_by(&[("a", 1)])) };
+    assert!(matches!(acceptor.answer(None, &another, &runs), (None, Reply::Holds { .. })), "another view");
+    let promised = Acceptor { promised: Some(ballot(4, "b")), ..Acceptor::made(AcceptorId(1)) };
+    assert_eq!(promised.answer(None, &again, &runs), (None, Reply::NotFounded(AcceptorId(1))));
 }
 
 #[test]
@@ -85,6 +88,13 @@ fn a_message_for_another_acceptor_of_that_name_is_not_answered() {
         founded().answer(Some(AcceptorId(1)), &prepare(9), &over),
         (Some(_), Reply::Promised(_))
     ));
+}
+
+#[test]
+pub fn an_acceptor_that_may_have_forgotten_is_another_one() {
+    let kept = after(&founded(), &prepare(9), &over);
+    assert_eq!(kept.after_start(true, AcceptorId(2)), kept);
+    assert_eq!(kept.after_start(false, AcceptorId(2)), Acceptor::made(AcceptorId(2)));
 }
 
 #[test]
@@ -101,7 +111,8 @@ fn voted_by(ids: &[(&str, u128)]) -> View {
     View::from_content(Content { voters: voters(ids), ..first().content() })
 }
 
-/// Whoever is left alone has to take others in again, and none of those can be admitted before a view names it.
+/// A lone voter has to take others in again, and none of those can be admitted before a view names
+/// it.
 #[test]
 fn beside_a_lone_voter_a_new_one_accepts_the_view_that_takes_it_in_and_nothing_else() {
     let lone = voted_by(&[("a", 1)]);
@@ -114,17 +125,21 @@ fn beside_a_lone_voter_a_new_one_accepts_the_view_that_takes_it_in_and_nothing_e
     for message in [prepare(4), renew("a", &taken_in)] {
         assert_eq!(accepted.answer(None, &message, &over), (None, Reply::NotAdmitted), "it is silent still");
     }
-    // It keeps its promise meanwhile.
+    // The acceptor keeps its promise meanwhile.
     let (promised, below) = (Some(ballot(3, "b")), accept(2, &taken_in));
     assert_eq!(accepted.promised, promised);
     assert_eq!(says(&accepted, &below, &over), Reply::Outbid(ballot(3, "b")));
-    // Beside two others it is one of a majority that could do without them, where the lone one is replaced nobody remembers anything, and a view
-    // that does not name it is none of its business.
+    // Other views are refused:
+    //
+    // - beside two others it is one of a majority that could do without it;
+    // - if the lone voter is replaced, no acceptor remembers anything;
+    // - a view may not name it at all.
     let three =
         next(&voted_by(&[("a", 1), ("c", 3)]), Change::Voters(voters(&[("a", 1), ("b", 9), ("c", 3)])));
     let replaced = next(&lone, Change::Voters(voters(&[("a", 9)])));
     let other = next(&lone, Change::Voters(voters(&[("a", 1), ("b", 8)])));
-    for view in [three, replaced, other] {
+    let itself = next(&voted_by(&[("a", 9)]), Change::Voters(voters(&[("a", 9), ("b", 2)])));
+    for view in [three, replaced, other, itself] {
         assert_eq!(made.answer(None, &accept(3, &view), &over), (None, Reply::NotFounded(AcceptorId(9))));
     }
 }
@@ -159,6 +174,11 @@ fn a_lower_epoch_under_a_higher_ballot_is_accepted() {
     let later = after(&founded(), &accept(3, &next(&view, Change::Kill)), &runs);
     let back = after(&later, &accept(4, &view), &runs);
     assert_eq!(back.accepted.unwrap().view.epoch(), 1);
+    // Also while a lease of the later one runs: that was agreed on, so this one never is.
+    let two = drained(&view, "a", 1);
+    let three = resumed(&two, "a", 2);
+    let granted = after(&after(&founded(), &accept(3, &three), &runs), &renew("a", &three), &runs);
+    assert_eq!(says(&granted, &accept(4, &two), &runs), Reply::Accepted);
 }
 
 #[test]
@@ -175,14 +195,16 @@ pub fn a_running_grant_blocks_a_view_that_takes_keys_from_its_holder() {
 
 #[test]
 pub fn a_release_of_before_opens_no_later_change() {
-    // a gave up its keys for epoch 2; it comes back by 3, and 4 takes them again, with the release of then still in the view.
+    // a gave up its keys for epoch 2 and comes back by 3. Epoch 4 takes them again, with the old
+    // release still in the view.
     let view = first();
     let drained = drained(&view, "a", 7);
     let back = resumed(&drained, "a", 1);
     let granted = after(&founded(), &renew("a", &back), &runs);
     let again = lose(&back, "a", 9);
     assert_eq!(says(&granted, &accept(2, &again), &runs), Reply::Blocked(name("a")));
-    // Drained and, by another change, one epoch further: the grant of before is behind its own release until it is renewed.
+    // Drained and, by another change, one epoch further: the older grant is behind its own release
+    // until it is renewed.
     let granted = after(&founded(), &renew("a", &view), &runs);
     let further = next(&drained, Change::Kill);
     assert!(further.members()[&name("a")].release.is_some());
@@ -201,8 +223,9 @@ pub fn nothing_is_granted_below_what_was_accepted() {
 
 #[test]
 pub fn a_late_renewal_does_not_put_an_older_view_in_a_grants_place() {
-    // a gained keys by epoch 3 and holds its lease under it; its renewal of epoch 2 arrives now. Epoch 4 takes the gained keys away: had the
-    // late one counted, a would not seem to lose anything, and two regions would start the same keys.
+    // a gained keys by epoch 3 and holds its lease under it; its renewal of epoch 2 arrives now.
+    // Epoch 4 takes the gained keys away. Had the late renewal counted, a would not seem to lose
+    // anything, and two regions would start the same keys.
     let with_b_drained = drained(&first(), "b", 5);
     let gained = lose(&with_b_drained, "c", 0);
     let acceptor = after(&founded(), &renew("a", &gained), &runs);
@@ -286,7 +309,7 @@ fn a_majority_is_more_than_half_and_of_the_right_acceptors() {
     assert!(!agreed(&three, &voters(&[("a", 1), ("c", 33)])), "c was made anew: another acceptor");
 }
 
-/// What is chosen where these acceptors report those views under those ballots.
+/// The epoch of the chosen view, if these acceptors report those views under those ballots.
 fn found(reports: &[(&str, u128, u64, &View)]) -> Option<u64> {
     let reports: Vec<(RegionName, AcceptorId, Accepted)> = reports
         .iter()
@@ -323,7 +346,10 @@ pub fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
         "a alone of the old ones"
     );
     assert_eq!(found(&[("a", 1, 2, &swapped), ("b", 2, 2, &swapped)]), Some(2));
-    // Two changes further, a reader that knows the first view only must not take a and a ghost of c for enough.
+    let of_before = [("b", 2, 2, &swapped), ("c", 3, 2, &swapped)];
+    assert_eq!(found(&of_before), None, "b alone of the new ones");
+    // Two changes further, a reader that knows the first view only must not take a and a ghost of c
+    // for enough.
     let third = next(&swapped, Change::Voters(voters(&[("a", 1), ("b", 22), ("c", 33)])));
     assert_eq!(found(&[("a", 1, 3, &third), ("c", 3, 3, &third), ("b", 22, 3, &third)]), None);
     assert_eq!(
@@ -333,8 +359,8 @@ pub fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
     );
 }
 
-/// The operator's word stands for a majority, not for the acceptor: a ballot below its promise, an old view and one of other voters are
-/// refused all the same.
+/// The operator's word replaces a majority, not the acceptor's checks: a ballot below its promise,
+/// an old view and a view of other voters are still refused.
 #[test]
 fn a_forced_view_is_taken_by_its_own_voters_only_and_only_if_it_is_newer() {
     let founded = founded();
@@ -349,6 +375,9 @@ fn a_forced_view_is_taken_by_its_own_voters_only_and_only_if_it_is_newer() {
     let promised = after(&founded, &prepare(10), &over);
     assert!(matches!(says(&promised, &force(9, &forced), &over), Reply::Outbid(_)));
     assert!(matches!(says(&taken, &force(11, &forced), &over), Reply::NotGranted(_)), "not newer");
+    let of = |counter| Acceptor { promised: Some(ballot(counter, "b")), ..self::founded() };
+    assert_eq!(says(&of(u64::MAX), &force(9, &forced), &over), Reply::Accepted, "no ballot is above that");
+    assert!(matches!(says(&of(LARGEST), &force(9, &forced), &over), Reply::Outbid(_)));
     let other = Acceptor { id: AcceptorId(2), ..founded };
     assert!(matches!(says(&other, &force(9, &forced), &over), Reply::NotGranted(_)), "no voter of it");
     let made = Acceptor::made(AcceptorId(1));
@@ -357,7 +386,8 @@ fn a_forced_view_is_taken_by_its_own_voters_only_and_only_if_it_is_newer() {
     assert_eq!(says(&made, &force(9, &two), &over), Reply::NotFounded(AcceptorId(1)), "others remember");
 }
 
-/// Every voter is stopped, and the acceptor of the region that is left was made anew: it takes the view, and stays silent like any new voter.
+/// Every voter is stopped, and the acceptor of the remaining region was made anew. It takes the
+/// view, and stays silent like any new voter.
 #[test]
 fn an_acceptor_that_was_made_anew_takes_a_view_that_leaves_it_alone_and_answers_nothing_yet() {
     let made = Acceptor::made(AcceptorId(9));
@@ -374,4 +404,8 @@ fn an_acceptor_that_was_made_anew_takes_a_view_that_leaves_it_alone_and_answers_
     let beside = next(&first(), Change::Voters(voters(&[("a", 9), ("b", 2), ("c", 3)])));
     let force = Message::Force { ballot: ballot(9, "a"), view: Arc::new(beside) };
     assert_eq!(says(&made, &force, &over), Reply::NotFounded(made.id), "not where others vote");
+    for others in [&[("a", 2)][..], &[("a", 9), ("b", 9)]] {
+        let force = Message::Force { ballot: ballot(9, "a"), view: Arc::new(voted_by(others)) };
+        assert_eq!(made.answer(None, &force, &over), (None, Reply::NotFounded(made.id)), "{others:?}");
+    }
 }

@@ -1,5 +1,7 @@
-//! Tests of the ring: golden vectors, balance, weights, pins, and that a change moves no arc needlessly. It must not
-//! recompute a vector from the code under test.
+//! Tests of the ring: golden vectors, balance, weights, pins, and that a change moves no arc
+//! needlessly.
+//!
+//! This file must not recompute a vector from the code under test.
 
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
@@ -202,7 +204,7 @@ fn a_change_moves_only_what_it_must() {
         let moved: u32 = moves.arcs.values().sum();
         let difference = (after.share(&changed) - before.share(&changed)).abs() * f64::from(ARCS);
         assert_eq!(f64::from(moved), difference);
-        // The way back is the same way, and the others keep their order among themselves.
+        // The way back has the same moves, and the other regions keep their order.
         let back = after.moves(&before).unwrap();
         assert!(moves.arcs.iter().all(|((from, to), n)| back.arcs[&(to.clone(), from.clone())] == *n));
         for arc in 0..=u16::MAX {

@@ -1,6 +1,7 @@
 //! Tests of the proposer's side: one round (docs/protocol.md#rule-15).
 //!
-//! Neighbours: `register` answers, `tests/suites/protocol_model.rs` runs many rounds at a time. It must not look into a round but by its steps.
+//! `tests/suites/protocol_model.rs` runs many rounds at a time. This file must not look into a
+//! round but by its steps.
 
 use super::super::change::Change;
 use super::super::example_tests::{ballot, drained, first, lose, name, next, voters};
@@ -12,7 +13,7 @@ fn open(base: &View, wanted: Option<&View>) -> (Round, Vec<String>) {
     (round, said(&outbox))
 }
 
-/// Each message as text: to whom, what, of which epoch.
+/// Each message as text: receiver, kind, epoch.
 fn said(outbox: &Outbox) -> Vec<String> {
     let text = |message: &Message| match message {
         Message::Prepare { ballot } => format!("prepare {}", ballot.counter),
@@ -141,8 +142,9 @@ fn a_voter_made_anew_is_addressed_beside_the_one_of_before_and_is_not_taken_for_
 
 #[test]
 pub fn who_finishes_a_view_asks_the_voters_of_the_view_before_it_too() {
-    // The one who begins knows epoch 1 only. Epoch 2 has c anew, and a alone has accepted an epoch 3 that has b anew; meanwhile b and c of
-    // epoch 2, a majority, have chosen another epoch 3. Majorities of 1 and of 3 know nothing of that: {a, c3} and {a, b22}.
+    // The proposer knows epoch 1 only. Epoch 2 has c anew, and a alone has accepted an epoch 3 that
+    // has b anew. Meanwhile b and c of epoch 2, a majority, have chosen another epoch 3. Majorities
+    // of 1 and of 3 know nothing of that: {a, c3} and {a, b22}.
     let base = first();
     let two = next(&base, Change::Voters(voters(&[("a", 1), ("b", 2), ("c", 33)])));
     let three = next(&two, Change::Voters(voters(&[("a", 1), ("b", 22), ("c", 33)])));

@@ -1,6 +1,7 @@
-//! Every cell of the table.
+//! Every cell of the table, written out a second time on purpose.
 //!
-//! Neighbours: `super` has the table; `tests/deploy` holds the document against it. The cells are written out here a second time, on purpose.
+//! `tests/deploy` compares the document with the table. This file must not take a cell from the
+//! table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ fn ring(regions: &[&str]) -> Arc<Ring> {
     Arc::new(Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() }).unwrap())
 }
 
-/// Every cell, written out a second time: `R`, `J`, `F`, `W`, `S` for those who may.
+/// Every cell, written out a second time: `R`, `J`, `F`, `W`, `S` for the permitted senders.
 const CELLS: [(&str, &str); 19] = [
     ("hello", "RJF"),
     ("ping", "RJF"),

@@ -1,6 +1,6 @@
-//! Tests of the view: owners and targets, and who loses keys by a change, judged per key.
+//! Tests of the view: owners and targets, and losers of keys by a change, judged per key.
 //!
-//! Neighbours: `example_tests` makes the views, `change` the next ones. It must not count on where the ring puts an arc.
+//! This file must not rely on the ring's placement of an arc.
 
 use super::super::change::Change;
 use super::super::example_tests::{
@@ -43,7 +43,7 @@ fn a_pin_takes_keys_though_no_arc_moves() {
         [&name("a"), &name("c")],
         "they may have had keys of vip"
     );
-    // From b to c, and back to nobody in particular.
+    // From b to c, and back to no pin.
     let base = View { ring: pinned, ..view };
     let other =
         base.draft(ring(&["a", "b", "c"], &[("vip", &["c"])]), BTreeMap::new(), &BTreeMap::new()).unwrap();

@@ -1,6 +1,6 @@
-//! Tests of the window: how long, and when it is over (docs/protocol.md#rule-31).
+//! Tests of the window: its length, and its end (docs/protocol.md#rule-31).
 //!
-//! Neighbours: `lag` measures what it goes by. It must not use a real clock.
+//! This file must not use a real clock.
 
 use super::*;
 

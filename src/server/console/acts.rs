@@ -1,8 +1,9 @@
-//! Settling and releasing a key on the console: what was said is looked over once more, then done.
+//! Settling and releasing a key on the console: the page shows the act once more, then does it.
 //!
-//! Neighbours: [`super::key`] has the forms, [`crate::server::admin_acts`] makes the same act of them as of the admin API's JSON, `gateway::operator`
-//! decides and journals. An act is for the records that its operator saw: if they are others by now, nothing is done. It must not do anything at the
-//! first sending of a form.
+//! [`super::key`] has the forms. [`crate::server::admin_acts`] makes the same act of a form as of
+//! the admin API's JSON. `gateway::operator` decides and journals. An act is for the records that
+//! its operator saw: if they have changed, nothing is done. This file must not do anything when a
+//! form is sent for the first time.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -16,9 +17,9 @@ use crate::ports::Ports;
 use crate::ports::upkeep::{Act, Ruling};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::AnswerBody;
-use crate::server::admin_acts::{self, Said, Verb};
+use crate::server::admin_acts::{self, ActRequest, Verb};
 
-/// Why nothing was done.
+/// Reason why nothing was done.
 struct Refused {
     status: StatusCode,
     why: String,
@@ -36,7 +37,7 @@ impl From<Refusal> for Refused {
     }
 }
 
-/// Takes a form: shows what it would do, or does it if that was confirmed.
+/// Takes a form: shows what it would do, or does it if the operator confirmed it.
 pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Answer {
     match taken(visit, verb, form).await {
         Ok(answer) => answer,
@@ -74,17 +75,17 @@ async fn taken<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Resul
     Ok(elsewhere(&format!("{}&done={verb}", place(&tenant, &key))))
 }
 
-/// The act that a form asks for.
+/// Reads the act that a form asks for.
 fn read(verb: &str, form: &Form) -> Result<Act, Refused> {
     let (reason, actor) = (form.get("reason"), form.get("actor"));
-    let none = Said { reason, actor, status: None, headers: Vec::new(), body: None, dry_run: false };
+    let none = ActRequest { reason, actor, status: None, headers: Vec::new(), body: None, dry_run: false };
     let (verb, said) = match verb {
         "settle" => {
             let status = form.get("status");
             let status =
                 status.trim().parse().map_err(|_| Refused::bad("an answer's status is 200 to 599"))?;
             let headers = headers(&form.get("headers"))?;
-            (Verb::Settle, Said { status: Some(status), headers, body: Some(form.get("body")), ..none })
+            (Verb::Settle, ActRequest { status: Some(status), headers, body: Some(form.get("body")), ..none })
         }
         _ => (Verb::Release, none),
     };
@@ -100,7 +101,7 @@ fn headers(text: &str) -> Result<Vec<(String, String)>, Refused> {
     text.lines().filter(|line| !line.trim().is_empty()).map(one).collect()
 }
 
-/// The page that shows what an act would do; sending it once more does it.
+/// Makes the page that shows what an act would do. Sending its form does the act.
 fn look_over(verb: &str, id: &KeyId, act: &Act, form: &Form) -> Markup {
     let fields = ["tenant", "key", "seen", "reason", "actor", "status", "headers", "body"];
     let (title, then, button) = match act.ruling {

@@ -1,8 +1,9 @@
-//! What somebody should look at now: the first lines of the console, gathered from everything below them.
+//! The first lines of the console: matters for a person's attention, gathered from all sections.
 //!
-//! Neighbours: [`super::now`] shows it, `gateway::status` says it, and what is counted but in no status is read off the gateway's own page of metrics. It adds
-//! no judgement of its own: each line is something that a gateway says is wrong, waits, or is not as at home, by the bounds of
-//! deploy/prometheus/alerts.yml.
+//! Most lines come from `gateway::status`. Counts that no status has are read from the gateway's
+//! own page of metrics. Each line repeats a report of a gateway: a thing is wrong, waits, or is
+//! away from home. The bounds are those of deploy/prometheus/alerts.yml. This file must not judge
+//! by itself.
 
 use crate::gateway::audit::FindingsPage;
 use crate::gateway::authority::status::AuthorityStatus;
@@ -15,30 +16,31 @@ use super::frame::span;
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Whether somebody has to act, or it may pass by itself.
+    /// True if a person has to act. Otherwise it may pass by itself.
     pub(super) act: bool,
-    /// What it is.
+    /// Text of the line.
     pub(super) text: String,
-    /// Where more of it stands: the id of a section.
+    /// Id of the section with more of it.
     pub(super) at: &'static str,
 }
 
-/// How long before its end a certificate is spoken of: as OncewayCertificateExpires has it.
+/// Time before a certificate's end at which the line appears, in milliseconds: as in
+/// OncewayCertificateExpires.
 const EXPIRES_WITHIN: i64 = 14 * 86_400_000;
 
-/// What the gateway counts of its region and has in no status.
+/// Counts of the region that are in no status.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     /// Dead letters.
     dead: usize,
-    /// Slots of the region's store that are lost.
+    /// Lost replication slots of the region's store.
     slots: Vec<String>,
-    /// What certificates are for, and when they expire, in milliseconds since 1970.
+    /// Use and expiry date of each certificate, in milliseconds since 1970.
     certificates: Vec<(String, i64)>,
 }
 
 impl Counted {
-    /// Reads it off the gateway's page of metrics.
+    /// Reads the counts from the gateway's page of metrics.
     pub(super) fn of(page: &str) -> Self {
         let series = |name: &'static str| {
             page.lines().filter_map(move |line| {
@@ -60,17 +62,17 @@ impl Counted {
     }
 }
 
-/// What a gateway knows beside its status.
+/// Knowledge of a gateway beside its status.
 pub(super) struct Beside<'a> {
     /// One page of the keys in doubt.
     pub(super) doubts: Option<&'a Doubts>,
-    /// One page of what the journal found lately.
+    /// One page of the journal's recent findings.
     pub(super) findings: Option<&'a FindingsPage>,
-    /// What it counts.
+    /// Counts from the metrics.
     pub(super) counted: &'a Counted,
 }
 
-/// Everything there is, what has to be acted on first.
+/// Makes all lines. Those that need an act come first.
 pub(super) fn lines(status: &Status, beside: &Beside<'_>) -> Vec<Line> {
     let mut all = Vec::new();
     let mut say = |act, text: String, at| all.push(Line { act, text, at });
@@ -105,7 +107,7 @@ pub(super) fn lines(status: &Status, beside: &Beside<'_>) -> Vec<Line> {
             say(true, format!("{name}: {trouble}"), "regions");
         }
     }
-    // Of a region that is silent nothing else is expected.
+    // A silent region is not expected to stream.
     let answers = |name: &str| status.peers.get(name).is_some_and(|peer| peer.up);
     let copies = status.subscriptions.iter().flatten();
     for copy in copies.filter(|copy| !(copy.ready && copy.streaming) && answers(&copy.from)) {
@@ -117,7 +119,7 @@ pub(super) fn lines(status: &Status, beside: &Beside<'_>) -> Vec<Line> {
     all
 }
 
-/// What waits for a person, or will soon.
+/// Adds the lines about things that wait for a person, or soon will.
 fn waiting(beside: &Beside<'_>, now_ms: i64, say: &mut impl FnMut(bool, String, &'static str)) {
     if let Some(page) = beside.findings {
         let (more, all) = (page.next.is_some(), &page.findings);
@@ -156,7 +158,7 @@ fn waiting(beside: &Beside<'_>, now_ms: i64, say: &mut impl FnMut(bool, String, 
     }
 }
 
-/// So many, if there are any.
+/// Writes a count with its noun. `None` for 0.
 fn some(count: usize, more: bool, of: &str) -> Option<String> {
     let (plural, more) = (if count == 1 { "" } else { "s" }, if more { " at least" } else { "" });
     (count > 0).then(|| format!("{count} {of}{plural}{more}"))
@@ -220,7 +222,7 @@ mod tests {
         };
         assert_eq!(counted, expected);
         let beside = Beside { doubts: None, findings: None, counted: &counted };
-        // Ten days before the first of them ends: fourteen and more are no business of today's.
+        // Ten days before the first of them ends. Fourteen days and more need no line today.
         let told = said(&beside, 10 * DAY);
         let texts: Vec<&str> = told.iter().map(|(text, _)| text.as_str()).collect();
         let expected = [

@@ -1,22 +1,23 @@
-//! The console's drawings: a bar for a share of the ring, a line for what a lag was. Plain shapes, coloured by the page's own style.
+//! Drawings of the console: a bar for a share of the ring, a line for the course of a lag.
 //!
-//! Neighbours: [`super::now`] puts the same figures beside each in words. It must not draw a text: drawings shrink on a phone, texts must not.
+//! They are plain shapes, coloured by the page's own style. [`super::now`] puts the same figures in
+//! words beside each. This file must not draw a text: drawings shrink on a phone, texts must not.
 
 use std::time::Duration;
 
 use maud::{Markup, html};
 
-use crate::gateway::trail::TrailPoint;
+use crate::gateway::lag_history::TrailPoint;
 
-/// How far back lines may go, in minutes: as far as there is something to show.
+/// Time that lines may go back, in minutes. The first value that shows every point is used.
 const MINUTES: [u32; 3] = [1, 3, 15];
-/// Sizes of a line's drawing, in units of its own.
+/// Sizes of a line's drawing, in its own units.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 48.0;
-/// Two points further apart than this are not joined: nothing was measured in between.
+/// Longest time between two joined points: beyond it, nothing was measured.
 const GAP: Duration = Duration::from_secs(12);
 
-/// The share that a region owns now, and a tick where it would be at home; both 0 to 1.
+/// Draws the share that a region owns now, and a tick for its share at home. Both are 0 to 1.
 pub(super) fn share(now: f64, home: f64) -> Markup {
     let (now, home) = (now.clamp(0.0, 1.0) * 100.0, home.clamp(0.0, 1.0) * 100.0);
     html! {
@@ -28,13 +29,14 @@ pub(super) fn share(now: f64, home: f64) -> Markup {
     }
 }
 
-/// How many minutes a line has to go back to show the oldest point.
+/// Minutes that a line has to go back to show the oldest point.
 pub(super) fn minutes(oldest: Duration) -> u32 {
     let enough = |minutes: &u32| Duration::from_secs(60) * *minutes >= oldest;
     MINUTES.into_iter().find(enough).unwrap_or(MINUTES[2])
 }
 
-/// What a lag was over the last minutes, against a scale that ends at `most`. Two marks part the time in three.
+/// Draws the lag of the last minutes on a scale that ends at `most`. Two marks divide the time in
+/// three.
 pub(super) fn trail(title: &str, points: &[TrailPoint], minutes: u32, most: Duration) -> Markup {
     let back = 60.0 * f64::from(minutes);
     let across = |age: Duration| WIDTH * (1.0 - age.as_secs_f64() / back).clamp(0.0, 1.0);
@@ -57,7 +59,7 @@ pub(super) fn trail(title: &str, points: &[TrailPoint], minutes: u32, most: Dura
     }
 }
 
-/// The stretches without a gap. One point alone gets a second, so that it is seen.
+/// Splits the points at their gaps. A single point gets a second one, so that it is visible.
 fn runs(points: &[TrailPoint]) -> Vec<Vec<(Duration, Duration)>> {
     let mut all: Vec<Vec<(Duration, Duration)>> = Vec::new();
     let mut open = false;
@@ -82,7 +84,7 @@ fn runs(points: &[TrailPoint]) -> Vec<Vec<(Duration, Duration)>> {
     all
 }
 
-/// The end of the scale that all lines share: the next of 1, 2 or 5 times a power of ten milliseconds.
+/// End of the scale that all lines share: the next of 1, 2 or 5 times a power of ten milliseconds.
 pub(super) fn scale(largest: Duration) -> Duration {
     let wanted = largest.as_millis().max(10);
     let mut step = 10_u128;

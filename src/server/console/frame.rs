@@ -1,13 +1,14 @@
-//! What all pages of the console have in common: the frame, tables, and how spans, dates and shares are written.
+//! Common parts of the console's pages: the frame, tables, and the format of spans, dates and
+//! shares.
 //!
-//! Neighbours: every other file of this folder. maud escapes each text that is written in; `PreEscaped` has no place here. It must not know what a page
-//! is about.
+//! Every other file of this folder uses it. maud escapes each text that is written into a page;
+//! `PreEscaped` must not be used. This file must not know what a page is about.
 
 use std::time::{Duration, SystemTime};
 
 use maud::{DOCTYPE, Markup, html};
 
-/// The sections of the page, by the ids that links name.
+/// Sections of the page, by their ids for links.
 const SECTIONS: [(&str, &str); 8] = [
     ("ring", "Ring"),
     ("windows", "Windows"),
@@ -19,10 +20,10 @@ const SECTIONS: [(&str, &str); 8] = [
     ("audit", "Audit"),
 ];
 
-/// What nobody knows.
+/// Sign for an unknown value.
 pub(super) const NOTHING: &str = "–";
 
-/// A page of the console.
+/// Makes a page of the console.
 pub(super) fn page(region: &str, title: &str, signed_in: bool, main: &Markup) -> Markup {
     let header = html! {
         header.top {
@@ -31,7 +32,7 @@ pub(super) fn page(region: &str, title: &str, signed_in: bool, main: &Markup) ->
                 ul { @for (id, name) in SECTIONS { li { a href={ "/console#" (id) } { (name) } } } }
             }
             div.tools {
-                // The script fills these in; without it there is nothing to stop.
+                // The script fills these in. Without a script there is nothing to pause.
                 p #fresh .soft hidden {}
                 button #pause type="button" hidden aria-pressed="false" { "Pause updates" }
                 @if signed_in {
@@ -43,14 +44,14 @@ pub(super) fn page(region: &str, title: &str, signed_in: bool, main: &Markup) ->
     document(region, title, &html! { (header) main #main { (main) } })
 }
 
-/// The page of those who are not known.
+/// Makes the page for visitors without a session.
 pub(super) fn sign_in(region: &str, why: Option<&str>) -> Markup {
     let main = html! {
         main #main .narrow {
             h1 { "onceway " span.region { (region) } }
             @if let Some(why) = why { p.notice.bad role="alert" { (why) } }
             form.act method="post" action="/console/sign-in" {
-                // For password managers, which tell regions apart by it.
+                // For password managers: they tell regions apart by this field.
                 input type="text" name="username" value={ "onceway " (region) } autocomplete="username" readonly hidden;
                 label for="token" { "Admin token" }
                 input #token name="token" type="password" required autocomplete="current-password" spellcheck="false" autofocus;
@@ -86,7 +87,7 @@ fn document(region: &str, title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// A section of the one page; `live` names the part that brings it anew.
+/// Makes a section of the one page. `live` names the part that refreshes it.
 pub(super) fn section(id: &str, title: &str, live: Option<&str>, body: &Markup) -> Markup {
     html! {
         section id=(id) aria-labelledby={ (id) "-title" } data-live=[live] {
@@ -96,7 +97,8 @@ pub(super) fn section(id: &str, title: &str, live: Option<&str>, body: &Markup) 
     }
 }
 
-/// A table. The first column names the row. Roles are written out, as narrow screens show rows as blocks.
+/// Makes a table. The first column names the row. Roles are written out, as narrow screens show
+/// rows as blocks.
 pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Markup {
     html! {
         table role="table" {
@@ -120,7 +122,7 @@ pub(super) fn table(caption: &str, heads: &[&str], rows: &[Vec<Markup>]) -> Mark
     }
 }
 
-/// A state in words, with a mark whose shape says the same as its colour.
+/// Writes a state in words, with a mark whose shape says the same as its colour.
 pub(super) fn mark(kind: &str, text: &str) -> Markup {
     let sign = match kind {
         "good" => "●",
@@ -131,17 +133,17 @@ pub(super) fn mark(kind: &str, text: &str) -> Markup {
     html! { span.mark.(kind) { span.sign aria-hidden="true" { (sign) } " " (text) } }
 }
 
-/// What may be missing.
+/// Writes a value that may be absent.
 pub(super) fn or_nothing<T: ToString>(value: Option<T>) -> String {
     value.map_or(NOTHING.to_owned(), |value| value.to_string())
 }
 
-/// A span that runs down before the reader's eyes, if there is a script; `then` stands there once it is over.
+/// Writes a span that counts down on the page if there is a script. `then` replaces it at the end.
 pub(super) fn countdown(left_ms: u64, then: &str) -> Markup {
     html! { span.count role="timer" data-left-ms=(left_ms) data-then=(then) { (span(left_ms)) } }
 }
 
-/// A span: `8 s`, `2 m 05 s`, `3 h 20 m`, `4 d 2 h`.
+/// Writes a span: `8 s`, `2 m 05 s`, `3 h 20 m`, `4 d 2 h`.
 pub(super) fn span(ms: u64) -> String {
     let seconds = ms.div_ceil(1_000);
     match seconds {
@@ -152,25 +154,25 @@ pub(super) fn span(ms: u64) -> String {
     }
 }
 
-/// A date, and how long ago it was by `now`; both in milliseconds since 1970.
+/// Writes how long ago a date was at `now`, then the date. Both are milliseconds since 1970.
 pub(super) fn ago(at_ms: i64, now_ms: i64) -> Markup {
     let passed = u64::try_from(now_ms.saturating_sub(at_ms)).unwrap_or(0);
     html! { (span(passed)) " ago " span.soft { (date(at_ms)) } }
 }
 
-/// Milliseconds since 1970 as a date. The year 9999 is as far as dates go.
+/// Writes milliseconds since 1970 as a date. Dates end with the year 9999.
 pub(super) fn date(at_ms: i64) -> String {
     const LAST: u64 = 253_402_300_799_000;
     let at = u64::try_from(at_ms).unwrap_or(0).min(LAST);
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_millis(at))
 }
 
-/// Milliseconds with one decimal.
+/// Writes milliseconds with one decimal.
 pub(super) fn millis(ms: Option<f64>) -> String {
     ms.map_or(NOTHING.to_owned(), |ms| format!("{ms:.1} ms"))
 }
 
-/// A whole number with a comma between thousands.
+/// Writes a whole number with a comma between thousands.
 pub(super) fn thousands(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut text = String::from(if number < 0 { "−" } else { "" });

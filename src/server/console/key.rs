@@ -1,7 +1,9 @@
-//! One key on the console: what each region has of it, its journal, and the forms to settle or release it while it is in doubt.
+//! One key on the console: each region's records, its journal, and the forms to settle or release
+//! it in doubt.
 //!
-//! Neighbours: `gateway::audit` gathers its life over all regions (what peers say is their JSON: every field may be missing), [`super::acts`] takes the
-//! forms. It must not offer an act that another region has to decide.
+//! `gateway::audit` gathers the key's life over all regions. Answers of peers are their JSON, so
+//! every field may be missing. [`super::acts`] takes the forms. This file must not offer an act
+//! that another region has to decide.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -13,7 +15,7 @@ use crate::gateway::audit::KeyLife;
 use crate::ports::Ports;
 use crate::server::admin_acts;
 
-/// The form that asks for a key.
+/// Makes the form that looks up a key.
 pub(super) fn form(tenant: &str, key: &str) -> Markup {
     html! {
         form.look-up method="get" action="/console/key" role="search" {
@@ -24,7 +26,7 @@ pub(super) fn form(tenant: &str, key: &str) -> Markup {
     }
 }
 
-/// The page of the key that is asked for.
+/// Answers with the page of the key that the query names.
 pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     let (tenant, key) = (visit.asked("tenant").unwrap_or_default(), visit.asked("key").unwrap_or_default());
     let (tenant, key) = (tenant.trim(), key.trim());
@@ -51,7 +53,7 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     }
 }
 
-/// A field of a peer's answer as a word.
+/// Writes a field of a peer's answer as a word.
 pub(super) fn word(value: &Value) -> String {
     match value {
         Value::Null => frame::NOTHING.to_owned(),
@@ -60,7 +62,7 @@ pub(super) fn word(value: &Value) -> String {
     }
 }
 
-/// Records as they were seen: an act is for these and no others.
+/// Names the records as the operator sees them. An act is for these and no others.
 pub(super) fn seen(status: &Value) -> String {
     let rows = status["rows"].as_array().into_iter().flatten();
     let one = |row: &Value| ["origin", "token", "state"].map(|field| word(&row[field])).join(" ");
@@ -153,7 +155,7 @@ fn of_region(name: &str, status: &Value, now_ms: i64) -> Markup {
     section(&format!("in-{name}"), &format!("In {name}: {state}"), None, &body)
 }
 
-/// The forms, where this region decides.
+/// Makes the forms, if this region decides about the key.
 fn decide(me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
     let owner = word(&own["owner"]);
     if owner != me {
@@ -201,7 +203,7 @@ fn decide(me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
     section("decide", "Decide", None, &body)
 }
 
-/// Who acts, and why.
+/// Makes the fields for the operator's name and reason.
 fn why(act: &str) -> Markup {
     html! {
         label for={ (act) "-reason" } { "Why " span.soft { "journalled with the act" } }

@@ -1,7 +1,9 @@
-//! The console's lists that come from the store, page by page: keys in doubt, keys that ran at risk, what the journal found.
+//! The console's lists from the store, page by page: keys in doubt, keys that ran at risk, findings
+//! of the journal.
 //!
-//! Neighbours: `gateway::operator` and `gateway::audit` are what they show, [`super::key`] is where a row leads. A store that does not answer leaves
-//! its list out and says so. It must not show a page without a bound.
+//! `gateway::operator` and `gateway::audit` read the lists. A row links to the page of
+//! [`super::key`]. If the store does not answer, its list is left out and the page says so. This
+//! file must not show a list without a bound.
 
 use std::time::Duration;
 
@@ -19,14 +21,15 @@ use crate::ports::upkeep::Place;
 use crate::protocol::key::KeyId;
 use crate::server::admin_acts;
 
-/// The most rows of one list.
+/// Most rows of one list.
 const MOST: u32 = 50;
-/// How far back the journal is listed: as `onceway audit` does it.
+/// Time over which the journal is listed: the same as in `onceway audit`.
 const BACK: Duration = Duration::from_secs(30 * 86_400);
-/// How far back what it found is among the first lines: over a weekend, and no longer than somebody needs to see to it.
+/// Time for which a finding stays among the first lines: longer than a weekend, and no longer than
+/// an operator needs to handle it.
 const LATELY: Duration = Duration::from_secs(7 * 86_400);
 
-/// Where the page of a key is.
+/// Path of a key's page.
 pub(super) fn place(tenant: &str, key: &str) -> String {
     format!("/console/key?tenant={}&key={}", encoded(tenant), encoded(key))
 }
@@ -35,14 +38,14 @@ fn encoded(text: &str) -> String {
     byte_serialize(text.as_bytes()).collect()
 }
 
-/// Which key a list goes on after.
+/// Key after which a list's page begins.
 fn after<P: Ports>(visit: &Visit<'_, P>, list: &str) -> Option<KeyId> {
     let cursor = visit.asked(list)?;
     let (tenant, key) = cursor.split_once('/')?;
     admin_acts::id(tenant, key).ok()
 }
 
-/// A link to the next page of a list, if there is one, and back to the first.
+/// Links to the next page of a list, if there is one, and back to the first.
 fn pages(list: &str, is_first: bool, next: Option<&String>) -> Markup {
     html! {
         @if !is_first || next.is_some() {
@@ -58,7 +61,7 @@ fn silent(error: &StoreError) -> Markup {
     html! { p.notice.bad { (mark("bad", &format!("The store does not answer: {error}"))) } }
 }
 
-/// One page of the keys in doubt.
+/// Reads one page of the keys in doubt.
 pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<Doubts, StoreError> {
     if is_shadow(visit) {
         return Err(shadowed());
@@ -66,7 +69,7 @@ pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<Doubts, Sto
     visit.gateway.doubts(after(visit, "doubts").as_ref(), MOST).await
 }
 
-/// One page of what the journal found lately.
+/// Reads one page of the journal's recent findings.
 pub(super) async fn found_lately<P: Ports>(visit: &Visit<'_, P>) -> Result<FindingsPage, StoreError> {
     if is_shadow(visit) {
         return Err(shadowed());
@@ -78,12 +81,12 @@ fn shadowed() -> StoreError {
     StoreError::Definite("shadow mode: it is not asked".to_owned())
 }
 
-/// Whether the store must not be asked.
+/// True in shadow mode, where the store must not be asked.
 pub(super) fn is_shadow<P: Ports>(visit: &Visit<'_, P>) -> bool {
     visit.gateway.shadow_report().is_some()
 }
 
-/// The queue of the keys in doubt.
+/// Makes the list of the keys in doubt.
 pub(super) fn queue<P: Ports>(
     visit: &Visit<'_, P>,
     found: &Result<Doubts, StoreError>,
@@ -141,12 +144,12 @@ fn row(doubt: &DoubtStatus, now_ms: i64) -> Vec<Markup> {
     ]
 }
 
-/// The audit alone, for the page's script.
+/// Makes the audit alone, for the page's script.
 pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     audit(visit).await
 }
 
-/// The audit: what ran at risk here, and what the journal found.
+/// Makes the audit: the keys that ran at risk here, and the journal's findings.
 pub(super) async fn audit<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let (runs_after, place) =
         (after(visit, "runs"), visit.asked("findings").and_then(|text| text.parse().ok()));
@@ -236,7 +239,7 @@ fn journal(page: &FindingsPage, is_first: bool, now_ms: i64) -> Markup {
     html! { (table("Doubles and late answers", &heads, &rows)) (pages("findings", is_first, page.next.as_ref())) }
 }
 
-/// How much longer an attempt may run, as a text.
+/// Writes how much longer an attempt may run.
 pub(super) fn left(ms: Option<u64>) -> String {
     ms.map_or("–".to_owned(), span)
 }

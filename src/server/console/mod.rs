@@ -1,10 +1,13 @@
-//! The console: what an operator wants to see during an incident, on one page of the admin listener, and the acts on a key in doubt.
+//! The console: what an operator needs during an incident, on one page of the admin listener.
 //!
-//! `GET /console` (`/console/now` and `/console/audit` are its parts, for its script), `GET /console/key?tenant=&key=`, `POST /console/settle`,
-//! `/console/release`, `/console/sign-in` and `/console/sign-out`, and its own files. Neighbours: [`super::admin`] routes here, `gateway::status`,
-//! `gateway::operator` and `gateway::audit` say what stands on it, [`super::admin_acts`] makes the same acts of what is said; [`session`] says who may ask. Every text is escaped
-//! where it is written (maud does it); no page names anything outside, and none needs its script to be read. It must not decide anything, nor log
-//! paths, bodies or tokens.
+//! `GET /console` (its script asks for the parts `/console/now` and `/console/audit`), `GET
+//! /console/key?tenant=&key=`, `POST /console/settle`, `/console/release`, `/console/sign-in` and
+//! `/console/sign-out`, and its own files.
+//!
+//! [`super::admin_acts`] makes the acts on a key in doubt; [`session`] says who may use the
+//! console. maud escapes every text where it is written. No page names anything outside of this
+//! listener, and each page can be read without its script. This file must not decide anything. It
+//! must not log paths, bodies or tokens.
 
 mod acts;
 mod attention;
@@ -39,28 +42,29 @@ use crate::gateway::Gateway;
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::ports::Ports;
 
-/// The largest form, in bytes, encoded as forms are.
+/// Largest form, in bytes, as forms are encoded.
 const FORM_LIMIT: usize = 256 << 10;
-/// How long it may take to arrive.
+/// Longest time for the form to arrive.
 const FORM_TIME: Duration = Duration::from_secs(10);
-/// What a page may load and do: its own files, asking this listener, and sending its forms there. No markup can be made of a text by a script.
+/// Policy of a page: it may load its own files, ask this listener, and send its forms to it. A
+/// script cannot turn a text into markup.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
      base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// The files of the page, which anybody may have: they say nothing of this deployment.
+/// Files of the page. Anybody may have them: they reveal nothing about this deployment.
 const FILES: [(&str, &str, &str); 3] = [
     ("console.css", "text/css; charset=utf-8", include_str!("console.css")),
     ("console.js", "text/javascript; charset=utf-8", include_str!("console.js")),
     ("icon.svg", "image/svg+xml", include_str!("icon.svg")),
 ];
 
-/// Who is asking.
+/// The visitor's right to use the console.
 enum Access {
-    /// On loopback, where no token is asked for.
+    /// On loopback, where no token is required.
     Open,
-    /// Somebody who has the token.
+    /// A visitor with a valid session.
     Known,
-    /// Somebody who has to show the token first; its digest.
+    /// A visitor who has to show the token first; its digest.
     Unknown(TokenDigest),
     /// A request that was not meant for this machine.
     Astray,
@@ -84,28 +88,28 @@ impl Access {
     }
 }
 
-/// What a page is made from: who it is for, and what was asked.
+/// Parts of which a page is made: the gateway, its metrics, and the request.
 pub(super) struct Visit<'a, P: Ports> {
     gateway: &'a Arc<Gateway<P>>,
     metrics: &'a PrometheusHandle,
-    /// Whether there is a session to end.
+    /// True if the visitor has a session to end.
     signed_in: bool,
     query: &'a str,
 }
 
 impl<P: Ports> Visit<'_, P> {
-    /// The value of the query's parameter.
+    /// Value of a parameter of the query.
     fn asked(&self, name: &str) -> Option<String> {
         parse(self.query.as_bytes()).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
     }
 }
 
-/// Where the console is, for whoever opens the admin listener in a browser.
+/// Sends a browser that opens the admin listener to the console.
 pub(super) fn redirect() -> Answer {
     elsewhere("/console")
 }
 
-/// Answers what is asked below `/console`; `path` is what follows.
+/// Answers a request below `/console`. `path` is the rest of the path.
 pub(super) async fn answer<P, B>(
     (gateway, metrics): (&Arc<Gateway<P>>, &PrometheusHandle),
     (key, tries): (&Key, &Tries),
@@ -153,7 +157,7 @@ where
     }
 }
 
-/// Takes the token from a form; who has it gets a session in its place.
+/// Takes the token from a form. The right token is answered with a session.
 async fn sign_in<P, B>(
     gateway: &Gateway<P>,
     (token, tries): (&TokenDigest, &Tries),
@@ -170,7 +174,7 @@ where
         Err(answer) => return answer,
     };
     let region = gateway.region().as_str();
-    // Digests are compared, not tokens: how long it takes tells nothing about the token.
+    // Digests are compared, not tokens, so the time that it takes reveals nothing about the token.
     match tries.judge(Instant::now(), || digest(form.get("token").trim().as_bytes()) == *token) {
         Tried::Right => {
             let over_tls = session::is_over_tls(headers);
@@ -196,18 +200,18 @@ fn ask_to_sign_in<P: Ports>(gateway: &Gateway<P>, why: Option<&str>) -> Answer {
     answer
 }
 
-/// The fields of a form.
+/// Fields of a form.
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
-    /// A field's text, with the line ends that forms put in put back; empty if it is absent.
+    /// Text of a field with plain line feeds; empty if the field is absent.
     fn get(&self, name: &str) -> String {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map_or(String::new(), |(_, value)| value.replace("\r\n", "\n"))
     }
 }
 
-/// A form that a page of this listener sent, or why it is not taken.
+/// Reads a form that a page of this listener sent, or makes the refusal.
 async fn form<B>(headers: &HeaderMap, body: B) -> Result<Form, Answer>
 where
     B: http_body::Body<Data = Bytes>,
@@ -227,14 +231,15 @@ where
     Ok(Form(parse(&body.to_bytes()).into_owned().collect()))
 }
 
-/// The refusal of a form that another page may have sent.
+/// Refuses a form that another page may have sent.
 fn foreign(why: &str) -> Answer {
     problem(StatusCode::FORBIDDEN, why)
 }
 
 fn elsewhere(place: &str) -> Answer {
     let mut answer = sent(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", format!("{place}\n"));
-    // Places are written here or percent-encoded; what is no header's text could only be a mistake, which leads to the console.
+    // Places are written here or percent-encoded. A place that is no header text can only be a
+    // mistake here, and leads to the console.
     let place = HeaderValue::from_str(place).unwrap_or(HeaderValue::from_static("/console"));
     answer.headers_mut().insert(LOCATION, place);
     answer
@@ -247,7 +252,7 @@ fn with_cookie(mut answer: Answer, cookie: &str) -> Answer {
     answer
 }
 
-/// A page.
+/// Makes a page.
 fn page(status: StatusCode, markup: Markup) -> Answer {
     sent(status, "text/html; charset=utf-8", markup.into_string())
 }
@@ -258,7 +263,7 @@ fn sent(status: StatusCode, kind: &'static str, text: String) -> Answer {
         (CACHE_CONTROL, "no-store"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (X_FRAME_OPTIONS, "DENY"),
-        // Not `no-referrer`: browsers that are told so send their own forms with `Origin: null`.
+        // Not `no-referrer`: with that, browsers send their own forms with `Origin: null`.
         (REFERRER_POLICY, "same-origin"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ];

@@ -1,7 +1,9 @@
-//! The console's page, and what of it changes by the second: ring, regions, leases, windows, lag.
+//! The console's page, and its part that changes by the second: ring, regions, leases, windows,
+//! lag.
 //!
-//! Neighbours: `gateway::status` and `gateway::trail` are what it shows, [`super::lists`] has what comes from the store, [`super::attention`] the first
-//! lines. The words are those of `onceway status`. It must not ask the store for more than one page of each.
+//! The figures are those of `gateway::status` and `gateway::lag_history`; the words are those of
+//! `onceway status`. [`super::lists`] has the lists from the store, [`super::attention`] the first
+//! lines. This file must not ask the store for more than one page of each list.
 
 use std::time::Duration;
 
@@ -12,15 +14,15 @@ use super::chart;
 use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
 use super::{Visit, key, lists};
 use crate::gateway::authority::status::{AuthorityStatus, RegionStatus};
+use crate::gateway::lag_history::TrailPoint;
 use crate::gateway::status::{PeerStatus, Status};
-use crate::gateway::trail::TrailPoint;
 use crate::ports::Ports;
 use crate::protocol::ring::ARCS;
 
-/// The name of the part that changes by the second.
+/// Name of the part that changes by the second.
 const LIVE: Option<&str> = Some("now");
 
-/// The whole page.
+/// Makes the whole page.
 pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let (now, audit) = tokio::join!(sections(visit), lists::audit(visit));
     let main = html! {
@@ -33,7 +35,7 @@ pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     frame::page(visit.gateway.region().as_str(), "console", visit.signed_in, &main)
 }
 
-/// The part that changes by the second, for the page's script.
+/// Makes the part that changes by the second, for the page's script.
 pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     sections(visit).await
 }
@@ -263,7 +265,10 @@ fn leases(status: &Status) -> Markup {
     }
 }
 
-/// What is known here of a region's lease: its own gateways know it, others go by what the view and its pings say.
+/// Writes a region's lease as it is known here.
+///
+/// A region's own gateways know its lease. For other regions, the view and the replies to pings
+/// show it.
 fn lease(status: &Status, region: &RegionStatus) -> Markup {
     let own = &status.authority.lease;
     let peer = status.peers.get(&region.name).filter(|peer| peer.up);
@@ -321,7 +326,8 @@ fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoi
             let points = trails.get(name).map_or(&[][..], Vec::as_slice);
             vec![
                 html! { "behind " (name) },
-                // Nothing is known to be missing of who says nothing: what it was behind last is no news.
+                // A silent region's last lag is old and says nothing about rows that are missing
+                // now.
                 html! { span.number { (millis(peer.lag_ms)) } @if !peer.up { " " span.soft { "when it last answered" } } },
                 html! { span.number { (millis(peer.lag_max_ms)) } },
                 chart::trail(&story(name, points, &over), points, minutes, most),
@@ -335,7 +341,7 @@ fn lag(status: &Status, trails: &std::collections::BTreeMap<String, Vec<TrailPoi
     }
 }
 
-/// A line in words, for those who do not see it.
+/// Writes a line in words, for readers who do not see the drawing.
 fn story(name: &str, points: &[TrailPoint], over: &str) -> String {
     let lags: Vec<Duration> = points.iter().filter_map(|point| point.lag).collect();
     match (lags.iter().min(), lags.iter().max(), lags.last()) {
@@ -353,7 +359,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The first characters of a digest.
+/// First characters of a digest.
 fn short(digest: &str) -> String {
     digest.chars().take(12).collect()
 }

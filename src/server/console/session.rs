@@ -1,9 +1,11 @@
-//! Who may use the console: a session in place of the token, and forms that this listener's own pages sent.
+//! Access to the console: a session in place of the token, and forms that this listener's own pages
+//! sent.
 //!
-//! A session is a date and its seal: HMAC-SHA256 under the digest of the admin token, so every gateway of the region knows it, a new token ends it,
-//! nothing is kept here, and the token itself is in no cookie. Cookies are shared by all ports of a host: the name tells regions apart, and the path keeps it from other pages.
-//! Neighbours: `console` asks, `admin::Key` has the token. It must not trust a cookie alone for an act: a page on another
-//! port of the same host is the "same site" to browsers, so the origin is compared.
+//! A session is a date and its seal: HMAC-SHA256 under the digest of the admin token. So every
+//! gateway of the region knows it, a new token ends it, no gateway stores it, and no cookie holds
+//! the token. All ports of a host share cookies: the cookie's name tells regions apart, and its
+//! path keeps it from other pages. This file must not trust a cookie alone for an act. To browsers,
+//! a page on another port of the same host is the "same site", so the origin is compared.
 
 use http::header::{COOKIE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue};
@@ -12,10 +14,11 @@ use ring::hmac;
 use crate::gateway::credentials::TokenDigest;
 use crate::protocol::time::Date;
 
-/// How long a session lasts, in seconds: a shift.
+/// Duration of a session, in seconds: a shift.
 const LASTS: i64 = 8 * 3_600;
 
-/// The cookie of a session that begins now; one that began over TLS is never sent without.
+/// Makes the cookie of a session that begins now. If it begins over TLS, browsers send it only over
+/// TLS.
 pub(super) fn begun(token: &TokenDigest, region: &str, now: Date, over_tls: bool) -> String {
     let until = now.as_millis() / 1_000 + LASTS;
     let seal: String = seal(token, region, until).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -26,17 +29,17 @@ pub(super) fn begun(token: &TokenDigest, region: &str, now: Date, over_tls: bool
     )
 }
 
-/// Whether the browser reached a front with TLS. Only what [`is_own`] takes is worth asking.
+/// True if the browser reached a front with TLS. Meaningful only after [`is_own`] took the headers.
 pub(super) fn is_over_tls(headers: &HeaderMap) -> bool {
     headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }
 
-/// The cookie that ends a session in its browser.
+/// Makes the cookie that ends a session in its browser.
 pub(super) fn ended(region: &str) -> String {
     format!("{}=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict", name(region))
 }
 
-/// Whether one of the request's cookies is a session of this region that has not ended.
+/// True if one of the request's cookies is a valid session of this region.
 pub(super) fn is_shown(headers: &HeaderMap, token: &TokenDigest, region: &str, now: Date) -> bool {
     let name = name(region);
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
@@ -77,8 +80,8 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
     (digits.len() == 64).then(|| pairs.map(one).collect::<Option<Vec<u8>>>()).flatten()
 }
 
-/// Whether a form was sent by a page of this listener. Every browser of today says where a POST comes from; what does not say is no browser, and
-/// has the admin API.
+/// Checks that a page of this listener sent the form. Today's browsers all name the origin of a
+/// POST. A request that does not is from no browser, and can use the admin API.
 ///
 /// # Errors
 /// What to do about it.

@@ -1,19 +1,21 @@
-//! How often a wrong token may be shown to the sign-in of one process: a few times a minute, and one line of the log for all of them.
+//! Limit for wrong tokens at the console's sign-in: a few a minute for each process, with one log
+//! line for all of them.
 //!
-//! Neighbours: [`super`] asks with each form. Who tries is not told apart: through a forwarded port everybody comes from this machine. Sessions that
-//! stand and programs that name the token are not bounded by it. It must not keep what was shown.
+//! Visitors are not told apart: through a forwarded port all of them come from this machine.
+//! Sessions that exist, and programs that name the token, are not limited. This file must not keep
+//! a token that was shown.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The most wrong tokens in one span.
+/// Most wrong tokens in one span.
 const MOST: u32 = 10;
-/// It begins with the first wrong one.
+/// Length of a span. It begins with its first wrong token.
 const SPAN: Duration = Duration::from_secs(60);
 
-/// What was tried of late.
+/// Recent tries.
 #[derive(Default)]
 pub(in crate::server) struct Tries(Mutex<Span>);
 
@@ -23,19 +25,19 @@ struct Span {
     refused: u32,
 }
 
-/// What becomes of a token that is shown.
+/// The result of a try.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// It is the one.
+    /// The right token.
     Right,
-    /// It is not.
+    /// A wrong token.
     Wrong,
-    /// Nobody looked: too many were wrong; for so long none is looked at.
+    /// Too many wrong tokens: this one was not looked at. No token is looked at for this long.
     TooMany(Duration),
 }
 
 impl Tries {
-    /// Judges a token by `is_right`, if one may be tried now.
+    /// Judges a token by `is_right`, if a try is allowed now.
     pub(super) fn judge(&self, now: Instant, is_right: impl FnOnce() -> bool) -> Tried {
         let mut span = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let left = span.began.map(|began| (began + SPAN).saturating_duration_since(now)).unwrap_or_default();

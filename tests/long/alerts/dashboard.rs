@@ -1,6 +1,8 @@
-//! The dashboard's queries, put to a Prometheus that has seen gateways at work: each has something to show, or is listed with a reason.
+//! The dashboard's queries, asked of a Prometheus that has scraped working gateways: each has a
+//! result, or is listed with a reason.
 //!
-//! Neighbours: `seeing.rs` holds the names in them against the code. It must not look at what a panel does with an answer.
+//! `seeing.rs` compares the names in them with the code. It must not look at what a panel does with
+//! an answer.
 
 use crate::alerts::prometheus::Prometheus;
 use crate::support::documents::queries;
@@ -22,12 +24,12 @@ const LATER: [(&str, &str); 10] = [
     ("onceway_claims_failed_total", "its series begin with the first claim that the store does not take"),
 ];
 
-/// What Grafana puts in the place of its variables: all regions, and a span that holds several scrapes.
+/// A query with Grafana's variables filled in: all regions, and a span that holds several scrapes.
 fn filled(query: &str) -> String {
     query.replace("$__rate_interval", "1m").replace("$region", ".*")
 }
 
-/// The labels that the answer is put together by, and that legends name.
+/// The labels that group the answer, and that legends name.
 fn by(query: &str) -> Vec<String> {
     let of = |part: &str| part.split_once(')').map(|(labels, _)| labels.to_owned()).unwrap_or_default();
     let labels = query.split("by (").skip(1).map(of).collect::<Vec<_>>().join(",");
@@ -38,7 +40,7 @@ fn by(query: &str) -> Vec<String> {
         .collect()
 }
 
-/// Fails unless every query has something to show, or is listed, and no series lacks a label that it is told apart by.
+/// Fails unless every query has a result or is listed, and every series has its grouping labels.
 pub async fn shows(prometheus: &Prometheus) {
     let mut empty = Vec::new();
     for (title, query) in queries() {
@@ -48,7 +50,7 @@ pub async fn shows(prometheus: &Prometheus) {
             assert!(without.is_none(), "{title}: a series of {query} has no {label}: {without:?}");
         }
         let listed = LATER.iter().any(|(metric, _)| query.contains(metric));
-        // Nothing divided by nothing is nothing to look at.
+        // A result of zero divided by zero shows nothing.
         if found.iter().all(|sample| sample.value.is_nan()) && !listed {
             empty.push(format!("{title}: {query}"));
         }

@@ -1,6 +1,7 @@
-//! What is lost: rows that do not arrive, regions behind them, a subscriber that is dead, a majority.
+//! Causes by loss: rows that do not arrive, regions behind them, a dead subscriber, a lost
+//! majority.
 //!
-//! Neighbours: `stage` looks, `machines` has what a single process does. The last group leaves the deployment in ruins, and must be the last.
+//! `stage` looks at the alerts. The last group destroys the deployment, so it must be the last.
 
 use onceway::fleet::client::Ask;
 use onceway::fleet::files::DATABASE;
@@ -33,7 +34,8 @@ pub async fn window(stage: &Stage) {
     }
 }
 
-/// Rows of ap-south arrive nowhere for half a minute; it dies with a key that it had run; an operator accepts the risk, and the key runs again.
+/// Rows of ap-south arrive nowhere for half a minute, and it dies with a key that it had run. An
+/// operator accepts the risk, and the key runs again.
 pub async fn beyond(stage: &Stage) {
     let (fleet, ap) = (&stage.fleet, &stage.fleet.regions[2]);
     for subscriber in [0, 1] {
@@ -64,8 +66,8 @@ pub async fn beyond(stage: &Stage) {
     }
 }
 
-/// Two regions' rows say that they settled a key, and no claim says anything of a risk: as a bug of
-/// onceway would leave them.
+/// The rows of two regions say that they settled a key, and no claim names a risk, as after a bug
+/// of onceway.
 pub async fn unexplained(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     let client = us.cluster.connect(DATABASE).await.unwrap();
@@ -79,7 +81,7 @@ pub async fn unexplained(stage: &Stage) {
     client.batch_execute("delete from onceway.records where key = 'silent'").await.unwrap();
 }
 
-/// eu-west is dead and the others write on; then ap-south dies, too, and nobody is left to agree with.
+/// eu-west is dead and the others write on. Then ap-south dies, too, and no majority is left.
 pub async fn ruins(stage: &Stage) {
     let [us, eu, ap] = [&stage.fleet.regions[0], &stage.fleet.regions[1], &stage.fleet.regions[2]];
     const SLOT: (&str, &str) = ("slot", "sub_eu_west_from_us_east");
@@ -111,6 +113,6 @@ pub async fn ruins(stage: &Stage) {
     stage.quiet("OncewaySlotGrows", &[US, SLOT]).await;
     ap.act(Action::Kill, Part::Both).await.unwrap();
     stage.fires("OncewayRegionRunsNothing", &[US]).await;
-    // Nobody has taken its keys over, and it is not there to say so itself.
+    // No region has taken its keys over, and it is dead and cannot report that itself.
     stage.fires("OncewayRegionRunsNothing", &[("region", "ap-south")]).await;
 }

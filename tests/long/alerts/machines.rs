@@ -1,32 +1,40 @@
-//! What machines and files do: a gateway that dies, a store that loses rows, is slow, silent or answers errors, a sick upstream, a clock that stepped, settings that differ, certificates
-//! that expire, a wrong file.
+//! Causes by machines and files, such as a dead gateway, a faulty store, a sick upstream or a wrong
+//! file.
 //!
-//! Neighbours: `stage` looks, `losses` takes whole regions away. Everything is mended before the next group. It must not take a majority away.
+//! Stores lose rows, are slow or silent, or answer errors; a clock steps; settings differ;
+//! certificates expire. `stage` looks at the alerts. Everything is mended before the next group. It
+//! must not take a majority away.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use onceway::adapters::identity::files_in;
+use onceway::adapters::identity::{PeerIdentity, files_in};
+use onceway::adapters::issue::{Purpose, add};
+use onceway::adapters::peers::HttpPeers;
 use onceway::fleet::client::Ask;
 use onceway::fleet::region::{Action, Part};
 use onceway::fleet::relay::{Direction, Relay};
 use onceway::fleet::{files, wait};
+use onceway::ports::Peers;
 use onceway::protocol::region::RegionName;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tokio::task::JoinSet;
 
 use crate::alerts::requests::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};
+use crate::support::clock::{BEHIND, RIGHT};
 use crate::support::{BODY, PATIENCE, ask, post, until};
 
 /// Longer than the bound of OncewayStoreSlow.
 const STALL: Duration = Duration::from_millis(350);
 pub const DAY: Duration = Duration::from_secs(86_400);
 
-/// Somebody deletes rows of us-east from its store while their attempts run; their answers find nothing.
+/// Deletes rows of us-east from its store while their attempts run, so that their answers find no
+/// row.
 pub async fn rows_lost(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     let (mut keys, mut asked) = (Vec::new(), JoinSet::new());
@@ -38,7 +46,7 @@ pub async fn rows_lost(stage: &Stage) {
     }
     let client = us.cluster.connect(files::DATABASE).await.unwrap();
     until("a claim to be lost", async || {
-        // Those of them that run: a busy machine may not have got to all.
+        // Only running attempts have rows: a busy machine may not have begun all of them.
         let delete = "delete from onceway.records where origin = 'us-east#1' and key = any($1)";
         client.execute(delete, &[&keys]).await.unwrap() > 0
     })
@@ -88,7 +96,8 @@ pub async fn gateway_alone(stage: &Stage) {
     restart(&direct).await;
 }
 
-/// The database's clock of ap-south was found suspect just before its gateway restarted: what its journal says counts for the new process.
+/// The database's clock of ap-south was found suspect just before its gateway restarted. Its
+/// journal's entry counts for the new process.
 pub async fn clock_suspect(stage: &Stage) {
     let ap = &stage.fleet.regions[2];
     let client = ap.cluster.connect(files::DATABASE).await.unwrap();
@@ -103,7 +112,22 @@ pub async fn clock_suspect(stage: &Stage) {
     ap.serves().await.unwrap();
 }
 
-/// eu-west goes by routes of its own: its file names others, and it is asked to read it again.
+/// The clock of ap-south's database was behind, and was set right while its gateway was stopped.
+pub async fn clock_ahead(stage: &Stage) {
+    let ap = &stage.fleet.regions[2];
+    let seen = async |sql: &str| {
+        ap.act(Action::Stop, Part::Gateway).await.unwrap();
+        ap.cluster.connect(files::DATABASE).await.unwrap().batch_execute(sql).await.unwrap();
+        ap.act(Action::Start, Part::Gateway).await.unwrap();
+    };
+    seen(BEHIND).await;
+    stage.fires("OncewayClockAhead", &[("region", "ap-south")]).await;
+    seen(RIGHT).await;
+    stage.quiet("OncewayClockAhead", &[]).await;
+    ap.serves().await.unwrap();
+}
+
+/// eu-west gets different routes: its file names others, and its gateway is asked to read it again.
 pub async fn settings_differ(stage: &Stage) {
     let (dir, eu) = (stage.fleet.dir(), &stage.fleet.regions[1]);
     let read = |file: &str| fs::read_to_string(dir.join(file)).unwrap();
@@ -121,8 +145,8 @@ pub async fn settings_differ(stage: &Stage) {
     stage.quiet("OncewaySettingsDiffer", &[]).await;
 }
 
-/// Somebody takes the gateways' right to write ap-south's records away: its store answers each claim with an error. Its heartbeats go on, so its lease and
-/// its keys stay with it, and no breaker opens.
+/// Revokes the gateways' right to write ap-south's records: its store answers each claim with an
+/// error. Its heartbeats go on, so its lease and its keys stay with it, and no breaker opens.
 pub async fn store_of_errors(stage: &Stage) {
     let ap = &stage.fleet.regions[2];
     let client = ap.cluster.connect(files::DATABASE).await.unwrap();
@@ -152,7 +176,7 @@ pub async fn upstream_sick(stage: &Stage) {
     stage.fleet.regions[1].serves().await.unwrap();
 }
 
-/// The disk of ap-south stands still for a moment, over and over: its Postgres is stopped and goes on.
+/// Stops and continues ap-south's Postgres, over and over, as a disk that stalls.
 pub async fn store_slow(stage: &Stage) {
     let ap = &stage.fleet.regions[2];
     let over = AtomicBool::new(false);
@@ -174,8 +198,8 @@ pub async fn store_slow(stage: &Stage) {
     ap.serves().await.unwrap();
 }
 
-/// Nobody may write ap-south's own records, as while an index is built on them. Its heartbeats go on, so its keys stay with it; rows of others arrive,
-/// so that no lag grows.
+/// Locks ap-south's own records against writes, as while an index is built on them. Its heartbeats
+/// go on, so its keys stay with it. Rows of others arrive, so no lag grows.
 pub async fn store_silent(stage: &Stage) {
     let ap = &stage.fleet.regions[2];
     let client = ap.cluster.connect(files::DATABASE).await.unwrap();
@@ -193,7 +217,24 @@ pub async fn store_silent(stage: &Stage) {
     ap.serves().await.unwrap();
 }
 
-/// A certificate and key of this region under the fleet's authority, in place of those that are there.
+/// Sends a ping to us-east under a certificate that belongs to no region.
+pub async fn stranger(stage: &Stage) {
+    let (us, mallory) = (&stage.fleet.regions[0], RegionName::parse("mallory").unwrap());
+    let folder = stage.fleet.dir().join("certificates");
+    add(&folder, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
+    let files = files_in(&folder, &mallory);
+    let identity = PeerIdentity::load(mallory, &files).unwrap();
+    let file = fs::read_to_string(stage.fleet.dir().join(format!("{}.toml", us.name))).unwrap();
+    let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"')).unwrap();
+    let peers = HttpPeers::new(&identity, BTreeMap::from([(us.name.clone(), peer.to_owned())]));
+    let refused = peers.ping(&us.name, Duration::from_secs(5)).await;
+    let why = refused.expect_err("nobody answers a stranger").to_string();
+    assert!(why.contains("403"), "{why}");
+    stage.fires("OncewayPeerRefused", &[("region", "us-east"), ("sender", "stranger")]).await;
+    stage.quiet("OncewayPeerRefused", &[]).await;
+}
+
+/// Replaces a region's certificate and key by new ones under the fleet's authority.
 pub fn certified(stage: &Stage, region: &RegionName, life: Duration) {
     let folder = stage.fleet.dir().join("certificates");
     let named = |name: &str| {
@@ -220,8 +261,9 @@ pub fn certified(stage: &Stage, region: &RegionName, life: Duration) {
     fs::write(files.certificate, certificate.pem()).unwrap();
 }
 
-/// The certificate of eu-west has ten days left, that of ap-south one; ap-south's file is broken besides; and keys in doubt are left alone, as is an
-/// accepted request whose upstream refuses it over and over.
+/// The certificate of eu-west has ten days left, that of ap-south one, and ap-south's file is
+/// broken. Keys in doubt are left alone, as is an accepted request that its upstream refuses over
+/// and over.
 pub async fn left_alone(stage: &Stage) {
     let [us, eu, ap] = [&stage.fleet.regions[0], &stage.fleet.regions[1], &stage.fleet.regions[2]];
     let keys = doubts(stage, 2).await;

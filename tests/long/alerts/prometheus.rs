@@ -1,7 +1,8 @@
-//! A real Prometheus: Debian's server on a free port of this machine, with files and data of its own, and what it answers.
+//! A real Prometheus: Debian's server on a free port of this machine, with files and data of its
+//! own.
 //!
-//! It is asked over HTTP as Grafana and an operator do. A shell ends it as soon as this process is gone, however that ends. Neighbours: `rules`
-//! writes its files. It must not read a gateway itself.
+//! It is queried over HTTP as Grafana and an operator do. A shell ends it as soon as this process
+//! is gone, however that ends. It must not read a gateway itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use crate::alerts::rules::{Rules, WITNESS_TARGETS, configuration};
 use crate::support::{BOUND, PATIENCE};
 
-/// Ends the server when the pipe ends, which it does with the one who holds it.
+/// Ends the server when the pipe ends, which happens when its holder ends.
 const GUARD: &str = "\"$@\" & read -r _; kill -9 $! && wait";
 
 /// A running Prometheus. Dropping it kills it.
@@ -43,7 +44,7 @@ impl Alert {
         self.state == "firing"
     }
 
-    /// Whether it carries all of these labels.
+    /// True if it has all of these labels.
     pub fn has(&self, labels: &[(&str, &str)]) -> bool {
         labels.iter().all(|(name, value)| self.labels.get(*name).is_some_and(|found| found == value))
     }
@@ -91,7 +92,7 @@ impl Prometheus {
         prometheus
     }
 
-    /// Looks at the witness of this name at this address from now on, or at none.
+    /// Lets it scrape the witness of this name at this address from now on, or none.
     pub fn look_at_witness(&self, witness: Option<(&str, &str)>) {
         let targets =
             witness.map(|(name, address)| json!({ "targets": [address], "labels": { "region": name } }));
@@ -105,7 +106,7 @@ impl Prometheus {
         serde_json::from_value(told["alerts"].clone()).expect("alerts")
     }
 
-    /// What this query comes to now.
+    /// The current result of this query.
     pub async fn query(&self, query: &str) -> Vec<Sample> {
         let told = self.asked("/api/v1/query", &[("query", query)]).await;
         samples(&told.unwrap_or_else(|error| panic!("{query}: {error}")))
@@ -130,7 +131,7 @@ fn samples(told: &Value) -> Vec<Sample> {
 impl Drop for Prometheus {
     fn drop(&mut self) {
         drop(self.guard.stdin.take());
-        // It was started, so it can be waited for; there is nobody to tell if not.
+        // It was started, so the wait succeeds; otherwise there is nobody to report to.
         let _ended = self.guard.wait();
     }
 }

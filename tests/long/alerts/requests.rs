@@ -1,6 +1,8 @@
-//! What clients and their upstream do: keys reused, retries that find the first attempt running, dead letters, keys in doubt; and too much at once.
+//! Causes by clients and their upstream: reused keys, early retries, dead letters, keys in doubt,
+//! and too many requests at once.
 //!
-//! All but the last at us-east, whose two gateways count for themselves. Neighbours: `stage` looks. It must not break a process.
+//! All but the last run at us-east, whose two gateways count for themselves. It must not break a
+//! process.
 
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -15,8 +17,9 @@ use crate::support::{BODY, OTHER_BODY, ask, key, post};
 
 const US: (&str, &str) = ("region", "us-east");
 
-/// Two clients that go on until it was seen what they do: one makes its keys of something that repeats, the other one has less patience than its
-/// upstream takes. What each is told in the end is theirs. Beside them keys come to be in doubt, which are returned.
+/// Runs two clients until their effect was seen. One reuses its keys, the other one has less
+/// patience than its upstream takes. Their answers do not matter. Also makes keys in doubt, and
+/// returns them.
 async fn ask_on(stage: &Stage, seen: &AtomicBool) -> Vec<String> {
     let public = stage.fleet.regions[0].public();
     let reused = stage.key_of(0, None).await;
@@ -37,7 +40,7 @@ async fn ask_on(stage: &Stage, seen: &AtomicBool) -> Vec<String> {
     left
 }
 
-/// Keys whose upstream answers 500 on a route that parks.
+/// Makes keys in doubt: their upstream answers 500 on a route that parks.
 pub async fn doubts(stage: &Stage, count: usize) -> Vec<String> {
     let mut keys = Vec::new();
     for _ in 0..count {
@@ -49,14 +52,14 @@ pub async fn doubts(stage: &Stage, count: usize) -> Vec<String> {
     keys
 }
 
-/// An operator says that nothing happened.
+/// Rules as an operator that nothing happened.
 pub async fn ruled(stage: &Stage, keys: &[String]) {
     for key in keys {
         stage.operate(0, &["key", "release", "acme", key, "--reason", "no such payout"]).await;
     }
 }
 
-/// All of it at once.
+/// Plays all causes at once.
 pub async fn play(stage: &Stage) {
     let public = stage.fleet.regions[0].public();
     let over = AtomicBool::new(false);
@@ -79,7 +82,8 @@ pub async fn play(stage: &Stage) {
     }
 }
 
-/// eu-west takes one request at a time for as long as it is looked at: its file says so, which it reads as it runs.
+/// eu-west takes one request at a time while it is watched: its file says so, which its gateway
+/// reads at run time.
 pub async fn too_many(stage: &Stage) {
     let (file, public) = (stage.fleet.dir().join("eu-west.toml"), stage.fleet.regions[1].public());
     let before = fs::read_to_string(&file).unwrap();

@@ -1,8 +1,10 @@
-//! The rules and the scrape configuration of deploy/prometheus, with every time of a rule divided by [`FACTOR`] and nothing else changed.
+//! The rules and the scrape configuration of deploy/prometheus, with every time of a rule divided
+//! by [`FACTOR`] and nothing else changed.
 //!
-//! A time is `for`, what stands in brackets of an expression (a range) or behind `offset`: a minute of an operator is a second here. Bounds stay, those
-//! in seconds too (a lag, a certificate's days). Of the scrape configuration only the targets and the two intervals are others, and
-//! witnesses are read from a file, for the one that is there for a while. Neighbours: `prometheus` runs what is written here. It must not know a rule by name.
+//! A time is `for`, a range in brackets, or an `offset`: a minute of an operator is a second here.
+//! Bounds stay, those in seconds too (a lag, a certificate's days). In the scrape configuration
+//! only the targets and the two intervals differ. Witnesses are read from a file, because one
+//! appears for a while. It must not know a rule by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +12,17 @@ use serde_yaml_ng::Value;
 
 use crate::support::documents::{place_of, text};
 
-/// What every time of a rule is divided by.
+/// The divisor of every time of a rule.
 const FACTOR: u64 = 60;
-/// Between two scrapes, and so the longest that one may take: five in the shortest range, as the configuration asks for at least four. A 60th of its
-/// own would be too short for a busy machine to answer in.
+/// The time between two scrapes, and so the limit for one. Five fit into the shortest range; the
+/// configuration asks for at least four. A 60th of its own interval would be too short for a busy
+/// machine.
 const SCRAPE: &str = "1s";
-/// Between two looks at the rules: what the configuration has, divided.
+/// The time between two evaluations of the rules: the configuration's, divided.
 const LOOK: &str = "250ms";
 /// The job of witnesses.
 const WITNESSES: &str = "onceway-witness";
-/// The file that says where they are.
+/// The file that lists witnesses.
 pub const WITNESS_TARGETS: &str = "witnesses.json";
 
 /// One alert as the rules file has it.
@@ -60,7 +63,8 @@ impl Rules {
         Self { alerts, file }
     }
 
-    /// Fails unless this alert, as Prometheus shows it, tells an operator everything that its rule promises.
+    /// Fails unless this alert, as Prometheus shows it, has everything that its rule promises an
+    /// operator.
     pub fn check(
         &self,
         name: &str,

@@ -1,7 +1,8 @@
-//! Where the drill is played: three regions under a light load, a Prometheus that looks at them, and who has seen which alert fire.
+//! The stage of the drill: three regions under a light load, a Prometheus that looks at them, and a
+//! record of the alerts seen.
 //!
-//! us-east has two gateways, eu-west checks its upstream. Neighbours: `alerts.rs` raises the curtain, the groups' files bring causes about and ask
-//! here whether it shows. It must not break anything itself.
+//! us-east has two gateways, eu-west checks its upstream. The groups' files produce causes and ask
+//! here if the alert fires. It must not break anything itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,14 +22,16 @@ use crate::alerts::rules::Rules;
 use crate::support::keepalive::Connections;
 use crate::support::{BODY, PATIENCE, key, key_status, post, program};
 
-/// How long an alert may take to show: an hour and a quarter of the rules, and the cause itself.
+/// The time limit for an alert to fire: an hour and a quarter of the rules, and the time of the
+/// cause itself.
 const SHOWS_WITHIN: Duration = Duration::from_secs(180);
-/// Between two looks at what Prometheus shows, which is evaluated four times a second.
+/// The time between two looks at Prometheus, which evaluates four times a second.
 const LOOK: Duration = Duration::from_millis(200);
-/// Between two requests of the load at each region.
+/// The time between two requests of the load at each region.
 const BETWEEN: Duration = Duration::from_millis(400);
 
-/// Short holds, so that what is left open is in doubt soon; a dead letter after two runs, but for notes, which go on.
+/// Short holds, so that open keys are in doubt soon. A dead letter comes after two runs, except for
+/// notes, which go on.
 const ROUTES: &str = r#"
 [[route]]
 name = "charges"
@@ -91,7 +94,8 @@ path = "/v1/search"
 key = "off"
 "#;
 
-/// A lease as long as by default: a machine that does other work beside must not look like a dead region.
+/// A lease as long as by default: a machine that does other work beside must not look like a dead
+/// region.
 const FAILOVER: &str = "\n[failover]\nlease = \"10s\"\nfloor = \"0s\"\nstable_for = \"100ms\"\n";
 
 const HEALTH: &str = r#"
@@ -106,7 +110,7 @@ pub struct Stage {
     pub fleet: Deployment,
     pub prometheus: Prometheus,
     pub rules: Rules,
-    /// Requests of the load that were answered as they should be.
+    /// Correctly answered requests of the load.
     pub answered: Arc<AtomicUsize>,
     seen: Mutex<BTreeSet<String>>,
     load: JoinHandle<()>,
@@ -144,7 +148,8 @@ impl Stage {
         Self { fleet, prometheus, rules, answered, seen: Mutex::default(), load }
     }
 
-    /// Waits until an alert of this name with all of these labels fires, and holds what it tells against what its rule promises.
+    /// Waits until an alert of this name with all of these labels fires, and checks it against its
+    /// rule.
     pub async fn fires(&self, name: &str, labels: &[(&str, &str)]) -> Alert {
         let began = Instant::now();
         let alert = loop {
@@ -181,7 +186,7 @@ impl Stage {
         }
     }
 
-    /// What fired at any time within the last `span`.
+    /// The alerts that fired at any time within the last `span`.
     pub async fn fired(&self, span: Duration) -> Vec<String> {
         let span = span.as_millis();
         let query = format!(
@@ -191,12 +196,12 @@ impl Stage {
         fired.into_iter().map(|sample| format!("{:?}", sample.labels)).collect()
     }
 
-    /// Whether this alert was seen firing.
+    /// True if this alert was seen firing.
     pub fn has_seen(&self, name: &str) -> bool {
         self.seen.lock().unwrap().contains(name)
     }
 
-    /// A fresh key whose home is this region, and whose next one is that, if it matters.
+    /// A fresh key whose home is this region, and whose next region is that one, if given.
     pub async fn key_of(&self, home: usize, next: Option<usize>) -> String {
         let name = |number: usize| self.fleet.regions[number].name.to_string();
         loop {
@@ -208,7 +213,8 @@ impl Stage {
         }
     }
 
-    /// Asks until one of these statuses is told: on a busy machine a region may be away for a moment.
+    /// Asks until the answer has one of these statuses: on a busy machine a region may be away for
+    /// a moment.
     pub async fn told(&self, request: Ask, statuses: &[u16]) {
         let last = Mutex::new(String::new());
         let told = async || {
@@ -220,7 +226,8 @@ impl Stage {
         told.unwrap_or_else(|error| panic!("{error}: {}", last.lock().unwrap()));
     }
 
-    /// Runs a command of an operator at this region until it is done: on a busy machine a region may hold no lease for a moment.
+    /// Runs a command of an operator at this region until it succeeds: on a busy machine a region
+    /// may hold no lease for a moment.
     pub async fn operate(&self, at: usize, words: &[&str]) {
         let last = Mutex::new(None);
         let done = async || {
@@ -241,12 +248,13 @@ impl Stage {
     }
 }
 
-/// What Prometheus calls the target at this address.
+/// Prometheus's name for the target at this address.
 pub fn instance(url: &str) -> String {
     url.trim_start_matches("http://").to_owned()
 }
 
-/// Fresh charges, and now and then one of them again or a request without a key, at each of these addresses for as long as it is polled.
+/// Sends fresh charges to each of these addresses for as long as it is polled. Now and then it
+/// repeats one or sends a request without a key.
 async fn load(publics: Vec<String>, answered: Arc<AtomicUsize>) {
     let connections = Arc::new(Connections::default());
     let mut due = tokio::time::Instant::now();
@@ -266,7 +274,7 @@ async fn load(publics: Vec<String>, answered: Arc<AtomicUsize>) {
             }
             tasks.spawn(async move {
                 for request in requests {
-                    // While something is broken on purpose, so may be this.
+                    // While something is broken on purpose, this request may fail.
                     let told = connections.send(request, PATIENCE).await;
                     if told.is_ok_and(|told| told.status.is_success()) {
                         answered.fetch_add(1, SeqCst);

@@ -1,7 +1,7 @@
-//! What a witness does: one that nobody has taken in answers and has no vote.
+//! Causes by a witness: one that no view names answers and has no vote.
 //!
-//! It runs beside the regions, whose ring does not name it. Neighbours: `machines` makes its certificate, `prometheus` looks at it for as long as it is
-//! there. It must not become a voter of the fleet.
+//! It runs beside the regions, whose ring does not name it. It must not become a voter of the
+//! fleet.
 
 use std::fs;
 use std::process::Command;

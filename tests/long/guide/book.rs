@@ -1,12 +1,13 @@
-//! The guide as text: its blocks of commands in order, each with the machines that it is typed at and what is seen after it.
+//! The guide as text: its blocks of commands in order, each with the machines that it is typed at
+//! and the output after it.
 //!
-//! Where a block is typed stands before it, in bold letters at the begin of a paragraph: "**On us-east**", "**On every machine**", "**On your
-//! machine**". A block of text after one of commands is what is seen. Neighbours: `machines` types, `guide` compares. It must not run anything,
-//! and takes no block that it does not understand.
+//! The machines of a block are named before it, in bold letters at the begin of a paragraph: "**On
+//! us-east**", "**On every machine**", "**On your machine**". A block of text after one of commands
+//! is the output. It must not run anything, and takes no block that it does not understand.
 
-/// Where lines are typed.
+/// The regions' machines.
 pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
-/// The machine at which the reader sits.
+/// The reader's machine.
 pub const DESK: &str = "desk";
 
 /// A block of commands.
@@ -16,9 +17,9 @@ pub struct Block {
     pub line: usize,
     /// The machines.
     pub at: Vec<&'static str>,
-    /// What is typed.
+    /// The typed text.
     pub commands: String,
-    /// What is then seen at each of them; empty: whatever.
+    /// The output at each of them; empty: any.
     pub shown: Vec<String>,
 }
 
@@ -35,7 +36,7 @@ fn machines(bold: &str) -> Option<Vec<&'static str>> {
     }
 }
 
-/// The blocks of a text. Panics where it is not made as the header says.
+/// The blocks of a text. Panics if it is not made as the header says.
 pub fn blocks(text: &str) -> Vec<Block> {
     let fences = text.lines().filter(|line| line.contains("```"));
     assert!(
@@ -72,7 +73,8 @@ pub fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// Whether a line is the one shown, in which `...` stands for anything and a run of blanks for any other.
+/// True if a line is the one shown, in which `...` stands for anything and a run of blanks for any
+/// other.
 fn alike(shown: &str, seen: &str) -> bool {
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let (shown, seen) = (plain(shown), plain(seen));
@@ -86,7 +88,8 @@ fn alike(shown: &str, seen: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The first line that was shown and not seen, or seen and not shown. All are to be there, in order; a line of dots stands for any number of lines.
+/// The first line that was shown and not seen, or seen and not shown. All must appear in order. A
+/// line of dots stands for any number of lines.
 pub fn unlike(shown: &[String], seen: &str) -> Option<String> {
     let mut seen = seen.lines().filter(|line| !line.trim().is_empty()).peekable();
     let mut any = false;

@@ -1,9 +1,11 @@
-//! Four machines on this one: the desk and one per region, each a shell in namespaces of its own (network, processes, mounts, host name), with folders
-//! that only it writes to.
+//! Four machines on this one: the desk and one per region, each a shell in namespaces of its own.
 //!
-//! Everything ends with the desk's first process: the kernel then ends all processes of its namespace, and those are all there are; mounts and
-//! network go with the last of them. A helper ends that process when the test ends, however it ends. So nothing has a name on this computer that
-//! another run could meet, and nothing is left behind. Neighbours: `machine.sh` and `desk.sh` are typed first. It must not change this computer.
+//! A machine has its own network, processes, mounts and host name, and folders that only it writes
+//! to. Everything ends with the desk's first process: the kernel then ends all processes of its
+//! namespace. Mounts and network go with the last of them. A helper ends that process when the test
+//! ends, however it ends.
+//! So no name on this computer can collide with another run's, and nothing is left behind. It must
+//! not change this computer.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -18,21 +20,22 @@ use rustix::process::Pid;
 
 use crate::guide::book::{DESK, REGIONS};
 
-/// Where a new machine's programs lie.
+/// The path to a new machine's programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Programs of this computer that machines are made of, and those that the guide takes for granted on any.
+/// Programs of this computer that machines are made of, and those that the guide assumes
+/// everywhere.
 const PROGRAMS: [&str; 8] =
     ["apt-get", "curl", "ip", "mount", "nsenter", "openssl", "pg_createcluster", "unshare"];
 /// The addresses that the guide gives its machines, in the order of [`REGIONS`].
 const ADDRESSES: [&str; 3] = ["10.1.0.10/8", "10.2.0.10/8", "10.3.0.10/8"];
-/// The one that the desk has beside them.
+/// The desk's address beside them.
 const DESK_ADDRESS: &str = "10.0.0.10/8";
-/// How long a block may take.
+/// The time limit for a block.
 const WITHIN: Duration = Duration::from_secs(150);
-/// What no line of the guide prints.
+/// A mark that no line of the guide prints.
 const MARK: &str = "\u{1}guide\u{1}";
 
-/// Why no machines can be made here, and what to do.
+/// The reason why no machines can be made here, and advice.
 fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some(
@@ -64,9 +67,9 @@ pub struct Machine {
     blocks: usize,
 }
 
-/// What a block came to.
-pub struct Said {
-    /// All that was printed.
+/// The result of a block.
+pub struct CommandOutput {
+    /// The whole output.
     pub text: String,
     /// Commands that did not end with 0, each with its code.
     pub failed: Vec<String>,
@@ -99,7 +102,8 @@ impl Machine {
         self.blocks += 1;
         let file = format!("{}-{}.sh", self.name, self.blocks);
         std::fs::write(self.folder.join(&file), format!("{text}\ntrap - ERR\n")).unwrap();
-        // A file that cannot be read to its end leaves the trap for itself. Before its folder is bound there, a machine sees it where it is.
+        // A file that cannot be read to its end leaves the trap for itself. Before its folder is
+        // bound there, a machine sees the file at its original place.
         let lines = format!(
             "set -E; trap 'printf \"\\n{MARK}failed with %s: %s\\n\" $? \"$BASH_COMMAND\" >&2' ERR\n\
              if [ -d /run/guide ]; then . /run/guide/{file}; else . {}/{file}; fi </dev/null\n\
@@ -109,10 +113,10 @@ impl Machine {
         self.typed.write_all(lines.as_bytes()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
-    /// Waits for the end of what was begun.
-    pub fn end(&mut self) -> Said {
+    /// Waits for the end of the begun block.
+    pub fn end(&mut self) -> CommandOutput {
         let deadline = Instant::now() + WITHIN;
-        let mut said = Said { text: String::new(), failed: Vec::new() };
+        let mut said = CommandOutput { text: String::new(), failed: Vec::new() };
         loop {
             match self.said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => match line.strip_prefix(MARK) {
@@ -135,7 +139,7 @@ impl Machine {
         self.begin(&format!("{set}{script}"));
     }
 
-    /// The numbers of all processes below the one that was started, once there are so many.
+    /// The numbers of all processes below the machine's shell, once that many exist.
     fn below(&self, many: usize) -> Vec<i32> {
         let pid = Pid::from_child(&self.shell);
         let mut found = Vec::new();
@@ -164,8 +168,8 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// Boots them, as fresh machines in one network. Panics where this computer lacks something, with a line that says what to do.
-    /// `stable_for` takes the place of the reference's.
+    /// Boots them, as fresh machines in one network. If this computer lacks something, panics with
+    /// a line of advice. `stable_for` replaces the reference's value.
     pub fn boot(folder: &Path, program: &Path, stable_for: &str) -> Self {
         if let Some(why) = missing() {
             panic!("{why}");
@@ -191,7 +195,7 @@ impl Machines {
     fn set_up(&mut self, folder: &Path, program: &Path, stable_for: &str) {
         const MACHINE: &str = include_str!("machine.sh");
         let scratch = folder.to_str().unwrap();
-        // Machines have a /tmp of their own, and the program may lie in this computer's.
+        // Machines have a /tmp of their own, and the program may be in this computer's.
         std::fs::copy(program, folder.join("built")).unwrap();
         for machine in &mut self.machines {
             std::fs::create_dir(folder.join(machine.name)).unwrap();
@@ -206,7 +210,8 @@ impl Machines {
         self.machines[0].set_up(&desk, include_str!("desk.sh"));
         self.machines[0].is_up();
         let lines = self.machines[1..].iter().zip(ADDRESSES).map(|(machine, address)| {
-            // nsenter, unshare, the shell: the second one has the namespaces, and is seen from the desk by its number there.
+            // nsenter, unshare, the shell: the second one has the namespaces. The desk sees it by
+            // its number there.
             let unshare = machine.below(2)[0];
             let status = std::fs::read_to_string(format!("/proc/{unshare}/status")).unwrap();
             let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
@@ -218,8 +223,8 @@ impl Machines {
         self.machines[0].is_up();
     }
 
-    /// Types a block at some machines at the same time; what each of them said.
-    pub fn run(&mut self, at: &[&'static str], text: &str) -> Vec<(&'static str, Said)> {
+    /// Types a block at some machines at the same time. Returns the output of each.
+    pub fn run(&mut self, at: &[&'static str], text: &str) -> Vec<(&'static str, CommandOutput)> {
         let mut these: Vec<&mut Machine> =
             self.machines.iter_mut().filter(|machine| at.contains(&machine.name)).collect();
         these.iter_mut().for_each(|machine| machine.begin(text));

@@ -1,7 +1,7 @@
-//! A store that is made anew: a major upgrade of Postgres; and a region that is new.
+//! A store that is made anew, as in a major upgrade of Postgres, and a new region.
 //!
-//! Neighbours: `book` runs the lines, `losses` has the store whose disk is gone. The major upgrade gets an empty server of the same version: there is
-//! no other here. It must not write a generation that the product has not named.
+//! The major upgrade gets an empty server of the same version, because no other is here. It must
+//! not write a generation that the product has not named.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use onceway::ports::Peers;
 use crate::runbook::book::Section;
 use crate::support::{ask, until};
 
-/// An empty server and database for the region, and in its file the generation that `region rebuild` printed.
+/// Makes an empty server and database for the region, and writes the generation that `region
+/// rebuild` printed into its file.
 pub async fn new_store(fleet: &Deployment, region: &Region, told: &str) {
     let (_, rest) = told.split_once("generation ").unwrap_or_else(|| panic!("no generation in {told}"));
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -54,7 +55,7 @@ pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
-/// Whether a region's gateway lists the new one, which has no share yet, as up.
+/// True if a region's gateway lists the new region, which has no share yet, as up.
 async fn shows_up(region: &Region) -> bool {
     let told = region.operate(&["status"]).await.unwrap();
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
@@ -64,7 +65,7 @@ async fn shows_up(region: &Region) -> bool {
 pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     let spare = fleet.spare.as_ref().expect("machines for one more region");
     let us = &fleet.regions[0];
-    // The fleet has made its certificate already: as if it had not.
+    // The fleet has made its certificate already, so the test deletes it.
     for name in ["sa-east.pem", "sa-east.key"] {
         std::fs::remove_file(fleet.dir().join("certificates").join(name)).unwrap();
     }
@@ -102,7 +103,7 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
-/// The ring and the files of the first so many regions, each with the generation that it has.
+/// Writes the ring and the files of the first so many regions, each with its current generation.
 fn write_files(fleet: &Deployment, members: usize) {
     let names: Vec<_> = fleet.all().take(members).map(|region| region.name.clone()).collect();
     let all: Vec<usize> = (0..members).collect();
@@ -120,7 +121,7 @@ fn write_files(fleet: &Deployment, members: usize) {
     }
 }
 
-/// One gateway after the other, but the spare one's.
+/// Restarts one gateway after the other, except the spare one's.
 async fn restart(fleet: &Deployment) {
     for region in &fleet.regions {
         region.act(Action::Stop, Part::Gateway).await.unwrap();
@@ -133,14 +134,14 @@ async fn restart(fleet: &Deployment) {
     }
 }
 
-/// The voters, as a region says.
+/// The voters that a region reports.
 async fn voters(region: &Region) -> Vec<String> {
     let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
     let voters = status["authority"]["voters"].as_array().cloned().unwrap_or_default();
     voters.iter().filter_map(|voter| voter.as_str().map(str::to_owned)).collect()
 }
 
-/// Whether the spare region is one of the deployment.
+/// True if the spare region is part of the deployment.
 pub async fn is_in(fleet: &Deployment) -> bool {
     voters(&fleet.regions[0]).await.contains(&"sa-east".to_owned())
 }

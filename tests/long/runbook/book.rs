@@ -1,7 +1,9 @@
-//! The runbook as text: its sections, the commands in their blocks; and a desk with the files that the commands name, where a shell runs them.
+//! The runbook as text: its sections and their commands; and a desk, where a shell runs them with
+//! the files that they name.
 //!
-//! A line is run as it stands, by a shell, in a folder where `config` and `certificates` are those of the fleet. What is put in the place of
-//! addresses, names and numbers is said by whoever plays the section. Neighbours: the sections' files. It must not skip a line.
+//! A line is run as it is, by a shell, in a folder where `config` and `certificates` are those of
+//! the fleet. The player of a section names the replacements of addresses, names and numbers. It
+//! must not skip a line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use tokio::process::Command;
 
 use crate::support::{program, until};
 
-/// How long one line may take.
+/// The time limit for one line.
 const WITHIN: Duration = Duration::from_secs(150);
 
 /// Commands that can be rehearsed.
@@ -32,9 +34,9 @@ const ACTS: [&str; 11] = [
     "store reseed",
     "takeover",
 ];
-/// Acts that are a dry run until somebody says --yes.
+/// Acts that are a dry run without --yes.
 const MEANT: [&str; 2] = ["protocol raise", "ring apply"];
-/// How often a dry run is looked at again where the epoch was another one after it.
+/// The number of tries of a dry run that another epoch interrupts.
 const TRIES: usize = 3;
 
 /// The sections, each with the lines of its blocks; those before the first section under "".
@@ -92,7 +94,7 @@ impl Book {
     }
 }
 
-/// Where the operator sits.
+/// The operator's desk.
 pub struct Desk {
     book: Book,
     dir: PathBuf,
@@ -108,11 +110,12 @@ impl Desk {
         Self { book: Book::read(), dir, admin: fleet.regions[0].admin() }
     }
 
-    /// The lines before the first section, which set what the commands after them go by, each with a command that goes by it.
+    /// Runs the lines before the first section. They set variables for later commands, so each is
+    /// run with a command that uses its variable.
     pub async fn preamble(&self, region: &Region) {
         let mut lines = self.open("");
         lines.there(region);
-        // Nothing but these lines leads anywhere.
+        // Only these lines lead to the gateway.
         lines.at = "http://127.0.0.1:1".to_owned();
         lines.env.remove("PGSERVICE");
         let address = lines.next("export ONCEWAY_ADMIN=");
@@ -125,7 +128,8 @@ impl Desk {
         std::fs::write(self.dir.join("secrets/admin-token"), "a-token-that-nobody-asks-for").unwrap();
         lines.shell(&with_token).await.ends(&[0]);
 
-        // The fleet's files hold what the guide's have in variables: here one variable has to reach the command.
+        // The fleet's files have values where the guide's have variables: here one variable has to
+        // reach the command.
         let file = format!("config/{}.toml", region.name);
         std::fs::write(self.dir.join("environment"), "").unwrap();
         std::fs::write(self.dir.join("provision"), format!("FILE={file}\n")).unwrap();
@@ -162,20 +166,21 @@ pub struct Section<'a> {
     put: Vec<(String, String)>,
 }
 
-/// What a line came to.
-pub struct Said {
+/// The result of a line.
+pub struct CommandOutput {
     line: String,
     code: Option<i32>,
     pub text: String,
 }
 
 impl Section<'_> {
-    /// From here on this gateway is asked, where the line names none.
+    /// Sends commands to this gateway from now on, unless the line names one.
     pub fn ask(&mut self, region: &Region) {
         self.at = region.admin();
     }
 
-    /// From here on the example's address is this region's, and psql's service its Postgres: the runbook says "there".
+    /// Lets the example's address be this region's, and psql's service its Postgres, from now on:
+    /// the runbook says "there".
     pub fn there(&mut self, region: &Region) {
         self.put.retain(|(from, _)| from != "http://127.0.0.1:7402");
         self.put.push(("http://127.0.0.1:7402".to_owned(), region.admin()));
@@ -188,7 +193,7 @@ impl Section<'_> {
         self.env.insert("PGSERVICE", "onceway".to_owned());
     }
 
-    /// From here on this stands for that.
+    /// Replaces the example by the real value from now on.
     pub fn put(&mut self, example: &str, real: impl Into<String>) {
         self.put.retain(|(from, _)| from != example);
         self.put.push((example.to_owned(), real.into()));
@@ -200,8 +205,9 @@ impl Section<'_> {
         self.put.iter().fold(line, |line, (from, to)| line.replace(from, to))
     }
 
-    /// Runs the next line, which begins so; an act is rehearsed first, and then ends as its dry run did.
-    pub async fn run(&mut self, begins: &str) -> Said {
+    /// Runs the next line, which begins so. An act is rehearsed first, and its end must equal that
+    /// of its dry run.
+    pub async fn run(&mut self, begins: &str) -> CommandOutput {
         let line = self.next(begins);
         let rehearsed = self.rehearse(&line).await;
         let said = self.shell(&line).await;
@@ -222,7 +228,8 @@ impl Section<'_> {
             return None;
         }
         let rehearsal = format!("{} --dry-run", bare.replace(" --yes", ""));
-        // A dry run that changes something does so each time; a region that comes home meanwhile does so once.
+        // A dry run that changes something does so each time. A region that comes home meanwhile
+        // does so once.
         for _ in 0..TRIES {
             let before = self.epoch().await;
             let said = self.shell(&rehearsal).await;
@@ -241,7 +248,8 @@ impl Section<'_> {
         status.send(Duration::from_secs(5)).await.ok()?.json()["epoch"].as_u64()
     }
 
-    /// Runs the next line for each of these regions at the same time, as its comment says: each waits for what the others have to make.
+    /// Runs the next line for each of these regions at the same time, as its comment says: each
+    /// waits for something that the others have to make.
     pub async fn run_everywhere(&mut self, begins: &str, region: &str, others: &[&str]) {
         let line = self.next(begins);
         let of = |other: &&str| line.replace(&format!("/{region}.toml"), &format!("/{other}.toml"));
@@ -265,9 +273,10 @@ impl Section<'_> {
         tokio::join!(one(0), one(1), one(2), one(3));
     }
 
-    /// Runs the next line until it ends with 0: the runbook says to run again what ends with 3. An act is rehearsed before, until that ends with 0,
-    /// too: what hinders both may pass between one and the other, so a dry run that says "not yet" is not held against an act that is done.
-    pub async fn run_again(&mut self, begins: &str) -> Said {
+    /// Runs the next line until it ends with 0: the runbook says to run again if it ends with 3. An
+    /// act is rehearsed before, also until that ends with 0. The obstacle may pass between the two,
+    /// so the dry run may say "not yet" and the act still succeed.
+    pub async fn run_again(&mut self, begins: &str) -> CommandOutput {
         let line = self.next(begins);
         until(&format!("the dry run of {line}"), async || match self.rehearse(&line).await {
             None | Some(Some(0)) => true,
@@ -278,7 +287,7 @@ impl Section<'_> {
         self.again(&line, &[3]).await
     }
 
-    async fn again(&self, line: &str, not_yet: &[i32]) -> Said {
+    async fn again(&self, line: &str, not_yet: &[i32]) -> CommandOutput {
         let last = Mutex::new(None);
         until(line, async || {
             let said = self.shell(line).await;
@@ -291,13 +300,13 @@ impl Section<'_> {
         last.into_inner().unwrap().unwrap()
     }
 
-    /// Runs the next line until its output has this, as a person looks again.
-    pub async fn run_until(&mut self, begins: &str, part: &str) -> Said {
+    /// Runs the next line until its output has this part, like a person who looks again.
+    pub async fn run_until(&mut self, begins: &str, part: &str) -> CommandOutput {
         self.run_until_all(begins, &[part]).await
     }
 
-    /// The same until it shows all of these parts at once.
-    pub async fn run_until_all(&mut self, begins: &str, parts: &[&str]) -> Said {
+    /// Like [`Self::run_until`], until the output has all of these parts at once.
+    pub async fn run_until_all(&mut self, begins: &str, parts: &[&str]) -> CommandOutput {
         let line = self.next(begins);
         let last = Mutex::new(None);
         until(&format!("{line} to show {parts:?}"), async || {
@@ -310,7 +319,7 @@ impl Section<'_> {
         last.into_inner().unwrap().unwrap()
     }
 
-    async fn shell(&self, line: &str) -> Said {
+    async fn shell(&self, line: &str) -> CommandOutput {
         let path = format!(
             "{}:{}",
             program().parent().unwrap().display(),
@@ -323,17 +332,17 @@ impl Section<'_> {
         let output = tokio::time::timeout(WITHIN, command.output()).await;
         let output = output.unwrap_or_else(|_| panic!("{}: {line} takes too long", self.title)).unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        Said { line: line.to_owned(), code: output.status.code(), text }
+        CommandOutput { line: line.to_owned(), code: output.status.code(), text }
     }
 
-    /// Every line was run.
+    /// Checks that every line was run.
     pub fn end(mut self) {
         assert_eq!(self.lines.next(), None, "{}: a line was not run", self.title);
     }
 }
 
-impl Said {
-    /// It ended with one of these codes.
+impl CommandOutput {
+    /// Checks that it ended with one of these codes.
     pub fn ends(&self, codes: &[i32]) -> &Self {
         assert!(
             self.code.is_some_and(|code| codes.contains(&code)),
@@ -345,13 +354,13 @@ impl Said {
         self
     }
 
-    /// It printed this.
+    /// Checks that it printed this.
     pub fn shows(&self, part: &str) -> &Self {
         assert!(self.text.contains(part), "{}: no {part:?} in\n{}", self.line, self.text);
         self
     }
 
-    /// It did not print this.
+    /// Checks that it did not print this.
     pub fn hides(&self, part: &str) -> &Self {
         assert!(!self.text.contains(part), "{}: {part:?} in\n{}", self.line, self.text);
         self

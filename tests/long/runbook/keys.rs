@@ -1,6 +1,7 @@
 //! A stuck key, and a suspected double charge.
 //!
-//! Neighbours: `book` runs the lines. The provider's ledger is a file of the test's own. They must not rule a key but by the runbook's lines.
+//! The provider's ledger is a file of the test's own. They must not rule a key except by the
+//! runbook's lines.
 
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +12,8 @@ use onceway::fleet::region::Region;
 use crate::runbook::book::Section;
 use crate::support::{BODY, ask, key, key_status, post, until};
 
-/// A key whose attempt was answered 500 on a route that parks: it is in doubt. Sent to its owner.
+/// Makes a key in doubt at its owner: its attempt was answered 500 on a route that parks. Returns
+/// the owner.
 async fn in_doubt<'a>(fleet: &'a Deployment, path: &str, key: &str, accepted: bool) -> &'a Region {
     let owner = key_status(&fleet.regions[0], key).await["owner"].as_str().unwrap().to_owned();
     let owner = fleet.region(&owner).unwrap();
@@ -60,7 +62,8 @@ pub async fn stuck(mut section: Section<'_>, fleet: &Deployment) {
     section.put(stuck, &dead);
     section.run_until("onceway jobs --dead", &dead).await.ends(&[3]);
     section.run("onceway jobs retry").await.ends(&[0]).shows("a worker runs it again");
-    // It was sent with the same request, so it is a dead letter again in the end; whoever plays on finds none.
+    // The same request is sent again, so it is a dead letter again in the end. A player of later
+    // sections finds none.
     until("the job to be dead again", async || {
         let list = owner.operate(&["jobs", "--dead"]).await.unwrap();
         list.status.code() == Some(3)

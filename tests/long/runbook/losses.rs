@@ -1,6 +1,7 @@
-//! A region dies, another one too, and both return; then its disk is gone.
+//! A region dies, another one too, and both return; then the disk of the second is gone.
 //!
-//! Neighbours: `book` runs the lines. A site without power is SIGKILL to everything in it. It must not stop the region that is asked.
+//! A site without power is SIGKILL to everything in it. It must not stop the region whose gateway
+//! is asked.
 
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::{Action, Part};
@@ -33,7 +34,7 @@ pub async fn dies(mut section: Section<'_>, fleet: &Deployment) {
     })
     .await;
     section.end();
-    // What the next sections begin with: ap-south is back.
+    // The next sections begin with ap-south back.
     ap.act(Action::Start, Part::Both).await.unwrap();
     until("ap-south to be back", async || {
         us.operate(&["region", "status", "ap-south"]).await.unwrap().status.success()

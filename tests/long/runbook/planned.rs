@@ -1,15 +1,25 @@
-//! What is planned: maintenance, a new onceway, a minor upgrade of Postgres, new certificates.
+//! Planned work: maintenance, a new onceway, a minor upgrade of Postgres, new certificates.
 //!
-//! Neighbours: `book` runs the lines. The minor upgrade restarts the same Postgres: there is no other minor version here. The old onceway is
-//! this one, speaking the protocol version before only. They must not lose a request, and leave all regions serving.
+//! The minor upgrade restarts the same Postgres, because no other minor version is here. The old
+//! onceway is this one, which speaks only the protocol version before. They must not lose a
+//! request, and leave all regions serving.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
+use onceway::adapters::identity::{PeerIdentity, files_in};
+use onceway::adapters::issue::{Purpose, add};
+use onceway::adapters::peers::HttpPeers;
 use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::Deployment;
+use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part, Region};
+use onceway::ports::Peers;
+use onceway::protocol::region::RegionName;
 
 use crate::runbook::book::{Section, metric};
+use crate::support::clock::{BEHIND, RIGHT};
 use crate::support::{ask, until};
 
 const SERVING: &str = "onceway_region_serving{member=\"eu-west\"}";
@@ -102,7 +112,7 @@ pub async fn certificates(mut section: Section<'_>, fleet: &Deployment) {
     std::fs::copy(live.join("eu-west.pem"), &old).unwrap();
     in_place(&desk.join("next"), &live, &["eu-west.pem", "eu-west.key"]);
     round_is_over(one, &before).await;
-    // The fleet's files hold their addresses themselves.
+    // The fleet's files have their addresses themselves.
     let environment = desk.join("environment");
     std::fs::write(&environment, "").unwrap();
     section.put("/etc/onceway/environment", environment.to_str().unwrap());
@@ -138,7 +148,7 @@ pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
     let before = taken_over(all).await;
     std::fs::copy(desk.join("fresh/ca.pem"), live.join("ca.pem")).unwrap();
     round_is_over(all, &before).await;
-    // The key that signs goes with the authority, for whoever adds a region later.
+    // The signing key goes with the authority, for a later addition of a region.
     std::fs::copy(desk.join("fresh/ca.key"), live.join("ca.key")).unwrap();
     // New connections, with nothing but the new files.
     eu.act(Action::Stop, Part::Gateway).await.unwrap();
@@ -150,13 +160,66 @@ pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
+/// A certificate that belongs to no region says what it may not, and is revoked.
+pub async fn refused(mut section: Section<'_>, fleet: &Deployment) {
+    let live = fleet.dir().join("certificates");
+    let mallory = RegionName::parse("mallory").unwrap();
+    add(&live, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
+    let identity = PeerIdentity::load(mallory.clone(), &files_in(&live, &mallory)).unwrap();
+    let us = &fleet.regions[0];
+    let file = std::fs::read_to_string(fleet.dir().join(format!("{}.toml", us.name))).unwrap();
+    let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"')).unwrap();
+    let at = BTreeMap::from([(us.name.clone(), peer.to_owned())]);
+    let ask = async || {
+        // A connection of its own each time.
+        let said = HttpPeers::new(&identity, at.clone()).ping(&us.name, Duration::from_secs(5)).await;
+        said.expect_err("nobody answers it").to_string()
+    };
+    let before = "onceway_peer_refusals_total{sender=\"stranger\"}";
+    metric(us, before, "0").await;
+    let why = ask().await;
+    assert!(why.contains("403"), "{why}");
+    metric(us, before, "1").await;
+    let log = std::fs::read_to_string(us.gateway_log()).unwrap();
+    assert!(log.lines().any(|line| line.contains("a peer may not say this") && line.contains("mallory")));
+    section.ask(us);
+    section.run("onceway certs revoke mallory").await.ends(&[0]).shows("mallory is revoked");
+    until("its certificate to be refused", async || ask().await.contains("evoked")).await;
+    section.run("onceway status").await.ends(&[0]);
+    section.end();
+}
+
+/// The clock of eu-west's database was two days behind, and was set right while no gateway ran.
+pub async fn clock(mut section: Section<'_>, fleet: &Deployment) {
+    let eu = &fleet.regions[1];
+    let seen = async |sql: &str| {
+        eu.act(Action::Stop, Part::Gateway).await.unwrap();
+        eu.cluster.connect(DATABASE).await.unwrap().batch_execute(sql).await.unwrap();
+        eu.act(Action::Start, Part::Gateway).await.unwrap();
+        eu.serves().await.unwrap();
+    };
+    let ahead = async || {
+        let page = ask(Ask::get(format!("{}/metrics", eu.admin()))).await.text();
+        let line = page.lines().find_map(|line| line.strip_prefix("onceway_clock_ahead_seconds "));
+        line.and_then(|seconds| seconds.parse::<f64>().ok()).is_some_and(|seconds| seconds >= 172_800.0)
+    };
+    seen(BEHIND).await;
+    until("the lead to be shown", ahead).await;
+    section.there(eu);
+    section.run("psql --command").await.ends(&[0]).shows("utc");
+    section.run("onceway status --admin").await.ends(&[0]).shows("ahead of the observed time by 172");
+    seen(RIGHT).await;
+    until("the lead to be gone", async || !ahead().await).await;
+    section.end();
+}
+
 fn in_place(from: &Path, to: &Path, names: &[&str]) {
     for name in names {
         std::fs::copy(from.join(name), to.join(name)).unwrap();
     }
 }
 
-/// How often each gateway has taken a configuration over.
+/// The number of configurations that each gateway has taken over.
 async fn taken_over(regions: &[Region]) -> Vec<f64> {
     let mut all = Vec::new();
     for region in regions {
@@ -168,7 +231,8 @@ async fn taken_over(regions: &[Region]) -> Vec<f64> {
     all
 }
 
-/// Every one of these gateways has read what changed, nothing is left to be taken over, and all peers answer.
+/// Waits until these gateways have read the changes, nothing is left to be taken over, and all
+/// peers answer.
 async fn round_is_over(regions: &[Region], before: &[f64]) {
     until("the new files to be read", async || {
         let now = taken_over(regions).await;

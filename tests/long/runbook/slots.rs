@@ -1,7 +1,7 @@
-//! A slot that was lost, and a disk that fills because a subscriber is dead.
+//! A lost slot, and a disk that fills because a subscriber is dead.
 //!
-//! Neighbours: `book` runs the lines. A slot is lost here as a failover to a standby loses it: it is not there any more; and by a bound that WAL
-//! exceeds. It must not touch a leaf or a subscription.
+//! A slot is lost here in two ways. It is dropped, as a failover to a standby loses it, or WAL
+//! exceeds its bound. It must not touch a leaf or a subscription.
 
 use std::sync::Mutex;
 
@@ -14,7 +14,7 @@ use onceway::fleet::wait;
 use crate::runbook::book::Section;
 use crate::support::{BOUND, ask, until};
 
-/// The slot that `by` has at `at` goes.
+/// Drops the slot that `by` has at `at`.
 async fn drop_slot(at: &Region, by: &str) {
     let client = at.cluster.connect(DATABASE).await.unwrap();
     let like = format!("sub_{}_from_%", by.replace('-', "_"));
@@ -50,7 +50,7 @@ async fn page(region: &Region) -> String {
     ask(Ask::get(format!("{}/metrics", region.admin()))).await.text()
 }
 
-/// `onceway store check` ends with 0, and rows stream again.
+/// Waits until `onceway store check` ends with 0 and rows stream again.
 async fn is_whole(fleet: &Deployment, number: usize) {
     let last = Mutex::new(String::new());
     let whole = async || {
@@ -71,7 +71,8 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     section.run("psql --command \"select slot_name").await.ends(&[0]).shows("eu_west").shows("reserved");
     let bound = section.run("psql --command \"alter system").await;
     bound.ends(&[0]).shows("ALTER SYSTEM").shows("CHECKPOINT");
-    // 4 GB of WAL would take too long to write: a bound that some segments exceed, and that who is well stays within.
+    // 4 GB of WAL would take too long to write. Some segments exceed this bound, and healthy
+    // subscribers stay within it.
     let client = us.cluster.connect(DATABASE).await.unwrap();
     client.batch_execute("alter system set max_slot_wal_keep_size = '64MB'").await.unwrap();
     client.batch_execute("select pg_reload_conf()").await.unwrap();
@@ -92,7 +93,7 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     .await;
     client.batch_execute("alter system reset max_slot_wal_keep_size").await.unwrap();
     client.batch_execute("select pg_reload_conf()").await.unwrap();
-    // The lost slot stands there still: the repair replaces it.
+    // The lost slot still exists: the repair replaces it.
     eu.act(Action::Start, Part::Both).await.unwrap();
     let repaired = eu.run(&["store", "reseed", "--from", "us-east", "--wait", "60s"]).await.unwrap();
     assert!(repaired.status.success(), "{repaired:?}");

@@ -1,14 +1,14 @@
 //! Exit codes: one table, in `--help` and in docs/operate/commands.md, and each family of commands
-//! ends by it.
+//! follows it.
 //!
-//! Neighbours: `register` has the admin listener that answers what a test says. It must not need a gateway.
+//! `register` has the admin listener with a test's answers. It must not need a gateway.
 
 use serde_json::{Value, json};
 
 use crate::cli::register::{admin, at};
 use crate::cli::{err, onceway, well};
 
-/// Where nobody listens.
+/// An address without a listener.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 #[test]
@@ -27,7 +27,7 @@ fn the_table_of_the_page_is_that_of_the_help() {
     }
 }
 
-/// The exit code of a command whose gateway answers so.
+/// The exit code of a command whose gateway gives this answer.
 fn code(args: &[&str], status: u16, answer: Value) -> Option<i32> {
     let (address, _) = admin(json!({}), (status, answer));
     at(&address, args).status.code()

@@ -1,6 +1,7 @@
-//! What every command has: its exit codes, JSON where it prints an answer, a dry run where it changes something, completions and a manual page.
+//! Properties of every command: exit codes, JSON for an answer, a dry run for a change, completions
+//! and a manual page.
 //!
-//! The commands are those that `--help` lists, so that a new one has to be entered here. Neighbours: `codes` has the exit codes. It must not
+//! The commands are those that `--help` lists, so a new one has to be entered here. It must not
 //! change anything but folders of its own.
 
 use std::io::Write;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use crate::cli::register::{admin, at};
 use crate::cli::{err, onceway, out, well};
 
-/// Commands that change something: they can be rehearsed.
+/// Commands that change something, and so have a dry run.
 const ACTS: [&str; 16] = [
     "break-glass",
     "certs",
@@ -50,9 +51,9 @@ const READS: [&str; 17] = [
     "shadow",
     "status",
 ];
-/// Others, with JSON: they run something, or show it live.
+/// Other commands with JSON: they run something, or show it live.
 const RUNS: [&str; 5] = ["demo", "drill", "store check", "top", "witness"];
-/// Without JSON: what is printed is a script, or there is no answer.
+/// Commands without JSON: they print a script, or no answer.
 const MUTE: [&str; 3] = ["completion", "sample-upstream", "serve"];
 
 /// All commands that can be run, as words.
@@ -235,7 +236,7 @@ fn every_command_has_a_manual_page() {
     let drain = std::fs::read_to_string(dir.join("onceway-region-drain.1")).unwrap();
     assert!(drain.contains("Exit codes:"), "what --help says in the end is there, too");
     assert_eq!(well(&["man"]), std::fs::read_to_string(dir.join("onceway.1")).unwrap());
-    // Where groff is, it has nothing to complain of.
+    // If groff is installed, it must not complain.
     for page in &pages {
         let Ok(read) = Command::new("groff").args(["-man", "-ww", "-z"]).arg(dir.join(page)).output() else {
             return;

@@ -1,7 +1,8 @@
-//! Founding, ring changes, drains and takeovers as a user types them, before an admin listener that answers what each test says.
+//! Founding, ring changes, drains and takeovers as a user types them, before an admin listener with
+//! each test's own answers.
 //!
-//! Neighbours: `tests/suites/cli.rs` has the other commands; what a gateway makes of these acts is shown on real regions. It must not know how
-//! the register works.
+//! The gateway's side of these acts is tested on real regions. It must not know how the register
+//! works.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -16,10 +17,11 @@ use crate::cli::{err, onceway, out, well};
 
 const FILE: &str = "config/us-east.toml";
 
-/// What was asked for beside the status, path and body, in order.
+/// The requests beside those for the status: path and body, in order.
 pub type Posted = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// An admin listener that says `status` of itself, has two metrics, and answers everything else with `answer`. Ends with the test's process.
+/// An admin listener that reports `status`, has two metrics, and answers everything else with
+/// `answer`. It ends with the test's process.
 pub fn admin(status: Value, answer: (u16, Value)) -> (String, Posted) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, posted) = (format!("http://{}", listener.local_addr().unwrap()), Posted::default());
@@ -60,7 +62,7 @@ pub fn at(address: &str, args: &[&str]) -> Output {
     onceway(&[args, &["--admin", address]].concat())
 }
 
-/// What a gateway that runs the reference files says before the register is founded.
+/// The status of a gateway that runs the reference files, before the register is founded.
 fn unfounded() -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
     let config = Config::load_for_command(&file).unwrap();

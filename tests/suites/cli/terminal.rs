@@ -1,6 +1,8 @@
-//! `onceway top` as scripts and as people run it: one frame as text, and a terminal that is given back as it was.
+//! `onceway top` as scripts and as people run it: one frame as text, and a terminal that is
+//! restored afterwards.
 //!
-//! Neighbours: `src/cli/top` has tests of what a frame shows. The terminal is a pseudo one of the kernel. It must not need a gateway.
+//! `src/cli/top` has tests of a frame's content. The terminal is a pseudo terminal of the kernel.
+//! It must not need a gateway.
 
 use std::fs::File;
 use std::io::Read;
@@ -44,7 +46,7 @@ fn one_frame_for_scripts() {
     let told: Value = serde_json::from_str(&out(&told)).unwrap();
     let gateway = &told["gateways"][0];
     assert_eq!((&gateway["doubts"], &gateway["per_second"]["settled"]), (&json!(2.0), &json!(0.0)));
-    // No terminal: the same, and said so.
+    // Without a terminal: the same, and stderr says so.
     let piped = at(&address, &["top", "--interval", "100ms"]);
     assert_eq!((piped.status.code(), out(&piped)), (Some(0), out(&once)));
     assert!(err(&piped).contains("stdout is no terminal"), "{}", err(&piped));
@@ -99,7 +101,7 @@ impl Terminal {
         }
     }
 
-    /// Whether lines are edited and keys shown, as a shell wants it.
+    /// True if lines are edited and keys shown, as a shell wants it.
     fn is_cooked(&self) -> bool {
         tcgetattr(&self.slave)
             .unwrap()
@@ -107,7 +109,7 @@ impl Terminal {
             .contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
-    /// It has ended, and given the terminal back.
+    /// Waits for its end, and checks that the terminal is restored.
     fn ended(mut self) -> ExitStatus {
         self.until("\u{1b}[?1049l");
         let status = self.top.wait().unwrap();

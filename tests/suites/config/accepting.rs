@@ -1,6 +1,7 @@
-//! Mistakes about accepted requests, and exactly what is said about each.
+//! Mistakes about accepted requests, and the exact message for each.
 //!
-//! Neighbours: `cases.rs` has all the others and the files that these change.
+//! `cases.rs` has all other mistakes and the files that these change. It must not load a file
+//! itself.
 
 use crate::config::cases::Case;
 

@@ -1,7 +1,8 @@
-//! Configurations with one mistake each, and exactly what is said about it.
+//! Configurations with one mistake each, and the exact message for it.
 //!
-//! Neighbours: `tests/suites/config.rs` writes the four files below, with one text in one of them replaced, and compares every line. It must
-//! hold every message a user can meet: a rule without a case here has not been read by anybody.
+//! `tests/suites/config.rs` writes the four files below, with one text in one of them replaced, and
+//! compares every line. It must hold every message that a user can meet: nobody has read the
+//! message of a rule without a case here.
 
 pub const RING: &str = r#"deployment = "test"
 seed = 7
@@ -97,7 +98,7 @@ admin_url_env = "ONCEWAY_TEST_UNSET"
 west = "host=west user=r dbname=onceway sslmode=disable"
 "#;
 
-/// File, text in it, what replaces its first occurrence, and all that is said.
+/// A file, a text in it, the replacement of its first occurrence, and all messages.
 pub type Case = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
 #[rustfmt::skip]
@@ -430,7 +431,7 @@ pub const CASES: &[Case] = &[
     ]),
 ];
 
-/// Text in the issuer, what replaces it, and all that is said.
+/// A text in the issuer, its replacement, and all messages.
 #[rustfmt::skip]
 pub const ISSUER_CASES: &[(&str, &str, &[&str])] = &[
     ("name = \"accounts\"\n", "", &[

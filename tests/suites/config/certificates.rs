@@ -1,6 +1,8 @@
-//! Certificates and keys that the files name: a check refuses what a start or a reload would.
+//! Certificates and keys that the files name: a check refuses the same files as a start or a
+//! reload.
 //!
-//! Neighbours: `secrets.rs` has what is not on this machine. The files are those of `cases.rs`, beside real certificates. It must not connect.
+//! The files are those of `cases.rs`, beside real certificates; `secrets.rs` has files that are not
+//! on this machine. It must not connect.
 
 use std::path::Path;
 
@@ -15,7 +17,7 @@ use crate::config::files;
 
 const GARBAGE: &str = "nothing to see";
 
-/// The good files with certificates for clients and for the store: east's and west's, as good as any.
+/// The good files with certificates for clients and for the store: valid ones of east and west.
 fn certified() -> TempDir {
     let made = tempfile::tempdir().unwrap();
     let regions = ["east", "west"].map(|name| RegionName::parse(name).unwrap());
@@ -52,7 +54,7 @@ fn certified() -> TempDir {
     made
 }
 
-/// What a check finds wrong, without the folder's own name.
+/// The problems that a check finds, without the folder's own name.
 fn wrong(folder: &Path, need: Need) -> Vec<String> {
     let checked = check_region(&folder.join("region.toml"), &|_| None, need);
     assert_eq!(checked.value.is_some(), checked.wrong.is_empty());
@@ -60,7 +62,7 @@ fn wrong(folder: &Path, need: Need) -> Vec<String> {
     checked.wrong.iter().map(|problem| shown(problem.to_string())).collect()
 }
 
-/// What stands in the place of which file, and how each problem begins.
+/// The replaced files with their replacements, and the beginning of each message.
 type Case = (&'static [(&'static str, &'static str)], &'static [&'static str]);
 
 const CASES: &[Case] = &[
@@ -126,7 +128,7 @@ fn a_check_refuses_certificates_that_a_gateway_would() {
         let said = wrong(folder.path(), Need::All);
         let begins = said.iter().zip(*expected).all(|(line, begin)| line.starts_with(begin));
         assert!(begins && said.len() == expected.len(), "{replaced:?}: {said:#?}");
-        // What only `onceway store` reads is none of a gateway's machine.
+        // Files that only `onceway store` reads are not on a gateway's machine.
         let of_gateways = said.iter().filter(|line| !line.contains("[provision]"));
         assert!(wrong(folder.path(), Need::Gateway).iter().eq(of_gateways), "{replaced:?}");
     }
@@ -137,7 +139,7 @@ fn a_file_that_is_not_here_hides_nothing_of_the_others() {
     let folder = certified();
     std::fs::remove_file(folder.path().join("east.key")).unwrap();
     std::fs::remove_file(folder.path().join("store.pem")).unwrap();
-    // A folder is no file that is here.
+    // A folder does not count as a file.
     std::fs::create_dir(folder.path().join("store.pem")).unwrap();
     for file in ["ca.pem", "store.key"] {
         std::fs::write(folder.path().join(file), GARBAGE).unwrap();

@@ -1,6 +1,8 @@
-//! Failover and escrow in the files: the mistakes and exactly what is said about each, and what is right.
+//! Failover and escrow in the files: the mistakes with the exact message for each, and correct
+//! settings.
 //!
-//! Neighbours: `cases.rs` has all other mistakes and the files that these change. The good ring is of two regions, so it says `manual`.
+//! `cases.rs` has all other mistakes and the files that these change. The good ring is of two
+//! regions, so it says `manual`. It must not start a process.
 
 use std::time::Duration;
 
@@ -161,7 +163,8 @@ fn who_cannot_fail_over_must_say_so() {
     let automatic = ("ring", "[failover]\nmode = \"manual\"\n", "");
     let refused = |edits: &[(&str, &str, &str)]| said(files(&[&[automatic], edits].concat()).path());
     assert_eq!(refused(&[]).len(), 1);
-    // An edge has an acceptor as well; where one region owns all keys there is nobody to take them over.
+    // An edge has an acceptor as well. If one region owns all keys, no other region can take them
+    // over.
     let edge = ("ring", "[clock]", "[[region]]\nname = \"edge\"\nweight = 0\n[clock]");
     let addresses = ("region", "[provision]\n", "edge = \"e:1\"\n[provision]\n");
     let publisher = (

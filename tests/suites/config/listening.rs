@@ -1,6 +1,8 @@
-//! Mistakes in where a gateway listens: ports that two listeners want, and what one bad address must not hide.
+//! Mistakes in a gateway's listeners: ports that two listeners want, and problems that one bad
+//! address must not hide.
 //!
-//! Neighbours: `cases.rs` has the files that these change, and all other mistakes in `[listen]`. It must not open a port.
+//! `cases.rs` has the files that these change, and all other mistakes in `[listen]`. It must not
+//! open a port.
 
 use crate::config::cases::Case;
 
@@ -9,7 +11,7 @@ pub const LISTEN_CASES: &[Case] = &[
     ("region", "0.0.0.0:7403", "0.0.0.0:7401", &[
         "region.toml:5: [listen]: public and peer cannot both listen on port 7401: give each a port of its own",
     ]),
-    // Whoever listens everywhere listens there, too.
+    // A listener on all addresses also listens on this one.
     ("region", "127.0.0.1:7402", "127.0.0.1:7401", &[
         "region.toml:5: [listen]: public and admin cannot both listen on port 7401: give each a port of its own",
     ]),
@@ -20,7 +22,7 @@ pub const LISTEN_CASES: &[Case] = &[
         "region.toml:5: [listen]: admin and trusted cannot both listen on port 7402: give each a port of its own",
     ]),
     ("region", "[store]", "[listen.trusted]\naddress = \"127.0.0.2:7402\"\ntenant_header = \"X-Tenant\"\n[store]", &[]),
-    // What parsed is judged, whatever stands beside it.
+    // A parsed address is checked even if another one is wrong.
     ("region", "public = \"0.0.0.0:7401\"\nadmin = \"127.0.0.1:7402\"", "public = \"everywhere\"\nadmin = \"0.0.0.0:7403\"", &[
         "region.toml:5: [listen]: admin and peer cannot both listen on port 7403: give each a port of its own",
         "region.toml:5: the admin listener on 0.0.0.0:7403 is open to other machines: name a file with a token ([admin] token_file), or listen on 127.0.0.1",

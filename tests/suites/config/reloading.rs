@@ -1,6 +1,7 @@
-//! What becomes of a configuration whose files are read again: what is taken over, and what waits for a restart.
+//! Reading a configuration's files again: some settings are taken over, others wait for a restart.
 //!
-//! Neighbours: `cases.rs` has the files that these change, `tests/suites/reload.rs` does it to gateways that run. Whatever a case does not name must not wait.
+//! `cases.rs` has the files that these change, `tests/suites/reload.rs` does it to running
+//! gateways. Settings that a case does not name must not wait.
 
 use std::time::Duration;
 
@@ -13,13 +14,13 @@ use crate::config::{files, load};
 
 type Edit = (&'static str, &'static str, &'static str);
 
-/// What a process that started with the good files, `first` applied, says of `second`.
+/// The result of `second` in a process that started with the good files and `first` applied.
 fn adopt(first: &[Edit], second: &[Edit]) -> (Running, Vec<String>) {
     let read = |edits: &[Edit]| -> Config {
         let folder = files(edits);
         std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
         let mut config = load(folder.path()).unwrap_or_else(|errors| panic!("{edits:?}: {errors}"));
-        // All folders are one.
+        // All folders count as one.
         let peer = &mut config.process.peer;
         (peer.certificate, peer.key, peer.ca) = Default::default();
         config
@@ -55,7 +56,7 @@ fn nothing_waits_that_need_not() {
             && edit.0 != "ring"
             && !edit.1.starts_with("west");
         assert!(!same, "{edit:?} is not taken over");
-        // What peers compare follows the routes, and nothing else of these.
+        // Peers compare the routes, and nothing else of these.
         assert_eq!(after.shared.digest != before.shared.digest, edit.0 == "routes", "{edit:?}");
         assert_eq!(after.shared.ring.digest(), before.shared.ring.digest(), "{edit:?}");
     }
@@ -121,7 +122,7 @@ fn what_waits_is_named_and_keeps_its_value() {
         let config = running.config();
         assert_eq!(config.shared.digest, load(files(&[]).path()).unwrap().shared.digest, "{edit:?}");
         assert_eq!(format!("{:?}", config.settings().failover), before, "{edit:?}");
-        // It waits for as long as it stands there.
+        // The setting waits for as long as the file has it.
         let folder = files(&[edit]);
         let (_, still) = running.adopt(load(folder.path()).unwrap());
         assert_eq!(still, [waits], "{edit:?}");
@@ -134,7 +135,7 @@ fn an_admin_listener_that_others_reach_keeps_its_token() {
         ("region", "127.0.0.1:7402", "0.0.0.0:7402"),
         ("region", "[store]", "[admin]\ntoken_file = \"token\"\n[store]"),
     ];
-    // The file says loopback and no token; what listens is still open to all.
+    // The file now says loopback and no token, but the listener is still open to all.
     let (running, restart) = adopt(&open, &[]);
     assert_eq!(restart, ["listen.admin"]);
     assert!(running.config().process.admin_token.is_some());
@@ -157,7 +158,8 @@ fn routes_that_do_not_fit_what_stays_as_it_is_wait() {
         "{restart:?}"
     );
     assert_eq!(hold(&running), Duration::from_secs(10));
-    // With the margin of the file it would do; with the one that runs, no send would be possible in time.
+    // With the file's margin the hold would do. With the running one, no send would be possible in
+    // time.
     let margin = ("ring", "drift_ppm = 500", "margin = \"800ms\"");
     let tight = ("routes", "hold = \"10s\"", "hold = \"9500ms\"");
     let (running, restart) = adopt(&[margin], &[tight]);

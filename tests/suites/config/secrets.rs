@@ -1,6 +1,8 @@
-//! Secrets in the files: the mistakes and exactly what is said about each, where secrets may lie, and what a check says of those that are not here.
+//! Secrets in the files: the mistakes with the exact message for each, the places of secrets, and a
+//! check's report of absent ones.
 //!
-//! Neighbours: `cases.rs` has all other mistakes and the files that these change. No message may repeat a secret.
+//! `cases.rs` has all other mistakes and the files that these change. A message must not repeat a
+//! secret.
 
 use onceway::adapters::issue::generate;
 use onceway::config::reader::Problem;
@@ -109,13 +111,13 @@ fn secrets_may_lie_in_files() {
     std::fs::write(folder.path().join("url"), "postgres://gateway:hunter2@127.0.0.1/onceway\n").unwrap();
     let config = load(folder.path()).unwrap();
     assert_eq!(config.process.store.url.reveal(), "postgres://gateway:hunter2@127.0.0.1/onceway");
-    // What only `store init` needs is read when that needs it.
+    // A secret that only `store init` needs is read when that needs it.
     let west = folder.path().join("west");
     let publishers = config.process.provision.unwrap().publishers;
     assert_eq!(publishers.into_values().collect::<Vec<_>>(), [SecretSource::File(west)]);
 }
 
-/// Names much that is nowhere.
+/// Names of many files and variables that do not exist.
 const INCOMPLETE: [(&str, &str, &str); 4] = [
     ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ file = \"west\" }"),
     (
@@ -166,9 +168,10 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
         "region.toml:29: cannot read west: gone".to_owned(),
     ];
     assert_eq!(check(&|_| None), (true, Vec::new(), all.to_vec()));
-    // Where only gateways run, what `onceway store` needs is not looked for: the last three lines.
+    // For gateways only, the check does not look for the secrets of `onceway store`: the last three
+    // lines.
     assert_eq!(check_for(Need::Gateway, &|_| None), (true, Vec::new(), all[..all.len() - 3].to_vec()));
-    // What is there must be right, whoever needs it.
+    // An existing secret must be right, no matter which command needs it.
     generate(&[RegionName::parse("east").unwrap()]).unwrap().write(folder.path()).unwrap();
     for (name, text) in [("token", "short"), ("west", "host=west password=hunter2")] {
         std::fs::write(folder.path().join(name), text).unwrap();
@@ -184,7 +187,8 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
         wrong[2].starts_with("region.toml:29: west has no dbname=") && !wrong.concat().contains("hunter2"),
         "{wrong:?}"
     );
-    // A gateway that starts does without what only other commands need, and never without what it needs.
+    // A starting gateway does without secrets that only other commands need, and never without its
+    // own.
     let refused = said(folder.path());
     assert!(refused.len() == 1 && refused[0].contains("[admin]"), "{refused:?}");
 }
@@ -201,7 +205,8 @@ fn an_admin_listener_open_to_others_takes_its_token_from_a_file() {
     assert_eq!(config.process.admin_token.unwrap().reveal(), "a-token-of-25-characters-");
 }
 
-/// A route may trust a bare 503, and its writer is told what that means. Nothing refuses it, however strict.
+/// A route may trust a bare 503, and the check tells its author the meaning. No strictness refuses
+/// it.
 #[test]
 fn a_check_warns_of_a_route_that_trusts_a_bare_503() {
     for (lines, trusts) in [("", false), ("nothing_happened = [429, 503]", true), ("final = [503]", false)] {
@@ -217,7 +222,7 @@ fn a_check_warns_of_a_route_that_trusts_a_bare_503() {
     }
 }
 
-/// A catch-all without keys passes whatever the routes before it do not know by sight.
+/// A catch-all without keys passes each request that the routes before it do not match.
 #[test]
 fn a_check_warns_of_a_catch_all_without_keys_behind_routes_with_keys() {
     let catch_all = |rest: &str| format!("\n[[route]]\nname = \"rest\"\nkey = \"off\"\n{rest}");

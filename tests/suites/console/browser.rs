@@ -1,7 +1,9 @@
-//! A headless Chromium, driven through ChromeDriver's plain WebDriver HTTP (W3C WebDriver; Chromium's own commands under `goog/`).
+//! A headless Chromium, driven through ChromeDriver's plain WebDriver HTTP (W3C WebDriver;
+//! Chromium's own commands under `goog/`).
 //!
-//! Neighbours: `seen.rs` uses it. The browser gets a new profile, asks nobody but loopback, and ends with this process, however that ends: a shell
-//! holds the other end of a pipe, and Chromium ends with its driver. It must not sleep: whoever waits, waits on a condition.
+//! The browser gets a new profile, connects only to loopback, and ends with this process, however
+//! that ends. A shell holds the other end of a pipe, and Chromium ends with its driver. It must not
+//! sleep: a wait watches a condition.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,11 +19,11 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long one command may take.
+/// The time limit for one command.
 const WITHIN: Duration = Duration::from_secs(60);
 /// The name of an element in answers (WebDriver, section 11).
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
-/// As a machine that runs as root and has no network needs it.
+/// Flags for a machine that runs as root and has no network.
 const FLAGS: [&str; 11] = [
     "--headless=new",
     "--no-sandbox",
@@ -43,7 +45,7 @@ pub struct Browser {
     _profile: tempfile::TempDir,
 }
 
-/// Where both programs are; `None` where one is missing.
+/// The paths of both programs; `None` if one is missing.
 fn programs() -> Option<[PathBuf; 2]> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let find =
@@ -57,8 +59,8 @@ const STARTS: usize = 3;
 /// Starts ChromeDriver. Returns it and its port.
 async fn until_started(driver: &Path) -> (Child, u16) {
     for _ in 0..STARTS {
-        // The driver's end is this process' end: then its standard input ends, and so does `read`.
-        // The shell's own output is closed, so that there is none once the driver has ended.
+        // The driver ends with this process: then its standard input ends, and so does `read`. The
+        // shell's own output is closed, so that none is left once the driver has ended.
         let script = "\"$0\" --port=0 & driver=$!; exec >&-; read -r line; kill $driver";
         let mut child = Command::new("sh")
             .args(["-c", script])
@@ -87,7 +89,8 @@ async fn until_started(driver: &Path) -> (Child, u16) {
 }
 
 impl Browser {
-    /// Starts one. Where there is none that is said on stderr, in a line that no harness swallows; with ONCEWAY_TOOLS=all it is a failure.
+    /// Starts one. If none is installed, a line on stderr says so that no harness swallows. With
+    /// ONCEWAY_TOOLS=all it is a failure.
     pub async fn start(what: &str) -> Option<Browser> {
         let Some([chromium, driver]) = programs() else {
             assert!(
@@ -128,17 +131,17 @@ impl Browser {
         self.post("url", json!({ "url": url })).await;
     }
 
-    /// The address of what is shown.
+    /// The address of the current page.
     pub async fn url(&self) -> String {
         self.get("url").await.as_str().unwrap_or_default().to_owned()
     }
 
-    /// What a function's body returns in the page.
+    /// Runs a function's body in the page. Returns its result.
     pub async fn run(&self, body: &str) -> Value {
         self.post("execute/sync", json!({ "script": body, "args": [] })).await
     }
 
-    /// The text that people see of the first element that matches; empty if there is none.
+    /// The visible text of the first element that matches; empty if none does.
     pub async fn text(&self, selector: &str) -> String {
         let found =
             self.run(&format!("return document.querySelector({})?.innerText ?? ''", json!(selector))).await;
@@ -150,7 +153,8 @@ impl Browser {
         found[ELEMENT].as_str().unwrap_or_else(|| panic!("no {selector}: {found}")).to_owned()
     }
 
-    /// Clicks as a person would; a page that follows is waited for. What is replaced meanwhile is looked for again.
+    /// Clicks as a person would, and waits for the page that follows. Looks again for an element
+    /// that was replaced meanwhile.
     pub async fn click(&self, selector: &str) {
         let clicked = async || {
             let element = self.element(selector).await;
@@ -164,7 +168,7 @@ impl Browser {
         for_some(selector, WITHIN, clicked).await.unwrap();
     }
 
-    /// Types into an input, after what stands there.
+    /// Types into an input, after its present text.
     pub async fn fill(&self, selector: &str, text: &str) {
         let element = self.element(selector).await;
         self.post(&format!("element/{element}/value"), json!({ "text": text })).await;
@@ -175,7 +179,7 @@ impl Browser {
         self.get("cookie").await
     }
 
-    /// What the browser complained of since it was asked last, one line each.
+    /// The browser's complaints since the last call, one line each.
     pub async fn complaints(&self) -> Vec<String> {
         let lines = self.post("se/log", json!({ "type": "browser" })).await;
         let all = lines.as_array().cloned().unwrap_or_default();
@@ -186,20 +190,21 @@ impl Browser {
         self.post("goog/cdp/execute", json!({ "cmd": cmd, "params": params })).await
     }
 
-    /// Takes the size of a screen, in CSS pixels; a narrow one is a phone's.
+    /// Sets the size of the screen, in CSS pixels; a narrow one is a phone's.
     pub async fn size(&self, width: u32, height: u32) {
         let params =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.devtools("Emulation.setDeviceMetricsOverride", params).await;
     }
 
-    /// Prefers `light` or `dark`.
+    /// Sets the preferred scheme, `light` or `dark`.
     pub async fn scheme(&self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
     }
 
-    /// Writes a picture of the whole page into the folder that ONCEWAY_SCREENSHOTS names, if it names one.
+    /// Writes a picture of the whole page into the folder that ONCEWAY_SCREENSHOTS names, if it
+    /// names one.
     pub async fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("ONCEWAY_SCREENSHOTS") else { return };
         let folder = PathBuf::from(folder);
@@ -210,20 +215,20 @@ impl Browser {
         std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
     }
 
-    /// Ends it.
+    /// Ends the session.
     pub async fn close(self) {
         Ask { method: http::Method::DELETE, ..Ask::get(self.session.clone()) }.send(WITHIN).await.unwrap();
     }
 }
 
-/// What a command answers, or why it failed.
+/// The answer to a command, or the reason of its failure.
 async fn ask(url: &str, body: &Value) -> Result<Value, Value> {
     let answer = Ask::post(url, body.to_string()).send(WITHIN).await.unwrap();
     let value = answer.json()["value"].clone();
     if answer.status == 200 { Ok(value) } else { Err(value) }
 }
 
-/// What a command answers that must not fail.
+/// The answer to a command that must not fail.
 async fn command(url: &str, body: &Value) -> Value {
     ask(url, body)
         .await

@@ -1,6 +1,7 @@
-//! The console's pages over plain HTTP: who gets them, what they carry, what their forms do and what they refuse.
+//! The console's pages over plain HTTP: access, headers, the effects of forms, and refusals.
 //!
-//! Neighbours: `seen.rs` looks at the same pages in a browser. Every request is one that a browser, or a page that wants to misuse one, could send.
+//! `seen.rs` looks at the same pages in a browser. Every request is one that a browser could send,
+//! or a page that misuses one. A test must not send others.
 
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
@@ -25,7 +26,7 @@ async fn session(base: &str) -> String {
     answer.header("set-cookie").split(';').next().unwrap().to_owned()
 }
 
-/// What a key's page says to whoever is signed in.
+/// A key's page for a signed-in user.
 async fn page_of(base: &str, cookie: &str, key: &str) -> Answer {
     ask(get(base, &format!("/console/key?tenant=acme&key={}", encoded(key))).with("Cookie", cookie)).await
 }
@@ -80,7 +81,7 @@ fn nobody_sees_more_than_the_sign_in_without_the_token_and_every_answer_carries_
     });
 }
 
-/// Its own region: nobody can sign in to it for a minute. About 4 s.
+/// A region of its own, because nobody can sign in to it for a minute. About 4 s.
 #[test]
 fn after_ten_wrong_tokens_nobody_signs_in_for_a_minute_and_the_log_has_one_line() {
     run(async {
@@ -101,7 +102,7 @@ fn after_ten_wrong_tokens_nobody_signs_in_for_a_minute_and_the_log_has_one_line(
         }
         let log = std::fs::read_to_string(solo.region.gateway_log()).unwrap();
         assert_eq!(log.matches("could not sign in to the console").count(), 1, "{log}");
-        // Who is in stays in, and programs are asked for the token as before.
+        // A signed-in user stays signed in, and programs are asked for the token as before.
         assert_eq!(ask(get(&base, "/console").with("Cookie", &cookie)).await.status, 200);
         let by_token = get(&base, "/v1/status").with("Authorization", format!("Bearer {TOKEN}"));
         assert_eq!(ask(by_token).await.status, 200);
@@ -206,7 +207,8 @@ fn a_key_is_settled_with_a_reason_after_a_second_look_and_not_otherwise() {
             ask(form(&base, "/console/settle", fields).with("Cookie", &cookie)).await
         };
         let confirmed = [&all[..], &[("confirmed", "yes")]].concat();
-        // Nothing is done without a reason, a name, a status, a second look, a session, or from another page's form.
+        // Nothing is done without a reason, a name, a status, a second look or a session, or from
+        // another page's form.
         for (name, value) in
             [("reason", " "), ("actor", ""), ("status", "99"), ("status", ""), ("headers", "x")]
         {
@@ -324,7 +326,8 @@ fn a_store_that_does_not_answer_leaves_the_rest_of_the_page() {
             assert!(page.contains(part), "{part} in {page}");
         }
         assert!(key.text().contains("The store does not answer"), "{}", key.text());
-        // The lease of before the pause may end while others go on: it is waited for one that was renewed since.
+        // The lease from before the pause may end while others go on. The test waits for one that
+        // was renewed since.
         let left = async || {
             let status = get(&base, "/v1/status").with("Authorization", format!("Bearer {TOKEN}"));
             ask(status).await.json()["authority"]["lease"]["left_ms"].as_u64()

@@ -1,6 +1,8 @@
-//! The console in a browser: signing in, the queue, a key settled, a region lost, on a desktop, on a phone and in the dark.
+//! The console in a browser: signing in, the queue, a key settled, a region lost, on a desktop, on
+//! a phone and in the dark.
 //!
-//! Neighbours: `pages.rs` holds what the server refuses. What is looked for is what people see: rendered texts, colours and widths. It must not poke at the page's state.
+//! The tests look at the page as rendered: texts, colours and widths. It must not poke at the
+//! page's state.
 
 use std::time::Duration;
 
@@ -54,7 +56,7 @@ fn a_person_signs_in_and_out() {
     });
 }
 
-/// Nothing sticks out at the side.
+/// Checks that nothing is wider than the screen.
 async fn fits(browser: &Browser, what: &str) {
     let wide = browser
         .run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
@@ -102,7 +104,7 @@ fn an_incident_is_seen_and_a_key_in_doubt_is_settled() {
     });
 }
 
-/// All is well but for one key: what each section says.
+/// Checks each section while all is well except for one key.
 async fn healthy(browser: &Browser, deployment: &Deployment, evil: &str) {
     let home = &deployment.regions[0];
     assert!(
@@ -128,7 +130,7 @@ async fn healthy(browser: &Browser, deployment: &Deployment, evil: &str) {
     );
     assert_eq!(browser.run("return document.images.length + (document.title === '1')").await, 0);
     until_seen(browser, "the page to be live", "#fresh", "live").await;
-    // What comes later is shown without a reload, and so is what goes.
+    // Later changes appear without a reload, and so do removals.
     let later = key("later");
     let owner = key_status(home, &later).await["owner"].as_str().unwrap().to_owned();
     doubt(&home.public(), &later).await;
@@ -144,7 +146,7 @@ async fn healthy(browser: &Browser, deployment: &Deployment, evil: &str) {
     browser.picture("desktop").await;
 }
 
-/// Rows of another region stand still for a while: the lag is told and drawn.
+/// Holds the rows of another region for a while, and checks that the lag is shown and drawn.
 async fn late(browser: &Browser, deployment: &Deployment) {
     let points = async || {
         let drawn =
@@ -162,7 +164,7 @@ async fn late(browser: &Browser, deployment: &Deployment) {
     until("a line of the lag", async || points().await > 1).await;
 }
 
-/// The key is settled by clicks and typing, and looked up in all regions.
+/// Settles the key by clicks and typing, and looks it up in all regions.
 async fn settled(browser: &Browser, deployment: &Deployment, evil: &str) {
     let home = &deployment.regions[0];
     browser.click("#doubts a[href$='#settle']").await;
@@ -202,7 +204,7 @@ async fn settled(browser: &Browser, deployment: &Deployment, evil: &str) {
     browser.picture("key-phone").await;
 }
 
-/// A region dies: who owns its arcs, and the window that counts down.
+/// Loses a region, and checks the owner of its arcs and the window's countdown.
 async fn lost(browser: &Browser, deployment: &Deployment) {
     let (home, gone) = (&deployment.regions[0], &deployment.regions[1]);
     let name = gone.name.as_str();
@@ -241,7 +243,8 @@ async fn lost(browser: &Browser, deployment: &Deployment) {
     }
 }
 
-/// The window is over: a key that the lost region may have run is in the audit, and so is what the journal found.
+/// After the window, checks that the audit lists a key that the lost region may have run, and the
+/// journal's findings.
 async fn audited(browser: &Browser, deployment: &Deployment) {
     let (home, gone) = (&deployment.regions[0], &deployment.regions[1]);
     let (names, mut risky) = ([gone.name.as_str(), home.name.as_str()], key("risky"));
@@ -267,7 +270,7 @@ async fn audited(browser: &Browser, deployment: &Deployment) {
     browser.picture("audit").await;
 }
 
-/// Every visible text stands out from what is behind it by 4.5 to 1 (WCAG 2.2, 1.4.3).
+/// Checks that every visible text has a contrast of 4.5 to 1 (WCAG 2.2, 1.4.3).
 async fn contrasts(browser: &Browser, scheme: &str) {
     let weak = browser
         .run(
@@ -286,7 +289,7 @@ async fn contrasts(browser: &Browser, scheme: &str) {
     assert_eq!(weak, serde_json::json!([]), "{scheme}");
 }
 
-/// The browser had nothing to complain of; and it would have said so.
+/// Checks that the browser had no complaint, and that it would have reported one.
 async fn nothing_was_blocked(browser: &Browser) {
     let complaints = browser.complaints().await;
     assert_eq!(complaints, Vec::<String>::new());

@@ -1,6 +1,7 @@
-//! A port that is sometimes listened on: what is behind it can go away and come back at the same address.
+//! A port that is open at times: the server behind it can go away and come back at the same
+//! address.
 //!
-//! Neighbours: the benches of peers and upstream. It must not know what is served.
+//! The benches of peers and upstream use it. It must not know which protocol is served.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,11 +11,11 @@ use onceway::fleet::wait;
 use tokio::net::{TcpListener, TcpSocket};
 
 const BOUND: Duration = Duration::from_secs(20);
-/// As `/proc/net/tcp` writes the state.
+/// The state as `/proc/net/tcp` writes it.
 const ESTABLISHED: &str = "01";
 
-/// A port of 127.0.0.1 that nobody else gets while this lives: its own socket is bound and never listens, so that connections
-/// are refused while no listener is open.
+/// A port of 127.0.0.1 that no other process gets while this lives. Its own socket is bound and
+/// never listens, so connections are refused while no listener is open.
 pub struct Door {
     _held: TcpSocket,
     pub address: SocketAddr,
@@ -26,8 +27,9 @@ impl Door {
         Self { address: held.local_addr().unwrap(), _held: held }
     }
 
-    /// Waits until no socket of this machine believes itself connected to here: on a busy machine even the loopback delivers the end
-    /// of a connection later, and what is sent on it before that may, for all its sender can know, arrive.
+    /// Waits until no socket of this machine believes itself connected to here. On a busy machine
+    /// even the loopback delivers the end of a connection later. Until then, a sent message may
+    /// arrive, for all its sender can know.
     pub async fn is_quiet(&self) {
         let connected = |line: &str| {
             let mut fields = line.split_whitespace().skip(2);
@@ -45,7 +47,7 @@ impl Door {
         .unwrap();
     }
 
-    /// A listener. Fails while the one before is still there.
+    /// Opens a listener. Fails while the one before still exists.
     pub fn open(&self) -> io::Result<TcpListener> {
         bound(self.address)?.listen(128)
     }

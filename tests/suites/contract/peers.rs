@@ -1,6 +1,7 @@
-//! The peers' bench: the real peer listener over mutual TLS, with a region behind it that does what it is told.
+//! The peers' bench: the real peer listener over mutual TLS, with a scripted region behind it.
 //!
-//! Neighbours: `net/support.rs` makes the certificates, `door.rs` the address. It must not assert what the port does.
+//! `net/support.rs` makes the certificates, `door.rs` the address. It must not assert what the port
+//! does.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -18,7 +19,7 @@ use onceway::ports::Peers;
 use onceway::ports::body::full;
 use onceway::ports::contract::asking::AskBench;
 use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Said, Told};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
 use onceway::protocol::digest::digest;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::versions::{NEWEST, Versions};
@@ -38,7 +39,7 @@ pub struct Link {
     house: Arc<tokio::sync::Mutex<House>>,
 }
 
-/// A region played by the bench, over all times that it listened.
+/// A scripted region, over all its openings.
 struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
@@ -46,20 +47,20 @@ struct Played {
     arrived: Mutex<Vec<Forward>>,
     asked: Mutex<Vec<Question>>,
     to_break: UnboundedSender<()>,
-    /// How often connections were to be broken.
+    /// The number of orders to break connections.
     breaks: AtomicU64,
     /// The opening at which a ping arrived last.
     reached: AtomicU64,
 }
 
-/// What listens, if anything does.
+/// The listener, if one is open.
 struct House {
     door: Door,
     identity: PeerIdentity,
     open: Option<Listeners>,
-    /// How often it was opened.
+    /// The number of openings.
     openings: u64,
-    /// How often connections were broken.
+    /// The number of broken connections.
     broken: u64,
 }
 
@@ -107,7 +108,8 @@ impl Link {
     }
 }
 
-/// Drops everything at once, so that nobody is told, and listens again, so that whoever sends again is seen.
+/// Drops everything at once, so that no peer gets a notice, and listens again, so that a resend is
+/// seen.
 async fn break_connections(
     mut broken: UnboundedReceiver<()>,
     house: Arc<tokio::sync::Mutex<House>>,
@@ -125,7 +127,7 @@ async fn break_connections(
 
 impl House {
     async fn listen(&mut self, peer: &Arc<Played>) {
-        // What listened before may still be on its way out.
+        // The listener before may still be closing.
         let listener = wait::for_some("the port to be free", BOUND, async || Ok(self.door.open().ok()));
         let mut listeners = Listeners::new(Duration::ZERO);
         let limits = PeerLimits::default();
@@ -139,7 +141,7 @@ impl House {
 impl PeerService for Opening {
     type Place = ();
 
-    fn hears(&self, _from: &RegionName, _said: &Said<'_>) -> Result<(), String> {
+    fn hears(&self, _from: &RegionName, _said: &PeerMessage<'_>) -> Result<(), String> {
         Ok(())
     }
 
@@ -188,7 +190,7 @@ impl PeerService for Opening {
 }
 
 impl Played {
-    /// Breaks the connection, and with it whoever waits here.
+    /// Breaks the connection, and with it all calls that wait here.
     async fn breaks_off<T>(&self) -> T {
         self.breaks.fetch_add(1, SeqCst);
         self.to_break.send(()).unwrap();
@@ -197,9 +199,9 @@ impl Played {
 }
 
 impl Link {
-    /// Waits until connections that were to be broken are, and until the caller has one that is not. A
-    /// broken stream is noticed before its connection is: what is called in between fails at once,
-    /// and rightly so, whatever the peer does by then.
+    /// Waits until all orders to break connections are done, and the caller has a working
+    /// connection. A broken stream is noticed before its connection is. A call in between rightly
+    /// fails at once, whatever the peer does by then.
     async fn is_mended(&self) {
         wait::for_some("a connection that nobody breaks", BOUND, async || {
             let house = self.house.lock().await;
@@ -254,7 +256,7 @@ impl PeersBench for Link {
         if let Some(open) = house.open.take() {
             open.stop().await;
         }
-        // Until the end of the connection was noticed here, what is sent on it is unknown, and rightly so.
+        // Until the end of the connection is noticed here, the result of a send is rightly unknown.
         wait::for_some("a refused connection", BOUND, async || {
             let ping = self.peers.ping(&region("us"), BOUND).await;
             Ok(matches!(ping, Err(PeerError::NotSent(_))).then_some(()))

@@ -1,6 +1,7 @@
-//! The store's bench: a private Postgres, restarted for real, and rows of another region that a superuser puts in.
+//! The store's bench: a private Postgres, restarted for real, and rows of another region that a
+//! superuser inserts.
 //!
-//! Neighbours: `store/support.rs` makes the server and its store. It must not assert what a store does.
+//! `store/support.rs` makes the server and its store. It must not assert what a store does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -25,7 +26,7 @@ const BOUND: Duration = Duration::from_secs(60);
 pub struct Stores {
     region: Region,
     store: PgStore,
-    /// Whether the next restart is a crash: the two take turns.
+    /// True if the next restart is a crash: crashes and clean restarts take turns.
     crash: AtomicBool,
 }
 
@@ -89,7 +90,7 @@ impl StoreBench for Stores {
             cluster.stop(BOUND).await.unwrap();
         }
         cluster.start().await.unwrap();
-        // Connections that were lost are noticed by their own tasks, so the first call may still meet one.
+        // Lost connections are noticed by their own tasks, so the first call may still meet one.
         eventually("the store to answer again", || async {
             let (keys, control) = (self.store.look_up(&[id("any")]).await, self.store.heartbeats().await);
             (keys.is_ok() && control.is_ok()).then_some(())
@@ -110,8 +111,9 @@ impl StoreBench for Stores {
     }
 }
 
-/// Schedule: a peer's doubt is superseded by a first own claim; that is released; the key is claimed again on the own row alone.
-/// Were the list of the first claim overwritten, the peer's doubt would read as one again, over an attempt that runs.
+/// Schedule: a first own claim supersedes a peer's doubt and is released. The key is claimed again
+/// on the own row alone. If that claim overwrote the first one's list, the peer's doubt would read
+/// as one again, over a running attempt.
 #[tokio::test]
 async fn a_doubt_that_was_superseded_stays_so_over_claims_that_do_not_name_it() {
     let bench = Stores::start().await;
@@ -135,7 +137,7 @@ async fn a_doubt_that_was_superseded_stays_so_over_claims_that_do_not_name_it() 
         assert_eq!((row.nonce, row.over), (Nonce(nonce), vec![doubt.clone()]));
     }
 
-    // A newer doubt of the same peer that is superseded takes the older one's place.
+    // A newer doubt of the same peer, once superseded, replaces the older one in the list.
     bench.store.release(&last).await.unwrap();
     let admin = bench.region.admin().await;
     admin.execute("update onceway.records_us_east_g1 set attempt = 9", &[]).await.unwrap();
@@ -151,7 +153,8 @@ async fn a_doubt_that_was_superseded_stays_so_over_claims_that_do_not_name_it() 
     assert_eq!(rows.iter().find_map(claimed), Some(newer));
 }
 
-/// Three stores that are new all at once, each subscribing to the other two: nobody may wait for somebody who waits.
+/// Three new stores at once, each subscribing to the other two: no store may wait for one that
+/// waits.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_regions_that_provision_at_once_all_complete() {
     let (eu, us, ap) = tokio::join!(Region::start("eu#1"), Region::start("us-east#1"), Region::start("ap#3"));

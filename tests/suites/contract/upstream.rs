@@ -1,6 +1,7 @@
-//! The upstream's bench: an HTTP/1.1 server that does what it is told, on requests and on questions to its status address.
+//! The upstream's bench: a scripted HTTP/1.1 server for requests and for questions to its status
+//! address.
 //!
-//! Neighbours: `door.rs` has the address. It must not assert what the port does.
+//! `door.rs` has the address. It must not assert what the port does.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -42,7 +43,7 @@ struct Played {
     behaviour: Mutex<UpstreamBehaviour>,
     probed: Mutex<ProbeBehaviour>,
     arrived: Mutex<Vec<Arrived>>,
-    /// Keeps bodies that hang from ending.
+    /// Keeps hanging bodies from ending.
     unended: Mutex<Vec<UnboundedSender<&'static str>>>,
 }
 
@@ -86,7 +87,7 @@ impl Service {
 
 async fn serve(stream: TcpStream, played: Arc<Played>) {
     let handle = service_fn(move |request| played.clone().handle(request));
-    // A connection that breaks is what the bench is for.
+    // Broken connections are intended here.
     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), handle).await);
 }
 
@@ -127,7 +128,7 @@ impl Played {
     }
 }
 
-/// What the status address answers, in the form that `fleet::upstream` speaks too.
+/// The status address's answer, in the form that `fleet::upstream` speaks too.
 async fn said(probed: ProbeBehaviour) -> Response<Body> {
     let effect = |status, effect: &'static str, body| {
         let mut response = answer(status, body);

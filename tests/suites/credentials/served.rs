@@ -1,7 +1,9 @@
-//! Credentials of a gateway that runs: files that change under it, the trusted front's door, keys bound to a principal.
+//! Credentials of a running gateway: changing files, the trusted front's door, keys bound to a
+//! principal.
 //!
-//! One region serves all tests of this file, one test at a time: they change the same files. The route `payouts` binds its keys
-//! to the principal, so every token in the file names one.
+//! One region serves all tests of this file. Tests must not run side by side, because they change
+//! the same files. The route `payouts` binds its keys to the principal, so every token in the file
+//! names one.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,7 +23,7 @@ const ISS: &str = "https://accounts.test";
 
 struct Site {
     solo: Solo,
-    /// Where the trusted front connects.
+    /// The address for the trusted front.
     trusted: String,
 }
 
@@ -96,7 +98,7 @@ impl Site {
         page.lines().find_map(|line| line.strip_prefix(&name)).expect("the series").parse().unwrap()
     }
 
-    /// Does something to the files and waits until the gateway has read them again, with this result.
+    /// Changes the files and waits until the gateway has read them again, with this result.
     async fn reload(&self, result: &str, change: impl FnOnce()) {
         let before = self.reloads(result).await;
         change();
@@ -169,7 +171,7 @@ fn a_trusted_front_names_the_tenant_at_its_own_door_only() {
         let (public, kept) = (site.solo.public(), key("vouched"));
         let first = post(&site.trusted, "/v1/charges", &[("X-Tenant", "acme")], &kept, BODY).await;
         assert_eq!(first.status.as_u16(), 201, "{}", first.text());
-        // The same account by a credential of its own: the same key.
+        // The same account with a credential of its own: the same key.
         let again = site.send("sk_bob", "/v1/charges", &kept, BODY).await;
         assert_eq!((again.header("idempotent-replayed"), again.text()), ("true", first.text()));
         let others = post(&site.trusted, "/v1/charges", &[("X-Tenant", "globex")], &kept, BODY).await;
@@ -189,7 +191,7 @@ fn a_trusted_front_names_the_tenant_at_its_own_door_only() {
             assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (401, "credential-invalid"));
             assert_eq!(effects(&site.solo.ledger, &unused), 0, "{base} {headers:?}");
         }
-        // On the public door the header is not even looked at.
+        // The public door does not even look at the header.
         let mine = key("mine");
         let named = [bearer, ("X-Tenant", "globex")];
         assert_eq!(post(&public, "/v1/charges", &named, &mine, BODY).await.status.as_u16(), 201);

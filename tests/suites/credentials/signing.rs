@@ -1,7 +1,8 @@
-//! An issuer for tests: keys, their public halves as JWKs, and tokens put together by hand, right ones and wrong ones.
+//! An issuer for tests: keys, their public halves as JWKs, and tokens assembled by hand, right ones
+//! and wrong ones.
 //!
-//! Neighbours: `tokens` and `served`. It signs with `ring` and writes the parts itself, so that what verifies is not held
-//! against its own encoder. `rsa.pem` was made for these tests and opens nothing.
+//! It signs with `ring` and writes the parts itself. It must not use the verifier's encoder, or the
+//! verifier would be tested against itself. `rsa.pem` was made for these tests and opens nothing.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -28,7 +29,7 @@ pub struct SigningKey {
 }
 
 impl SigningKey {
-    /// A fresh key; of RSA the one in the file.
+    /// A fresh key; for RSA the one in the file.
     pub fn new(kid: &str, alg: &'static str) -> Self {
         let ec = |curve, algorithm: &'static EcdsaSigningAlgorithm| {
             let random = SystemRandom::new();
@@ -54,7 +55,7 @@ impl SigningKey {
         Self { kid: kid.to_owned(), alg, pair }
     }
 
-    /// Its public half, without `alg`.
+    /// The public half, without `alg`.
     pub fn jwk(&self) -> Value {
         let mut jwk = match &self.pair {
             Pair::Ec(curve, pair) => {
@@ -74,12 +75,12 @@ impl SigningKey {
         jwk
     }
 
-    /// A token of these claims, signed as it should be.
+    /// A correctly signed token with these claims.
     pub fn token(&self, claims: &Value) -> String {
         self.token_with(&json!({"typ": "JWT", "alg": self.alg, "kid": self.kid}), claims)
     }
 
-    /// A token with a header of any kind, its signature right.
+    /// A token with any header and a correct signature.
     pub fn token_with(&self, header: &Value, claims: &Value) -> String {
         let message = message(header, claims);
         let random = SystemRandom::new();
@@ -96,7 +97,7 @@ impl SigningKey {
     }
 }
 
-/// What is signed: the first two parts.
+/// The signed part: the first two parts of a token.
 pub fn message(header: &Value, claims: &Value) -> String {
     format!("{}.{}", encode(header.to_string().as_bytes()), encode(claims.to_string().as_bytes()))
 }

@@ -1,7 +1,8 @@
-//! Which signed tokens are accepted: every algorithm that can be pinned, and one case per rule that a token can break.
+//! Acceptance of signed tokens: every algorithm that can be pinned, and one case per rule that a
+//! token can break.
 //!
-//! Neighbours: `signing` makes the tokens. They are judged by credentials that were read from files, at a date that the test
-//! names: no clock is read here.
+//! `signing` makes the tokens. They are judged by credentials that were read from files, at a date
+//! that the test names. A test must not read a clock.
 
 use std::fs;
 
@@ -17,7 +18,7 @@ use super::signing::{SigningKey, encode, jwks, message};
 
 const ISS: &str = "https://accounts.example.com";
 const AUD: &str = "https://api.example.com";
-/// When the tests take place, in seconds.
+/// The date of the tests, in seconds.
 const NOW: i64 = 1_800_000_000;
 
 /// Credentials of one issuer with these keys and more lines.
@@ -100,20 +101,20 @@ fn the_algorithm_is_the_pinned_one_and_the_keys_own() {
     let key = SigningKey::new("k", "RS256");
     let credentials = issuer("[\"RS256\", \"ES256\"]", &[&key], "");
     assert_eq!(ask(&credentials, &key.token(&claims())), Some(ann()));
-    // Right signatures of the very key, by algorithms that are not pinned for it.
+    // Right signatures with the same key, by algorithms that are not pinned for it.
     for alg in ["RS512", "PS256"] {
         let same = SigningKey::new("k", alg);
         assert_eq!(ask(&credentials, &same.token(&claims())), None, "{alg}");
         assert!(ask(&issuer(&format!("[\"{alg}\"]"), &[&same], ""), &same.token(&claims())).is_some());
     }
-    // The key is fine, the header says something else.
+    // The key is right, but the header names another algorithm.
     for alg in ["ES256", "none", "None", "HS256", "RS257", ""] {
         let header = json!({"alg": alg, "kid": "k"});
         assert_eq!(ask(&credentials, &key.token_with(&header, &claims())), None, "{alg:?}");
     }
     let unsigned = format!("{}.", message(&json!({"alg": "none", "kid": "k"}), &claims()));
     assert_eq!(ask(&credentials, &unsigned), None);
-    // The public key taken for a shared secret, in every form an attacker may guess that it is kept in.
+    // The public key used as a shared secret, in every form that an attacker may guess.
     let modulus = key.jwk()["n"].as_str().unwrap().to_owned();
     for secret in [modulus.as_bytes(), key.jwk().to_string().as_bytes(), include_bytes!("rsa.pem")] {
         let signed = message(&json!({"alg": "HS256", "kid": "k"}), &claims());

@@ -1,6 +1,7 @@
-//! The recipe for certificates between regions, and the order in which an authority is replaced, with the product's own TLS.
+//! The recipe for certificates between regions, and the steps that replace an authority, with the
+//! product's own TLS.
 //!
-//! Neighbours: `adapters::identity` is both ends of each greeting. It must not open a socket.
+//! `adapters::identity` is both ends of each handshake. It must not open a socket.
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ fn load(region: &str, files: &IdentityFiles) -> PeerIdentity {
     PeerIdentity::load(name(region), files).unwrap()
 }
 
-/// Whether two regions take each other for what they are, in both directions.
+/// True if two regions accept each other's identity, in both directions.
 fn know_each_other(one: &PeerIdentity, other: &PeerIdentity) -> bool {
     greet(one, other) && greet(other, one)
 }
@@ -109,7 +110,7 @@ fn an_authority_is_replaced_in_three_rounds_and_not_in_fewer() {
         let other = with(pair[0].0, "eu-west", pair[0].1);
         assert!(know_each_other(&before, &other) && know_each_other(&after, &other), "{pair:?}");
     }
-    // Without the first round they do not.
+    // Without the first round they refuse each other.
     let (fresh, stale) = (with(new.path(), "us-east", true), with(old.path(), "eu-west", false));
     assert!(!know_each_other(&fresh, &stale));
 }

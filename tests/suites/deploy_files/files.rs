@@ -1,7 +1,8 @@
-//! The container file, the unit, DNS and Postgres: what they name exists, and those who read them take them.
+//! The container file, the unit, DNS and Postgres: the things that they name exist, and their
+//! programs accept them.
 //!
-//! Neighbours: `deploy_files` finds tools; `pod` asks a running gateway for the paths that DNS checks. It must not build an image, start a server or
-//! fetch a provider.
+//! `deploy_files` finds tools; `pod` asks a running gateway for the paths that DNS checks. It must
+//! not build an image, start a server or fetch a provider.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,7 +15,7 @@ use onceway::server::descriptors;
 use super::{onceway, text, tool, top, well};
 use crate::support::documents::pages;
 
-/// Exposure, in tenths, that the unit must stay below (`systemd-analyze security`).
+/// The limit for the unit's exposure, in tenths (`systemd-analyze security`).
 const MOST_EXPOSED: &str = "20";
 
 /// The reference file of a region, as a gateway reads it.
@@ -27,6 +28,14 @@ fn reference() -> Config {
 fn instructions<'a>(file: &'a str, name: &str) -> Vec<Vec<&'a str>> {
     let lines = file.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     lines.map(|line| line.split_whitespace().collect()).collect()
+}
+
+/// True if the base image of a `FROM` cannot change: it is empty, or named by a digest.
+fn is_pinned(image: &str) -> bool {
+    let digest = image.split_once("@sha256:").map(|(_, digest)| digest);
+    image == "scratch"
+        || digest
+            .is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Every file that is built into the program from the sources in a folder, by its path in the tree.
@@ -75,7 +84,8 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
     for file in built_in("src") {
         assert!(folder.path().join(&file).exists(), "{file} is built in, and not copied");
     }
-    // Cargo reads the manifests before it asks the compiler anything; a compiler that only fails shows how far it came.
+    // Cargo reads the manifests before it calls the compiler. A compiler that only fails shows how
+    // far cargo came.
     let mut cargo = Command::new(env!("CARGO"));
     let build =
         instructions(&file, "RUN").into_iter().find(|words| words[..2] == ["cargo", "build"]).unwrap();
@@ -103,6 +113,19 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
     for (at, sign) in named.match_indices("--build-arg FEATURES=") {
         let feature: String = named[at + sign.len()..].chars().take_while(char::is_ascii_lowercase).collect();
         assert!(manifest.contains(&format!("\n{feature} = [")), "there is no feature {feature:?}");
+    }
+}
+
+#[test]
+fn base_images_are_pinned_by_digest() {
+    for moves in ["rust:1.95-alpine", "rust:1.95-alpine@sha256:606f", "rust@sha512:00"] {
+        assert!(!is_pinned(moves), "{moves}");
+    }
+    let file = text("deploy/Containerfile");
+    let bases = instructions(&file, "FROM");
+    assert_eq!(bases.len(), 2, "{bases:?}");
+    for base in bases {
+        assert!(is_pinned(base[0]), "{} may be another image tomorrow", base[0]);
     }
 }
 
@@ -138,7 +161,8 @@ fn units_are_such_that_systemd_takes_and_are_hardened() {
     systemd_takes(&[("onceway-zones.service", zones), ("onceway-zones.timer", timer)]);
 }
 
-/// Holds units that belong together against systemd, where it is installed: it reads every line, and the first one is hardened.
+/// Verifies related units with systemd, if it is installed: it must accept every line. The first
+/// unit must be hardened.
 fn systemd_takes(units: &[(&str, String)]) {
     let Some(mut verify) = tool("systemd-analyze", "the systemd units") else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -150,7 +174,7 @@ fn systemd_takes(units: &[(&str, String)]) {
     let output = output.output().unwrap();
     let said =
         String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    // It ends well although it ignores a line; then it says so.
+    // It succeeds although it ignores a line, but then prints the unit's name.
     assert!(output.status.success() && !units.iter().any(|(name, _)| said.contains(name)), "{said}");
     let threshold = format!("--threshold={MOST_EXPOSED}");
     let hardened = path(units[0].0);
@@ -243,7 +267,7 @@ fn each_front_has_a_check_of_its_own_in_route_53() {
     );
 }
 
-/// The program that asks a region's front, played: it answers for the addresses that it is told.
+/// A scripted program that asks a region's front: it succeeds for the given addresses.
 fn front(folder: &Path, well: &[&str]) {
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in {}) exit 0;; *) exit 22;; esac\n",
@@ -293,7 +317,7 @@ fn postgres_is_set_as_the_tests_run_it() {
     let mut compared = 0;
     for line in ours.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let (name, value) = line.split_once(" = ").unwrap_or_else(|| panic!("{line}"));
-        // How much WAL is kept is a matter of the disk; the rest of the machine's.
+        // The limit for kept WAL depends on the disk, the other values on the machine.
         if name != "max_slot_wal_keep_size" && fleet.contains(&format!("(\"{name}\", ")) {
             assert!(
                 fleet.contains(&format!("(\"{name}\", \"{value}\")")),

@@ -1,7 +1,8 @@
-//! The Kubernetes manifests: right by Kubernetes' schema, true of the product, and consistent with each other.
+//! The Kubernetes manifests: valid by Kubernetes' schema, true of the product, and consistent with
+//! each other.
 //!
-//! Neighbours: `schema` judges objects, `pod` puts together what a pod would see. Each region is looked at as its own files say it, and as kubectl
-//! renders it. It must not talk to a cluster.
+//! `schema` judges objects, `pod` assembles a pod's view. Each region is tested by its own files,
+//! and as kubectl renders it. It must not talk to a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use super::schema::Schema;
 use super::{REGIONS, onceway, text, tool, top, well};
 
 const BASE: &str = "deploy/kubernetes/base";
-/// What a gateway needs to end once the drain is over (`server::run` closes its listeners in two seconds), and some air.
+/// The time that a gateway needs to end after the drain, with some reserve (`server::run` closes
+/// its listeners in two seconds).
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// The blocks of commands in the guide's section.
@@ -29,7 +31,8 @@ fn blocks() -> Vec<String> {
     section.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// A copy of the tree in which the section's first block was typed: it makes the files that the manifests take.
+/// A copy of the tree after the section's first block, which makes the files that the manifests
+/// take.
 fn typed() -> &'static Path {
     static TYPED: OnceLock<PathBuf> = OnceLock::new();
     TYPED.get_or_init(|| {
@@ -57,7 +60,7 @@ fn kustomization(folder: &str) -> Value {
     documents(&text(&format!("{folder}/kustomization.yaml"))).remove(0)
 }
 
-/// The items of a list; none where there is no list.
+/// The items of a list; none if it is no list.
 pub fn items(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
@@ -66,7 +69,8 @@ fn strings(value: &Value) -> impl Iterator<Item = &str> {
     items(value).iter().filter_map(Value::as_str)
 }
 
-/// The objects of a region, base and overlay, and for each generated ConfigMap its files, as `kustomize` names them in the copy of the tree.
+/// The objects of a region, base and overlay. Also, for each generated ConfigMap, its files, as
+/// `kustomize` names them in the copy of the tree.
 pub fn region(name: &str) -> (Vec<Value>, BTreeMap<String, Vec<String>>) {
     let (mut objects, mut maps) = (Vec::new(), BTreeMap::new());
     for folder in [BASE.to_owned(), format!("deploy/kubernetes/{name}")] {
@@ -312,8 +316,8 @@ fn each_region_of_the_ring_has_an_overlay() {
     }
 }
 
-/// Types the section's second block into a copy of the tree, but for its last line, which takes away what it made: whether it ended well, what it
-/// said, and the files that were checked, by region.
+/// Types the section's second block into a copy of the tree, without its last line, which deletes
+/// the made files. Returns true if it succeeded, the output, and the checked files, by region.
 fn looked_at(tree: &Path) -> (bool, String, BTreeSet<String>) {
     let made = tempfile::tempdir().unwrap();
     let block = &blocks()[1];
@@ -337,7 +341,7 @@ fn looked_at(tree: &Path) -> (bool, String, BTreeSet<String>) {
 fn what_pods_will_read_is_checked_beforehand_as_they_mount_it() {
     let (well, said, files) = looked_at(typed());
     assert!(well, "{said}");
-    // What only the region's cluster has.
+    // Files that only the region's cluster has.
     let there = ["certs/postgres-ca.pem", "secrets/admin-token"];
     let mounted = REGIONS.iter().flat_map(|name| {
         let files = Pod::of(name).files().into_iter().filter(|file| !there.contains(&file.as_str()));

@@ -1,7 +1,7 @@
-//! What a pod of a region would see: the files of its volume, put together as the manifests say, and its environment.
+//! A pod's view: the files of its volume, assembled as the manifests say, and its environment.
 //!
-//! Neighbours: `manifests` asks it for the configuration, and starts the built program on it. Secrets are made up. It must not take a file from
-//! anywhere but where the manifests take it.
+//! `manifests` asks it for the configuration, and starts the built program on it. Secrets are made
+//! up. It must not take a file from anywhere but where the manifests take it.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::manifests::{container, items, of_kind, region};
 use super::{onceway, text};
 
-/// How long the program may take until it answers.
+/// The time limit for the program to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Pod {
@@ -28,7 +28,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// A pod of a region, its volume filled.
+    /// A pod of a region, with a filled volume.
     pub fn of(name: &str) -> Self {
         let (objects, maps) = region(name);
         let folder = tempfile::tempdir().unwrap();
@@ -86,7 +86,7 @@ impl Pod {
         env.map(|one| (one["name"].as_str().unwrap().to_owned(), value(one))).collect()
     }
 
-    /// The configuration that a gateway in it would have.
+    /// The configuration of a gateway in this pod.
     pub fn config(&self) -> Config {
         let environment = self.environment();
         let loaded = Config::load_with(&self.folder.path().join("region.toml"), &|name| {
@@ -95,8 +95,9 @@ impl Pod {
         loaded.unwrap_or_else(|errors| panic!("{errors}"))
     }
 
-    /// Starts the container's command, on ports of this machine that are free. What it is asked is the admin listener's. Its store is a port on
-    /// which nobody listens: only in shadow mode, which asks neither store nor peers, it is ready.
+    /// Starts the container's command, on free ports of this machine. Requests go to the admin
+    /// listener. Its store is a port without a listener, so it is ready only in shadow mode, which
+    /// asks neither store nor peers.
     fn start(&self, shadow: bool) -> Running {
         let mut file = std::fs::read_to_string(self.folder.path().join("region.toml")).unwrap();
         let free: Vec<SocketAddr> = {
@@ -125,7 +126,7 @@ fn put(folder: &Path, item: &Value, content: &str) {
     std::fs::write(path, content).unwrap();
 }
 
-/// A value for each secret and key that there is.
+/// A value for each existing secret and key.
 fn made_up(region: &str) -> BTreeMap<(&'static str, &'static str), String> {
     let folder = tempfile::tempdir().unwrap();
     let name = RegionName::parse(region).unwrap();
@@ -155,7 +156,8 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// The status of `GET path`, as a kubelet or a front asks: without a token, by a name that the gateway does not know.
+    /// The status of `GET path`, as a kubelet or a front asks: without a token, by a name that the
+    /// gateway does not know.
     fn status(&mut self, path: &str) -> u16 {
         let begun = Instant::now();
         let mut stream = loop {
@@ -177,7 +179,7 @@ impl Running {
     }
 }
 
-/// Every path that somebody outside asks for, by the file that says so.
+/// Every path that an outside program asks for, by the file that says so.
 fn asked() -> Vec<(&'static str, String)> {
     let (objects, _) = region("us-east");
     let probe = |name: &str| container(&objects)[name]["httpGet"]["path"].as_str().unwrap().to_owned();
@@ -213,7 +215,7 @@ fn a_gateway_with_the_pods_files_answers_every_probe() {
     assert_eq!(running.status("/v1/status"), 401, "everything else asks for the token");
 }
 
-/// Whoever sends it clients is told to wait; nobody restarts it.
+/// A front gets the answer to wait, and the kubelet does not restart it.
 #[test]
 fn a_gateway_without_a_store_is_alive_and_not_ready() {
     let pod = Pod::of("us-east");

@@ -1,7 +1,7 @@
-//! JSON Schema, as much of it as Kubernetes uses: what is wrong with a value, place by place.
+//! JSON Schema, as much of it as Kubernetes uses: the faults of a value, place by place.
 //!
-//! Neighbours: `manifests` asks it; `kubernetes-1.31.json` is the schema and says where it comes from. It must not know a keyword without holding
-//! a value against it: one that it does not know is a panic.
+//! `kubernetes-1.31.json` is the schema and names its source. It must not know a keyword without
+//! checking a value by it: an unknown keyword is a panic.
 
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ impl Schema {
         Self(serde_json::from_str(&super::text("tests/suites/deploy_files/kubernetes-1.31.json")).unwrap())
     }
 
-    /// What is wrong with an object of Kubernetes; nothing if it is right.
+    /// The faults of a Kubernetes object; empty if it is valid.
     pub fn wrong(&self, object: &Value) -> Vec<String> {
         let kind = object["kind"].as_str().unwrap_or_default();
         let Some(name) = self.0["kinds"][kind].as_str() else {
@@ -35,7 +35,7 @@ impl Schema {
                 "type" => {
                     let one = [want.clone()];
                     let types = want.as_array().map_or(&one[..], Vec::as_slice);
-                    // What is written as null is not written.
+                    // A null counts as absent.
                     if value.is_null() || !types.iter().any(|one| is(value, one.as_str().unwrap())) {
                         wrong.push(format!("{at}: {value} is not {want}"));
                     }
@@ -83,7 +83,7 @@ impl Schema {
                         wrong.push(format!("{at}: {value} fits not exactly one of {want}"));
                     }
                 }
-                // Widths of numbers and spellings of times: what is used here is within them.
+                // Widths of numbers and spellings of times: the values here are within them.
                 "format" | "enum" => {}
                 unknown => panic!("{at}: a schema says {unknown}, which nothing here holds a value against"),
             }

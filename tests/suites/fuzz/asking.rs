@@ -1,6 +1,7 @@
-//! Questions between regions and what was told: whatever arrives is refused or understood, and what was understood is written that way again.
+//! Questions between regions and their answers: each message is refused or understood, and an
+//! understood one is written the same way again.
 //!
-//! Neighbour: `adapters::wire::ask`. It must not know what a gateway does with a question.
+//! The target is `adapters::wire::ask`. It must not know what a gateway does with a question.
 
 use onceway::adapters::wire::ask::{read_question, read_refusal, read_told, write_question, write_told};
 

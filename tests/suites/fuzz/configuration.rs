@@ -1,7 +1,8 @@
-//! Configuration files: whatever stands in one of them, every problem is said in one line that names the file and the line.
+//! Random configuration files: every problem is reported in one line that names the file and the
+//! line.
 //!
-//! Neighbours: `tests/suites/config/cases.rs` holds the good files and the mistakes that users make; here nobody means anything. It
-//! must not judge the wording.
+//! `tests/suites/config/cases.rs` holds the good files and the mistakes that users make; the
+//! changes here are random. It must not judge the wording.
 
 use std::fs;
 use std::path::Path;
@@ -68,11 +69,12 @@ const WORDS: &[&[u8]] = &[
     b"path = \"/{x}/*\"\n",
 ];
 
-/// What makes a ring that is not even tried.
+/// A ring that is refused before it is built.
 const TWICE: &[u8] =
     b"\n[[region]]\nname = \"twice\"\nweight = 1\n[[region]]\nname = \"twice\"\nweight = 1\n";
 
-/// The good files and those of every case, each after the number of its file: that byte may change as well.
+/// The good files and those of every case, each after the number of its file: that byte may change
+/// as well.
 fn texts() -> Vec<Vec<u8>> {
     let good = good();
     let wrong = CASES.iter().filter_map(|(name, from, to, _)| {
@@ -105,8 +107,8 @@ fn a_configuration_is_right_or_every_problem_has_its_line() {
 
 fn check(folder: &Path, number: usize, text: &[u8]) {
     let file = folder.join(NAMES[number]);
-    // Making a ring takes hundreds of times as long as reading its file: mostly it ends in a region that there is twice, or the
-    // other files are read beside an empty one.
+    // Making a ring takes hundreds of times as long as reading its file. So most rings end in a
+    // repeated region, and the other files are mostly read beside an empty ring.
     let hasty = !text.len().is_multiple_of(64);
     let (ring, own) = if hasty { ("", TWICE) } else { (RING, &b""[..]) };
     let text = if number == 0 { [text, own].concat() } else { text.to_vec() };
@@ -125,7 +127,7 @@ fn check(folder: &Path, number: usize, text: &[u8]) {
         assert!(!problem.text.is_empty() && !problem.text.contains(['\n', '\r']), "not one line: {shown:?}");
         assert!(problem.file.starts_with(folder), "{shown}");
         assert!(problem.file != file || problem.line <= lines, "{shown}: it has {lines} lines");
-        // What is wrong with a key set is said with the key's name: JSON is read without its lines.
+        // A problem of a key set has only the key's name: JSON is read without its lines.
         let has_none = problem.text.starts_with("cannot read") || shown.contains(NAMES[4]);
         assert!(problem.line > 0 || has_none, "no line: {shown}");
     }

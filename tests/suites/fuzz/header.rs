@@ -1,6 +1,8 @@
-//! `Idempotency-Key`: what is read is one key, however it is spelled, and strict mode reads what RFC 8941 reads.
+//! `Idempotency-Key`: a header is read as one key, however it is spelled, and strict mode reads the
+//! same as RFC 8941.
 //!
-//! Neighbour: `protocol::key`. The second reading is the `sfv` crate's. It must not know why a key was refused.
+//! The target is `protocol::key`, the second reading the `sfv` crate's. It must not know why a key
+//! was refused.
 
 use onceway::protocol::key::{Key, Syntax};
 
@@ -45,7 +47,8 @@ fn a_key_header_is_one_key_or_an_error() {
     });
 }
 
-/// The key as another reader of RFC 8941 strings sees it: an item, without parameters, that makes a key.
+/// The key as another reader of RFC 8941 strings sees it: an item, without parameters, that makes a
+/// key.
 fn as_sfv(line: &[u8]) -> Option<Key> {
     let text = str::from_utf8(line).ok()?.trim_matches([' ', '\t']);
     let item = sfv::Parser::new(text).parse::<sfv::Item>().ok().filter(|item| item.params.is_empty())?;

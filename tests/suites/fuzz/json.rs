@@ -1,7 +1,8 @@
 //! Canonical JSON: the same value, in one form, or none; no digit and no member is lost on the way.
 //!
-//! Neighbour: `gateway::canonical`. The second readings are serde_json's, and a look at the numbers as they are written: serde_json
-//! hides those. It must not know how the canonical form is ordered or spelled.
+//! The target is `gateway::canonical`. The second readings are serde_json's, and a look at the
+//! numbers as written, which serde_json hides. It must not know how the canonical form is ordered
+//! or spelled.
 
 use onceway::gateway::canonical::{RawOnly, canonical_json};
 use serde_json::Value;
@@ -87,7 +88,7 @@ fn a_canonical_form_is_the_same_value_in_one_form() {
     });
 }
 
-/// Whether two values are one, numbers aside: those are compared as written.
+/// True if two values are equal, numbers aside: those are compared as written.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(_), Value::Number(_)) => true,
@@ -114,7 +115,7 @@ fn bare(text: &[u8]) -> String {
     out
 }
 
-/// How many members the objects of a value have.
+/// The number of members in the objects of a value.
 fn kept(value: &Value) -> usize {
     match value {
         Value::Object(members) => members.values().map(|value| 1 + kept(value)).sum(),
@@ -123,13 +124,13 @@ fn kept(value: &Value) -> usize {
     }
 }
 
-/// How many members the objects of a text have.
+/// The number of members in the objects of a text.
 fn members(text: &[u8]) -> usize {
     bare(text).matches(':').count()
 }
 
-/// Every number of a JSON text as (digits without zeros around them, power of ten, whether it is negative), in order of size of
-/// these: members may have changed places. Zero has no sign.
+/// Every number of a JSON text as (digits without zeros around them, power of ten, true if
+/// negative), sorted, because members may have changed places. Zero has no sign.
 fn numbers(text: &[u8]) -> Vec<(String, i64, bool)> {
     let bare = bare(text);
     let words = bare.split(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c)));

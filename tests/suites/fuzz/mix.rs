@@ -1,6 +1,7 @@
-//! Makes texts out of random bytes: a known text, or none, then changed step by step, often by putting a known word into it.
+//! Makes texts from random bytes: a known text, or none, then changed step by step, often with a
+//! known word inserted.
 //!
-//! Neighbours: every target names its texts and words. It must not know what they mean.
+//! Every target names its texts and words. It must not know what they mean.
 
 use std::panic::RefUnwindSafe;
 use std::time::Duration;
@@ -15,7 +16,8 @@ impl std::fmt::Debug for Text {
     }
 }
 
-/// Runs `check` on each of `texts`, then on random changes of them, with `words` put in, until the time is over.
+/// Runs `check` on each of `texts`, then on random changes of them, with `words` put in, until the
+/// time is over.
 pub fn fuzz(texts: &[&[u8]], words: &[&[u8]], check: impl Fn(&[u8]) + RefUnwindSafe) {
     texts.iter().for_each(|text| check(text));
     bolero::check!()
@@ -30,7 +32,8 @@ fn time() -> Duration {
     Duration::from_secs(asked.map_or(1, |text| text.parse().expect("ONCEWAY_FUZZ_SECONDS is a number")))
 }
 
-/// Follows a script: its first byte picks the text to begin with, every four further ones are a change.
+/// Follows a script: its first byte picks the text to begin with, every four further ones are a
+/// change.
 fn mix(texts: &[&[u8]], words: &[&[u8]], script: &[u8]) -> Vec<u8> {
     let Some((first, changes)) = script.split_first() else { return Vec::new() };
     let mut text =

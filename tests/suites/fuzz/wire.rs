@@ -1,7 +1,8 @@
-//! Messages between regions: whatever arrives is refused or understood, and what was understood would be written that way.
+//! Messages between regions: each is refused or understood, and an understood one would be written
+//! the same way.
 //!
-//! Neighbour: `adapters::wire`. A message is fuzzed as the text of its head, a header per line. It must not know what a gateway does
-//! with a message.
+//! The target is `adapters::wire`. A message is fuzzed as the text of its head, a header per line.
+//! It must not know what a gateway does with a message.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
@@ -83,7 +84,7 @@ fn decode(request: Request<Bytes>) -> Option<Forward> {
     decode_forward(&head, body).ok()
 }
 
-/// Everything of a forward that can be compared.
+/// The comparable parts of a forward.
 fn parts(forward: Forward) -> impl PartialEq + std::fmt::Debug {
     let Forward { id, principal, method, target, headers, body, request_id, epoch, deadline } = forward;
     (
@@ -112,7 +113,7 @@ fn check_forward(text: &[u8]) {
     assert_eq!(decode(again).map(parts), Some(parts(forward)));
 }
 
-/// The text is now what a client sent: tenant, key, method and target, a line each, then headers.
+/// Here the text is a client's request: tenant, key, method and target, a line each, then headers.
 fn check_sent(text: &[u8]) {
     let (east, west) = regions();
     let mut lines =
@@ -153,7 +154,8 @@ fn check_sent(text: &[u8]) {
     assert_eq!(parts(got), parts(Forward { headers, target: path(&forward.target), ..forward }));
 }
 
-/// A target as it travels: its path and query, written out. (http shows an empty path as `/` only where it is asked for it.)
+/// A target as it travels: its path and query, written out. (http shows an empty path as `/` only
+/// on request.)
 fn path(target: &Uri) -> Uri {
     target.path_and_query().expect("a target with a path").as_str().parse().expect("a path is a target")
 }

@@ -1,7 +1,6 @@
-//! Answers of the upstream that two readers might take differently: their outcome is unknown.
+//! Answers of the upstream that two readers could take differently: their outcome is unknown.
 //!
-//! Neighbours: `upstream` has what is written, and what breaks. It must not tidy up what the server
-//! sends.
+//! `upstream` tests other requests and failures. It must not tidy up the server's bytes.
 
 use onceway::ports::Upstream;
 use onceway::ports::upstream::SendError;
@@ -11,7 +10,7 @@ use tokio::net::TcpListener;
 use crate::net::support::{RawServer, Then, read_request, soon, text};
 use crate::net::upstream::{LONG, OK, always, at, send};
 
-/// Sends a request that is answered so, and returns what becomes of it.
+/// Sends a request that gets this answer, and returns the result.
 async fn sent(answer: &'static str) -> Result<http::Response<onceway::ports::Body>, SendError> {
     let server = RawServer::start(Then::Answer(answer)).await;
     let sent = soon(at(&server.address).send(send(&[]), LONG, always)).await;

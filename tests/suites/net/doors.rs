@@ -1,6 +1,8 @@
-//! The doors for clients over real sockets: who may connect, whose header means something, and what goes on to the service.
+//! The doors for clients over real sockets: allowed addresses, trusted headers, and the request
+//! that the service gets.
 //!
-//! Neighbours: `server::door` has the rules one by one; `tests/suites/credentials` has a whole gateway behind such doors.
+//! `server::listener_kind` has the rules one by one; `tests/suites/credentials` has a whole gateway
+//! behind such doors. It must not use a client library.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use onceway::config::trusted::{Network, Trusted};
 use onceway::gateway::credentials::Vouched;
 use onceway::ports::Body;
 use onceway::ports::body::full;
-use onceway::server::door::Door;
+use onceway::server::listener_kind::Door;
 use onceway::server::public::listen;
 use onceway::server::{Listeners, PublicService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::net::support::soon;
 
-/// Answers what it was told about who asks.
+/// A service that answers with the caller's identity, as the door passed it.
 struct Teller;
 
 impl PublicService for Teller {
@@ -44,7 +46,7 @@ fn front(from: &[&str]) -> Arc<Trusted> {
     })
 }
 
-/// Asks once at a door of its own; everything that came back.
+/// Sends one request to a door of its own. Returns the whole answer.
 async fn ask(door: Door, lines: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -52,7 +54,7 @@ async fn ask(door: Door, lines: &str) -> String {
     listen(&mut listeners, listener, None, Arc::new(Teller), PublicLimits::default(), door, &Arc::default());
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}\r\n");
-    // A connection that is refused may be gone before this is written.
+    // A refused connection may be gone before this is written.
     let _ = stream.write_all(request.as_bytes()).await;
     let mut answer = Vec::new();
     let _ = soon(stream.read_to_end(&mut answer)).await;

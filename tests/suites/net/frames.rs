@@ -1,7 +1,9 @@
-//! HTTP/2 written by hand: frames, header blocks without compression, and a raw connection that sends them.
+//! HTTP/2 written by hand: frames, header blocks without compression, and a raw connection that
+//! sends them.
 //!
-//! Neighbours: `http2` and the suite `listener` say with it what no client library would. It reads frames, but no header blocks: what a
-//! test wants to know stands in a body. It must not keep any rule of the protocol for the caller.
+//! `http2` and the suite `listener` send requests with it that no client library sends. It reads
+//! frames, but no header blocks: a test reads its facts from a body. It must not keep any rule of
+//! the protocol for the caller.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -78,14 +80,14 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// How a stream ended.
+/// The end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With an answer; its body.
+    /// An answer, with its body.
     Answer(String),
-    /// Reset.
+    /// A reset.
     Reset,
-    /// With the connection.
+    /// The end of the connection.
     Closed,
 }
 
@@ -107,7 +109,7 @@ impl Raw {
         Self { stream, read: VecDeque::new() }
     }
 
-    /// Sends bytes; says whether the connection took them.
+    /// Sends bytes. Returns true if the connection took them.
     pub async fn send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).await.is_ok()
     }
@@ -130,7 +132,7 @@ impl Raw {
         Some(found)
     }
 
-    /// What becomes of a stream.
+    /// The outcome of a stream.
     pub async fn outcome(&mut self, stream: u32) -> Outcome {
         let mut body = Vec::new();
         while let Some(found) = self.next().await {
@@ -149,7 +151,7 @@ impl Raw {
         Outcome::Closed
     }
 
-    /// Reads until the connection is over, and says with which error the server said so, if it did.
+    /// Reads until the connection is over. Returns the server's error code, if it sent one.
     pub async fn over(&mut self) -> Option<u32> {
         let mut code = None;
         while let Some(found) = self.next().await {

@@ -1,7 +1,9 @@
-//! HTTP/1 framing against raw bytes: what is in doubt is refused with a problem and ends the connection, what is not passes on.
+//! HTTP/1 framing against raw bytes: an ambiguous request is refused with a problem and ends the
+//! connection, a clear one passes.
 //!
-//! Neighbours: `server::head`, `server::chunks` and `server::guard` have tables and properties of their own; here hyper stands above them.
-//! It must not use a client library, which would tidy up the very bytes in question.
+//! `server::head`, `server::chunks` and `server::guard` have tables and properties of their own;
+//! here hyper stands above them. It must not use a client library, which would tidy up the very
+//! bytes in question.
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use tokio::net::TcpStream;
 use crate::net::harness::{read_until, run, talk};
 use crate::net::support::soon;
 
-/// Sent behind what is refused: must never be answered.
+/// A request after the refused one, which must never be answered.
 const NEXT: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn with(lines: &str) -> String {
@@ -160,12 +162,12 @@ async fn a_refusal_comes_without_100_continue_and_is_not_lost_to_a_reset() {
     stream.write_all(waiting.as_bytes()).await.unwrap();
     let answer = read_until(&mut stream, "refused").await;
     assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("100 Continue"), "{answer}");
-    // A client that sends its body all the same gets to read the refusal.
+    // A client that sends its body anyway can read the refusal.
     let large = 24 << 20;
     let head = format!("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: {large}\r\n\r\n");
     let answer = talk(&running.address, &(head + &"x".repeat(large))).await;
     assert!(answer.starts_with("HTTP/1.1 401 ") && answer.ends_with("refused"), "{answer}");
-    // However slowly, within reason: it may read only when all it has is sent.
+    // However slowly, within reason: a client may read only after it has sent everything.
     let large = 1 << 20;
     let head = format!("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: {large}\r\n\r\n");
     let mut stream = TcpStream::connect(&running.address).await.unwrap();

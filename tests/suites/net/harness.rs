@@ -1,7 +1,7 @@
-//! A public listener with a service that tells what it saw, and raw clients of it.
+//! A public listener with a service that records its requests, and raw clients of it.
 //!
-//! Neighbours: `public`, `framing`, `slow`, `http2` and `tls` test through it; `frames` writes HTTP/2 by hand. It must not use a client library,
-//! which would tidy up the very bytes in question.
+//! `public`, `framing`, `slow`, `http2` and `tls` test through it; `frames` writes HTTP/2 by hand.
+//! It must not use a client library, which would tidy up the very bytes in question.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use onceway::config::listen::PublicLimits;
 use onceway::ports::Body;
 use onceway::ports::body::{Collected, collect, full};
-use onceway::server::door::Door;
+use onceway::server::listener_kind::Door;
 use onceway::server::public::listen;
 use onceway::server::{Listeners, PublicService};
 use rustls::ServerConfig;
@@ -24,10 +24,10 @@ use crate::net::support::{fed, soon};
 /// The size of the answer to `/big`, in bytes: more than any socket buffers.
 pub const BIG: usize = 64 << 20;
 
-/// Answers by path, and tells what it saw.
+/// A service that answers by path, and records its requests.
 pub struct Service {
     pub seen: Mutex<Vec<String>>,
-    /// What happened inside: a request that arrived, a body that broke, a request that was dropped.
+    /// The events inside: a request that arrived, a body that broke, a request that was dropped.
     events: mpsc::UnboundedSender<&'static str>,
     /// A permit lets one request to `/wait` go on.
     pub gate: Semaphore,
@@ -116,7 +116,7 @@ pub async fn run(limits: PublicLimits) -> Running {
     run_within(limits, Duration::from_secs(20), None).await
 }
 
-/// With another grace period, and over TLS if there is a configuration for it.
+/// Runs it with another grace period, and over TLS if a configuration is given.
 pub async fn run_within(limits: PublicLimits, grace: Duration, tls: Option<ServerConfig>) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -150,7 +150,7 @@ pub async fn talk(address: &str, bytes: &str) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Asks over a new HTTP/1.1 connection, to see that the listener still answers.
+/// Sends a request over a new HTTP/1.1 connection, to see that the listener still answers.
 pub async fn still_answers(address: &str) {
     let answer =
         talk(address, "POST /still HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")

@@ -1,6 +1,8 @@
-//! Peers that must be refused: other authorities, other regions, no certificate, a second hop, other protocols.
+//! Peers that must be refused: other authorities, other regions, no certificate, a second hop,
+//! other protocols.
 //!
-//! Neighbours: `peers` has the good case. Each test also shows that nothing reached the region's service.
+//! `peers` has the good case. Each test also shows that the message must not reach the region's
+//! service.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -128,7 +130,7 @@ async fn renewed_certificates_count_for_connections_to_come() {
     let (eu, open) = (old.identity("eu"), old.identity("eu"));
     let open = dial(&open, "us", &us.address);
     assert!(soon(open.forward(&region("us"), forward("/"))).await.is_ok() && reaches(&eu).await);
-    // Another region's are none of this one.
+    // Another region's identity is not used for this one.
     identity.renew(&new.identity("eu"));
     assert!(reaches(&eu).await);
     identity.renew(&new.identity("us"));
@@ -146,7 +148,7 @@ async fn a_claim_to_be_another_region_is_refused() {
     forged.me = region("ap");
     let why = not_sent(soon(dial(&forged, "us", &us.address).forward(&region("us"), forward("/"))).await);
     assert!(why.contains("403"), "{why}");
-    // Also where the hello is skipped, and for each kind of message.
+    // Also without a hello, and for each kind of message.
     let as_ap = || wire::encode_forward(&region("ap"), &region("us"), forward("/")).unwrap();
     for request in [
         as_ap(),
@@ -220,7 +222,8 @@ async fn a_server_of_another_region_is_refused_by_the_client() {
     assert_eq!(ap.region.seen.lock().unwrap().len(), 0);
 }
 
-/// Whoever speaks no version in common learns so from the hello: no forward, question or ping reaches the service.
+/// A peer without a common version learns so from the hello: no forward, question or ping reaches
+/// the service.
 #[tokio::test]
 async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
     let pki = Pki::new(&["eu", "us"]);
@@ -234,7 +237,7 @@ async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
         let question = Question::Views { after: 0 };
         assert_eq!(peers.ask(&region("us"), question, Duration::from_secs(5)).await.unwrap_err(), refused);
         assert!(us.region.seen.lock().unwrap().is_empty() && us.region.asked.lock().unwrap().is_empty());
-        // One that does not look before it asks.
+        // A peer that asks without a hello.
         let rude = encode_ask(&region("eu"), ours, &region("us"), &Question::Views { after: 0 });
         let refused = raw(pki.identity("eu").client_config(), &us.address, rude).await.unwrap();
         assert_eq!((refused.status(), code(refused).await.as_str()), (StatusCode::CONFLICT, "peer-version"));
@@ -242,7 +245,8 @@ async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
     }
 }
 
-/// A stream that was ended here may still have data on its way: too many of those are taken for an attack, if nothing is said.
+/// A stream that was ended here may still have data on its way. Without a setting for it, too many
+/// of those count as an attack.
 #[tokio::test]
 async fn refusals_of_bodies_on_their_way_leave_the_connection_to_what_it_serves() {
     let pki = Pki::new(&["eu", "us"]);
@@ -290,7 +294,7 @@ async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came()
     let refused = soon(sender.send_request(request.map(|_| body))).await.unwrap();
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
 
-    // One that is larger than what a stream may have under way is not unknown for that.
+    // A forward may be larger than a stream's window: its result is still known.
     let large = Forward { body: vec![b'a'; limit].into(), ..forward("/large") };
     let peers = dial(&eu, "us", &us.address);
     let reply = soon(peers.forward(&region("us"), large)).await.unwrap();
@@ -306,7 +310,7 @@ async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came()
     ));
 }
 
-/// Every message that can be sent, as a request of `from`.
+/// Every possible message, as a request of `from`.
 fn all_messages(from: &str) -> Vec<Request<Bytes>> {
     let (from, us) = (region(from), region("us"));
     let get = |path| wire::encode_get(&from, Versions::OURS, &us, path);
@@ -359,7 +363,7 @@ async fn a_witness_is_not_taken_for_a_client() {
     let ping = wire::encode_get(&region("w"), Versions::OURS, &region("us"), wire::PING_PATH);
     let refused = raw(pki.identity("w").client_config(), &us.address, ping).await;
     assert!(refused.is_err(), "{refused:?}");
-    // It answers all the same.
+    // A witness still answers.
     let witness = run(&pki.identity("w"), PeerLimits::default()).await;
     soon(dial(&pki.identity("eu"), "w", &witness.address).ping(&region("w"), PATIENCE)).await.unwrap();
 }
@@ -386,7 +390,7 @@ async fn a_revoked_region_is_refused_on_the_connection_that_it_has_and_on_any_ot
     let anew = raw(config, &us.address, ping("eu").map(|_| Bytes::new())).await;
     assert!(anew.is_err(), "{anew:?}");
     soon(other.ping(&region("us"), PATIENCE)).await.unwrap();
-    // And nobody dials it any more.
+    // No region dials it any more either.
     let eu = run(&pki.identity("eu"), PeerLimits::default()).await;
     let why = not_sent(soon(dial(&identity, "eu", &eu.address).ping(&region("eu"), PATIENCE)).await);
     assert!(why.contains("revoked") || why.contains("Revoked"), "{why}");

@@ -1,7 +1,9 @@
-//! HTTP/2 from clients: what passes, over one connection at a time and beside each other, and what is malformed.
+//! HTTP/2 from clients: good requests, over one connection one after the other and side by side,
+//! and malformed ones.
 //!
-//! Neighbours: `frames` writes what no library would, `http2_floods` has the attacks on resources. What is malformed ends as a
-//! problem, or as a reset where the protocol says so (RFC 9113 section 8.1.1). It must not accept that anything was passed on.
+//! `frames` writes bytes that no library writes, `http2_floods` has the attacks on resources. A
+//! malformed request ends as a problem, or as a reset where the protocol says so (RFC 9113 section
+//! 8.1.1). It must not pass anything of it on.
 
 use bytes::Bytes;
 use http::{Request, StatusCode, Version};
@@ -241,7 +243,7 @@ async fn large_header_lists_have_one_budget_for_as_long_as_their_requests_last()
     let mut raw = Raw::connect(&running.address, &[]).await;
     raw.ask(1, &large("/wait")).await;
     assert_eq!(soon(running.events.recv()).await, Some("arrived"));
-    // Over another connection, as the budget is of all.
+    // Over another connection, because all connections share the budget.
     let mut other = Raw::connect(&running.address, &[]).await;
     other.ask(1, &large("/echo")).await;
     let refused = soon(other.outcome(1)).await;

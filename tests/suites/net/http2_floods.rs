@@ -1,7 +1,8 @@
-//! Attacks on resources over HTTP/2: resets, mistakes, header blocks without end, bombs, floods, shut windows.
+//! Attacks on resources over HTTP/2: resets, mistakes, header blocks without end, bombs, floods,
+//! shut windows.
 //!
-//! Neighbours: `frames` writes them, `http2` has what is merely malformed. After each the connection is over, or the request was
-//! refused, and a new client is answered. It must not count on how many bytes a socket buffers.
+//! `http2` has merely malformed requests. After each attack the connection is over, or the request
+//! was refused, and a new client is answered. It must not count on how many bytes a socket buffers.
 
 use std::time::Duration;
 
@@ -57,7 +58,7 @@ async fn making_the_server_reset_ends_the_connection() {
     let mut raw = Raw::connect(&running.address, &[]).await;
     let head = request("POST", "/wait", &[]);
     for stream in odd(5000) {
-        // A window update of nothing is the stream's own mistake, for which the server resets it.
+        // A window update of zero is the stream's own mistake, for which the server resets it.
         let asked = frame(HEADERS, END_HEADERS, stream, &head);
         if !raw.send(&[asked, frame(WINDOW_UPDATE, 0, stream, &[0; 4])].concat()).await {
             break;
@@ -89,7 +90,8 @@ async fn a_header_block_without_end_ends_the_connection() {
 #[tokio::test]
 async fn a_header_list_over_the_limit_is_refused_however_small_it_is_sent() {
     let running = run(PublicLimits::default()).await;
-    // One large field is put into the table, then named by one byte each time (RFC 7541 section 6.1).
+    // One large field is put into the table, then named by one byte each time (RFC 7541 section
+    // 6.1).
     let large = block(&[("x", "a".repeat(3000))]);
     let mut bomb = request("GET", "/", &[]);
     bomb.push(0x40);
@@ -148,7 +150,7 @@ async fn a_flood_whose_answers_are_read_disturbs_nobody() {
 async fn a_window_that_stays_shut_ends_the_connection() {
     let limits = PublicLimits { write_stall: Duration::from_millis(300), ..PublicLimits::default() };
     let running = run(limits).await;
-    // From the start, and after some of the answer; the connection's own window is left as it is.
+    // From the start, and after some of the answer. The connection's own window is left as it is.
     for window in [0, 100_000] {
         let mut raw = Raw::connect(&running.address, &[(4, window)]).await;
         raw.ask(1, &request("GET", "/big", &[])).await;

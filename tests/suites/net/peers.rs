@@ -1,6 +1,8 @@
-//! Two regions over mutual TLS in one process: forwards, streamed answers, pings, and what is known when something breaks.
+//! Two regions over mutual TLS in one process: forwards, streamed answers, pings, and the caller's
+//! knowledge after a failure.
 //!
-//! Neighbours: `hostile` has the peers that must be refused. It must count what the other region saw: nothing is resent.
+//! `hostile` has the peers that must be refused. It must count the other region's messages: nothing
+//! is resent.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -12,7 +14,7 @@ use onceway::adapters::identity::PeerIdentity;
 use onceway::adapters::peers::HttpPeers;
 use onceway::ports::Peers;
 use onceway::ports::body::full;
-use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, Pong, Question, Said, Told};
+use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::record::RequestId;
 use onceway::protocol::region::{Origin, RegionName};
@@ -28,22 +30,22 @@ use crate::net::support::{Pki, fed, key_id, piece, region, soon, text};
 
 /// Room for a large forward and some small ones.
 pub const PLACES: usize = (3 << 20) + 1_000;
-/// How long a question may take.
+/// The time limit for a question.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A region that answers by the target's path, and tells what it saw.
+/// A region that answers by the target's path, and records its messages.
 pub struct Region {
     pub seen: Mutex<Vec<(RegionName, Forward)>>,
     pub asked: Mutex<Vec<(RegionName, Question)>>,
     /// Pieces of the answer to `/stream`.
     stream: Mutex<Option<onceway::ports::Body>>,
-    /// One for each forward that is here, and one for each byte of its body.
+    /// One permit for each present forward, and one for each byte of its body.
     pub places: Arc<Semaphore>,
-    /// Told when a forward to `/hang` was dropped.
+    /// Gets a message when a forward to `/hang` was dropped.
     dropped: mpsc::UnboundedSender<()>,
-    /// Whether it says that it serves.
+    /// True if it reports that it serves.
     serving: AtomicBool,
-    /// What whoever asks is to it.
+    /// The class of senders that it takes its callers for.
     pub sender: Mutex<Sender>,
 }
 
@@ -58,7 +60,7 @@ impl Drop for Gone {
 impl PeerService for Region {
     type Place = OwnedSemaphorePermit;
 
-    fn hears(&self, from: &RegionName, said: &Said<'_>) -> Result<(), String> {
+    fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
         may(from, *self.sender.lock().unwrap(), said.kind(), said.of()).map_err(|why| why.to_string())
     }
 
@@ -232,7 +234,7 @@ async fn answers_stream_and_other_replies_are_told_apart() {
     assert_eq!(soon(peers.ping(&region("us"), Duration::from_secs(20))).await.unwrap(), pong());
 }
 
-/// A front that gives its connections to these addresses in turn.
+/// A front that passes its connections to these addresses in turn.
 async fn in_turn(addresses: Vec<String>) -> String {
     let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = front.local_addr().unwrap().to_string();
@@ -311,7 +313,7 @@ struct Relay {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Line {
     Open,
-    /// Bytes go nowhere, nobody is told.
+    /// Bytes go nowhere, without a notice to either end.
     Frozen,
     Cut,
 }
@@ -402,7 +404,7 @@ async fn a_black_hole_is_noticed_by_the_keep_alive() {
     relay.state.send_replace(Line::Frozen);
     let why = unknown(soon(peers.forward(&to, forward("/"))).await);
     assert!(why.contains("timed out"), "{why}");
-    // What comes next does not use it: a connection through the frozen line cannot be made at all.
+    // The next call does not use it: a connection through the frozen line cannot be made at all.
     not_sent(soon(peers.forward(&to, forward("/"))).await);
     assert_eq!(us.region.seen.lock().unwrap().len(), 0);
 }
@@ -415,7 +417,8 @@ async fn what_cannot_be_reached_is_not_sent() {
     let eu = pki.identity("eu");
     let to = region("us");
     let peers = dial(&eu, "us", &silent);
-    // Accepted by the kernel, answered by nobody; the ping does not wait for the connection longer than it was told.
+    // The kernel accepts, and no server answers. The ping does not wait longer for the connection
+    // than its limit.
     let ping = soon(peers.ping(&to, Duration::from_millis(50))).await;
     assert!(matches!(ping, Err(PeerError::Unknown(_))), "{ping:?}");
     let why = not_sent(soon(peers.forward(&to, forward("/"))).await);
@@ -471,7 +474,7 @@ async fn stopping_lets_a_forward_finish() {
         panic!("an answer was given")
     };
     let stopping = tokio::spawn(us.listeners.stop());
-    // Once the stop has begun, nobody gets in any more.
+    // Once the stop has begun, no new connection gets in.
     let refused = async { while peers.ping(&region("us"), Duration::from_secs(20)).await.is_ok() {} };
     soon(refused).await;
     assert!(!stopping.is_finished());
@@ -491,7 +494,7 @@ async fn silent(from: u8, address: &str) -> TcpStream {
 #[tokio::test]
 async fn sockets_that_show_no_certificate_leave_places_to_peers() {
     let pki = Pki::new(&["eu", "us"]);
-    // Nobody is thrown out of a handshake while the test runs.
+    // No handshake is ended while the test runs.
     let limits = PeerLimits { connections: 80, handshake_time: 10 * PATIENCE, ..PeerLimits::default() };
     let us = run(&pki.identity("us"), limits).await;
     let mut strangers = Vec::new();

@@ -1,7 +1,8 @@
-//! The public listener against raw bytes: what it passes on, hang-ups, limits on connections, and a stop.
+//! The public listener against raw bytes: passed requests, hang-ups, limits on connections, and a
+//! stop.
 //!
-//! Neighbours: `framing` has what it refuses, `slow` what it does about slow clients, `http2` and `tls` the other ways in. It must not use a client library,
-//! which would tidy up the very bytes in question.
+//! `framing` has its refusals, `slow` its deadlines for slow clients, `http2` and `tls` the other
+//! ways in. It must not use a client library, which would tidy up the very bytes in question.
 
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ async fn stopping_lets_requests_finish_and_takes_no_more() {
         soon(running.events.recv()).await;
     }
     let stopping = tokio::spawn(running.listeners.stop());
-    // The idle connection is closed, new ones are refused, the busy one is waited for.
+    // The idle connection is closed, new ones are refused, and the stop waits for the busy one.
     let mut rest = Vec::new();
     soon(idle.read_to_end(&mut rest)).await.unwrap();
     let refused = async { while TcpStream::connect(&running.address).await.is_ok() {} };

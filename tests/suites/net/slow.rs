@@ -1,7 +1,8 @@
-//! Clients that are slow on purpose: to begin, in heads, in bodies, in reading; and those that hold too many connections.
+//! Clients that are slow on purpose: to begin, in heads, in bodies, in reading; and clients that
+//! hold too many connections.
 //!
-//! Neighbours: `framing` and `http2` have what is malformed. Each bound is set low, and seen to cut. It must not sleep: a client that
-//! drips waits for an answer for a moment between its bytes.
+//! Each bound is set low, and seen to cut. `framing` and `http2` have malformed requests. It must
+//! not sleep: a client that drips waits for an answer for a moment between its bytes.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ fn patient() -> PublicLimits {
     }
 }
 
-/// Sends a byte of `drip` about every 20 ms, for ever; what the server answered until it closed.
+/// Sends a byte of `drip` about every 20 ms, for ever. Returns the server's bytes until it closed.
 async fn drip(address: &str, begin: &str, drip: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(begin.as_bytes()).await.unwrap();
@@ -55,7 +56,7 @@ async fn a_client_that_does_not_begin_is_cut() {
     let mut answer = Vec::new();
     soon(silent.read_to_end(&mut answer)).await.unwrap();
     assert!(answer.is_empty());
-    // Also one that might be about to speak HTTP/2.
+    // Also a connection that could begin to speak HTTP/2.
     let mut half = TcpStream::connect(&running.address).await.unwrap();
     half.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
     soon(half.read_to_end(&mut answer)).await.unwrap();
@@ -119,7 +120,7 @@ async fn an_answer_that_is_not_read_is_cut() {
     let running = run(limits).await;
     let mut deaf = TcpStream::connect(&running.address).await.unwrap();
     deaf.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-    // There is room for one connection: this one is answered once the other was cut.
+    // The limit is one connection: this one is answered once the other was cut.
     still_answers(&running.address).await;
     let mut got = Vec::new();
     let _ = soon(deaf.read_to_end(&mut got)).await;
@@ -133,7 +134,8 @@ async fn an_answer_that_is_read_slowly_is_not_cut() {
     slow.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
     let (mut got, mut piece) = (0, vec![0; 1 << 20]);
     loop {
-        // Nothing is read for a while, but never for as long as the bound; all in all it takes longer.
+        // Nothing is read for a while, but never for as long as the bound. In total it takes
+        // longer.
         drop(timeout(Duration::from_millis(50), std::future::pending::<()>()).await);
         match soon(slow.read(&mut piece)).await.unwrap() {
             0 => break,

@@ -1,6 +1,7 @@
-//! What the network tests share: certificates, bodies fed by hand, a raw HTTP/1.1 server that records what it reads, time bounds.
+//! Shared parts of the network tests: certificates, bodies fed by hand, a raw HTTP/1.1 server that
+//! records its input, time bounds.
 //!
-//! Neighbours: the other files of `net/`, and the contract's benches. It must not assert anything itself beyond its own working.
+//! The contract's benches use it, too. It must not assert anything itself beyond its own working.
 
 use std::future::Future;
 use std::path::Path;
@@ -96,7 +97,7 @@ impl http_body::Body for Fed {
     }
 }
 
-/// What a raw server does on each of its connections, after a request was read.
+/// The act of a raw server on each of its connections, after a request was read.
 #[derive(Clone, Copy)]
 pub enum Then {
     /// Write this and read the next request.
@@ -109,12 +110,12 @@ pub enum Then {
     Trickle(&'static str, &'static str),
 }
 
-/// A raw HTTP/1.1 server: everything it read, and how many connections it got.
+/// A raw HTTP/1.1 server: its whole input, and its number of connections.
 pub struct RawServer {
     pub address: String,
     pub requests: Arc<Mutex<Vec<String>>>,
     pub connections: Arc<Mutex<usize>>,
-    /// Told each time a connection is over, whoever ended it.
+    /// Gets a message each time a connection is over, whichever side ended it.
     pub closed: mpsc::UnboundedReceiver<()>,
 }
 

@@ -1,6 +1,8 @@
-//! TLS on the public listener: both protocols by ALPN, both versions, and clients that do not shake hands.
+//! TLS on the public listener: both protocols by ALPN, both versions, and clients without a
+//! handshake.
 //!
-//! Neighbours: `adapters::tls` has the tables of unusable files. It must not trust anything but the test's own authority.
+//! `adapters::tls` has the tables of unusable files. It must not trust anything but the test's own
+//! authority.
 
 use std::sync::Arc;
 use std::time::Duration;

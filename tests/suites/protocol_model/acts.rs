@@ -1,7 +1,10 @@
-//! What a process of the model does when it is awake: learn, adopt, open, renew, claim and send, and drive rounds.
+//! The acts of an awake process of the model: learn, adopt, open, renew, claim and send, and drive
+//! rounds.
 //!
-//! Neighbours: `world` carries its messages, `wants` has its wishes for another view; every decision is `onceway::protocol`'s. It must not look
-//! into another region's store but where a message would bring the same: what others have applied, for imports and frontiers.
+//! `world` carries its messages, `wants` has its wishes for another view; every decision is
+//! `onceway::protocol`'s. It must not look into another region's store. The exception is a fact
+//! that a message would bring too: the heartbeats that others have applied, for imports and
+//! frontiers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,8 +45,8 @@ impl World {
         }
     }
 
-    /// A new acceptor of a voter learns what was chosen, and stays quiet for one longest grant
-    /// (docs/protocol.md#rule-17).
+    /// Admits a voter's new acceptor: it learns the chosen views, and stays quiet for one longest
+    /// grant (docs/protocol.md#rule-17).
     fn admit(&mut self, index: usize, region: &RegionName) {
         let site = &self.sites[region];
         let view = site.newest();
@@ -98,7 +101,8 @@ impl World {
         }
     }
 
-    /// Opens what was gained, if nothing hinders. Windows are over at once here: what waits for them is the simulation's to show.
+    /// Opens gained keys, if nothing hinders. Windows are over at once here: the simulation tests
+    /// them.
     fn open(&mut self, region: &RegionName) {
         let Some(gate) = self.sites[region].gate.clone().filter(|gate| !gate.is_open()) else { return };
         let view = gate.view.clone();
@@ -133,7 +137,8 @@ impl World {
             keepers: &BTreeSet::new(),
         };
         let waits = hindrances(&facts);
-        // Nobody accepts a risk here, so who waits for a gap waits for ever: the loss itself is over once the region is back.
+        // No operator accepts a risk here, so a region that waits for a gap waits for ever. The
+        // loss itself is over once the region is back.
         if waits.is_empty() {
             self.sites.get_mut(region).unwrap().gate = Some(gate.open());
         }
@@ -231,7 +236,8 @@ impl World {
         self.tell(region);
     }
 
-    /// What the acceptors reported so far: something chosen is learned, something unfinished keeps its loser from renewing.
+    /// Looks at the acceptors' reports: a chosen view is learned, and an unfinished one keeps its
+    /// loser from renewing.
     fn look(&mut self, index: usize, region: &RegionName) {
         let held = self.processes[index].held.clone();
         let known = self.processes[index].view.clone();
@@ -251,7 +257,7 @@ impl World {
         }
     }
 
-    /// Gives up what the region would lose by a draft, and seals.
+    /// Gives up the keys that the region would lose by a draft, and seals.
     pub fn release(&mut self, region: RegionName, target: Arc<View>, back: Back) {
         let site = self.sites.get_mut(&region).unwrap();
         let Some(gate) = &site.gate else { return };
@@ -274,7 +280,8 @@ impl World {
         self.post(&region.clone(), &to, Parcel::Released { site: region, target, report, back });
     }
 
-    /// Claims keys and sends what was claimed: the lease and the tenure are looked at again in the moment of the send.
+    /// Claims keys and sends claimed ones. The lease and the tenure are checked again at the moment
+    /// of the send.
     fn work(&mut self, index: usize, region: &RegionName) {
         let Some(gate) = self.sites[region].gate.clone() else { return };
         let process = &self.processes[index];
@@ -313,12 +320,12 @@ impl World {
             let Some(gate) = &self.sites[&process.region].gate else { continue };
             let now = process.clock(self.now);
             let Some(held) = process.lease.current().filter(|held| now < held.until) else { continue };
-            // 13: judged from anywhere, the grants outlive the lease at a majority.
+            // 13: by every judge's clock, the grants outlive the lease at a majority.
             let until = process.real(held.until);
             let outlives = |name: &&RegionName| {
                 let site = &self.sites[*name];
                 let Some(grant) = site.acceptor.grants.get(&process.region) else {
-                    // Made anew, it is quiet for longer than the grant that it forgot.
+                    // A new acceptor is quiet for longer than the grant that it forgot.
                     return site.made_at.is_some();
                 };
                 let judges = self.processes.iter().filter(|judge| judge.region == **name);
@@ -346,7 +353,7 @@ impl World {
         }
     }
 
-    /// Whether the region is lost under the view that its store knows.
+    /// True if the region is lost under the view that its store knows.
     pub fn is_lost(&self, region: &RegionName) -> bool {
         matches!(self.sites[region].newest().standing(region), Some(Standing::Lost { .. }))
     }

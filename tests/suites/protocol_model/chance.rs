@@ -1,6 +1,6 @@
 //! Choices from a seed: the same seed, the same run.
 //!
-//! Neighbours: `world` and `acts` choose by it. It must not be seeded from anything but a number.
+//! `world` and `acts` choose by it. It must not be seeded from anything but a number.
 
 /// A stream of choices (splitmix64).
 pub struct Chance(u64);

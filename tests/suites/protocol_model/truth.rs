@@ -1,7 +1,8 @@
-//! What is really so, seen from outside: what was chosen, who ran which key when; and the
+//! The truth, seen from outside: chosen views, and the regions that ran each key; with the
 //! invariants over it (docs/protocol.md#invariants).
 //!
-//! Neighbours: `world` reports every step. No process of the model may look in here: it knows what it was told.
+//! `world` reports every step. No process of the model may look in here: it must not know more than
+//! its messages brought.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use onceway::protocol::view::{AcceptorId, Standing, View};
 pub struct Run {
     pub key: usize,
     pub region: RegionName,
-    /// The heartbeat after it: whoever has applied this has its row.
+    /// The heartbeat after it: a region that has applied this heartbeat has the claim's row.
     pub seq: u64,
     pub epoch: u64,
-    /// What the claimant had applied of everybody then.
+    /// The heartbeats of all regions that the claimant had applied then.
     pub knew: BTreeMap<RegionName, u64>,
 }
 
@@ -30,10 +31,11 @@ pub struct Truth {
     pub chosen: BTreeMap<u64, (Arc<View>, Ballot)>,
     pub runs: Vec<Run>,
     blocked: Vec<(AcceptorId, Arc<View>)>,
-    /// Epochs for which somebody proposed to end what is pending, and for which a clean move was proposed.
+    /// Epochs for which a process proposed to end a pending proposal, and epochs for which a clean
+    /// move was proposed.
     pub kills: BTreeSet<u64>,
     pub moves: BTreeSet<u64>,
-    /// How often what happened that must happen in some run.
+    /// Counts of happenings that must occur in some run.
     pub sometimes: BTreeMap<&'static str, u64>,
 }
 
@@ -42,7 +44,8 @@ impl Truth {
         *self.sometimes.entry(what).or_default() += 1;
     }
 
-    /// An acceptor went from one state to the next. Invariant 12: its promise never falls, and it accepts nothing below it.
+    /// Checks an acceptor's step. Invariant 12: its promise never falls, and it accepts nothing
+    /// below it.
     pub fn acceptor(&mut self, name: &RegionName, before: &Acceptor, after: &Acceptor) {
         assert!(before.promised <= after.promised, "a promise fell at {name}");
         if before.accepted == after.accepted {
@@ -74,7 +77,8 @@ impl Truth {
         self.blocked.push((acceptor, view.clone()));
     }
 
-    /// Invariant 1: one chosen view per epoch, and epochs without gaps. Invariant 11: marks never go back, except to a frontier.
+    /// Invariant 1: one chosen view per epoch, and epochs without gaps. Invariant 11: marks never
+    /// go back, except to a frontier.
     fn is_chosen(&mut self, view: Arc<View>, ballot: Ballot) {
         let epoch = view.epoch();
         if let Some((known, _)) = self.chosen.get(&epoch) {
@@ -116,13 +120,14 @@ impl Truth {
         self.chosen.insert(epoch, (view, ballot));
     }
 
-    /// Whether `view` was chosen. Invariant 2: nothing else is ever adopted.
+    /// Checks that `view` was chosen. Invariant 2: nothing else is ever adopted.
     pub fn adopts(&self, view: &Arc<View>) {
         let chosen = self.chosen.get(&view.epoch()).map(|(known, _)| known);
         assert_eq!(chosen, Some(view), "a view was adopted that nobody chose");
     }
 
-    /// A claim is committed. Whoever claimed the key before must be known to the claimant, or have been lost since.
+    /// Checks a committed claim. The claimant must know each earlier claim of the key, or the
+    /// earlier region was lost since.
     pub fn runs(&mut self, run: Run) {
         for before in self.runs.iter().filter(|before| before.key == run.key && before.region != run.region) {
             let known = run.knew.get(&before.region).is_some_and(|seq| *seq >= before.seq);
@@ -134,7 +139,7 @@ impl Truth {
         self.runs.push(run);
     }
 
-    /// A handler sends what it claimed as the run number `index`: nobody may have run the key since
+    /// Checks a send of the claim with run number `index`. No region may have run the key since
     /// without having seen that claim (docs/protocol.md#rule-9).
     pub fn sends(&self, index: usize) {
         let mine = &self.runs[index];

@@ -1,6 +1,8 @@
-//! What processes of the model wish for: takeovers, drains, returns, kills, seals, other voters; and the rounds by which they get it.
+//! The wishes of the model's processes: takeovers, drains, returns, kills, seals, other voters; and
+//! the rounds that fulfil them.
 //!
-//! Neighbours: `acts` is what they do all the time. It must not choose wisely: the protocol has to bear any wish at any time.
+//! `acts` has their regular work. It must not choose wisely: the protocol has to bear any wish at
+//! any time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

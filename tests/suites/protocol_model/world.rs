@@ -1,7 +1,8 @@
-//! The world of the model: regions with their stores, processes with their clocks, and a network that delays, loses, repeats and reorders.
+//! The world of the model: regions with their stores, processes with their clocks, and a network
+//! that delays, loses, repeats and reorders.
 //!
-//! Neighbours: `acts` is what a process does, `truth` watches, `chance` chooses. All decisions are the protocol's own: this file carries
-//! messages and moves time. It must not help a process to anything that it was not told.
+//! All decisions are the protocol's own: this file carries messages and moves time. It must not
+//! give a process a fact that no message brought.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,9 +30,9 @@ pub const DRIFT: Drift = Drift { ppm: 20_000, margin: Duration::from_millis(5) }
 /// A region's store, or a witness's file.
 pub struct Site {
     pub acceptor: Acceptor,
-    /// When its acceptor was made anew, in real time.
+    /// The time at which its acceptor was made anew, in real time.
     pub made_at: Option<u64>,
-    /// From when on a new acceptor may be admitted.
+    /// The time from which a new acceptor may be admitted.
     pub quiet_until: Option<u64>,
     /// None for a witness.
     pub gate: Option<GateState>,
@@ -81,7 +82,7 @@ pub struct Handler {
 
 pub struct Process {
     pub region: RegionName,
-    /// What it has forgotten after a restart: everything below.
+    /// The number of its life: a restart forgets everything below.
     pub life: u64,
     ppm: i64,
     offset: u64,
@@ -128,7 +129,7 @@ pub enum Parcel {
     Tell { site: RegionName, views: Vec<Arc<View>> },
 }
 
-/// Whom an answer is for.
+/// The receiver of an answer.
 #[derive(Clone)]
 pub struct Back {
     pub process: usize,
@@ -219,7 +220,7 @@ impl World {
         world
     }
 
-    /// A process that just started: it knows what its store knows.
+    /// A process that just started: it knows only its store's facts.
     fn process(&mut self, region: RegionName) -> Process {
         self.lives += 1;
         let half = u64::from(DRIFT.ppm / 2);
@@ -268,7 +269,7 @@ impl World {
         self.processes[index].paused_until <= self.now
     }
 
-    /// Some process of that site that is awake.
+    /// Some awake process of that site.
     fn somebody(&mut self, site: &RegionName) -> Option<usize> {
         let there: Vec<usize> = (0..self.processes.len())
             .filter(|index| self.processes[*index].region == *site && self.awake(*index))
@@ -376,7 +377,7 @@ impl World {
             let index = self.chance.below(self.processes.len() as u64) as usize;
             self.processes[index].paused_until = self.now + self.chance.below(2_500);
         }
-        // A whole region stands still: somebody will take over.
+        // A whole region stands still: another one will take over.
         if self.chance.one_in(300)
             && let Some(region) = self.chance.pick(&names)
         {

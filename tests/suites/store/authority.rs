@@ -1,7 +1,7 @@
-//! The gate, escrows and imports over a real Postgres: what waits for what, and what a crash leaves.
+//! The gate, escrows and imports over a real Postgres: the waits, and the state after a crash.
 //!
-//! Neighbours: `ports::contract` says what a store promises without a look into it; here stand the schedules that need one. `support`
-//! starts the servers. It must not repeat a clause of the contract.
+//! `ports::contract` has a store's promises without a look into it; here are the schedules that
+//! need one. `support` starts the servers. It must not repeat a clause of the contract.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::store::support::{
 use onceway::adapters::postgres::PgStore;
 use onceway::fleet::wait;
 use onceway::ports::authority::{Lodged, Lodging};
+use onceway::ports::contract::ANY_DATE;
 use onceway::ports::contract::by;
 use onceway::ports::store::{ClaimReply, GateVersion, PeerMemory, Written};
 use onceway::ports::{Authority, Escrows, Imports, KeyStore, Replica};
@@ -36,7 +37,7 @@ pub fn state(epoch: u64) -> GateState {
     GateState::founded(Arc::new(View::founding(epoch, ring, BTreeMap::new(), voters)))
 }
 
-/// Whose claims are lodged.
+/// The origin of the lodged claims.
 pub fn other() -> Origin {
     Origin::parse("other#1").unwrap()
 }
@@ -74,7 +75,8 @@ pub async fn waits(admin: &Client, text: &str) {
     .unwrap();
 }
 
-/// A claim that is on its way under the old version holds the new state up; so the heartbeat that comes with the state is committed after it.
+/// A claim on its way under the old version delays the new state. So the heartbeat that comes with
+/// the state is committed after the claim.
 #[tokio::test]
 async fn a_new_state_waits_for_claims_that_are_on_their_way() {
     let (region, store, gate) = Region::ready("eu#1").await;
@@ -101,8 +103,8 @@ async fn a_new_state_waits_for_claims_that_are_on_their_way() {
     assert_eq!((beat.seq, beat.epoch), (before + 1, 2));
 }
 
-/// The other way round: claims and lodgings that meet a new state on its way wait for it and are refused. A share lock less, and they would
-/// be committed after the heartbeat that says that there are none.
+/// The reverse: claims and lodgings that meet a new state on its way wait for it and are refused.
+/// Without a share lock, they would be committed after the heartbeat that says that none are left.
 #[tokio::test]
 async fn claims_and_lodgings_under_a_state_that_is_being_replaced_are_refused() {
     let (region, store, gate) = Region::ready("eu#1").await;
@@ -115,20 +117,21 @@ async fn claims_and_lodgings_under_a_state_that_is_being_replaced_are_refused() 
         waits(&admin, "into onceway.escrows").await;
         held.commit().await.unwrap();
     };
-    let (claim, lodge, ()) = tokio::join!(store.claim(&asked), store.lodge(&lodged, gate.version), meanwhile);
+    let (claim, lodge, ()) =
+        tokio::join!(store.claim(&asked), store.lodge(&lodged, gate.version, ANY_DATE), meanwhile);
     assert_eq!(claim, Ok(ClaimReply::GateMoved));
     assert_eq!(lodge, Ok(Lodged::GateMoved));
     assert_eq!(store.look_up(&[id("late")]).await, Ok(vec![vec![]]));
     assert_eq!(store.convert(&other(), 10).await, Ok(0));
 }
 
-/// A lodging on its way holds the new state up, so that whoever converts under the new state finds
-/// it (docs/protocol.md#rule-37).
+/// A lodging on its way delays the new state, so that a conversion under the new state finds it
+/// (docs/protocol.md#rule-37).
 #[tokio::test]
 async fn a_new_state_waits_for_lodgings_that_are_on_their_way() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let (mut slow, admin) = (region.admin().await, region.admin().await);
-    // Holds the lodging up where it inserts, after it has locked the gate.
+    // Holds the lodging up at its insert, after it has locked the gate.
     let held = slow.transaction().await.unwrap();
     held.batch_execute(
         "insert into onceway.escrows (tenant, key, origin, epoch, attempt, nonce, fp_raw, request_id, hold, skew, tombstone, route, \
@@ -147,22 +150,23 @@ async fn a_new_state_waits_for_lodgings_that_are_on_their_way() {
         };
         tokio::join!(store.set_gate(gate.version, &state), commit).0
     };
-    let (lodged, written) = tokio::join!(store.lodge(&lodging, gate.version), meanwhile);
+    let (lodged, written) = tokio::join!(store.lodge(&lodging, gate.version, ANY_DATE), meanwhile);
     assert_eq!((lodged, written), (Ok(Lodged::Done), Ok(Written::Done)));
     assert_eq!(store.convert(&other(), 10).await, Ok(1));
 }
 
-/// A server that dies in the middle of a conversion has done all of it or nothing; two gateways that convert at once convert each row once.
+/// A server that dies in the middle of a conversion has done all of it or nothing. Two gateways
+/// that convert at once convert each row once.
 #[tokio::test]
 async fn escrows_are_converted_once_or_not_at_all() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let keys: Vec<String> = (0..20).map(|at| format!("key-{at:02}")).collect();
     for (key, nonce) in keys.iter().zip(1..) {
-        assert_eq!(store.lodge(&lodging(key, nonce), gate.version).await, Ok(Lodged::Done));
+        assert_eq!(store.lodge(&lodging(key, nonce), gate.version, ANY_DATE).await, Ok(Lodged::Done));
     }
     let (mut slow, admin) = (region.admin().await, region.admin().await);
     let held = slow.transaction().await.unwrap();
-    // The last row that is written: everything else of the statement has been done when it waits.
+    // The last row that is written: everything else of the statement is done when it waits.
     let sql = "insert into onceway.doubts (tenant, key) values ('acme', 'key-19')";
     held.execute(sql, &[]).await.unwrap();
     let origin = other();
@@ -195,12 +199,13 @@ async fn escrows_are_converted_once_or_not_at_all() {
     }
 }
 
-/// A conversion that waited for another one's rows and found them gone must not say that nothing is left while more stand behind them.
+/// A conversion may have waited for another one's rows and found them gone. It must not report that
+/// nothing is left while more rows are behind them.
 #[tokio::test]
 async fn a_conversion_that_came_second_does_not_stop_early() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (key, nonce) in [("a", 1), ("b", 2), ("c", 3)] {
-        assert_eq!(store.lodge(&lodging(key, nonce), gate.version).await, Ok(Lodged::Done));
+        assert_eq!(store.lodge(&lodging(key, nonce), gate.version, ANY_DATE).await, Ok(Lodged::Done));
     }
     let (mut slow, admin) = (region.admin().await, region.admin().await);
     let held = slow.transaction().await.unwrap();
@@ -213,8 +218,8 @@ async fn a_conversion_that_came_second_does_not_stop_early() {
     assert_eq!(taken, Ok(1), "one is left");
 }
 
-/// No region compares another's dates (docs/protocol.md#rule-12): the hold of another region's row
-/// is told whole, and its answer is replayed until its origin makes it a tombstone.
+/// No region compares another's dates (docs/protocol.md#rule-12). The hold of another region's row
+/// is reported whole, and its answer is replayed until its origin makes it a tombstone.
 #[tokio::test]
 async fn rows_of_other_origins_are_not_judged_by_this_clock() {
     let (region, store, _gate) = Region::ready("eu#1").await;
@@ -230,7 +235,7 @@ async fn rows_of_other_origins_are_not_judged_by_this_clock() {
     assert!(matches!(answered, State::Settled { expired: false, .. }), "{answered:?}");
 }
 
-/// Nobody else forgets what a survivor handed over.
+/// No other region forgets rows that a survivor handed over.
 #[tokio::test]
 async fn an_imported_row_goes_when_its_tombstone_would() {
     let (region, store, _gate) = Region::ready("eu#1").await;
@@ -241,7 +246,7 @@ async fn an_imported_row_goes_when_its_tombstone_would() {
                    interval '1 minute', now(), now() + interval '1 hour', interval '1 day' from (values ('a'), ('b')) v (k)";
     admin.execute(sql, &[]).await.unwrap();
     let rows = store.rows_of(&origin, None, 10).await.unwrap();
-    store.import(&origin, &rows).await.unwrap();
+    store.import(&origin, &rows, ANY_DATE).await.unwrap();
     admin.execute("delete from onceway.records where origin = 'other#1'", &[]).await.unwrap();
     assert_eq!(store.look_up(&[id("a")]).await.unwrap()[0].len(), 1);
     let sql = "select bool_and(due_at between now() + interval '24 hours 50 minutes' and now() + interval '25 hours') \
@@ -250,7 +255,7 @@ async fn an_imported_row_goes_when_its_tombstone_would() {
         admin.query_one(sql, &[]).await.unwrap().get::<_, bool>(0),
         "they live as long as they would there"
     );
-    // Handed on, they do not live longer for it.
+    // Rows that are handed on do not live longer for it.
     let again = store.rows_of(&origin, None, 10).await.unwrap();
     assert!(again.iter().zip(&rows).all(|(again, first)| again.lives <= first.lives), "{again:?}");
     let may = || by(Date(32_503_680_000_000));
@@ -263,7 +268,7 @@ async fn an_imported_row_goes_when_its_tombstone_would() {
     );
 }
 
-/// Whichever gateway remembers last.
+/// The order in which gateways write does not matter.
 #[tokio::test]
 async fn what_was_imported_is_remembered_and_never_goes_back() {
     let (_region, store, _gate) = Region::ready("eu#1").await;
@@ -274,7 +279,7 @@ async fn what_was_imported_is_remembered_and_never_goes_back() {
     assert_eq!(store.recall().await, Ok(at(9)));
 }
 
-/// A store of schema 2, with a key in it: another `store init` brings it up, and nothing is lost.
+/// A store of schema 2, with a key in it: another `store init` upgrades it, and nothing is lost.
 #[tokio::test]
 async fn a_store_of_the_schema_before_is_brought_up() {
     const OLD: [&str; 2] = [

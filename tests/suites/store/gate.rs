@@ -1,8 +1,10 @@
-//! Changes of the gate among statements that rely on it, over a real Postgres: who waits for whom, and who is refused.
+//! Changes of the gate among statements that rely on it, over a real Postgres: the waits and the
+//! refusals.
 //!
-//! A statement is stopped where it has read the gate and written nothing, by a trigger of the test's
-//! own; or it comes upon a change that is not committed. Neighbours: `authority` has what a new state
-//! brings; `ports::contract` says what a closed gate refuses. It must not judge what a statement wrote.
+//! A trigger of the test's own stops a statement after it has read the gate and before it writes.
+//! Or the statement meets a change that is not committed. `authority` has the effects of a new
+//! state; `ports::contract` has the refusals of a closed gate. It must not judge a statement's
+//! rows.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use onceway::adapters::postgres::PgStore;
 use onceway::adapters::postgres::provision;
 use onceway::ports::authority::Lodged;
+use onceway::ports::contract::ANY_DATE;
 use onceway::ports::contract::by;
 use onceway::ports::jobs::{self, Acted};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError, Written};
@@ -25,10 +28,11 @@ use crate::store::authority::{lodging, other, state, waits};
 use crate::store::jobs::request;
 use crate::store::support::{RETENTION, Region, ask, eventually, id, open, won};
 
-/// As a migration that closes older gateways replaces the gate: another version, and no approved boot.
+/// As a migration that closes older gateways replaces the gate: another version, and no approved
+/// boot.
 const REPLACED: &str = "update onceway.gate set version = version + 1, boot_started = 'epoch'";
 
-/// Whatever writes, and relies on the gate.
+/// The statements that write and rely on the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Statement {
     Claim,
@@ -51,7 +55,7 @@ enum Statement {
     ReapImports,
 }
 
-/// Whatever is due by then may be forgotten.
+/// The date until which everything due may be forgotten.
 const EVER: Date = Date(253_402_300_700_000);
 
 const ALL: [Statement; 18] = [
@@ -75,14 +79,14 @@ const ALL: [Statement; 18] = [
     Statement::ReapImports,
 ];
 
-/// A store, and who looks on.
+/// A store, and an observer's connection.
 struct Bench {
     region: Region,
     store: PgStore,
     admin: Client,
 }
 
-/// What a statement is asked with.
+/// The arguments of a statement.
 struct Ready {
     gate: GateVersion,
     key: String,
@@ -96,7 +100,7 @@ impl Bench {
         Bench { region, store, admin }
     }
 
-    /// An open gate, and what the statement needs to find.
+    /// Opens the gate, and prepares the rows that the statement needs.
     async fn prepared(&self, statement: Statement, turn: u128) -> Ready {
         let mut gate = self.store.gate().await.unwrap();
         if !gate.is_open() {
@@ -131,7 +135,7 @@ impl Bench {
                 None
             }
             Statement::ReapEscrows => {
-                let lodged = self.store.lodge(&lodging(&key, turn), gate).await;
+                let lodged = self.store.lodge(&lodging(&key, turn), gate, ANY_DATE).await;
                 assert_eq!(lodged, Ok(Lodged::Done));
                 let due = "update onceway.escrows set due_at = now(), look_at = now() where key = $1";
                 assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
@@ -141,7 +145,7 @@ impl Bench {
                 self.arrives(&key).await;
                 let rows = self.store.rows_of(&other(), None, 100).await.unwrap();
                 let rows: Vec<_> = rows.into_iter().filter(|row| row.id == id(&key)).collect();
-                self.store.import(&other(), &rows).await.unwrap();
+                self.store.import(&other(), &rows, ANY_DATE).await.unwrap();
                 let due = "update onceway.records_imported set due_at = now() where key = $1";
                 assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
                 None
@@ -152,7 +156,7 @@ impl Bench {
                 None
             }
             Statement::Convert => {
-                let lodged = self.store.lodge(&lodging(&key, turn), gate).await;
+                let lodged = self.store.lodge(&lodging(&key, turn), gate, ANY_DATE).await;
                 assert_eq!(lodged, Ok(Lodged::Done));
                 None
             }
@@ -170,7 +174,7 @@ impl Bench {
         self.admin.execute(sql, &[&key.as_bytes()]).await.unwrap();
     }
 
-    /// Runs the statement; whether it passed the gate.
+    /// Runs the statement. Returns true if it passed the gate.
     async fn passes(&self, statement: Statement, ready: &Ready, turn: u128) -> bool {
         let (store, gate) = (&self.store, ready.gate);
         let asked = ask(&ready.key, turn, gate);
@@ -204,7 +208,7 @@ impl Bench {
                     other => panic!("{other:?}"),
                 }
             }
-            Statement::Lodge => match store.lodge(&lodging(&ready.key, turn), gate).await {
+            Statement::Lodge => match store.lodge(&lodging(&ready.key, turn), gate, ANY_DATE).await {
                 Ok(Lodged::Done) => true,
                 Ok(Lodged::GateMoved) => false,
                 other => panic!("{other:?}"),
@@ -212,13 +216,13 @@ impl Bench {
             Statement::Convert => approved(store.convert(&other(), 10).await),
             Statement::Import => {
                 let rows = store.rows_of(&other(), None, 100).await.unwrap();
-                approved(store.import(&other(), &rows).await)
+                approved(store.import(&other(), &rows, ANY_DATE).await)
             }
             Statement::Beat => store.beat().await.unwrap().is_some(),
             Statement::StandIn => {
                 let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
                 let ask = ClaimAsk { basis, hold: Duration::ZERO, ..asked };
-                written(store.stand_in(&ask, &Ruling::Released, None).await)
+                written(store.stand_in(&ask, &Ruling::Released, None, ANY_DATE).await)
             }
             Statement::Reap => store.reap(by(EVER), 100).await.unwrap().seen() > 0,
             Statement::ReapEscrows => store.reap_escrows(by(EVER), 100).await.unwrap() > 0,
@@ -226,7 +230,7 @@ impl Bench {
         }
     }
 
-    /// Everything that these statements write.
+    /// All rows that these statements write.
     async fn written(&self) -> String {
         let tables = ["records", "escrows", "heartbeats", "jobs", "doubts", "journal"];
         let all = tables.map(|table| format!("select t::text from onceway.{table} t")).join(" union all ");
@@ -234,7 +238,7 @@ impl Bench {
         self.admin.query_one(&sql, &[]).await.unwrap().get(0)
     }
 
-    /// Whether a session of this role waits for a lock.
+    /// True if a session of this role waits for a lock.
     async fn a_session_waits(&self, role: &str) -> bool {
         let sql = "select exists (select from pg_stat_activity where usename = $1 and pid <> pg_backend_pid() \
                    and wait_event_type = 'Lock')";
@@ -270,8 +274,9 @@ fn approved<T>(done: Result<T, StoreError>) -> bool {
     }
 }
 
-/// Each statement is stopped between the gate's read and its first write, and the gate is replaced: the change must wait until it is
-/// committed, or what was written under the old gate would come after it.
+/// Each statement is stopped between the gate's read and its first write, and the gate is replaced.
+/// The change must wait until the statement is committed, or its rows under the old gate would come
+/// after the change.
 #[tokio::test]
 async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
     let bench = Bench::start().await;
@@ -314,7 +319,8 @@ async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
     assert_eq!(overtaken, [], "they were committed after a change, under the gate of before");
 }
 
-/// The other way round: each comes upon a change that is not committed. It must wait, read the gate that it waited for, and write nothing.
+/// The reverse: each statement meets a change that is not committed. It must wait, read the gate
+/// that it waited for, and write nothing.
 #[tokio::test]
 async fn each_statement_that_meets_a_change_waits_and_reads_the_new_gate() {
     let bench = Bench::start().await;
@@ -344,8 +350,9 @@ async fn each_statement_that_meets_a_change_waits_and_reads_the_new_gate() {
     assert_eq!(passed, [], "they wrote under a gate that was being replaced");
 }
 
-/// A claim that comes after a change was asked for waits behind it, though the claim that the change waits for would let it through: else
-/// some claim is always on its way, and the change never has its turn.
+/// A claim that comes after a change waits behind it, even if the change itself waits for a claim
+/// that would let this one through. Otherwise some claim is always on its way, and the change never
+/// gets its turn.
 #[tokio::test]
 async fn a_change_goes_before_claims_that_come_later() {
     let bench = Bench::start().await;
@@ -369,7 +376,8 @@ async fn a_change_goes_before_claims_that_come_later() {
     won(&bench.store, &ask("later", 2, version)).await;
 }
 
-/// Of isolation levels with one snapshot for a whole transaction the gate would be read as it was before the wait.
+/// Under isolation levels with one snapshot for a whole transaction, the gate would be read as of
+/// before the wait.
 #[tokio::test]
 async fn the_gate_is_held_under_read_committed_only() {
     let bench = Bench::start().await;
@@ -383,7 +391,8 @@ async fn the_gate_is_held_under_read_committed_only() {
     assert_eq!(bench.store.look_up(&[id("k")]).await, Ok(vec![vec![]]));
 }
 
-/// `store init` may be repeated on a live deployment: where it changes nothing it holds nobody up, nor waits for a claim on its way.
+/// `store init` may be repeated on a live deployment. If it changes nothing, it delays nobody, and
+/// does not wait for a claim on its way.
 #[tokio::test]
 async fn an_init_that_changes_nothing_waits_for_no_claim() {
     let bench = Bench::start().await;

@@ -1,6 +1,7 @@
-//! Jobs over a real Postgres: what a look costs while many wait for a later run, and drops that meet workers.
+//! Jobs over a real Postgres: the cost of a look while many wait for a later run, and drops that
+//! meet workers.
 //!
-//! Neighbours: `support` starts the server; the contract of the port has everything else about jobs. It must not run anything.
+//! The contract of the port has everything else about jobs. It must not run anything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,8 @@ async fn a_look_for_due_jobs_reads_only_those() {
         let row = admin.query_one(sql, &[]).await.unwrap();
         (row.get::<_, i64>(0), row.get::<_, i64>(1))
     };
-    // Sessions report what they read after a while: those of the store are closed, so that they do so at once.
+    // Sessions report their reads after a while. Those of the store are closed, so that they report
+    // at once.
     let close = "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = 'gw'";
     admin.query_one(close, &[]).await.unwrap();
     let quiet = "select not exists (select from pg_stat_activity where usename = 'gw')";
@@ -66,12 +68,12 @@ async fn a_look_for_due_jobs_reads_only_those() {
     let cost = read().await.1 - before.1;
     assert!(cost < 200, "two looks read {cost} rows for 3 due jobs");
 
-    // And all of that tenant's due, so that what another one has waits behind them.
+    // Now all jobs of that tenant are due, so that another one's waiting jobs are behind them.
     let due = "update onceway.jobs set next_at = accepted_at - interval '1 hour'; insert into onceway.jobs \
                select 'globex', key, request_id, 1, 0, null, clock_timestamp(), accepted_at, forget_at, sealed, request \
                  from onceway.jobs where key = 'k-7'; analyze onceway.jobs";
     admin.batch_execute(due).await.unwrap();
-    // What that read is counted before the look.
+    // The reads of that statement are counted before the look.
     admin.batch_execute("select pg_stat_force_next_flush()").await.unwrap();
     let before = read().await;
     let looker = region.store();
@@ -84,7 +86,8 @@ async fn a_look_for_due_jobs_reads_only_those() {
     assert!(cost < 200, "a look past {} of another tenant read {cost} rows", 20_003);
 }
 
-/// Either a worker has it or the operator: what was dropped is in nobody's hands, and what is in a worker's hands has its record still.
+/// Either a worker or the operator has it. No worker has a dropped job, and a job that a worker has
+/// still has its record.
 #[tokio::test]
 async fn a_job_is_dropped_or_taken() {
     let (_region, store, gate) = Region::ready("eu#1").await;
@@ -97,7 +100,7 @@ async fn a_job_is_dropped_or_taken() {
         for taker in [true, false] {
             let (store, key) = (store.clone(), key.clone());
             both.spawn(async move {
-                // The one or the other begins a little later.
+                // One of the two begins a little later.
                 for _ in 0..(number % 4) * u128::from(taker) {
                     tokio::task::yield_now().await;
                 }

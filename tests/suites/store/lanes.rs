@@ -1,8 +1,9 @@
-//! Who waits behind whom: clients whose statements are stuck hold up neither what fences nor other regions nor people; and calls that get no
-//! answer are not repeated by everybody, until a probe is answered.
+//! Separate connections: clients whose statements are stuck delay neither fencing nor other regions
+//! nor people.
 //!
-//! Neighbours: `support` starts the server, `authority` has the claim that is lodged. A lock that a superuser holds keeps statements from their answers. Nothing here hangs on how fast
-//! a machine is: who got through is read from the server.
+//! After calls without an answer, only a probe goes to the store until it is answered. A
+//! superuser's lock keeps statements from their answers. It must not depend on the machine's speed:
+//! the server shows which statements got through. `authority` has the claim that is lodged.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::store::authority::{lodging, other};
 use crate::store::support::{Region, ask, attempt, eventually, id, won};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::authority::Lodged;
+use onceway::ports::contract::ANY_DATE;
 use onceway::ports::store::{ClaimReply, StoreError, Written};
 use onceway::ports::{Acceptors, Audit, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
 use tokio::task::JoinSet;
@@ -52,20 +54,20 @@ async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
     })
     .await;
 
-    // What fences: the heartbeat, the acceptor that grants leases, the gate.
+    // Fencing: the heartbeat, the acceptor that grants leases, the gate.
     assert!(store.beat().await.unwrap().is_some());
     let (version, acceptor) = store.acceptor().await.unwrap();
     assert_eq!(store.set_acceptor(version, &acceptor).await, Ok(Written::Done));
     assert!(store.gate().await.unwrap().is_open());
     // Other regions: a claim to lodge, an import.
-    assert_eq!(store.lodge(&lodging("lodged", 1), gate.version).await, Ok(Lodged::Done));
+    assert_eq!(store.lodge(&lodging("lodged", 1), gate.version, ANY_DATE).await, Ok(Lodged::Done));
     assert!(store.rows_of(&other(), None, 10).await.is_ok());
     // People: status, a key, lists.
     assert!(store.subscriptions().await.is_ok());
     assert_eq!(store.look_up_beside(&[id("stuck-0")]).await, Ok(vec![Vec::new()]));
     assert!(store.doubts(None, 10).await.is_ok() && store.journal(&id("stuck-0")).await.is_ok());
     assert!(store.histories(None, 10).await.is_ok() && store.jobs(None, 10).await.is_ok());
-    // What runs beside requests.
+    // Work beside requests.
     assert!(store.claims(None, Duration::ZERO, 10).await.is_ok() && store.load().await.is_ok());
     assert_eq!(stuck(&watching).await, before, "none of the clients got through meanwhile");
 
@@ -75,7 +77,7 @@ async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
     }
 }
 
-/// Makes calls that get no answer until the store is spared them; what it says then.
+/// Makes calls without an answer until the store is spared them. Returns the refusal.
 async fn spared<F>(store: &Arc<PgStore>, call: impl Fn(Arc<PgStore>, u128) -> F) -> String
 where
     F: Future<Output = Option<StoreError>> + Send + 'static,

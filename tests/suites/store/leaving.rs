@@ -1,7 +1,8 @@
-//! A region left the ring: what ties a store to it goes, once its rows are here, and what is written down then keeps it covered.
+//! A region that left the ring: its ties to a store are removed once its rows are here, and a
+//! stored note keeps it covered.
 //!
-//! Neighbours: `provisioning` ties stores together. The order of an operator's steps is that of
-//! docs/operate/regions.md.
+//! The order of an operator's steps is that of docs/operate/regions.md. It must not change that
+//! order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ async fn a_region_that_left_is_untied_once_its_rows_are_here() {
     let gate = open(&eu_store).await;
     open(&us_store).await;
 
-    // A file that lacks it is no reason: the register says who left.
+    // A file that lacks it is no reason: the register says which region left.
     let alone = eu.plan(&[], &[]);
     assert_eq!(left(&provision::init(&alone).await.unwrap()), None);
     let adopt = async |view: View| {
@@ -60,7 +61,8 @@ async fn a_region_that_left_is_untied_once_its_rows_are_here() {
     adopt(without_us(&eu, &us, true)).await;
     assert!(waits_for(&provision::init(&alone).await.unwrap(), "still votes"));
     adopt(without_us(&eu, &us, false)).await;
-    // Nor is the register, where the files name it: it is about to come back.
+    // The register alone is no reason either, if the files name the region: it is about to come
+    // back.
     assert_eq!(left(&provision::init(&both).await.unwrap()), None);
 
     let told = provision::init(&alone).await.unwrap();
@@ -74,7 +76,7 @@ async fn a_region_that_left_is_untied_once_its_rows_are_here() {
     .await;
     assert!(waits_for(&told, "still follows eu-west: switch it off"), "{told}");
     assert!(eu_store.subscriptions().await.unwrap().is_empty());
-    // Without a subscription its heartbeat proves nothing any more: what was written down does.
+    // Without a subscription its heartbeat proves nothing any more: the stored note does.
     let memory = eu_store.recall().await.unwrap();
     assert!(memory.iter().any(|past| past.origin == us.origin && past.imported >= SEALED), "{memory:?}");
 

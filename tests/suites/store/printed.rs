@@ -1,12 +1,14 @@
-//! The script of `onceway store init --print`, run by psql as an owner who is no superuser (on 15 he is one from the subscriptions on, which only a
-//! superuser may create there): afterwards `init` finds nothing to do. Then a replication password is changed while a link is down.
+//! The script of `onceway store init --print`, run by psql as an owner without superuser rights:
+//! afterwards `init` finds nothing to do.
 //!
-//! Neighbours: `provisioning` has the same by connection. `cli.rs` has the command, and that it shows no secret.
+//! On 15 the owner becomes a superuser for the subscriptions, which only a superuser may create
+//! there. Then a replication password is changed while a link is down. `provisioning` does the same
+//! by connection. `cli.rs` tests that the command must not show a secret.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-use onceway::adapters::postgres::provision::{self, Plan, Script, Status, Whence, script};
+use onceway::adapters::postgres::provision::{self, Plan, Script, Status, Whence, script, verifiers};
 use onceway::fleet::binaries::Binaries;
 
 use crate::store::support::{DATABASE, Region, eventually, init_until_complete};
@@ -20,20 +22,17 @@ fn psql(region: &Region, script: &str, publisher: Option<&str>, more: &[&str]) -
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), script).unwrap();
     let mut command = Command::new(program);
-    command
-        .args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1"])
-        .args(more)
-        .arg("--file")
-        .arg(file.path());
+    command.args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1"]).arg("--file").arg(file.path());
     command.args(["--host", "127.0.0.1", "--port", &port, "--username", "owner", "--dbname", DATABASE]);
+    command.args(more);
     command.env_remove(VARIABLE).envs(publisher.map(|text| (VARIABLE, text)));
     let Output { status, stdout, stderr } = command.output().unwrap();
     let said = String::from_utf8([stdout, stderr].concat()).unwrap();
     if status.success() { Ok(said) } else { Err(said) }
 }
 
-/// A region whose DBA made an owner, and on 15 the role that nobody else may make. Peers come with a password: newer servers take no other subscription
-/// of an owner who is no superuser.
+/// A region whose DBA made an owner, and on 15 the role that nobody else may make. Peers come with
+/// a password: newer servers accept no other subscription from an owner without superuser rights.
 async fn owned(origin: &str) -> Region {
     let region = Region::start(origin).await;
     let hba = region.cluster.data().join("pg_hba.conf");
@@ -47,7 +46,7 @@ async fn owned(origin: &str) -> Region {
     region
 }
 
-/// What an owner needs besides, by the server's version.
+/// Grants the additional right of an owner, by the server's version.
 async fn may_subscribe(region: &Region) {
     let newer = Binaries::find_or_install().unwrap().major() >= 16;
     let right = if newer { "grant pg_create_subscription to owner" } else { "alter role owner superuser" };
@@ -59,8 +58,8 @@ fn wanted(plan: &Plan, publisher: Whence) -> Script {
         me: plan.me.clone(),
         all: plan.all.clone(),
         deployment: plan.deployment.clone(),
-        gateway_role: (plan.gateway_role.name.clone(), None),
-        replication_role: (plan.replication_role.name.clone(), None),
+        gateway_role: (plan.gateway_role.name.clone(), false),
+        replication_role: (plan.replication_role.name.clone(), false),
         subscribe: plan.subscribe.iter().map(|(peer, _)| (peer.clone(), publisher.clone())).collect(),
     }
 }
@@ -77,6 +76,48 @@ fn with_password(plan: &mut Plan, password: &str) {
         let (rest, _) = conninfo.split_once(" password=").unwrap_or((conninfo.as_str(), ""));
         *conninfo = format!("{rest} password={password}");
     }
+}
+
+/// No statement has a password in it, whatever the variables hold. With the verifiers in them, the
+/// roles log in by their passwords.
+#[tokio::test]
+async fn psql_sends_no_password() {
+    let region = Region::start("eu-west#1").await;
+    let mut wanted = wanted(&region.plan(&[], &[]), Whence::Variable(VARIABLE.to_owned()));
+    (wanted.gateway_role.1, wanted.replication_role.1) = (true, true);
+    let text = script(&wanted);
+    let superuser = ["--username", "postgres", "--echo-queries"];
+    let names = async || {
+        let sql =
+            "select rolname from pg_authid where rolname in ($1, $2) and rolpassword like 'SCRAM-SHA-256$%'";
+        let (gateway, replication) = (&wanted.gateway_role.0, &wanted.replication_role.0);
+        region.admin().await.query(sql, &[gateway, replication]).await.unwrap().len()
+    };
+    let plain =
+        "\\set gateway_verifier 'planted-secret'\n\\set replication_verifier 'SCRAM-planted-secret'\n";
+    for variables in ["", plain] {
+        let said = psql(&region, &format!("{variables}{text}"), None, &superuser).unwrap_err();
+        assert!(said.contains("the psql variable gateway_verifier holds no SCRAM verifier"), "{said}");
+        assert!(said.contains("select not exists") && !said.contains("planted"), "{said}");
+    }
+    assert_eq!(names().await, 0, "no role without its password");
+    let variables = verifiers(Some("planted-secret"), Some("planted-other"));
+    let said = psql(&region, &format!("{variables}{text}"), None, &superuser).unwrap();
+    assert!(said.contains("password 'SCRAM-SHA-256$4096:") && !said.contains("planted"), "{said}");
+    assert_eq!(names().await, 2);
+    // Begun before passwords are asked for: the superuser has none.
+    let admin = region.admin().await;
+    let hba = region.cluster.data().join("pg_hba.conf");
+    std::fs::write(&hba, "host all all 127.0.0.1/32 scram-sha-256\n").unwrap();
+    admin.query("select pg_reload_conf()", &[]).await.unwrap();
+    let log_in = async |password: &str| {
+        let text = format!("user={} password={password}", wanted.gateway_role.0);
+        let mut config: tokio_postgres::Config = text.parse().unwrap();
+        config.host("127.0.0.1").port(region.cluster.port()).dbname(DATABASE);
+        config.connect(tokio_postgres::NoTls).await.map(|_| ())
+    };
+    eventually("passwords to be asked for", || async { log_in("planted-other").await.err() }).await;
+    log_in("planted-secret").await.unwrap();
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Provisioning two regions: in any order, repeated, with rows arriving, with a lost slot.
 //!
-//! Neighbours: `support` starts the servers, `store` tests what is done with a store.
+//! `support` starts the servers; the other files test the use of a store. A test must not depend on
+//! another one's stores.
 
 use crate::store::support::{DATABASE, Region, ask, eventually, id, init_until_complete, open, seq, won};
 use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
@@ -126,7 +127,7 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
         matches!(line(&report, "subscription from eu-west#1"), Status::Broken(why) if why.contains("earlier")),
         "{report}"
     );
-    // A slot left over by an attempt that broke off: nobody reads from it.
+    // A leftover slot of an interrupted attempt: nobody reads from it.
     eu_admin
         .query("select pg_create_logical_replication_slot('sub_us_from_eu_west', 'pgoutput')", &[])
         .await
@@ -144,7 +145,8 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
     assert!(well.to_string().contains("nothing to repair"), "{well}");
 }
 
-/// As a newer version would add it, at the publisher first: rows go on arriving, and the column is published once the subscriber has it.
+/// As a newer version would add it, at the publisher first: rows go on arriving, and the column is
+/// published once the subscriber has it.
 #[tokio::test]
 async fn a_column_is_published_once_the_subscribers_have_it() {
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
@@ -183,7 +185,8 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     assert_eq!(later, "x", "the publisher's word, not the subscriber's default");
     init_until_complete(&us_plan).await;
 
-    // A publication of before this rule publishes whatever there is: it gets its list, and nothing is lost on the way.
+    // A publication from before this rule publishes all columns. It gets its list, and nothing is
+    // lost on the way.
     eu_admin
         .batch_execute(
             "alter publication onceway_eu_g1 set table onceway.records_eu_g1, onceway.heartbeats_eu_g1",
@@ -197,8 +200,9 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     eventually("a row of listed", || async { arrived("listed").await.then_some(()) }).await;
 }
 
-/// Whoever may apply rows without it gets none of it: a store that is there and has no leaf for a rebuilt one, a store that does not answer, a
-/// store that subscribes too early. Who has no store yet will be made by this version.
+/// A store that may apply rows without the column does not get it. That is an existing store
+/// without a leaf for a rebuilt one, a store that does not answer, or one that subscribes too
+/// early. A region without a store will get one from this version.
 #[tokio::test]
 async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
@@ -261,7 +265,7 @@ async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
     assert!(published().await, "all have it");
 }
 
-/// A store of the version before gets what came since, on the leaves that it has and on later ones.
+/// A store of the version before gets the later additions, on its leaves and on new ones.
 #[tokio::test]
 async fn a_store_of_schema_3_gets_what_came_since() {
     let (region, _store, _gate) = Region::ready("eu#1").await;
@@ -291,7 +295,8 @@ async fn a_store_of_schema_3_gets_what_came_since() {
     assert!(index.contains("(tenant, key, origin, "), "{index}");
 }
 
-/// Older than the gateway needs, or newer than lets it run: refused with what to do. A newer one that only added is none of its business.
+/// A schema older than the gateway needs, or newer than admits it, is refused with advice. A newer
+/// one that only added columns does not matter to it.
 #[tokio::test]
 async fn a_gateway_runs_over_a_schema_that_suits_it_only() {
     let (region, store, _) = Region::ready("eu#1").await;
@@ -307,7 +312,8 @@ async fn a_gateway_runs_over_a_schema_that_suits_it_only() {
     assert!(refused().await.contains("run the newer onceway here"), "{}", refused().await);
     set("gateways_from = 3, schema_version = schema_version - 1").await;
 
-    // As a migration says it: what runs already asks at its next claim, and whoever fits opens the gate again.
+    // As a migration says it: a running gateway asks at its next claim, and one that fits opens the
+    // gate again.
     let moved = async |needed: i32| {
         use onceway::ports::{KeyStore, store::ClaimReply};
         let gate = open(&store).await;
@@ -404,7 +410,7 @@ async fn rights_are_restored_and_too_many_are_reported() {
 async fn a_service_may_give_replication_by_membership() {
     let region = Region::start("eu#1").await;
     let admin = region.admin().await;
-    // As on Amazon's servers: the owner is no superuser, and the attribute is not his to give.
+    // As on Amazon's servers: the owner is no superuser, and cannot grant the attribute.
     admin
         .batch_execute(
             "create role rds_replication; create role master login createrole; \
@@ -477,8 +483,8 @@ impl ParseOrigin for str {
     }
 }
 
-/// A peer's store was replaced: what came of the old one counts on, under its own generation,
-/// though nothing brings its heartbeats any more.
+/// A peer's store was replaced. Rows of the old one still count, under its own generation, though
+/// its heartbeats no longer arrive.
 #[tokio::test]
 async fn what_a_replaced_store_had_sent_counts_on() {
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));

@@ -1,7 +1,8 @@
-//! What `store check` demands of the two roles and what it forbids them: each right alone, taken away or given by a person.
+//! The rights that `store check` demands of the two roles and those it forbids: each one alone,
+//! revoked or granted by hand.
 //!
-//! Neighbours: `provisioning` makes stores and repairs them. What the roles shall have is written down here once more, by hand: it must not be read
-//! from the code that grants it.
+//! `provisioning` makes stores and repairs them. The roles' rights are listed here once more, by
+//! hand: the list must not be read from the code that grants them.
 
 use crate::store::provisioning::line;
 use crate::store::support::Region;
@@ -14,7 +15,7 @@ const CHANGE: &[&str] = &["select", "update"];
 const WRITE: &[&str] = &["delete", "insert", "select", "update"];
 const RUN: &[&str] = &["execute"];
 
-/// What each role is granted in a store of eu#1 beside other#1, in order.
+/// The grants of each role in a store of eu#1 beside other#1, in order.
 const GRANTED: [(&str, &str, &[&str]); 27] = [
     ("gw", "function onceway.accept", RUN),
     ("gw", "function onceway.claim", RUN),
@@ -55,7 +56,8 @@ const SETTINGS: [&str; 7] = [
     "synchronous_commit=local",
 ];
 
-/// What the catalog says that the two roles were granted: role, object, privilege, and the object as `grant` wants it.
+/// The grants of the two roles by the catalog: role, object, privilege, and the object as `grant`
+/// wants it.
 async fn granted(admin: &Client) -> Vec<[String; 4]> {
     let sql = "select a.grantee::regrole::text, o.what || ' ' || o.name, lower(a.privilege_type), o.what || ' ' || o.whole
                  from (

@@ -1,8 +1,9 @@
-//! deploy/postgres/roles.sql as it stands, run by psql as a superuser: then `store init` goes by with the owner that it makes, and a gateway with the role
-//! that it makes.
+//! deploy/postgres/roles.sql as it is, run by psql as a superuser: then `store init` works with its
+//! owner, and a gateway with its role.
 //!
-//! Only a superuser may create subscriptions on 15: there the owner becomes one for them, and the one grant that 15 does not know is left out. Neighbours:
-//! `printed` has an owner of its own, `rights` what the roles must not do. It must not make a role by itself.
+//! Only a superuser may create subscriptions on 15. There the owner becomes one for them, and the
+//! one grant that 15 does not know is left out. `printed` has an owner of its own, `rights` the
+//! forbidden rights. It must not make a role by itself.
 
 use std::fs;
 use std::path::Path;
@@ -15,10 +16,10 @@ use onceway::fleet::binaries::Binaries;
 
 use crate::store::support::{DATABASE, Region, ask, init_until_complete, open, seq, won};
 
-/// What only servers from 16 on have.
+/// The lines for servers from 16 on.
 const NEWER: &str = "grant pg_create_subscription to onceway_owner;\n";
 
-/// Runs the file as its head says, twice: as often as one likes.
+/// Runs the file as its head says, twice: repetition is allowed.
 fn made(region: &Region) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/postgres/roles.sql");
     let mut text = fs::read_to_string(file).unwrap();
@@ -41,7 +42,7 @@ fn made(region: &Region) {
     }
 }
 
-/// Not one that a script gets by with as it is.
+/// A password that a script must quote.
 fn password(of: &str) -> String {
     format!("it's {of}")
 }
@@ -86,7 +87,7 @@ async fn the_roles_of_the_file_are_all_that_init_and_a_gateway_need() {
         }
     }
     let plans = [plan(&eu, &us), plan(&us, &eu)];
-    // A store has its publication first, and subscribes to the other one's then.
+    // A store has its publication first, and then subscribes to the other one's.
     for plan in &plans {
         provision::init(plan).await.unwrap();
     }

@@ -1,6 +1,8 @@
-//! What tests of the store share: a private Postgres, a plan, requests to claim, waiting with a deadline.
+//! Shared parts of the store's tests: a private Postgres, a plan, requests to claim, waiting with a
+//! deadline.
 //!
-//! Neighbours: `fleet` makes the server, which dies with the value, and waits. It must not know what a test asserts.
+//! `fleet` makes the server, which dies with the value, and waits. It must not know what a test
+//! asserts.
 
 use std::fs;
 use std::future::Future;
@@ -116,7 +118,7 @@ pub async fn open(store: &PgStore) -> Gate {
     gate
 }
 
-/// Commits a heartbeat; its number.
+/// Commits a heartbeat. Returns its number.
 pub async fn seq(store: &PgStore) -> Option<u64> {
     store.beat().await.unwrap().map(|beat| beat.seq)
 }

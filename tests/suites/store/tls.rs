@@ -1,7 +1,9 @@
-//! TLS to Postgres, with real servers: who is believed, who is not, what is said of it, and what becomes of certificates that change.
+//! TLS to Postgres, with real servers: trusted and refused certificates, the reasons, and
+//! certificates that change.
 //!
-//! Neighbours: `support` starts the servers, plain; here they get certificates. `adapters::postgres::address` has the words that are refused before
-//! anybody is asked.
+//! `support` starts the servers without TLS; here they get certificates.
+//! `adapters::postgres::address` has the words that are refused before any connection. A test must
+//! not trust the system's authorities.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -15,7 +17,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsa
 
 use crate::store::support::{DATABASE, Region, eventually, init_until_complete};
 
-/// An authority whose certificate lies in a file, as operators have it.
+/// An authority whose certificate is in a file, as operators have it.
 struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     file: PathBuf,
@@ -32,7 +34,7 @@ impl Authority {
         Authority { issuer, file }
     }
 
-    /// Certificate and key, PEM.
+    /// A certificate and its key, PEM.
     fn signs(&self, name: &str) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.extended_key_usages =
@@ -50,7 +52,8 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// Lets the server show a certificate for `localhost` from now on; `first` goes before the other lines of its pg_hba.conf.
+/// Lets the server show a certificate for `localhost` from now on; `first` goes before the other
+/// lines of its pg_hba.conf.
 async fn shows(region: &Region, authority: &Authority, first: &str) {
     let data = region.cluster.data();
     let owner = fs::metadata(&data).unwrap();
@@ -92,14 +95,14 @@ fn store(region: &Region, address: &str) -> Result<PgStore, String> {
     .map_err(|error| error.to_string())
 }
 
-/// What the gateway says when it asks for its gate, and whether its connection is encrypted.
+/// The gateway's error when it asks for its gate, or true if its connection is encrypted.
 async fn asked(region: &Region, address: &str) -> Result<bool, String> {
     let store = store(region, address)?;
     store.gate().await.map_err(|error| error.to_string())?;
     encrypted(region, "gw").await.ok_or_else(|| "no connection".to_owned())
 }
 
-/// Whether all connections of a user are; `None` if it has none.
+/// True if all connections of a user are encrypted; `None` if it has none.
 async fn encrypted(region: &Region, user: &str) -> Option<bool> {
     let sql = "select bool_and(ssl) from pg_stat_ssl join pg_stat_activity using (pid) where usename = $1";
     region.admin().await.query_one(sql, &[&user]).await.unwrap().get(0)
@@ -149,7 +152,7 @@ async fn a_gateway_believes_the_right_server_and_no_other() {
         )
         .await
         .unwrap();
-    // The password proves the channel, too: with `require` that is all that keeps a man in the middle out.
+    // The password proves the channel, too: with `require` only that keeps a man in the middle out.
     let bound = "host=localhost user=secret password=p sslmode=require channel_binding=require";
     let by_password = store(&region, bound).unwrap();
     by_password.gate().await.unwrap();
@@ -234,7 +237,7 @@ async fn subscriptions_and_the_owner_are_verified_too() {
     assert_eq!(line(&plan).await, Status::Fine);
     assert_eq!(encrypted(&eu, "repl").await, Some(true), "the subscription's own connection");
 
-    // The path is the other machine's: here the authorities may lie elsewhere.
+    // The path is the other machine's: here the authorities may be elsewhere.
     plan.publishers_ca = Some(other.file.clone());
     assert!(matches!(line(&plan).await, Status::Pending(why) if why.contains("of no authority")));
     plan.publishers_ca = Some(right.file.clone());

@@ -1,4 +1,7 @@
-//! Reaping beside rows of other origins, as a takeover leaves them. A superuser writes what replication would bring.
+//! Reaping beside rows of other origins, as a takeover leaves them.
+//!
+//! A superuser writes the rows that replication would bring. `ports::contract` has reaping of own
+//! rows. It must not wait for a row to become due: a test names a date of its own.
 
 use crate::store::support::{Region, ask, id, won};
 use onceway::ports::contract::by;
@@ -12,7 +15,8 @@ use std::time::Duration;
 
 const END: Date = Date(253_402_300_700_000);
 
-/// A row of the other origin for a key: its state, and the attempt's number. It is due in an hour, its tombstone takes a day.
+/// A row of the other origin for a key: its state, and the attempt's number. It is due in an hour,
+/// its tombstone takes a day.
 async fn arrives(region: &Region, key: &str, state: i16, attempt: i32) {
     let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
                    expires_at, due_at, tombstone, answer_status, answer_headers, settled_at) \
@@ -31,7 +35,8 @@ fn short(ask: ClaimAsk) -> ClaimAsk {
     ClaimAsk { hold: Duration::ZERO, lifetime, ..ask }
 }
 
-/// The own open row below a final one of another origin goes, with that one's life; a running one and one above it do not.
+/// The own open row below a final one of another origin goes, with that one's life. A running row
+/// and one above it stay.
 #[tokio::test]
 async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     let (region, store, gate) = Region::ready("eu#1").await;
@@ -45,7 +50,8 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     for key in ["masked", "abandoned", "running"] {
         arrives(&region, key, 4, 2).await;
     }
-    // A released attempt 1 here, a final attempt 1 there: not above it, so that the answer there is still replayed.
+    // A released attempt 1 here, a final attempt 1 there: not above it, so the answer there is
+    // still replayed.
     arrives(&region, "above", 4, 1).await;
     assert_eq!(store.reap(by(END), 100).await, Ok(Reaped { expired: 2, forgotten: 0, kept: 2 }));
     let own = async |attempt: &onceway::ports::store::Attempt| {
@@ -56,14 +62,14 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     assert_eq!(own(&abandoned).await, Some(State::Tombstone));
     assert_eq!(own(&above).await, Some(State::Released), "a tombstone would hide the answer there");
     assert!(matches!(own(&running).await, Some(State::Claimed { .. })), "a running attempt was taken away");
-    // The winner's life, and not the own one, which is over.
+    // The winner's life counts, and not the own one, which is over.
     assert_eq!(store.reap(by(END), 100).await.unwrap().forgotten, 0);
     let sql = "select count(*) from onceway.records where origin = 'eu#1' and state = 5 and due_at > now() + interval '24 hours'";
     let kept: i64 = region.admin().await.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(kept, 2, "they stay as long as the final row's own tombstone");
 }
 
-/// A final row stays while anything of another origin is open under it, and goes once nothing is.
+/// A final row stays while a row of another origin is open under it, and goes once none is.
 #[tokio::test]
 async fn a_masking_tombstone_goes_after_what_it_masks() {
     let (region, store, gate) = Region::ready("eu#1").await;
@@ -93,8 +99,8 @@ async fn a_masking_tombstone_goes_after_what_it_masks() {
     assert_eq!(store.reap(by(END), 100).await.unwrap().forgotten, 3);
 }
 
-/// Schedule: the key of a stale entry is claimed again and in doubt again while the list is being cleared. Off the list nobody would look at it
-/// ever again.
+/// Schedule: the key of a stale entry is claimed again and in doubt again while the list is being
+/// cleared. Without its entry, nobody would ever look at it again.
 #[tokio::test]
 async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
     let (region, store, gate) = Region::ready("eu#1").await;
@@ -130,7 +136,8 @@ async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
     assert_eq!(listed.iter().map(|listed| &listed.open.id).collect::<Vec<_>>(), [&again.id]);
 }
 
-/// A row that somebody else is at, a late settlement or another gateway's batch, is left alone and holds nothing up.
+/// A row that another writer holds, a late settlement or another gateway's batch, is left alone and
+/// delays nothing.
 #[tokio::test]
 async fn a_batch_waits_for_nobody() {
     let (region, store, gate) = Region::ready("eu#1").await;
@@ -158,7 +165,7 @@ async fn claims_of_one_moment_are_found_together() {
     assert_eq!(page.claims.len(), 5, "{page:?}");
 }
 
-/// Of a key that was released here and there, each row would wait for the other one to go.
+/// If a key was released here and there, each row would wait for the other one to go.
 #[tokio::test]
 async fn released_rows_of_two_origins_do_not_keep_one_another() {
     let (region, store, gate) = Region::ready("eu#1").await;

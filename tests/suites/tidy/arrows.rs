@@ -1,6 +1,6 @@
-//! The rules on imports: which room may use which, which crates a floor may know, what the simulation may reach.
+//! The rules on imports: between rooms, of crates by floors, and of the simulation.
 //!
-//! Neighbours: `paths` resolves what a file names. It must not look at anything but paths.
+//! `paths` resolves the names of a file. It must not look at anything but paths.
 
 use crate::tidy::Rule;
 use crate::tidy::paths::{Path, paths};
@@ -48,8 +48,8 @@ pub const FLOORS: Rule = Rule {
     forged: || {
         let uses = "use crate::protocol::Key;\nuse crate::{ports, adapters::{wire, peers}}; //~\nuse crate::server; //~\n\
                     fn f() { onceway::cli::run() } //~\nmod tests { use super::super::super::fleet::X; } //~\nuse crate::*; //~\n\
-                    use crate as all; //~\nfn g() { all::fleet::h() } //~\nuse crate::Shortcut; //~\n\
-                    // use crate::server;\nconst A: &str = \"crate::server\";\nuse super::reply;\npub(crate) fn h() {}";
+                    use crate as all; //~\nfn g() { all::fleet::h() } //~\nuse crate::Shortcut; //~\n// use crate::server;\n\
+                    const A: &str = \"crate::server\";\nuse super::reply;\npub(crate) fn h() {}";
         vec![
             ("src/gateway/forged.rs", uses.to_string()),
             (
@@ -94,7 +94,8 @@ const GATEWAY: [&str; 10] = [
     "governor",
     "base64",
 ];
-/// What the gateway may take of some crates: nothing that opens a socket, reads a clock or picks at random.
+/// The parts of some crates that the gateway may use: none opens a socket, reads a clock or picks
+/// at random.
 const GATEWAY_PARTS: [&str; 5] =
     ["tokio::spawn", "tokio::sync", "tokio::task", "tokio::test", "ring::signature"];
 const SQL_CRATES: [&str; 4] =

@@ -1,4 +1,4 @@
-//! Rules on what code and documents say of each other: a cited anchor exists, and each rule of the
+//! Rules on references between code and documents: a cited anchor exists, and each rule of the
 //! protocol names code, tests and plants that exist.
 //!
 //! `proofs` knows which tests exist; `docs/protocol.md` has the rules. It must not judge whether
@@ -310,9 +310,9 @@ pub const PAPERS: Rule = Rule {
     forged: || {
         let [paper, reliable, design, capital, reference] = PAPERS_SAID;
         let text = format!(
-            "//! A ({paper}, 2.3). //~\n/// B ({reliable}, C.1) //~\n// C ({design} 2) //~\n// {capital} 1 //~\n\
-             // D {reference} 5) //~\n// E (@H12) //~\n// F (@H6, x) //~\n// G (@mutation 3) //~\n\
-             // H12, (H), (Hash), (HTTP 1), (L), RFC 9110 section 2, x.h1 {{ }}"
+            "//! A ({paper}, 2.3). //~\n/// B ({reliable}, C.1) //~\n// C ({design} 2) //~\n// {capital} 1 //~\n// D {reference} 5)\
+             \x20//~\n// E (@H12) //~\n// F (@H6, x) //~\n// G (@mutation 3) //~\n// H12,\
+             \x20(H), (Hash), (HTTP 1), (L), RFC 9110 section 2, x.h1 {{ }}"
         );
         let text = text.replace('@', "");
         vec![("src/a.rs", text.clone()), ("src/a.sql", text.clone()), ("a.md", text.replace(" //~", ""))]
@@ -328,7 +328,7 @@ fn numbered(line: &str) -> Option<&str> {
     })
 }
 
-/// The bound for a mark and the number behind it, where nothing else is in the way.
+/// The end of a mark and the number after it, if a parenthesis or a comma follows.
 fn number_after(mark: &str, text: &str) -> Option<usize> {
     let digits = text.strip_prefix(mark)?;
     let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());

@@ -1,9 +1,9 @@
-//! Which things a Rust file names: every `use` (groups opened) and every `a::b` in its code, resolved as far as one
-//! file allows.
+//! The names that a Rust file uses: every `use` (groups opened) and every `a::b` in its code,
+//! resolved as far as one file allows.
 //!
-//! `crate`, `self` and `super` become the crate and module they stand for; a name that the file imported or renamed
-//! becomes what it was imported from. So a rule can say `tokio::time` once and catch every way of spelling it.
-//! Neighbours: `source` gives the words, the rules ask. It must not know any rule.
+//! `crate`, `self` and `super` become their crate and module; an imported or renamed name becomes
+//! its original. So a rule can say `tokio::time` once and catch every spelling of it. It must not
+//! know any rule.
 
 use crate::tidy::source::{Source, Token, is_word};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Path {
     pub line: usize,
     pub segments: Vec<String>,
-    /// It stands in a `use`.
+    /// True if it is in a `use`.
     pub import: bool,
 }
 
@@ -23,7 +23,7 @@ impl Path {
             && self.segments.iter().zip(prefix).all(|(have, want)| have == want)
     }
 
-    /// Whether this names `wanted` or something below it, or is a glob that brings it in.
+    /// True if this names `wanted` or something below it, or is a glob that brings it in.
     pub fn reaches(&self, wanted: &str) -> bool {
         let wanted: Vec<&str> = wanted.split("::").collect();
         let globs = self.segments.split_last().filter(|(last, _)| *last == "*");
@@ -52,7 +52,7 @@ struct Scan {
     inline: Vec<(String, usize)>,
     depth: usize,
     found: Vec<Path>,
-    /// What each imported name stands for; more than one when scopes of the file differ.
+    /// The meanings of each imported name; several if scopes of the file differ.
     imported: BTreeMap<String, BTreeSet<Vec<String>>>,
     /// Child modules: their names win over crates of the same name.
     children: BTreeSet<String>,
@@ -138,7 +138,8 @@ impl Scan {
                     self.import(*line, prefix, renamed);
                     return at;
                 }
-                // Not a tree (a macro's `$name`, a broken file): step over it, so that the scan always moves on.
+                // Not a tree (a macro's `$name`, a broken file): step over it, so that the scan
+                // always moves on.
                 _ => return at + 1,
             }
         }
@@ -175,7 +176,7 @@ impl Scan {
         at.max(start + 1)
     }
 
-    /// Replaces a leading `crate`, `self` or chain of `super` by what it stands for here.
+    /// Replaces a leading `crate`, `self` or chain of `super` by its meaning here.
     fn anchored(&self, path: Vec<String>) -> Vec<String> {
         let here = || self.file.iter().cloned().chain(self.inline.iter().map(|(name, _)| name.clone()));
         let supers =
@@ -196,7 +197,8 @@ impl Scan {
         let mut all = Vec::new();
         for path in &self.found {
             let mut open = vec![path.segments.clone()];
-            // A name may stand for a name that was itself imported; three steps are more than anybody writes.
+            // A name may stand for a name that was itself imported; three steps are more than
+            // anybody writes.
             for _ in 0..3 {
                 open = open.into_iter().flat_map(|segments| self.step(segments, path.import)).collect();
             }

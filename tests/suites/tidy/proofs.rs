@@ -1,4 +1,5 @@
-//! The rules on what is said of tests: a test that a page names is there, and a command that runs a suite names one.
+//! The rules on claims about tests: a test that a page names exists, and a command that runs a
+//! suite names one.
 //!
 //! Documents name tests as `` `suite::test` ``; the house gives the sources. It must not judge
 //! whether the test proves the claim: a reader does.
@@ -43,7 +44,7 @@ pub const PROOFS: Rule = Rule {
     },
 };
 
-/// What names a test target in a command, in halves: this file is read, too.
+/// The option for a test target in a command, in halves: this file is read, too.
 const OPTION: &str = concat!("--te", "st ");
 
 pub const COMMANDS: Rule = Rule {
@@ -86,13 +87,13 @@ pub const COMMANDS: Rule = Rule {
     },
 };
 
-/// What a word begins with: a name, without what quotes or ends it.
+/// The name at the begin of a word, without its quotes and its end.
 fn plain(word: &str) -> &str {
     let end = word.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     &word[..end.unwrap_or(word.len())]
 }
 
-/// Whether there is such a target, in either package, and such a suite in it, if one is asked for.
+/// True if such a target exists, in either package, with such a suite, if one is named.
 fn is_suite(target: &str, suite: Option<&str>) -> bool {
     let files = match suite {
         None => [format!("tests/{target}.rs"), format!("tests/{target}/main.rs")],
@@ -102,14 +103,15 @@ fn is_suite(target: &str, suite: Option<&str>) -> bool {
     HOUSE.iter().any(|source| is(&source.path))
 }
 
-/// `suite::test`, perhaps with more folders before, and nothing else. Types begin with a capital.
+/// True for `suite::test`, perhaps with more folders before, and nothing else. Types begin with a
+/// capital.
 fn is_test(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     let plain = |part: &str| !part.is_empty() && part.bytes().all(is_letter);
     name.contains("::") && name.split("::").all(plain)
 }
 
-/// True if a test of this name stands in a file or folder of that name.
+/// True if a test of this name is in a file or folder of that name.
 pub fn exists(name: &str) -> bool {
     let mut parts: Vec<&str> = name.split("::").collect();
     let Some(test) = parts.pop() else { return false };

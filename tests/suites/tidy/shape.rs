@@ -1,7 +1,8 @@
-//! The rules on shape: headers, lengths, the lint table, where SQL stands, and what no text file may name.
+//! The rules on shape: headers, lengths, the lint table, the places of SQL, and names that no text
+//! file may contain.
 //!
-//! Neighbours: `source` gives raw text, functions and literals. It must not judge code by its words (`words` does).
-//! Words that this file must not contain itself are put together from halves.
+//! `source` gives raw text, functions and literals. It must not judge code by its words (`words`
+//! does). Words that this file must not contain itself are put together from halves.
 
 use crate::tidy::{Offence, Rule};
 
@@ -9,7 +10,7 @@ const FILE_LINES: usize = 700;
 const FUNCTION_LINES: usize = 70;
 
 pub const HEADERS: Rule = Rule {
-    reason: "Every file opens with `//!`: its purpose, its neighbours, what it must not do, in two lines or at least 80 \
+    reason: "Every file opens with `//!`: its purpose, the rule that it keeps, what it must not do, in two lines or at least 80 \
              characters. Whoever opens it first reads that.",
     check: |source| {
         let header = source.raw.lines().skip_while(|line| !line.starts_with("//!"));
@@ -149,7 +150,8 @@ pub const SQL: Rule = Rule {
     },
 };
 
-/// Whether a literal reads as a statement: its verb all in one case, and where that is also plain English, more of it.
+/// True if a literal reads as a statement: its verb is all in one case, and if that is also plain
+/// English, more words follow.
 fn is_sql(text: &str) -> bool {
     let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
     let first = text.split_whitespace().next().unwrap_or("");
@@ -196,8 +198,8 @@ pub const PLACES: Rule = Rule {
     },
 };
 
-/// Whether `wanted` stands in the line at a place where no letter or digit goes before it, nor after it if it ends in
-/// a letter, and where both sides also please the caller.
+/// True if `wanted` is in the line with no letter or digit before it, nor after it if it ends in a
+/// letter. Both sides must also please the caller's checks.
 fn stands(line: &str, wanted: &str, before: fn(char) -> bool, after: fn(char) -> bool) -> bool {
     let ends_in_letter = wanted.ends_with(char::is_alphanumeric);
     line.match_indices(wanted).any(|(at, _)| {

@@ -1,12 +1,14 @@
-//! One file of the tree as the house rules see it: its raw text, and for Rust its words without comments and literals.
+//! One file of the tree as the house rules see it: its raw text, and for Rust its words without
+//! comments and literals.
 //!
-//! Neighbours: `paths` resolves imports on top of the words; the rules ask both. It must not know any rule: what is
-//! forbidden, and where, is said beside the rule itself. It is a scanner, not a parser: it trusts that the compiler
-//! accepts the file, and errs on the side of seeing too much.
+//! It is a scanner, not a parser: it trusts that the compiler accepts the file, and errs on the
+//! side of seeing too much. `paths` resolves imports on top of the words. It must not know any
+//! rule: each rule names its own forbidden words and places.
 
 use std::ops::RangeInclusive;
 
-/// One word or mark of Rust code: an identifier, a number, `::`, one other character, or `"` for any literal.
+/// One word or mark of Rust code: an identifier, a number, `::`, one other character, or `"` for
+/// any literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
     /// Counted from 1.
@@ -14,7 +16,8 @@ pub struct Token {
     pub text: String,
 }
 
-/// A file, and what scanning it gave. `tokens`, `literals` and `tests` are empty unless the path ends in `.rs`.
+/// A file, and the result of scanning it. `tokens`, `literals` and `tests` are empty unless the
+/// path ends in `.rs`.
 pub struct Source {
     /// Relative to the top of the tree, with `/`.
     pub path: String,
@@ -38,7 +41,7 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
-    /// Whether the file lies in one of these places: folders end in `/`, files are named in full.
+    /// True if the file is in one of these places: folders end in `/`, files are named in full.
     pub fn within(&self, places: &[&str]) -> bool {
         places.iter().any(|place| self.path == *place || place.ends_with('/') && self.path.starts_with(place))
     }
@@ -49,7 +52,7 @@ impl Source {
         rest.split('/').next().map(|first| first.trim_end_matches(".rs"))
     }
 
-    /// Whether this line is test code: a file of tests, or an item under `#[cfg(test)]`.
+    /// True if this line is test code: a file of tests, or an item under `#[cfg(test)]`.
     pub fn is_test(&self, line: usize) -> bool {
         let file = self.path.starts_with("tests/") || self.path.contains("/tests/");
         file || self.path.ends_with("/tests.rs") || self.tests.iter().any(|item| item.contains(&line))
@@ -77,7 +80,8 @@ pub fn is_word(text: &str) -> bool {
     text.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// Blanks comments and literals (newlines stay, so lines keep their numbers) and hands the string literals over.
+/// Blanks comments and literals (newlines stay, so lines keep their numbers) and returns the string
+/// literals.
 fn strip(raw: &str) -> (String, Vec<(usize, String)>) {
     let bytes = raw.as_bytes();
     let mut code = bytes.to_vec();
@@ -134,7 +138,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// Where the inside of the string literal begins, and its whole length, if `rest` opens with one.
+/// The begin of the string literal's inside, and its whole length, if `rest` opens with one.
 fn string_literal(rest: &str, before: Option<u8>) -> Option<(usize, usize)> {
     let in_word = before.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let prefixes: &[&str] = if in_word { &[""] } else { &["br", "cr", "r", "b", "c", ""] };
@@ -192,7 +196,8 @@ fn tokens(code: &str) -> Vec<Token> {
     found
 }
 
-/// The opening and closing brace of the item that begins at `start`; none for an item that ends in `;`.
+/// The opening and closing brace of the item that begins at `start`; none for an item that ends in
+/// `;`.
 fn body(tokens: &[Token], start: usize) -> Option<(usize, usize)> {
     let (mut inner, mut braces, mut open) = (0_i32, 0_i32, None);
     for (at, token) in tokens.iter().enumerate().skip(start) {

@@ -1,7 +1,8 @@
-//! The rules on single words: purity, clocks, `select!`, maps, unfinished work, waiting in tests, statuses.
+//! The rules on single words: purity, clocks, `select!`, maps, unfinished work, waiting in tests,
+//! statuses.
 //!
-//! Neighbours: `source` gives words without comments and literals, `paths` what they were imported from. It must not
-//! judge layout or lengths (`shape` does) or who imports whom (`arrows`).
+//! `source` gives words without comments and literals, `paths` their origins. It must not judge
+//! layout or lengths (`shape` does) or imports between rooms (`arrows`).
 
 use crate::tidy::paths::{Path, paths};
 use crate::tidy::source::Source;
@@ -10,7 +11,7 @@ use crate::tidy::{Offence, Rule};
 /// Floors whose behaviour must be the same in every replay of a simulation seed.
 const REPLAYED: [&str; 4] = ["src/protocol/", "src/ports/", "src/gateway/", "simulation/"];
 
-/// Offences for each of these words, wherever they stand as a word of code.
+/// Offences for each of these words, anywhere in code.
 fn words(source: &Source, wanted: &[&str], what: &str) -> Vec<Offence> {
     let hits = source.tokens.iter().filter(|token| wanted.contains(&token.text.as_str()));
     hits.map(|token| (token.line, format!("`{}` {what}", token.text))).collect()
@@ -51,8 +52,8 @@ pub const PURE: Rule = Rule {
                     x::<HashSet<u8>>(); //~\ntracing::info!(\"x\"); //~\n#[derive(serde::Serialize)] //~\nprintln!(); //~\n\
                     eprintln!(); //~\nuse std::time::Duration;\nuse std::{fmt, fs}; //~\nuse std::time::*; //~\n\
                     print!(); //~\neprint!(); //~\nstd::env::var(\"X\"); //~\ntokio::spawn(x); //~\nstd::io::stdout(); //~\n\
-                    std::net::lookup(); //~\nstd::thread::park(); //~\nstd::process::abort(); //~\n\
-                    // async HashMap println!\nconst A: &str = \"HashMap serde::x\";\nlet rand = 1;";
+                    std::net::lookup(); //~\nstd::thread::park(); //~\nstd::process::abort(); //~\n// async\
+                    \x20HashMap println!\nconst A: &str = \"HashMap serde::x\";\nlet rand = 1;";
         vec![
             ("src/protocol/a.rs", text.into()),
             ("src/adapters/a.rs", "use std::fs;\nasync fn f() {}".into()),

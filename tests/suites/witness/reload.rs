@@ -1,6 +1,8 @@
-//! A witness's files changed while it runs: certificates, the token, and what waits for a restart.
+//! A witness's files changed while it runs: certificates, the token, and changes that wait for a
+//! restart.
 //!
-//! Neighbours: `../witness.rs` starts the process, `tests/suites/reload.rs` does the same to a gateway. It must not look at promises.
+//! `../witness.rs` starts the process, `tests/suites/reload.rs` does the same to a gateway. It must
+//! not look at promises.
 
 use std::fs;
 
@@ -13,7 +15,8 @@ use rustix::process::Signal;
 use crate::net::support::{Pki, region};
 use crate::witness::{BOUND, PATIENCE, bring, house, peers};
 
-/// Another authority altogether: who had the old certificate is a stranger from then on. Files that are wrong change nothing.
+/// Another authority altogether: holders of old certificates are strangers from then on. Wrong
+/// files change nothing.
 #[tokio::test]
 async fn files_that_change_are_read_again_all_or_none() {
     let house = house();
@@ -60,7 +63,8 @@ async fn files_that_change_are_read_again_all_or_none() {
     assert_eq!(said["restart"], serde_json::json!([]));
     assert!(said["loaded_ms"].as_i64() > first["loaded_ms"].as_i64(), "{first} {said}");
 
-    // One more authority, which ended long ago: nobody is known by it, and whoever watches is told once it counts.
+    // One more authority, which ended long ago. No peer is known by it, and the metrics show it
+    // once it counts.
     let mut ended = CertificateParams::new(vec!["ended".to_owned()]).unwrap();
     ended.not_after = rcgen::date_time_ymd(2001, 1, 1);
     ended.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -77,7 +81,8 @@ async fn files_that_change_are_read_again_all_or_none() {
     .unwrap();
 }
 
-/// A new token counts at once, and no file opens a listener that others reach: the address waits for a restart, so its token stays.
+/// A new token counts at once, and no file opens a listener to others: the address waits for a
+/// restart, so its token stays.
 #[tokio::test]
 async fn a_token_is_replaced_and_is_of_the_address() {
     let house = house();

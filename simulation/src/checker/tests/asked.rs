@@ -1,15 +1,16 @@
-//! What is sent under a key asks the same each time, as far as it was known (16).
+//! Sends of a key ask the same each time, as far as earlier attempts were known (16).
 //!
-//! Neighbours: [`super`] forges the histories. It must not need a gateway.
+//! [`super`] forges the histories. It must not need a gateway.
 
 use super::*;
 
-/// The second attempt of a key, which asks for something else, claimed in this store of this region; a's first one was claimed in store 1.
+/// The second attempt of a key, which asks for something else. It is claimed in this store of this
+/// region. a's first attempt was claimed in store 1.
 fn twice(store: u64, region: &str, named: bool, same: bool) -> Vec<Invariant> {
     let id = key(&first());
     let second = recorded(write(20, &id, token(1, 2), Standing::Claimed), |record| {
         record.over = named.then(|| (origin("a"), token(1, 1))).into_iter().collect();
-        // Whatever else is wrong with it, it ran at risk.
+        // It ran at risk, so other invariants do not matter here.
         record.risk = vec![name("a")];
     });
     let claims =
@@ -20,7 +21,7 @@ fn twice(store: u64, region: &str, named: bool, same: bool) -> Vec<Invariant> {
         asks(sent(30, region, &id, token(1, 2)), if same { "{}" } else { "{\"other\":1}" }),
     ]);
     let broken = after_founding(claims.into_iter().chain([sends]));
-    // Who owns the key is not asked here.
+    // The key's owner does not matter here.
     broken.into_iter().filter(|broken| *broken == Invariant::AsksTheSame).collect()
 }
 

@@ -1,4 +1,6 @@
-//! 7.1: what a store shows settled twice is in its own journal, with what explains it.
+//! 7.1: a double that a store shows is in its own journal, with the explanation.
+//!
+//! [`super`] forges the histories. It must not need a gateway.
 
 use onceway::protocol::double::Why;
 
@@ -27,7 +29,7 @@ fn settled() -> State {
     State::Settled { answer: Arc::new(answer), age: ms(1), expired: false }
 }
 
-/// What a store breaks that shows these rows, and whose journal says so much.
+/// The invariants that a store breaks if it shows these rows and its journal has this entry.
 fn broken(rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Vec<Invariant> {
     let id = key(&first());
     let (token, request_id, status, actor, reason) = (None, None, None, None, None);

@@ -1,6 +1,6 @@
-//! Forged gates: what claims, lodgments and openings stand on.
+//! Forged gates, under which claims, lodgments and openings pass or fail.
 //!
-//! Neighbours: [`super`] forges everything else. It must not need a gateway.
+//! [`super`] forges everything else. It must not need a gateway.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn what_is_claimed_is_claimed_under_an_open_gate() {
     assert_eq!(after_founding([giving_up(15), claim()]), []);
     assert_eq!(after_founding([giving_up(10), claim()]), []);
     assert_eq!(after_founding([giving_up(5), claim()]), [Invariant::OpenWhenCovered]);
-    // b never had it; or it gained it, and has not caught up.
+    // b never owned it, or gained it and has not caught up.
     let by_b = |epoch| writes(2, "b", [write(10, &id, token(epoch, 1), Standing::Claimed)]);
     assert_eq!(after_founding([by_b(1)]), [Invariant::OpenWhenCovered]);
     let gained = || gates(2, "b", [gated(5, GateState::founded(one.clone()).adopt(without_a.clone()), &[])]);

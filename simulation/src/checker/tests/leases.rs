@@ -1,13 +1,13 @@
-//! Forged leases: whoever sends has one that a majority granted, and that runs.
+//! Forged leases: each sender has a running lease that a majority granted.
 //!
-//! Neighbours: [`super`] forges everything else; what its histories send is sent under leases of a day. It must not need a gateway.
+//! The sends in histories of [`super`] have leases of a day. It must not need a gateway.
 
 use std::ops::Range;
 
 use super::*;
 use crate::table::Granted;
 
-/// These acceptors grant the region a lease from the one moment to the other, in milliseconds.
+/// These acceptors grant the region a lease for this range, in milliseconds.
 pub(super) fn granted(region: &str, runs: Range<u64>, by: &[u128], view: &Arc<View>) -> News {
     let grant = |id: &u128| Granted {
         at: ms(runs.start),
@@ -19,7 +19,8 @@ pub(super) fn granted(region: &str, runs: Range<u64>, by: &[u128], view: &Arc<Vi
     News { granted: by.iter().map(grant).collect(), ..News::default() }
 }
 
-/// A founded deployment in which nobody has a lease but by these grants, and a's claim that is sent at 100 ms.
+/// A founded deployment without leases other than these grants, and a's claim that is sent at 100
+/// ms.
 fn sends_under(grants: impl IntoIterator<Item = News>) -> Vec<Invariant> {
     let mut founded = founded();
     founded.iter_mut().for_each(|news| news.granted.clear());
@@ -137,7 +138,7 @@ fn no_grant_of_an_older_view_takes_the_place_of_a_newer_one() {
     let two = after(&one, &Change::Kill);
     let grants = |views: [&Arc<View>; 2], ids: [u128; 2]| {
         let grants = [(10, views[0], ids[0]), (20, views[1], ids[1])];
-        // Nobody was granted anything at the founding.
+        // The founding granted no lease.
         let all = grants.map(|(at, view, id)| granted("a", at..at + 100, &[id], view));
         judged([majority_accepts(1, &one), majority_accepts(2, &two)].into_iter().chain(all))
     };

@@ -1,10 +1,12 @@
-//! Forged histories of keys under escrow that run twice: whose lodged claims could have been asked for.
+//! Forged histories of keys under escrow that run twice, where lodged claims could have been asked
+//! for.
 //!
-//! Neighbours: [`super`] forges everything. It must not need a gateway.
+//! [`super`] forges everything. It must not need a gateway.
 
 use super::*;
 
-/// a's claim is lodged with b and takes effect, a is lost, and c runs the key again at risk of a; its gate goes through these states.
+/// a's claim is lodged with b and takes effect, and a is lost. c runs the key again at risk of a.
+/// c's gate goes through these states.
 fn again(route: &str, lodged_at: &str, gates_of_c: Vec<Gated>, over: bool) -> Vec<Invariant> {
     let id = key(&first());
     let by = |write: Write, risk: &[&str], over: bool| {

@@ -1,7 +1,7 @@
-//! A breach can be looked up: its number and name in the table of docs/simulation.md, its key and
-//! its time in a story.
+//! A breach can be looked up by number, name, key and time.
 //!
-//! Neighbours: [`super`] forges the histories. It must not need a gateway.
+//! The number and name are in the table of docs/simulation.md, the key and the time in a story. It
+//! must not need a gateway.
 
 use super::*;
 

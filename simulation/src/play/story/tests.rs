@@ -1,6 +1,7 @@
-//! A story that is read from its end: the breach, its key's life, and what the regions went by then.
+//! A story that is read from its end: the breach, its key's life, and the views of the regions by
+//! then.
 //!
-//! Neighbours: [`super`] tells it; `tests/long/harness.rs` plays stories in two processes. It must not compare whole stories.
+//! `tests/long/harness.rs` plays stories in two processes. It must not compare whole stories.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ fn a_breach_is_found_in_its_own_story() {
     let told = of("BREACH")[0];
     assert_eq!(of("BREACH").len(), outcome.breaches.len());
     assert!(told.ends_with(&format!("BREACH     3 one-sender: {}", breach.text)), "{told}");
-    // It goes by the names and the times of all other lines.
+    // The breach has the same names and times as all other lines.
     let (key, at) = (breach.text.split(' ').next().unwrap(), told.split_whitespace().next().unwrap());
     assert!(breach.text.contains(&format!(" at {at} ")), "{told}");
     assert!(
@@ -36,7 +37,8 @@ fn a_breach_is_found_in_its_own_story() {
     assert_eq!(last[0], format!("BROKE      3 one-sender at {at}"));
     assert!(last.iter().all(|line| line.starts_with("BROKE ")));
 
-    // Why: who was lost, whose lease ran by whose word, and what the others waited for.
+    // The reasons: the lost region, the running lease and its acceptors, and the waits of the
+    // others.
     let is_told = |tag: &str, text: &str| of(tag).iter().any(|line| line.contains(text));
     assert!(is_told("VIEW", "us-east is lost, was serving since view"));
     assert!(is_told("LEASE", ": is granted under view 1") && is_told("LEASE", ": is renewed under view"));

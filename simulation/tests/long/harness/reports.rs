@@ -1,7 +1,8 @@
-//! `sweep`, `compare` and `report` as their users have them: what their figures show, what they refuse, and the same bytes again.
+//! `sweep`, `compare` and `report` as their users have them: their figures, their refusals, and the
+//! same bytes again.
 //!
-//! Neighbours: [`super`] runs the command and copies scenarios. The figures are of one directed scenario, in which waiting is all that matters:
-//! rows of the region that is lost wait elsewhere behind a large transaction. It must not need many seeds.
+//! The figures are of one directed scenario, in which only waiting matters: rows of the lost region
+//! wait elsewhere behind a large transaction. It must not need many seeds.
 
 use std::fs;
 
@@ -9,7 +10,8 @@ use serde_json::Value;
 
 use super::{Folder, err, onceway_sim, out};
 
-/// A region is lost while its rows of the last five seconds wait for fifteen more seconds, and each key is sent again.
+/// A region is lost while its rows of the last five seconds wait for fifteen more seconds, and each
+/// key is sent again.
 const DIRECTED: [(&str, &str); 8] = [
     ("title = \"a region dies", "title = \"<b>a region</b> dies"),
     ("length = \"60s\"", "length = \"45s\""),
@@ -30,7 +32,7 @@ fn played(args: &[&str]) -> Value {
     serde_json::from_str(&out(&played)).unwrap()
 }
 
-/// Of each point, its name and a count of its keys.
+/// The name of each point, and a count of its keys.
 fn keys(study: &Value, what: &str) -> Vec<(String, u64)> {
     let rows = study["rows"].as_array().unwrap().iter();
     rows.map(|row| (row["name"].as_str().unwrap().to_owned(), row["figures"]["keys"][what].as_u64().unwrap()))

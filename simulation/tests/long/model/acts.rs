@@ -1,8 +1,9 @@
-//! What may happen next in a state.
+//! The possible next acts in a state.
 //!
-//! Neighbours: `steps` does it, or finds that it changes nothing. Nothing is urgent: whatever is offered may also never happen, so that a
-//! process may pause, and a message be late or lost, anywhere and any number of times; who crashes and does not come back is one to whom
-//! nothing more happens. It must not leave out what a world allows.
+//! `steps` performs an act, or finds that it changes nothing. Nothing is urgent: an offered act may
+//! also never happen. So a process may pause, and a message may be late or lost, anywhere and any
+//! number of times. A process that crashes for good has no more acts. It must not leave out an act
+//! that a world allows.
 
 use crate::model::state::{Handler, Mail, Site, State, ViewId, What};
 use crate::model::world::{Plan, World};
@@ -18,11 +19,11 @@ pub enum Act {
     Propose(Site, Plan),
     /// A region adopts a view that it heard was chosen.
     Adopt(Site, ViewId),
-    /// A region looks whether its gate may open, and fetches what it lacks.
+    /// A region checks if its gate may open, and fetches missing rows.
     Open(Site),
-    /// A region gives up what a draft takes, seals, and reports.
+    /// A region gives up the keys that a draft takes, seals, and reports.
     GiveUp(Site, ViewId),
-    /// All that the second wrote arrives at the first.
+    /// All rows that the second wrote arrive at the first.
     Arrive(Site, Site),
     /// A handler claims the key.
     Claim(Site),
@@ -32,12 +33,12 @@ pub enum Act {
     Restart(Site),
     /// An acceptor's disk is replaced by an empty one.
     Remake(Site),
-    /// The process beside a new acceptor looks whether it may answer.
+    /// The process beside a new acceptor checks if it may answer.
     Admit(Site),
 }
 
 impl World {
-    /// Everything that may happen, and some that changes nothing.
+    /// All possible acts, and some that change nothing.
     pub fn offer(&self, state: &State, acts: &mut Vec<Act>) {
         self.offer_all(state, acts);
         acts.retain(|act| self.has_part(act));
@@ -126,7 +127,8 @@ impl World {
         }
     }
 
-    /// The counter of what the acceptor has promised, where it will never heed that message for it: nothing below a promise is ever accepted.
+    /// The counter of the acceptor's promise, if it makes the acceptor ignore that message for
+    /// ever: nothing below a promise is accepted.
     pub fn outbid(&self, mail: &Mail, desk: u32) -> Option<u8> {
         let promised = self.parts.desks.get(desk).promised?;
         let dead = match mail.what {

@@ -1,7 +1,8 @@
-//! What happens to a lease on its holder's side, by the numbers of a state.
+//! The holder's side of a lease, by the numbers of a state.
 //!
-//! Neighbours: `parts` keeps the values, `steps` asks. Every change is one of `onceway::protocol::lease`'s own; that a lease lapsed is noticed
-//! in the tick in which it does, as all paths notice it before they do anything else. It must not know why something is asked.
+//! `parts` keeps the values, `steps` asks. Every change is one of `onceway::protocol::lease`'s own.
+//! A lapse is noticed in its own tick, because all paths notice it before they do anything else. It
+//! must not know the reason of a question.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ impl Parts {
         self.fresh.get((), || self.holder(Holder { lease: Lease::new(TTL, DRIFT), asked: BEGIN, now: BEGIN }))
     }
 
-    /// One tick later: that a lease lapsed is noticed at once.
+    /// One tick later: a lapse is noticed at once.
     pub fn tick_holder(&self, holder: u32) -> Held {
         self.ticked_holders.get(holder, || {
             self.change(holder, |holder| {
@@ -75,7 +76,7 @@ impl Parts {
         self.laid.get(holder, || self.change(holder, |holder| holder.lease.lay_down()))
     }
 
-    /// Whether a handler with the right tenure may send now.
+    /// True if a handler with the right tenure may send now.
     pub fn is_held(&self, holder: u32) -> bool {
         self.held.get(holder, || {
             let Holder { lease, now, .. } = &*self.holders.get(holder);

@@ -1,7 +1,8 @@
 //! The protocol's own values and answers behind the numbers of a state.
 //!
-//! Neighbours: `pool` keeps them, `text` says when two are the same, `steps` asks. Every answer comes from `onceway::protocol`, once for
-//! each question, with the plant of the world taken out. It must not decide anything itself.
+//! `pool` keeps them, `text` says when two are the same, `steps` asks. Every answer comes from
+//! `onceway::protocol`, once for each question, without the world's plant. It must not decide
+//! anything itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,15 +25,15 @@ use crate::model::state::{Ballot, Mail, Site, ViewId, What};
 use crate::model::text;
 use crate::model::wishes::Wish;
 
-/// A lease runs for so many ticks of all clocks.
+/// The number of ticks for which a lease runs.
 pub const TTL_TICKS: u64 = 2;
 pub const TTL: Duration = Duration::from_nanos(TTL_TICKS);
 pub const DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
-/// Any moment will do: what is in a state is seen from its own now.
+/// Any moment will do: a state's moments are relative to its own now.
 pub const BEGIN: Moment = Moment::from_nanos(100);
 pub const TICK: Duration = Duration::from_nanos(1);
 
-/// An acceptor, and what the process beside it saw of its grants.
+/// An acceptor, and the observations of its grants by the process beside it.
 #[derive(Clone)]
 pub struct Desk {
     pub acceptor: Acceptor,
@@ -48,7 +49,7 @@ pub struct Gate {
     pub view: ViewId,
 }
 
-/// What happens to a gate.
+/// An act on a gate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Turn {
     Adopt(ViewId),
@@ -63,7 +64,7 @@ pub struct Opened {
     pub ballot: Ballot,
 }
 
-/// A lease, and when it was asked for last.
+/// A lease, and the time of the last request for it.
 #[derive(Clone)]
 pub struct Holder {
     pub lease: Lease,
@@ -71,20 +72,20 @@ pub struct Holder {
     pub now: Moment,
 }
 
-/// What an acceptor replied.
+/// An acceptor's reply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Said {
-    /// What it accepted last.
+pub enum PeerMessage {
+    /// A promise, with the value that it accepted last.
     Promised(Ballot, ViewId),
     Accepted,
     Outbid(u8),
     Granted,
     Newer,
-    /// Not now: blocked, not admitted, or another acceptor than the one that was meant.
+    /// Not now: blocked, not admitted, or another acceptor than the intended one.
     No,
 }
 
-/// What a round does next.
+/// The next act of a round.
 #[derive(Clone, Debug)]
 pub enum Next {
     Wait,
@@ -92,20 +93,21 @@ pub enum Next {
     Chosen(ViewId),
 }
 
-/// What an acceptor made of a message.
+/// The result of a message at an acceptor.
 #[derive(Clone, Copy)]
 pub struct Answer {
     pub desk: u32,
-    pub said: Said,
-    /// Invariant 12: its promise did not fall, and what it accepted is not below it.
+    pub said: PeerMessage,
+    /// Invariant 12: the promise did not fall, and the accepted value is not below it.
     pub sound: bool,
 }
 
-/// A view, a region that looks whether it may open, what is applied where, and who may be asked.
+/// A view, a region that checks if it may open, the applied heartbeats, and the regions that may be
+/// asked.
 pub type Looks = (ViewId, Site, [[u8; 3]; 3], [bool; 3]);
-/// What the region has applied then, and whether it opens.
+/// The region's applied heartbeats after that, and true if it opens.
 pub type Opening = ([u8; 3], bool);
-/// What became of a lease: its number, and whether its tenure ended.
+/// The result for a lease: its number, and true if its tenure ended.
 pub type Held = (u32, bool);
 
 pub struct Parts {
@@ -132,7 +134,7 @@ pub struct Parts {
     pub held: Memo<u32, bool>,
     pub asked: Memo<(u32, ViewId), (Held, bool)>,
     opened: Memo<(Ballot, ViewId, ViewId), (u32, Vec<Mail>)>,
-    heard: Memo<(u32, Site, u8, Said), (u32, Next)>,
+    heard: Memo<(u32, Site, u8, PeerMessage), (u32, Next)>,
     agreed: Memo<(ViewId, u8), bool>,
     loses: Memo<(ViewId, ViewId, Site), bool>,
     pub wishes: Memo<(ViewId, Wish), ViewId>,
@@ -235,7 +237,7 @@ impl Parts {
         self.gates.id(&key, || Gate { view, state: gate })
     }
 
-    /// The gate after that.
+    /// The gate after that turn.
     pub fn turn(&self, gate: u32, turn: Turn) -> u32 {
         self.gates_after.get((gate, turn), || {
             let gate = self.gates.get(gate);
@@ -261,7 +263,7 @@ impl Parts {
         self.desks.id(&key, || Desk { promised, ..desk })
     }
 
-    /// An acceptor that nobody has watched so far.
+    /// An acceptor that no process has watched so far.
     pub fn new_desk(&self, acceptor: Acceptor) -> u32 {
         let mut watch = GrantWatch::new(DRIFT);
         watch.observe(&acceptor, BEGIN);
@@ -269,7 +271,7 @@ impl Parts {
         self.desk(Desk { acceptor, promised: None, watch, admission, now: BEGIN })
     }
 
-    /// What the acceptor answers, its process having looked at its grants before and after.
+    /// The acceptor's answer. Its process looked at its grants before and after.
     pub fn answer(&self, desk: u32, mail: Mail) -> Answer {
         self.answers.get((desk, mail), || {
             let mut desk = (*self.desks.get(desk)).clone();
@@ -302,19 +304,19 @@ impl Parts {
         })
     }
 
-    fn said(&self, reply: &Reply) -> Said {
+    fn said(&self, reply: &Reply) -> PeerMessage {
         match reply {
-            Reply::Promised(held) => Said::Promised(self.short(&held.ballot), self.view(&held.view)),
-            Reply::Accepted => Said::Accepted,
-            Reply::Outbid(ballot) => Said::Outbid(ballot.counter as u8),
-            Reply::Granted(_) => Said::Granted,
-            Reply::Newer => Said::Newer,
+            Reply::Promised(held) => PeerMessage::Promised(self.short(&held.ballot), self.view(&held.view)),
+            Reply::Accepted => PeerMessage::Accepted,
+            Reply::Outbid(ballot) => PeerMessage::Outbid(ballot.counter as u8),
+            Reply::Granted(_) => PeerMessage::Granted,
+            Reply::Newer => PeerMessage::Newer,
             Reply::Blocked(_)
             | Reply::NotAdmitted
             | Reply::OtherAcceptor(_)
             | Reply::NotFounded(_)
             | Reply::Holds { .. }
-            | Reply::NotGranted(_) => Said::No,
+            | Reply::NotGranted(_) => PeerMessage::No,
         }
     }
 
@@ -332,7 +334,7 @@ impl Parts {
         outbox.into_iter().map(mail).collect()
     }
 
-    /// Opens a round for `wanted`, or to finish what somebody else began where that is 0.
+    /// Opens a round for `wanted`. With 0, the round finishes another one's proposal.
     pub fn open_round(&self, ballot: Ballot, base: ViewId, wanted: ViewId) -> (u32, Vec<Mail>) {
         self.opened.get((ballot, base, wanted), || {
             let wanted = (wanted > 0).then(|| self.views.get(wanted));
@@ -342,17 +344,19 @@ impl Parts {
     }
 
     /// An acceptor's reply to a message of a round.
-    pub fn round_heard(&self, round: u32, from: Site, id: u8, said: Said) -> (u32, Next) {
+    pub fn round_heard(&self, round: u32, from: Site, id: u8, said: PeerMessage) -> (u32, Next) {
         self.heard.get((round, from, id, said), || {
             let mut opened = (*self.rounds.get(round)).clone();
             let ballot = opened.ballot;
             let reply = match said {
-                Said::Promised(ballot, view) => Reply::Promised(register::Accepted {
+                PeerMessage::Promised(ballot, view) => Reply::Promised(register::Accepted {
                     ballot: self.ballot(ballot),
                     view: self.views.get(view),
                 }),
-                Said::Accepted => Reply::Accepted,
-                Said::Outbid(_) | Said::Granted | Said::Newer | Said::No => panic!("no round hears {said:?}"),
+                PeerMessage::Accepted => Reply::Accepted,
+                PeerMessage::Outbid(_) | PeerMessage::Granted | PeerMessage::Newer | PeerMessage::No => {
+                    panic!("no round hears {said:?}")
+                }
             };
             let next = match opened.round.heard(self.name(from), register_id(id), &reply) {
                 Step::Wait | Step::Blocked(_) | Step::Outbid(_) => Next::Wait,
@@ -363,7 +367,8 @@ impl Parts {
         })
     }
 
-    /// Whether those acceptors, as bits of their ids, are majorities of the view's voters and of those before.
+    /// True if those acceptors, as bits of their ids, are majorities of the view's voters and of
+    /// the voters before.
     pub fn is_agreed(&self, view: ViewId, by: u8) -> bool {
         self.agreed.get((view, by), || {
             let view = self.views.get(view);
@@ -389,7 +394,7 @@ impl Parts {
         })
     }
 
-    /// Which keys a region may run now, as bits.
+    /// The keys that a region may run now, as bits.
     pub fn may_run(&self, gate: u32, holder: u32, me: Site) -> u8 {
         self.runs.get((gate, holder, me), || {
             let gate = self.gates.get(gate);
@@ -402,7 +407,7 @@ impl Parts {
         })
     }
 
-    /// Invariant 13: whoever judges, the grants of a lease outlive it at a majority.
+    /// Invariant 13: by every judge's clock, the grants of a lease outlive it at a majority.
     pub fn outlives(&self, holder: u32, desks: [u32; 3], of: Site) -> bool {
         self.outlives.get((holder, desks, of), || {
             let Holder { lease, now, .. } = &*self.holders.get(holder);
@@ -412,7 +417,7 @@ impl Parts {
                 let desk = self.desks.get(desk);
                 let voters = held.view.voters();
                 if voters.get(&self.names[site]) != Some(&desk.acceptor.id) {
-                    // Made anew, it is silent for longer than the grant that it forgot.
+                    // A new acceptor is silent for longer than the grant that it forgot.
                     return true;
                 }
                 let grant = desk.acceptor.grants.get(self.name(of));
@@ -438,12 +443,12 @@ impl Parts {
         })
     }
 
-    /// A process started beside its acceptor: it has seen nothing.
+    /// A process that just started beside its acceptor, without observations.
     pub fn watch_anew(&self, desk: u32) -> u32 {
         self.anew.get(desk, || self.new_desk(self.desks.get(desk).acceptor.clone()))
     }
 
-    /// The acceptor's process looks whether it may answer by now.
+    /// Lets the acceptor's process check if it may answer by now.
     pub fn admit(&self, desk: u32, me: Site, newest: &Arc<View>) -> u32 {
         let mut desk = (*self.desks.get(desk)).clone();
         if let Some(next) = desk.admission.due(&desk.acceptor, self.name(me), newest, desk.now) {
@@ -454,7 +459,7 @@ impl Parts {
     }
 }
 
-/// The id of the acceptor of a site; that of one that was made anew is three higher.
+/// The id of the acceptor of a site. That of a new acceptor is three higher.
 pub fn register_id(id: u8) -> AcceptorId {
     AcceptorId(u128::from(id) + 1)
 }

@@ -1,8 +1,9 @@
-//! Values by number: a state of the model is a few numbers, each of a value of the protocol that was seen before; and answers of the
-//! protocol's pure functions, kept by what was asked.
+//! Values by number, and answers of the protocol's pure functions by question.
 //!
-//! Neighbours: `parts` says what text stands for a value. Numbers differ from run to run, as threads meet values in another order; that two
-//! are equal exactly if the values say the same does not. It must not know what a value means.
+//! A state of the model is a few numbers, each of a value of the protocol that was seen before.
+//! `parts` makes the text of a value. Numbers differ from run to run, because threads meet values
+//! in another order. In each run two numbers are equal exactly if the values' texts are. It must
+//! not know what a value means.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -26,7 +27,7 @@ impl<T> Default for Pool<T> {
 }
 
 impl<T> Pool<T> {
-    /// The number of the value of which `text` says everything.
+    /// The number of the value that `text` describes completely.
     pub fn id(&self, text: &str, value: impl FnOnce() -> T) -> u32 {
         let text = digest("model/text", &[text.as_bytes()]);
         if let Some(id) = self.kept.read().unwrap_or_else(PoisonError::into_inner).by_text.get(&text) {
@@ -61,7 +62,7 @@ impl<K, V> Default for Memo<K, V> {
 }
 
 impl<K: Ord + Copy, V: Clone> Memo<K, V> {
-    /// The answer, asked for where it is not known yet.
+    /// The answer. Asks only if it is not known yet.
     pub fn get(&self, key: K, ask: impl FnOnce() -> V) -> V {
         if let Some(known) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return known.clone();

@@ -1,7 +1,8 @@
-//! Where an exploration begins: a deployment right after its founding, or later, after changes that went well.
+//! The start of an exploration: a deployment right after its founding, or later, after successful
+//! changes.
 //!
-//! Neighbours: `world` says what went before; every step of it is one that the exploration itself could take. It must not make up a state
-//! that no steps lead to.
+//! Every step before the start is one that the exploration itself could take. It must not make up a
+//! state that no steps lead to.
 
 use onceway::protocol::authority::GateState;
 use onceway::protocol::register::{Acceptor, Ballot, Message};
@@ -11,7 +12,7 @@ use crate::model::parts::{Parts, register_id};
 use crate::model::state::{Left, Mail, Site, State, ViewId};
 use crate::model::world::{Before, Plan, World};
 
-/// Right after the founding: everybody holds the first view, and nobody a lease.
+/// The state right after the founding: every site holds the first view, and no region a lease.
 pub fn founded(parts: &Parts, first: ViewId) -> State {
     let view = parts.views.get(first);
     let found = Message::Found {
@@ -44,7 +45,7 @@ pub fn founded(parts: &Parts, first: ViewId) -> State {
     }
 }
 
-/// After all that went before in this world.
+/// The state after all of this world's earlier steps.
 pub fn begin(world: &World) -> State {
     let mut state = world.start.clone();
     let before = world.bounds.before.clone();
@@ -83,7 +84,7 @@ pub fn begin(world: &World) -> State {
                     }
                 }
                 let known = state.chosen.len();
-                // Again, where somebody else had the higher ballot.
+                // Again, if another process had the higher ballot.
                 while state.chosen.len() == known {
                     state = settled(world, go(state, Act::Propose(by, plan)));
                 }
@@ -95,14 +96,14 @@ pub fn begin(world: &World) -> State {
         }
     }
     state.left = world.bounds.left;
-    // Everybody has heard of the highest ballot since.
+    // All processes have heard of the highest ballot since.
     state.counters = [state.counters.into_iter().max().unwrap_or(0); 3];
     state
 }
 
-/// After all that is under way has arrived.
+/// The state after all messages under way have arrived.
 fn settled(world: &World, mut state: State) -> State {
-    // What is not heeded now stays under way.
+    // A message that is not heeded now stays under way.
     while let Some(next) = state.mail.iter().find_map(|mail| world.step(&state, Act::Deliver(*mail))) {
         state = next;
     }

@@ -1,7 +1,9 @@
-//! A state of the model: numbers of the protocol's values, what is under way, and the truth that nobody in it can see.
+//! A state of the model: numbers of the protocol's values, messages under way, and the truth that
+//! no process in it can see.
 //!
-//! Neighbours: `parts` has the values behind the numbers, `steps` leads from one state to the next. Two states are the same exactly if all
-//! that can follow from them is: no absolute time, no count of what was done is in here. It must not hold what only a story needs.
+//! `parts` has the values behind the numbers, `steps` leads from one state to the next. Two states
+//! are the same exactly if their possible futures are. So a state has no absolute time and no count
+//! of past acts. It must not hold data that only a story needs.
 
 /// A region's or witness's place in the list of all: 0 is `a`.
 pub type Site = u8;
@@ -16,12 +18,13 @@ pub struct Ballot {
     pub life: u8,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum What {
     Prepare(Ballot),
     Accept(Ballot, ViewId),
-    /// Whether it belongs to the last renewal that its region asked for: replies to all others say nothing.
+    /// A renewal. The flag is true if it is the region's last one: replies to all others say
+    /// nothing.
     Renew(ViewId, bool),
     /// The reply to the last renewal.
     Granted,
@@ -32,19 +35,19 @@ pub enum What {
 pub struct Mail {
     pub from: Site,
     pub to: Site,
-    /// The acceptor that is meant, or that replied.
+    /// The acceptor that is addressed, or that replied.
     pub id: u8,
     pub what: What,
 }
 
-/// What became of a claim's handler.
+/// The state of a claim's handler.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Handler {
-    /// It may still send.
+    /// The handler may still send.
     Waits,
-    /// Its tenure is over: it is refused whenever it wakes.
+    /// The tenure is over: the handler is refused whenever it wakes.
     Refused,
-    /// It sent, or died.
+    /// The handler sent, or died.
     Gone,
 }
 
@@ -55,7 +58,7 @@ pub struct Run {
     /// The heartbeat after it.
     pub seq: u8,
     pub epoch: u8,
-    /// What the claimant had applied of everybody.
+    /// The heartbeats of all regions that the claimant had applied.
     pub knew: [u8; 3],
     pub handler: Handler,
 }
@@ -69,7 +72,7 @@ pub struct Given {
     pub seen: [u8; 3],
 }
 
-/// Which acceptors ever accepted a view under a ballot, as bits of their ids.
+/// The acceptors that ever accepted a view under a ballot, as bits of their ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Accepts {
     pub ballot: Ballot,
@@ -77,7 +80,7 @@ pub struct Accepts {
     pub by: u8,
 }
 
-/// What may still be done.
+/// The acts that may still be done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Left {
     pub rounds: u8,
@@ -118,7 +121,7 @@ pub struct State {
     pub broken: Option<Broken>,
     /// The chosen views, oldest first: that of the start, and those after it.
     pub chosen: Vec<ViewId>,
-    /// Views that somebody took for chosen and that are not.
+    /// Views that some process took for chosen although they are not.
     pub mistaken: Vec<ViewId>,
     pub accepts: Vec<Accepts>,
     pub runs: Vec<Run>,
@@ -138,14 +141,14 @@ impl State {
         place.map(|place| self.mail.remove(place)).is_ok()
     }
 
-    /// The tenure of a region ended: whoever claimed under it sends no more.
+    /// Ends the tenure of a region: handlers that claimed under it send no more.
     pub fn refuse(&mut self, at: Site) {
         for run in self.runs.iter_mut().filter(|run| run.at == at && run.handler == Handler::Waits) {
             run.handler = Handler::Refused;
         }
     }
 
-    /// A process died with all that it had not stored.
+    /// Lets a process die with everything that it had not stored.
     pub fn forget(&mut self, at: Site) {
         for run in self.runs.iter_mut().filter(|run| run.at == at && run.handler == Handler::Waits) {
             run.handler = Handler::Gone;
@@ -154,7 +157,7 @@ impl State {
         self.stale(at);
     }
 
-    /// Nothing that was asked for before is the last renewal any more.
+    /// Ends the last renewal: no earlier request is the last one any more.
     pub fn stale(&mut self, at: Site) {
         let mut mail = std::mem::take(&mut self.mail);
         mail.retain(|mail| !(mail.to == at && mail.what == What::Granted));

@@ -1,12 +1,13 @@
-//! One step: what happens to the parts, and what the truth has to say about it.
+//! One step: its effect on the parts, and the judgement of the truth.
 //!
-//! Neighbours: `acts` offers, `parts` answers with the protocol's own code, `truth` judges. It must not decide what the protocol decides: it
-//! carries messages, keeps what must be kept, and forgets what a process forgets.
+//! `acts` offers, `parts` answers with the protocol's own code, `truth` judges. It must not take a
+//! decision of the protocol. It carries messages, keeps durable data, and forgets a process's
+//! memory.
 
 use onceway::protocol::register::Acceptor;
 
 use crate::model::acts::Act;
-use crate::model::parts::{Next, Said, TTL_TICKS, Turn, register_id, short_id};
+use crate::model::parts::{Next, PeerMessage, TTL_TICKS, Turn, register_id, short_id};
 use crate::model::state::{Ballot, Broken, Given, Handler, Mail, Run, Site, State, ViewId, What};
 use crate::model::wishes::Wish;
 use crate::model::world::{Fault, Plan, World};
@@ -42,7 +43,7 @@ impl World {
         (next != *state).then_some(next)
     }
 
-    /// What a process asks its own acceptor, and what that replies, arrives at once.
+    /// Delivers the requests of a process to its own acceptor, and the replies, at once.
     fn reach_own(&self, state: &mut State) {
         let mut last = 0;
         while let Some(at) = state.mail[last..].iter().position(|mail| mail.from == mail.to) {
@@ -50,13 +51,13 @@ impl World {
             let mut next = state.clone();
             match self.deliver(&mut next, mail) {
                 Some(()) => (*state, last) = (next, 0),
-                // Not heeded now: it stays under way, and arrives as soon as it is.
+                // Not heeded now: it stays under way, and arrives as soon as it is heeded.
                 None => last += at + 1,
             }
         }
     }
 
-    /// What can matter no more is the same in all states.
+    /// Resets the parts of a state that can no longer matter, so that such states are equal.
     fn settle(&self, state: &mut State) {
         if state.left.rounds == 0 {
             (state.counters, state.lives) = ([0; 3], [0; 3]);
@@ -97,7 +98,7 @@ impl World {
         Some(())
     }
 
-    /// A lease went on; whoever claimed under a tenure that ended sends no more.
+    /// Sets the lease after a change. Handlers that claimed under an ended tenure send no more.
     fn holds(&self, state: &mut State, at: Site, (lease, ended): (u32, bool)) {
         state.leases[usize::from(at)] = lease;
         if ended && !self.has(Fault::SendsUnchecked) {
@@ -113,7 +114,8 @@ impl World {
         }
     }
 
-    /// The acceptor there is another now: messages that it will never heed are gone, and their senders hear why.
+    /// Sets another acceptor at a site. Messages that it will never heed are removed, and their
+    /// senders hear why.
     fn set_desk(&self, state: &mut State, to: Site, desk: u32) {
         state.desks[usize::from(to)] = desk;
         let mut mail = std::mem::take(&mut state.mail);
@@ -133,7 +135,7 @@ impl World {
             What::Prepare(ballot) => self.to_acceptor(state, mail, ballot),
             What::Accept(ballot, view) => {
                 let answer = self.parts.answer(state.desks[usize::from(mail.to)], mail);
-                if answer.said == Said::Accepted {
+                if answer.said == PeerMessage::Accepted {
                     self.accepted(state, ballot, view, mail.id);
                 }
                 self.to_acceptor(state, mail, ballot)
@@ -141,11 +143,11 @@ impl World {
             What::Renew(_, last) => {
                 let answer = self.parts.answer(state.desks[usize::from(mail.to)], mail);
                 self.set_desk(state, mail.to, answer.desk);
-                if last && answer.said == Said::Granted {
+                if last && answer.said == PeerMessage::Granted {
                     let reply = Mail { from: mail.to, to: mail.from, id: mail.id, what: What::Granted };
                     state.post(reply);
                 }
-                if last && answer.said == Said::Newer {
+                if last && answer.said == PeerMessage::Newer {
                     let held = self.parts.heard(state.leases[usize::from(mail.from)], mail.to, false);
                     self.holds(state, mail.from, held);
                 }
@@ -159,14 +161,15 @@ impl World {
         }
     }
 
-    /// A message of a round arrives; its reply is heard at once. A reply that is late or lost is the same as what follows from it being so.
+    /// Delivers a message of a round; its reply arrives at once. A late or lost reply is the same
+    /// as late or lost consequences.
     fn to_acceptor(&self, state: &mut State, mail: Mail, ballot: Ballot) -> Option<()> {
         let answer = self.parts.answer(state.desks[usize::from(mail.to)], mail);
         match answer.said {
-            Said::Promised(..) | Said::Accepted => {}
-            // It is as if it came later.
-            Said::No | Said::Granted | Said::Newer => return None,
-            Said::Outbid(counter) => {
+            PeerMessage::Promised(..) | PeerMessage::Accepted => {}
+            // The same as if it came later.
+            PeerMessage::No | PeerMessage::Granted | PeerMessage::Newer => return None,
+            PeerMessage::Outbid(counter) => {
                 heard_of(state, mail.from, counter);
                 return Some(());
             }
@@ -261,7 +264,7 @@ impl World {
         Some(self.parts.wished(base, wish)).filter(|view| *view > 0)
     }
 
-    /// The clean move, where its losers have reported.
+    /// The clean move, if its losers have reported.
     fn turned(&self, state: &State, base: ViewId, of: Site) -> Option<ViewId> {
         let target = Some(self.parts.draft(base, of)).filter(|target| *target > 0)?;
         let fits = |given: &&Given| given.target == target || self.has(Fault::ReusesReport);
@@ -313,7 +316,7 @@ impl World {
         }
         state.left.releases -= 1;
         state.seq[here] += 1;
-        // The fault: a heartbeat of before whatever was claimed.
+        // The fault: a heartbeat from before all claims.
         let seal = if self.has(Fault::SealsEarly) { 0 } else { state.seq[here] };
         let mut seen = [0; 3];
         for (lost, _) in gate.state.view.losses() {
@@ -338,7 +341,8 @@ impl World {
         Some(())
     }
 
-    /// The lease is looked at again in the moment of the send; a tenure that ended has taken the handler out already.
+    /// Sends. The lease is checked again at the moment of the send. An ended tenure has removed the
+    /// handler already.
     fn send(&self, state: &mut State, run: u8) -> Option<()> {
         let at = state.runs[usize::from(run)].at;
         if !self.parts.is_held(state.leases[usize::from(at)]) && !self.has(Fault::SendsUnchecked) {
@@ -371,7 +375,7 @@ impl World {
         Some(())
     }
 
-    /// Whom the newest view known there names, and no other, may answer after its silence.
+    /// Lets the acceptor answer after its silence, if the newest view known there names it.
     fn admit(&self, state: &mut State, at: Site) -> Option<()> {
         let here = usize::from(at);
         let newest = match at < self.parts.regions {
@@ -389,7 +393,7 @@ impl World {
     }
 }
 
-/// Somebody has a ballot of that counter.
+/// Notes that another process has a ballot of that counter.
 fn heard_of(state: &mut State, at: Site, counter: u8) {
     let known = &mut state.counters[usize::from(at)];
     *known = (*known).max(counter);

@@ -1,6 +1,7 @@
 //! A schedule that a person can follow: one line for each step.
 //!
-//! Neighbours: `model.rs` prints it for each mutant, and for whatever else breaks an invariant. It must not shorten: every step counts.
+//! `model.rs` prints it for each mutant, and for each broken invariant. It must not shorten: every
+//! step counts.
 
 use std::fmt::Write;
 
@@ -10,7 +11,7 @@ use crate::model::acts::Act;
 use crate::model::state::{Ballot, Broken, Mail, Site, State, ViewId, What};
 use crate::model::world::{Plan, World};
 
-/// What happened, from the start to the last state.
+/// The steps, from the start to the last state.
 pub fn story(world: &World, path: Path<State, Act>) -> String {
     let mut text = String::new();
     let mut last = None;

@@ -1,8 +1,9 @@
-//! The text that stands for a value of the protocol: two values get one text exactly if they answer alike from now on.
+//! The text for a value of the protocol: two values get one text exactly if they answer the same
+//! from now on.
 //!
-//! Neighbours: `parts` keeps values by these texts. Private fields are read from the `Debug` text, so that a field that is added to a value
-//! is in its text, too. It must not leave out anything but what cannot matter: absolute time, time that has long passed, and numbers that
-//! are only ever compared for being the same.
+//! Private fields are read from the `Debug` text, so that a new field of a value is in its text,
+//! too. It must not leave out anything that can matter. Left out are absolute time, time that has
+//! long passed, and numbers that are only ever compared for equality.
 
 use onceway::protocol::grants::{Admission, GrantWatch};
 use onceway::protocol::lease::Lease;
@@ -14,10 +15,11 @@ use onceway::protocol::view::{Content, View};
 
 use crate::model::parts::TTL_TICKS;
 
-/// What names a view in a text.
+/// The number of a view, by its `Debug` text.
 pub type Named<'a> = &'a dyn Fn(&str) -> u32;
 
-/// A `Debug` text with views by their numbers and moments as seen from `now`. What passed a lease's time ago or earlier has just passed.
+/// A `Debug` text with views by their numbers and moments relative to `now`. A moment a lease's
+/// time ago or earlier counts as just past.
 fn squeezed(text: &str, now: Moment, named: Named<'_>) -> String {
     const MOMENT: &str = "Moment(";
     const VIEW: &str = "View { epoch: ";
@@ -44,7 +46,7 @@ fn squeezed(text: &str, now: Moment, named: Named<'_>) -> String {
     out
 }
 
-/// Where the first block in braces ends.
+/// The end of the first block in braces.
 fn block(text: &str) -> usize {
     let mut depth = 0;
     for (at, byte) in text.bytes().enumerate() {
@@ -58,8 +60,8 @@ fn block(text: &str) -> usize {
     text.len()
 }
 
-/// Without the number of the tenure: that it ended is what matters, and `State::refuse` keeps that. A time of quiet that has passed, and a
-/// last asking of a tick before, say nothing any more.
+/// A lease without the number of the tenure. Only its end matters, and `State::refuse` keeps that.
+/// A passed time of quiet, and a last request of an earlier tick, say nothing any more.
 pub fn lease(lease: &Lease, now: Moment, named: Named<'_>) -> String {
     let text = squeezed(&format!("{lease:?}"), now, named);
     let tenure = format!("{:?}", lease.tenure());
@@ -78,7 +80,7 @@ pub fn round(round: &Round, named: Named<'_>) -> String {
 }
 
 pub fn view(view: &View) -> String {
-    // Whoever adds to what a view says adds it to the text: `said` ends with the last of these.
+    // A new field of a view must be added here and to the text: `said` ends with the last of these.
     let Content {
         epoch: _,
         protocol: _,
@@ -92,7 +94,7 @@ pub fn view(view: &View) -> String {
     said(&format!("{view:?}")).to_owned()
 }
 
-/// What a view says, without what follows from that and is kept behind it.
+/// The content of a view, without the derived data behind it.
 fn said(view: &str) -> &str {
     const LAST: &str = ", retired: ";
     let last = view.find(LAST).unwrap_or_else(|| panic!("another last field: {view}")) + LAST.len();
@@ -105,8 +107,8 @@ fn ballot(ballot: &Option<Ballot>) -> String {
         .map_or("-".into(), |ballot| format!("{}.{}.{}", ballot.counter, ballot.region, ballot.proposer))
 }
 
-/// An acceptor as its process sees it. The number of a grant is only compared with the one that was seen: `over_at` says whether they are
-/// the same, and from when on the grant is over.
+/// An acceptor as its process sees it. The number of a grant is only compared with the seen one.
+/// `over_at` says if they are the same, and when the grant is over.
 pub fn desk(
     acceptor: &Acceptor,
     watch: &GrantWatch,

@@ -1,7 +1,7 @@
-//! What is really so, and the invariants over it (docs/protocol.md#invariants).
+//! The truth of a state, and the invariants over it (docs/protocol.md#invariants).
 //!
-//! Neighbours: `steps` reports what happens, `world` names the properties. No process of the model looks in here: what it is told of as
-//! chosen is what a round or a reader found out.
+//! `steps` reports each act, `world` names the properties. A process of the model must not look in
+//! here: it learns of a chosen view only from a round or a reader.
 
 use onceway::protocol::view::{Standing, View};
 
@@ -15,7 +15,7 @@ impl World {
         }
     }
 
-    /// An acceptor accepted.
+    /// Notes that an acceptor accepted.
     pub fn accepted(&self, state: &mut State, ballot: Ballot, view: ViewId, id: u8) {
         if self.has(Fault::AdoptsAccepted) {
             self.announce(state, view);
@@ -39,7 +39,7 @@ impl World {
         if self.parts.is_agreed(view, known.by) {
             self.is_chosen(state, view);
         }
-        // What is chosen already can only be chosen again.
+        // A chosen view can only be chosen again.
         let State { accepts, chosen, .. } = state;
         accepts.retain(|known| !chosen.contains(&known.view));
     }
@@ -61,7 +61,7 @@ impl World {
         state.mistaken.retain(|mistaken| *mistaken != view);
     }
 
-    /// Somebody found out that this view is chosen.
+    /// Notes that a process took this view for chosen.
     pub fn announce(&self, state: &mut State, view: ViewId) {
         if !state.chosen.contains(&view) && !state.mistaken.contains(&view) {
             state.mistaken.push(view);
@@ -74,7 +74,8 @@ impl World {
         self.break_(state, Broken::Unchosen, chosen);
     }
 
-    /// Invariant 10: every region's newest mark, and all that a survivor had when it was asked.
+    /// Invariant 10: the newest mark of every region is applied, and all rows that a survivor had
+    /// when it was asked.
     pub fn opened(&self, state: &mut State, at: Site, view: &View, there: [bool; 3]) {
         let mine = state.applied[usize::from(at)];
         for (name, member) in view.members() {
@@ -91,7 +92,8 @@ impl World {
         }
     }
 
-    /// A claim is committed. Whoever claimed before must be known to the claimant, or have been lost since.
+    /// Judges a committed claim. The claimant must know each earlier claim, or the earlier region
+    /// was lost since.
     pub fn claimed(&self, state: &mut State, run: Run) {
         let knows = |before: &Run| run.knew[usize::from(before.at)] >= before.seq;
         let others = state.runs.iter().filter(|before| before.at != run.at);
@@ -108,7 +110,7 @@ impl World {
         })
     }
 
-    /// A handler sends: nobody may have run the key since without having seen its claim
+    /// Judges a send: no region may have run the key since without having seen its claim
     /// (docs/protocol.md#rule-9).
     pub fn sent(&self, state: &mut State, run: usize) {
         let mine = state.runs[run];
@@ -117,7 +119,7 @@ impl World {
         self.break_(state, Broken::BesideAnother, fine);
     }
 
-    /// What holds between the parts in every state: invariants 3, 13 and 15.
+    /// Judges the relations between the parts in every state: invariants 3, 13 and 15.
     pub fn judge(&self, state: &mut State) {
         let mut owned = 0;
         for at in 0..self.parts.regions {

@@ -1,7 +1,8 @@
-//! What processes of the model wish for, as values of the protocol: drafts, next views, and what still keeps a gate closed.
+//! The wishes of the model's processes, as values of the protocol: drafts, next views, and the
+//! hindrances of a gate.
 //!
-//! Neighbours: `world` says which wishes there are, `steps` asks for them. Whether one is wise is not asked: the protocol has to bear any
-//! legal wish at any time. It must not judge what is legal: `View::next` and `View::draft` do.
+//! `world` lists the wishes, `steps` asks for them. A wish may be unwise: the protocol has to bear
+//! any legal wish at any time. It must not judge what is legal: `View::next` and `View::draft` do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,7 @@ use onceway::protocol::window;
 use crate::model::parts::{Opening, Parts, register_id};
 use crate::model::state::{Given, Site, ViewId};
 
-/// A change of a view, with all that it is made of.
+/// A change of a view, with all its inputs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Wish {
     Lose { of: Site, frontier: u8 },
@@ -25,7 +26,7 @@ pub enum Wish {
 }
 
 impl Parts {
-    /// The next view that is wished for; 0 if it is not legal.
+    /// The wanted next view; 0 if it is not legal.
     pub fn wished(&self, base: ViewId, wish: Wish) -> ViewId {
         self.wishes.get((base, wish), || {
             let view = self.views.get(base);
@@ -84,8 +85,9 @@ impl Parts {
         })
     }
 
-    /// What a region has applied of everybody once it has fetched what it has to ask others for, and whether it may open then. `there` says
-    /// who has adopted the view and so may be asked. Windows are over, and nothing is lodged with anybody: the simulation is there for those.
+    /// The heartbeats that a region has applied once it has fetched the missing rows, and true if
+    /// it may open then. `there` marks the regions that have adopted the view and so may be asked.
+    /// Windows are over, and no claim is lodged: the simulation covers those.
     pub fn opening(&self, view: ViewId, me: Site, applied: [[u8; 3]; 3], there: [bool; 3]) -> Opening {
         self.opens.get((view, me, applied, there), || {
             let view = self.views.get(view);

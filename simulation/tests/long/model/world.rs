@@ -1,7 +1,8 @@
-//! What is explored: who is there, what they may wish for, and how often what may happen.
+//! An explored world: its sites, their possible wishes, and the bounds of each act.
 //!
-//! Neighbours: `worlds` lists those that the tests explore, `acts` offers what a world allows. It must not change a rule of the protocol:
-//! what is taken out is a plant of the protocol, or a fault of the gateway's part that the model plays.
+//! `worlds` lists the worlds of the tests, `acts` offers what a world allows. It must not change a
+//! rule of the protocol. A mutant lacks a plant of the protocol, or a duty of the gateway that the
+//! model plays.
 
 use onceway::protocol::plant::{Plant, planted};
 use stateright::{Model, Property};
@@ -10,7 +11,7 @@ use crate::model::acts::Act;
 use crate::model::parts::Parts;
 use crate::model::state::{Broken, Handler, Left, Site, State};
 
-/// What a process may propose.
+/// A proposal that a process may make.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Plan {
     /// The region is lost.
@@ -19,9 +20,9 @@ pub enum Plan {
     Back,
     /// The region serves no more, or serves again.
     Turn(Site),
-    /// What is being given up is kept.
+    /// The keys that are being given up are kept.
     Kill,
-    /// What somebody else began is finished.
+    /// Another one's proposal is finished.
     Finish,
     /// The acceptor there was made anew.
     Swap(Site),
@@ -34,18 +35,18 @@ pub enum Fault {
     AdoptsAccepted,
     /// A handler sends without a look at lease and tenure.
     SendsUnchecked,
-    /// A report of before is used for another change of another view (docs/protocol.md#rule-25).
+    /// An earlier report is used for another change of another view (docs/protocol.md#rule-25).
     ReusesReport,
-    /// A region reports a heartbeat of before its last claims for its seal.
+    /// A region reports a heartbeat from before its last claims for its seal.
     SealsEarly,
-    /// A process that starts takes the grants that it finds for over.
+    /// A process that starts takes the existing grants for over.
     StartsKnowing,
     /// An acceptor that was made anew answers as soon as a view names it
     /// (docs/protocol.md#rule-17).
     AdmitsAtOnce,
 }
 
-/// What was taken out of the world.
+/// The part that was taken out of the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
     Removed(Plant),
@@ -64,35 +65,35 @@ pub struct Bounds {
     /// A process reaches its own acceptor at once, and hears it.
     pub near: bool,
     pub only: Only,
-    /// Done before the exploration starts, with all that it takes.
+    /// Steps before the exploration starts, with all that they need.
     pub before: Vec<Before>,
 }
 
-/// Who takes part.
+/// The participants.
 #[derive(Clone)]
 pub struct Only {
     /// Regions that renew their leases, and that claim keys.
     pub renew: Vec<Site>,
     pub claim: Vec<Site>,
-    /// At which region what of which other one arrives.
+    /// Pairs of regions: rows of the second may arrive at the first.
     pub arrive: Vec<(Site, Site)>,
     /// Between these no message arrives.
     pub cut: Vec<(Site, Site)>,
 }
 
-/// A step of what went before the exploration.
+/// A step before the exploration.
 #[derive(Clone, Copy)]
 pub enum Before {
-    /// A whole change, which these learn.
+    /// A whole change, which these sites learn.
     Change(Site, Plan, [bool; 3]),
     Act(Act),
-    /// Everything written so far arrives everywhere.
+    /// All rows written so far arrive everywhere.
     Replicate,
     /// A region asks for a lease, and these acceptors grant it.
     Renew(Site, [bool; 3]),
-    /// A region gives up what it owns, for a view in which that one serves no more or again.
+    /// A region gives up its keys, for a view in which that other one serves no more or again.
     GiveUp(Site, Site),
-    /// A region looks whether its gate may open, and it does.
+    /// A region checks if its gate may open, and it does.
     Open(Site),
 }
 
@@ -101,7 +102,7 @@ pub struct World {
     pub mutant: Option<Mutant>,
     pub parts: Parts,
     pub start: State,
-    /// What went before the exploration is done.
+    /// True once the earlier steps are done.
     pub begun: bool,
 }
 
@@ -119,7 +120,7 @@ impl World {
         self.mutant == Some(Mutant::Undone(fault))
     }
 
-    /// Does something with the world's plant taken out, on this thread: checkers have threads of their own.
+    /// Acts with the world's plant taken out, on this thread: checkers have threads of their own.
     fn with_plant<T>(&self, act: impl FnOnce() -> T) -> T {
         match self.mutant {
             Some(Mutant::Removed(check)) => planted(check, act),

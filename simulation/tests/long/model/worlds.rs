@@ -1,7 +1,7 @@
-//! The worlds that are explored: whole ones that must hold, and for each mutant one that shows what it breaks.
+//! The explored worlds: whole ones that must hold, and for each mutant one that shows its breach.
 //!
-//! Neighbours: `world` says what bounds mean, `model.rs` explores. A mutant's world is as small as still shows it: its bounds are no
-//! claim. It must not give a mutant's world a step that a whole one has not.
+//! `world` defines bounds, `model.rs` explores. A mutant's world is as small as possible: its
+//! bounds are no claim. It must not give a mutant's world a step that a whole one has not.
 
 use onceway::protocol::plant::Plant;
 
@@ -41,18 +41,18 @@ fn small(left: Left, plans: &[(Site, Plan)], only: Only, before: &[Before]) -> B
     }
 }
 
-/// How much is explored.
+/// The size of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Form {
-    /// What an unoptimized build does in seconds.
+    /// For an unoptimized build: it takes seconds.
     Brief,
-    /// What every change of the project is checked with.
+    /// For every change of the project.
     Short,
-    /// Before a release.
+    /// For a release.
     Long,
 }
 
-/// A world that must hold, and what must have been seen in it.
+/// A world that must hold, and the acts that must have been seen in it.
 pub struct Whole {
     pub name: &'static str,
     /// The least form that explores it.
@@ -61,7 +61,8 @@ pub struct Whole {
     pub seen: &'static [&'static str],
 }
 
-/// The worlds that must hold: in each, two view changes; any number of crashes and pauses, as nothing is urgent; and what its name says.
+/// The worlds that must hold. Each has two view changes, any number of crashes and pauses (nothing
+/// is urgent), and the acts of its name.
 pub fn wholes() -> Vec<Whole> {
     let restart = |left: Left| Left { restarts: 1, ..left };
     let loses_or_moves = [(1, Plan::Lose(0)), (1, Plan::Turn(0)), (0, Plan::Kill), (0, Plan::Finish)];

@@ -1,7 +1,7 @@
 //! The simulated sides of the contract's benches.
 //!
-//! Neighbours: `contract.rs` and its `breaches` run the suites on them. They must add no behaviour of their own: what a bench asks for
-//! is one of the simulation's switches.
+//! `contract.rs` and its `breaches` run the suites on them. They must add no behaviour of their
+//! own: each request of a bench is one of the simulation's switches.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -38,7 +38,6 @@ pub fn paused() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// A region's name.
 pub fn region(name: &str) -> RegionName {
     RegionName::parse(name).unwrap()
 }
@@ -62,7 +61,8 @@ impl<S> Stores<S> {
     pub fn new(wrap: impl FnOnce(SimStore) -> S) -> Self {
         let (world, ports) = world();
         world.cluster.set_latency(&region("eu"), Duration::from_millis(2));
-        // What `us` writes is to be its first attempt: it must not see the rows of the store under test.
+        // The row of `us` must be its first attempt, so it must not see the rows of the store under
+        // test.
         world.cluster.hold(&region("eu"), &region("us"), true);
         Self { store: wrap(ports.store().clone()), world }
     }
@@ -149,7 +149,7 @@ impl Three {
         let names = ["eu", "us", "ap"].map(region);
         let world = World::new(1, &names, false);
         for name in &names {
-            // What is committed after a cut is not committed in the same moment.
+            // A commit after a cut must not be in the same moment.
             world.cluster.set_latency(name, Duration::from_millis(2));
         }
         let stores = names.iter().map(|name| world.cluster.store(name)).collect();
@@ -164,7 +164,7 @@ impl Three {
         .await
     }
 
-    /// A region's store is empty, and comes back so.
+    /// Empties a region's store, which comes back so.
     pub fn forget(&self, region: usize) {
         self.world.cluster.destroy(&self.names[region]);
         self.world.cluster.rebuild(&self.names[region], 1);
@@ -212,7 +212,7 @@ impl ReplicationBench for Three {
     }
 
     async fn sent(&self, _from: usize, _to: usize) -> Result<(), String> {
-        // A link has no delay here: what is committed is there, or stalled.
+        // A link has no delay here: a committed row is there, or stalled.
         tokio::time::sleep(Duration::from_millis(10)).await;
         Ok(())
     }
@@ -277,7 +277,7 @@ pub struct Link<P> {
     peer: Arc<Played>,
 }
 
-/// A region played by the bench.
+/// A scripted region.
 struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
@@ -300,7 +300,7 @@ impl Region for Played {
                 }
                 PeerBehaviour::NotOwner { epoch } => ForwardReply::NotOwner { epoch },
                 PeerBehaviour::Hang => std::future::pending().await,
-                // The link makes it: what the handler says does not arrive.
+                // The link produces it: the handler's answer does not arrive.
                 PeerBehaviour::Refuse | PeerBehaviour::BreakAfterReading => {
                     ForwardReply::NotOwner { epoch: 0 }
                 }

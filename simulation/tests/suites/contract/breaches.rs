@@ -1,8 +1,9 @@
-//! The contract's suites and the recorded histories can fail: ports that keep all promises but one, and stores that follow one another otherwise
-//! than Postgres does.
+//! The contract's suites and the recorded histories can fail: they notice a port that breaks one
+//! promise, and stores that replicate differently from Postgres.
 //!
-//! Neighbours: `benches` plays the environment. A breach is one wrapped call or one switch that is thrown wrongly; what is broken must be told by the
-//! clause that promises it. It must not break what no clause promises.
+//! `benches` plays the environment. A breach is one wrapped call or one wrong switch. The message
+//! must name the clause that promises the broken behaviour. It must not break behaviour that no
+//! clause promises.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,10 +37,10 @@ use simulation::upstream::SimUpstream;
 
 use crate::contract::benches::{Link, Service, Stores, Three, paused};
 
-/// What a run says in which no promise was found broken: questions have no headers that could be lost.
+/// The result of a run that found no broken promise: questions have no headers that could be lost.
 const NOTHING: &str = "nothing was noticed";
 
-/// What a run says that must fail.
+/// The message of a run that must fail.
 fn told(run: impl FnOnce()) -> String {
     let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return NOTHING.to_owned() };
     let text = panic.downcast_ref::<String>().cloned();
@@ -51,25 +52,25 @@ fn told(run: impl FnOnce()) -> String {
 enum Bend {
     /// A claim is written whatever the gate's version.
     ClaimsPassTheGate,
-    /// A claim that is repeated is another one.
+    /// A repeated claim is another one.
     ClaimsAreNotRecognized,
-    /// Who finds rows is told that he won.
+    /// A claim that finds rows gets the reply that it won.
     WhoFindsWins,
-    /// A settlement that was lost is told as done.
+    /// A lost settlement is reported as done.
     LostIsDone,
     /// The status of a doubt is dropped.
     DoubtsForget,
     /// Only the own row is shown.
     ForeignRowsAreHidden,
-    /// A gate is approved at whatever version.
+    /// A gate is approved at any version.
     AnyVersionIsApproved,
-    /// Each heartbeat is told as the one before it.
+    /// Each heartbeat is reported as the one before it.
     BeatsAreOldOnes,
     /// Nothing is remembered.
     NothingIsRecalled,
-    /// The gate's state is set at whatever version.
+    /// The gate's state is set at any version.
     AnyGateIsSet,
-    /// An acceptor is written at whatever version.
+    /// An acceptor is written at any version.
     AnyAcceptorIsSet,
     /// Views come newest first.
     ViewsAreReversed,
@@ -81,7 +82,7 @@ struct Bent {
     bend: Bend,
 }
 
-/// What is handed on as it is.
+/// Calls that are passed on unchanged.
 macro_rules! handed_on {
     ($($call:ident($($name:ident: $kind:ty),*) -> $reply:ty;)*) => {
         $(fn $call(&self, $($name: $kind),*) -> impl Future<Output = $reply> + Send {
@@ -103,7 +104,7 @@ impl KeyStore for Bent {
         }
         match self.inner.claim(&ask).await? {
             ClaimReply::Found(rows) if self.bend == Bend::WhoFindsWins => {
-                Ok(ClaimReply::Won { token: rows[0].token, expires: Date(0) })
+                Ok(ClaimReply::Won { token: rows[0].token, expires: Date(0), at: Date(0) })
             }
             reply => Ok(reply),
         }
@@ -199,7 +200,7 @@ impl Upkeep for Bent {
         delist(ids: &[KeyId]) -> Result<(), StoreError>;
         unlist() -> Result<u64, StoreError>;
         rule(attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError>;
-        stand_in(ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Result<Written, StoreError>;
+        stand_in(ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>, not_before: Date) -> Result<Written, StoreError>;
         observed() -> Result<(u64, Observed, Date), StoreError>;
         observe(version: u64, observed: &Observed) -> Result<Written, StoreError>;
         live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> Result<KeyStretch, StoreError>;
@@ -229,15 +230,15 @@ impl Jobs for Bent {
 /// Promises of calls to peers and to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
-    /// What is not known to have arrived is made again.
+    /// A call that is not known to have arrived is made again.
     MadeAgain,
-    /// What may have arrived is told as not sent.
+    /// A call that may have arrived is reported as not sent.
     UnknownIsNotSent,
     /// A header is lost on the way.
     HeadersAreLost,
     /// No bound is kept.
     Endless,
-    /// Whether a request may still be sent is not asked.
+    /// The check if a request may still be sent is left out.
     NotAsked,
 }
 
@@ -322,20 +323,20 @@ impl Upstream for BentUpstream {
     }
 }
 
-/// What stores that follow one another do otherwise here.
+/// The difference of stores that follow one another here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// A crash takes all that a store has.
+    /// A crash takes all rows of a store.
     CrashesForget,
-    /// What is held up is applied all the same.
+    /// Held rows are applied all the same.
     NothingIsHeldUp,
-    /// A slot that is lost sends what it missed.
+    /// A lost slot sends the missed rows.
     SlotsRemember,
     /// A claim whose reply is lost was not written.
     UnheardIsUnwritten,
     /// A claim whose reply is lost is known to have failed.
     UnheardHasFailed,
-    /// What was committed before a cut arrives in spite of it.
+    /// A commit from before a cut arrives in spite of it.
     CutsLeak,
 }
 

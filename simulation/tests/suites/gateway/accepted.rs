@@ -1,6 +1,8 @@
-//! Accepted requests: run without their client, once, whatever dies; and what clients and operators are told meanwhile.
+//! Accepted requests: run without their client, once, whatever dies, with the answers to clients
+//! and operators meanwhile.
 //!
-//! A worker's death is played by a store that is away when its outcome comes: what it leaves behind is a claim whose hold runs out.
+//! A worker's death is played by a store that is away when its outcome comes. The worker leaves a
+//! claim whose hold runs out. A test must not look into a gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use onceway::gateway::Gateway;
-use onceway::gateway::letters::LetterAct;
+use onceway::gateway::dead_letters::JobAct;
 use onceway::ports::body::{self, Collected};
 use onceway::ports::jobs::{Act, Acted};
 use onceway::protocol::job::JobState;
@@ -26,7 +28,7 @@ use super::stored::{Left, leave};
 
 type Gate = Arc<Gateway<SimPorts>>;
 
-/// What the status address tells.
+/// The answer of the status address.
 pub(super) async fn asked(gateway: &Gate, key: &str) -> (u16, serde_json::Value) {
     let ask = Request::get(format!("/.well-known/onceway/requests/{key}"));
     let ask = ask.header("authorization", "Bearer sk").body(body::empty()).unwrap();
@@ -112,7 +114,8 @@ fn a_client_chooses_where_the_route_lets_it() {
     });
 }
 
-/// What a gateway leaves that dies between accepting and running: the record, the job, and nobody who knows of them.
+/// A gateway that dies between accepting and running leaves the record and the job, and no process
+/// that knows of them.
 #[test]
 fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
     play(async {
@@ -141,7 +144,7 @@ fn an_acceptance_whose_reply_was_lost_runs_once_and_a_retry_finds_it() {
     });
 }
 
-/// Its client is not told that nothing happened: the job may be there, and run.
+/// Its client must not learn that nothing happened: the job may exist, and run.
 #[test]
 fn an_acceptance_that_stays_unconfirmed_is_unknown() {
     play(async {
@@ -172,7 +175,8 @@ fn a_gate_that_is_closed_stores_nothing() {
     });
 }
 
-/// The worker's store goes away after the effect and before the record, until its claim's hold is over.
+/// Takes the worker's store away after the effect and before the record, until its claim's hold is
+/// over.
 async fn dies_after_the_effect(bench: &Bench, path: &str, key: &str) {
     let eu = region("eu");
     assert_eq!(bench.send(&eu, path, key).await.status, 202);
@@ -265,7 +269,7 @@ fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
     play(async {
         let (bench, eu) = (Bench::start(10).await, region("eu"));
         let key = key_of(&eu, "poison");
-        // As if nothing had happened; the ledger notes when each attempt came.
+        // As if nothing had happened; the ledger notes the time of each attempt.
         bench.upstream(&eu, UpstreamMode::EffectThenFail { status: 429 });
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
         becomes(&bench, &eu, &key, "dead").await;
@@ -273,7 +277,7 @@ fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
         assert_eq!(at.len(), ACCEPT.max_runs as usize);
         for (run, pair) in at.windows(2).enumerate() {
             let (gap, span) = (pair[1] - pair[0], ACCEPT.backoff.after(run as u32 + 1));
-            // Half of the span is jitter; a look for due jobs and some statements come on top.
+            // Half of the span is jitter; a look for due jobs and some statements are added.
             assert!(gap >= span / 2 && gap <= span + ms(300), "run {run}: {gap:?} of {span:?}");
         }
         assert_eq!(bench.send(&eu, "/later", &key).await.said(), (409, "dead-letter"));
@@ -288,7 +292,7 @@ fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
 
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
         let gateway = bench.gateway(&eu);
-        assert_eq!(gateway.act_on_job(&id(&key), LetterAct::Retry, &act()).await, Ok(Acted::Done));
+        assert_eq!(gateway.act_on_job(&id(&key), JobAct::Retry, &act()).await, Ok(Acted::Done));
         becomes(&bench, &eu, &key, "settled").await;
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 201);
     });
@@ -303,7 +307,7 @@ fn a_dropped_letter_frees_its_key() {
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
         becomes(&bench, &eu, &key, "dead").await;
         let gateway = bench.gateway(&eu);
-        assert_eq!(gateway.act_on_job(&id(&key), LetterAct::Drop, &act()).await, Ok(Acted::Done));
+        assert_eq!(gateway.act_on_job(&id(&key), JobAct::Drop, &act()).await, Ok(Acted::Done));
         assert_eq!(state(&bench, &eu, &key).await, "released");
         sleep(ms(5_000)).await;
         assert_eq!(bench.arrived(&eu), 0);
@@ -379,7 +383,7 @@ fn a_request_past_its_retention_is_erased_unrun() {
             !bench.gateway(&eu).jobs(Some(JobState::Dead)).await.unwrap()[0].kept
         })
         .await;
-        let again = bench.gateway(&eu).act_on_job(&id(&key), LetterAct::Retry, &act()).await;
+        let again = bench.gateway(&eu).act_on_job(&id(&key), JobAct::Retry, &act()).await;
         assert_eq!(again, Ok(Acted::Erased));
     });
 }
@@ -400,7 +404,7 @@ fn the_status_address_tells_of_any_key_and_of_nobody_elses() {
         let stranger = stranger.header("authorization", "Bearer nobody").body(body::empty()).unwrap();
         assert_eq!(bench.gateway(&eu).handle(stranger).await.status(), 401);
 
-        // With its owner away, what is known here is told.
+        // With its owner away, the asked region reports its own knowledge.
         let doubtful = key_of(&eu, "doubtful");
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         assert_eq!(bench.send(&eu, "/probe", &doubtful).await.status, 504);
@@ -472,7 +476,7 @@ fn tenants_with_many_requests_leave_some_workers_to_the_others() {
             let (key, _) = key_of_tenant("globex", &eu, &format!("more-{number}"));
             assert_eq!(ask_as("globex", &gateway, "/later", &key, "{}").await.status, 202);
         }
-        // Both have more than all workers, and what they have is due longer.
+        // Both have more than all workers can run, and their jobs are due longer.
         sleep(ms(1_000)).await;
         let begun = tokio::time::Instant::now();
         let (few, id) = key_of_tenant("initech", &eu, "few");

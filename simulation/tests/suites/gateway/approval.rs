@@ -1,4 +1,8 @@
-//! After a restart of the store nothing is sent until its boot was approved, and a store that went back is refused.
+//! After a restart of the store nothing is sent until its boot was approved, and a store that went
+//! back is refused.
+//!
+//! Peers decide by the heartbeats that they have applied or heard of. A test must not approve a
+//! boot by hand.
 
 use std::time::Duration;
 
@@ -14,7 +18,7 @@ fn reasons(bench: &Bench, at: &RegionName) -> String {
     bench.gateway(at).readiness().reasons.join("; ")
 }
 
-/// Over `span` the region never serves, sends nothing, and gives this reason.
+/// Checks over `span` that the region never serves, sends nothing, and gives this reason.
 async fn stays_closed(bench: &Bench, at: &RegionName, span: Duration, why: &str) {
     sleep(ms(500)).await;
     let key = key_of(at, "closed");
@@ -42,14 +46,15 @@ pub fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
     });
 }
 
-/// The restart comes right after an approval, before the next heartbeat: what the peers said about the boot before does not count.
+/// The restart is right after an approval, before the next heartbeat. The peers' reports about the
+/// boot before do not count.
 #[test]
 fn the_approval_waits_for_a_peer_and_comes_once_one_has_answered() {
     play(async {
         let (bench, eu) = (Bench::start(2).await, region("eu"));
         bench.links(&eu, LinkMode::Refuse);
         bench.world.cluster.restart(&eu);
-        // The first to see the restart is a request: it must not approve what it finds.
+        // A request is the first to see the restart: it must not approve the boot.
         assert_eq!(bench.send(&eu, "/probe", &key_of(&eu, "first")).await.said(), REFUSED);
         stays_closed(&bench, &eu, ms(8_000), "waiting for a peer").await;
         bench.world.network.set_link(&eu, &region("us"), LinkMode::Up, ms(20));
@@ -58,7 +63,8 @@ fn the_approval_waits_for_a_peer_and_comes_once_one_has_answered() {
     });
 }
 
-/// A process that just started cannot know yet whether a peer knows a newer view, and so whether it owns what it owns.
+/// A process that just started cannot know yet if a peer knows a newer view, and so if it still
+/// owns its keys.
 #[test]
 fn no_key_runs_before_every_peer_was_asked_once() {
     play(async {
@@ -73,14 +79,14 @@ fn no_key_runs_before_every_peer_was_asked_once() {
     });
 }
 
-/// eu's store is restored from a copy two seconds old; its peers have seen what it wrote since then.
+/// eu's store is restored from a copy two seconds old. Its peers have seen its later writes.
 #[test]
 fn a_store_that_went_back_is_refused_by_what_peers_have_seen() {
     play(async {
         let (bench, eu) = (Bench::start(3).await, region("eu"));
         let copy = bench.world.cluster.copy(&eu);
         sleep(ms(2_000)).await;
-        // A new process: what the old one remembers is gone.
+        // A new process: the old one's memory is gone.
         bench.replace(&eu);
         bench.world.cluster.restore(&eu, copy);
         stays_closed(&bench, &eu, ms(8_000), "went back").await;
@@ -101,7 +107,7 @@ fn a_store_that_went_back_is_refused_by_what_this_process_has_seen() {
     });
 }
 
-/// Nothing of what it wrote since the copy has arrived anywhere; that it wrote was told in pings.
+/// None of its writes since the copy has arrived anywhere. Pings reported that it wrote.
 #[test]
 fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are_late() {
     play(async {
@@ -117,8 +123,8 @@ fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are
     });
 }
 
-/// Nobody has seen or heard of the claim that the copy lacks, so nobody can notice its loss. This
-/// is what docs/not-promised.md says of a copy that young.
+/// No peer has seen or heard of the claim that the copy lacks, so no peer can notice its loss.
+/// docs/not-promised.md says this of so young a copy.
 #[test]
 fn a_copy_that_no_peer_can_tell_from_the_store_runs_keys_again() {
     play(async {
@@ -142,7 +148,8 @@ fn a_copy_that_no_peer_can_tell_from_the_store_runs_keys_again() {
     });
 }
 
-/// us saw some of what eu wrote since the copy; ap saw all of it, and answers later. What changes is told anew.
+/// us saw some of eu's writes since the copy; ap saw all of them, and answers later. A changed
+/// reason would be logged anew.
 #[test]
 fn a_refusal_stays_the_same_as_more_peers_answer() {
     play(async {
@@ -162,7 +169,8 @@ fn a_refusal_stays_the_same_as_more_peers_answer() {
     });
 }
 
-/// us, whose copy of eu is old and whose pings did not reach eu, answers first; ap, which has seen more, takes more than half a second.
+/// us answers first: its copy of eu is old, and its pings did not reach eu. ap has seen more, and
+/// takes more than half a second.
 #[test]
 fn the_approval_waits_a_while_for_the_peers_that_have_not_answered() {
     play(async {

@@ -1,4 +1,7 @@
 //! Duplicates of a running attempt: all regions, all processes, one effect, one first answer.
+//!
+//! A duplicate waits in its own process, or for the poller of its store. A test must not look into
+//! a gateway.
 
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
@@ -27,7 +30,8 @@ fn fifty_duplicates_over_three_regions_are_one_effect_and_one_first_answer() {
     });
 }
 
-/// The attempt runs in one gateway of eu, its duplicates wait in another: only the poller can tell them.
+/// The attempt runs in one gateway of eu, its duplicates wait in another: only the poller can wake
+/// them.
 #[test]
 fn duplicates_in_another_process_of_the_region_are_woken() {
     play(async {
@@ -56,7 +60,8 @@ fn duplicates_in_another_process_of_the_region_are_woken() {
     });
 }
 
-/// The wait ends before the attempt does: told to come back, and the hold says nothing about when the client gave up.
+/// The wait ends before the attempt does: the answer asks the client to come back. The hold does
+/// not depend on when the client gave up.
 #[test]
 fn a_duplicate_waits_no_longer_than_its_route_allows() {
     play(async {
@@ -73,7 +78,8 @@ fn a_duplicate_waits_no_longer_than_its_route_allows() {
     });
 }
 
-/// The attempt ends as "nothing happened": of those who waited one runs it, the others get its answer.
+/// The attempt ends as "nothing happened": one of its waiting duplicates runs it, the others get
+/// its answer.
 #[test]
 fn those_who_waited_for_a_released_attempt_run_it_once() {
     play(async {
@@ -98,7 +104,7 @@ fn those_who_waited_for_a_released_attempt_run_it_once() {
     });
 }
 
-/// In the same process nobody waits for the poller: the duplicate is told with the first.
+/// In the same process no duplicate waits for the poller: it gets its answer with the first.
 #[test]
 fn duplicates_in_the_same_process_are_woken_at_once() {
     play(async {

@@ -1,6 +1,7 @@
 //! Three regions of real gateways in one simulated world, and clients that ask them.
 //!
-//! Neighbours: every part of the suite. It must not look into a gateway: it asks as a client or as an operator does.
+//! Every part of the suite uses it. It must not look into a gateway: it asks as a client or as an
+//! operator does.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -10,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Uri};
 use onceway::gateway::authority::{Failover, Mode as Failing};
+use onceway::gateway::concurrency::MostAtOnce;
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
-use onceway::gateway::crowd::MostAtOnce;
 use onceway::gateway::route::{
     Accept, Binding, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
 };
@@ -37,31 +38,35 @@ use simulation::world::World;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
-/// How long a claim may go without an outcome.
+/// The longest time of a claim without an outcome.
 pub const HOLD: Duration = Duration::from_secs(10);
-/// How long the upstream may take.
+/// The upstream's time limit.
 pub const UPSTREAM: Duration = Duration::from_secs(3);
-/// How long a request may still be inside the upstream after its hold.
+/// The upstream's time limit on the route `unkeyed`, which looks at no key.
+pub const UNKEYED: Duration = Duration::from_secs(1);
+const UNKEYED_ROUTE: Protection = Protection::Off { upstream_timeout: UNKEYED };
+/// The time for which a request may still be inside the upstream after its hold.
 pub const SETTLE_TIME: Duration = Duration::from_secs(2);
-/// How long an answer waits to be stored before its client is told that the outcome is unknown.
+/// The time for which an answer waits to be stored. Then its client learns that the outcome is
+/// unknown.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
-/// How accepted requests are run.
+/// The settings for accepted requests.
 pub const ACCEPT: Accept = Accept {
     request_retention: Duration::from_secs(60),
     max_runs: 5,
     backoff: Backoff { first: ms(400), most: ms(1_600) },
 };
-/// How long a key is remembered on the route `park`.
+/// The retention on the route `park`.
 pub const RETENTION: Duration = Duration::from_secs(120);
-/// How long it is refused after that.
+/// The time for which it is refused after that.
 pub const TOMBSTONE: Duration = Duration::from_secs(60);
-/// Between two sweeps.
+/// The time between two sweeps.
 pub const SWEEP: Duration = Duration::from_millis(1_000);
 /// One way between two regions.
 pub const ONE_WAY: Duration = Duration::from_millis(20);
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// The tokens of the tenant acme, and whose they are: the first one's is nobody's in particular.
+/// The tokens of the tenant acme, with their principals; the first one has none.
 pub const TOKENS: [(&str, Option<&str>); 4] =
     [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
 
@@ -70,7 +75,6 @@ pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A region's name.
 pub fn region(name: &str) -> RegionName {
     RegionName::parse(name).unwrap()
 }
@@ -85,14 +89,14 @@ pub fn play<T>(test: impl Future<Output = T>) -> T {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
 }
 
-/// The first view of every bench, but for its voters: who owns what.
+/// The first view of every bench, without its voters, for the owners of keys.
 pub fn view() -> View {
     static VIEW: LazyLock<View> =
         LazyLock::new(|| View::founding(1, ring(), BTreeMap::new(), BTreeMap::new()));
     VIEW.clone()
 }
 
-/// What a gateway starts with: it finds the founded register in its store.
+/// The view that a gateway starts with: it finds the founded register in its store.
 pub fn unfounded() -> View {
     View::unfounded(view().ring().clone())
 }
@@ -103,18 +107,16 @@ fn ring() -> Arc<Ring> {
     Arc::new(Ring::build(&spec).unwrap())
 }
 
-/// What a client was told.
+/// The result of a request for its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// The status.
     pub status: u16,
     /// The code of a problem; empty on an answer.
     pub code: String,
-    /// Whether it is a replay.
+    /// True if it is a replay.
     pub replayed: bool,
-    /// The region that is said to have run it.
+    /// The region that ran it, as the answer says.
     pub by: String,
-    /// The body.
     pub body: Bytes,
 }
 
@@ -138,7 +140,7 @@ impl Bench {
         Self::started(seed, &[], NEWEST).await
     }
 
-    /// Starts three regions, of which the claims of these routes are lodged with another one.
+    /// Starts three regions whose claims on these routes are lodged with another one.
     pub async fn under_escrow(seed: u64, routes: &[&str]) -> Arc<Self> {
         Self::started(seed, routes, NEWEST).await
     }
@@ -180,8 +182,8 @@ impl Bench {
         gateway
     }
 
-    /// Starts a new gateway process in each region's place, whose leases run so long, and waits until all
-    /// serve. The setting is equal in all regions: a far longer lease is refused.
+    /// Starts a new gateway process in each region's place, with leases of this length, and waits
+    /// until all serve. The setting is equal in all regions: a far longer lease is refused.
     pub async fn replace_with_lease(&self, lease: Duration) {
         for name in regions() {
             let failover = Failover { lease, ..failover() };
@@ -211,12 +213,11 @@ impl Bench {
         self.gateways.lock().unwrap().insert(name.clone(), gateway);
     }
 
-    /// A region's gateway.
     pub fn gateway(&self, name: &RegionName) -> Arc<Gateway<SimPorts>> {
         self.gateways.lock().unwrap()[name].clone()
     }
 
-    /// Whether a region runs keys.
+    /// True if a region runs keys.
     pub fn serves(&self, name: &RegionName) -> bool {
         self.gateway(name).readiness().serves
     }
@@ -249,27 +250,26 @@ impl Bench {
         tokio::spawn(async move { bench.send(&to, &path, &key).await })
     }
 
-    /// What a region's store says about a key, as an operator sees it.
+    /// The state of a key in a region's store, as an operator sees it.
     pub async fn state(&self, at: &RegionName, key: &str) -> &'static str {
         self.gateway(at).key_status(&id(key)).await.unwrap().state
     }
 
-    /// The effects on a key.
     pub fn effects(&self, key: &str) -> Vec<Happening> {
         self.world.upstreams.effects(&id(key))
     }
 
-    /// How many requests arrived at a region's upstream.
+    /// The number of requests that arrived at a region's upstream.
     pub fn arrived(&self, at: &RegionName) -> usize {
         self.world.upstreams.arrivals(at).len()
     }
 
-    /// Sets how a region's store treats statements.
+    /// Sets the behaviour of a region's store for statements.
     pub fn store(&self, at: &RegionName, mode: StoreMode) {
         self.world.cluster.set_mode(at, mode);
     }
 
-    /// Sets what a region's upstream does.
+    /// Sets the behaviour of a region's upstream.
     pub fn upstream(&self, at: &RegionName, mode: UpstreamMode) {
         self.world.upstreams.set_mode(at, mode);
     }
@@ -327,7 +327,6 @@ pub async fn told(response: http::Response<onceway::ports::Body>) -> Told {
     }
 }
 
-/// A key's id.
 pub fn id(key: &str) -> KeyId {
     KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
 }
@@ -373,8 +372,8 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
     }
 }
 
-/// How regions take over here: not by themselves, so that a region that is refused or cut off stays what its test is about. The suite
-/// `takeover` is about the rest.
+/// The settings for takeovers: manual, so that a region that is refused or cut off stays as its
+/// test needs it. The suite `takeover` tests the rest.
 fn failover() -> Failover {
     Failover {
         mode: Failing::Manual,
@@ -401,7 +400,7 @@ fn credentials() -> Credentials {
     credentials
 }
 
-/// What a region's gateway is told.
+/// The settings of a region's gateway.
 pub fn settings(me: &RegionName) -> Settings {
     let route = |name: &str, recovery| Route {
         name: Arc::from(name),
@@ -441,6 +440,7 @@ pub fn settings(me: &RegionName) -> Settings {
             signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
             signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
             Route { protection: Protection::Required(Arc::new(picky)), ..route("picky", Recovery::Park) },
+            Route { protection: UNKEYED_ROUTE, ..route("unkeyed", Recovery::Park) },
         ]),
         credentials: Arc::new(credentials()),
         drift: Drift { ppm: 1_000, margin: ms(50) },

@@ -1,7 +1,9 @@
-//! Before anything is sent: a durable claim, and the right to send under it.
+//! The preconditions of a send: a durable claim, and the right to send under it.
 //!
-//! Neighbours: `outcomes.rs` goes on after the send. It must fail when `gateway::request` sends on anything less.
+//! `outcomes.rs` goes on after the send. `gateway::request` must not send on anything less: then
+//! these tests fail.
 
+use onceway::ports::KeyStore;
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use tokio::time::sleep;
@@ -68,7 +70,8 @@ fn a_claim_whose_reply_was_lost_is_found_again_by_its_nonce() {
 fn a_claim_that_stays_unconfirmed_is_never_sent_and_is_released_later() {
     play(async {
         let (bench, eu) = (Bench::start(4).await, region("eu"));
-        // A parked route: a claim left to run out would stay in doubt for ever, though nothing was ever sent.
+        // A parked route: a claim left to run out would stay in doubt for ever, though nothing was
+        // ever sent.
         for (word, second) in
             [("ghost", StoreMode::LoseReplies(ms(300))), ("ghost-refused", StoreMode::Refuse)]
         {
@@ -91,8 +94,70 @@ fn a_claim_that_stays_unconfirmed_is_never_sent_and_is_released_later() {
     });
 }
 
-/// The claim commits at 4 s and its reply arrives at 8 s: the hold still runs (till 14 s), but an upstream that takes all its
-/// time would end within drift and margin of it, counted from before the claim.
+/// Each third statement is executed five seconds later than its sender waits: claims that were made
+/// again by then, and settlements and releases whose key has gone on.
+#[test]
+fn statements_that_come_late_undo_nothing() {
+    play(async {
+        let (bench, eu) = (Bench::start(6).await, region("eu"));
+        let store = bench.world.cluster.store(&eu);
+        bench.store(&eu, StoreMode::Late { bound: ms(300), after: ms(5_000) });
+        let (mut late, mut keys) = (0, Vec::new());
+        while late < 3 {
+            let key = key_of(&eu, &format!("late-{}", keys.len()));
+            let begun = tokio::time::Instant::now();
+            let told = bench.send(&eu, "/park", &key).await;
+            assert!(told.status == 201 || told.status == 504 || told.said() == REFUSED, "{told:?}");
+            late += usize::from(begun.elapsed() >= ms(300));
+            keys.push(key);
+            assert!(keys.len() < 200, "{late} of {} had a late statement", keys.len());
+        }
+        bench.store(&eu, StoreMode::Up);
+        // An attempt of before, whose settlement is late and whose key runs again meanwhile.
+        let mut ghosts = Vec::new();
+        for number in 0..9 {
+            let key = key_of(&eu, &format!("ghost-{number}"));
+            let attempt = super::upkeep::abandon_for(&store, "rerun", &key, ms(1_000)).await;
+            bench.store(&eu, StoreMode::Late { bound: ms(300), after: ms(5_000) });
+            if store.settle(&attempt, &super::upkeep::answer()).await.is_err() {
+                ghosts.push(key);
+            }
+            bench.store(&eu, StoreMode::Up);
+        }
+        assert!(!ghosts.is_empty());
+        bench.all_serve().await;
+        sleep(ms(1_000)).await;
+        for key in &ghosts {
+            let told = bench.send(&eu, "/rerun", key).await;
+            assert_eq!((told.status, told.replayed), (201, false), "it runs again: {told:?}");
+        }
+        let mut ends = Vec::new();
+        for key in &keys {
+            ends.push((key, bench.effects(key).len()));
+        }
+        sleep(ms(20_000)).await;
+        for (key, effects) in ends {
+            assert!(effects <= 1 && bench.effects(key).len() == effects, "{key}");
+            let state = bench.state(&eu, key).await;
+            let told = bench.send(&eu, "/park", key).await;
+            match state {
+                "settled" => assert!(told.replayed, "{key}: {told:?}"),
+                "released" | "absent" => {
+                    assert_eq!((told.status, bench.effects(key).len()), (201, 1), "{key}");
+                }
+                _ => assert_eq!(told.said(), (409, "outcome-unknown"), "{key} is {state}"),
+            }
+        }
+        for key in &ghosts {
+            let told = bench.send(&eu, "/rerun", key).await;
+            assert!(told.replayed && told.body == bench.effects(key)[0].body, "{key}: {told:?}");
+        }
+    });
+}
+
+/// The claim commits at 4 s and its reply arrives at 8 s. The hold still runs (till 14 s). But an
+/// upstream that takes all its time would end within drift and margin of the hold's end, counted
+/// from before the claim.
 #[test]
 fn a_handler_that_slept_past_its_window_does_not_send() {
     play(async {
@@ -110,7 +175,7 @@ fn a_handler_that_slept_past_its_window_does_not_send() {
     });
 }
 
-/// A connection that takes long outlives what was checked before it: the right to send is asked for again.
+/// A slow connection outlives the checks before it: the right to send is checked again.
 #[test]
 fn a_connection_that_outlives_the_lease_carries_nothing() {
     play(async {
@@ -131,12 +196,13 @@ fn a_connection_that_outlives_the_lease_carries_nothing() {
     });
 }
 
-/// The window is measured to the millisecond: 10 s of hold, less 3 s for the upstream, less 10 ms of drift and 50 ms of margin.
+/// The window is measured to the millisecond: 10 s of hold, less 3 s for the upstream, less 10 ms
+/// of drift and 50 ms of margin.
 #[test]
 fn the_window_to_send_ends_before_the_hold_can() {
     play(async {
         let (bench, eu) = (Bench::start(6).await, region("eu"));
-        // The hold is what ends the window here: while the store is slow, a short lease would.
+        // The hold ends the window here. With a slow store, a short lease would end it first.
         bench.replace_with_lease(ms(60_000)).await;
         for (word, latency, status) in [("inside", 6_930, 201), ("outside", 6_950, 503)] {
             let key = key_of(&eu, word);

@@ -1,7 +1,7 @@
-//! What is counted: by route, tenant and verdict, and never one tenant's requests under another's name.
+//! Counts by route, tenant and verdict, and never one tenant's requests under another's name.
 //!
-//! Neighbours: `onceway::gateway::metrics` counts. A recorder of its own per test holds the counts of all three regions together. It
-//! must not look at series that no alert could use.
+//! `onceway::gateway::metrics` counts. A recorder of its own per test holds the counts of all three
+//! regions together. It must not look at series that no alert could use.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,8 @@ fn answers_and_duplicates_are_counted_for_their_own_tenant() {
         for (status, body) in [(201, "{}"), (201, "{}"), (422, "[]")] {
             assert_eq!(ask(&gateway, "/probe", &key, body).await.status, status);
         }
-        // The same key of another tenant is another key; it may have another home, so wherever it runs it counts once.
+        // The same key of another tenant is another key. It may have another home, so it counts
+        // once, wherever it runs.
         assert_eq!(ask_as_globex(&gateway, "/probe", &key, "{}").await.status, 201);
         assert_eq!(
             series(&handle, "onceway_answers_total"),

@@ -1,12 +1,14 @@
-//! The most requests at once: what is beyond is refused before it is read, and whoever hangs up frees nothing that still runs.
+//! The limit of requests at once: further ones are refused before they are read, and a hang-up
+//! frees nothing that still runs.
 //!
-//! Neighbours: `onceway::gateway::crowd`, whose own tests count places. It must not be about how fast requests come: `quota.rs` is.
+//! The own tests of `onceway::gateway::concurrency` count places. It must not be about the rate of
+//! requests: `quota.rs` is.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use http::Response;
-use onceway::gateway::crowd::MostAtOnce;
+use onceway::gateway::concurrency::MostAtOnce;
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Body;
 use onceway::ports::peers::{Forward, ForwardReply};
@@ -24,10 +26,10 @@ use super::bench::{
 };
 
 const OVERLOADED: (u16, &str) = (503, "overloaded");
-/// How large a body may be on the bench's routes, in bytes.
+/// The limit for a body on the bench's routes, in bytes.
 const BODY_LIMIT: usize = 1 << 16;
 
-/// A gateway in place of the bench's, that takes so much at once.
+/// A gateway in place of the bench's, with these limits.
 async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize) -> Arc<Gateway<SimPorts>> {
     let most_at_once = MostAtOnce { requests, bodies };
     let settings = Settings { most_at_once, ..settings(name) };
@@ -38,7 +40,7 @@ async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize
     gateway
 }
 
-/// What the owner answers when a peer forwards this to it.
+/// The owner's answer to a peer's forward.
 async fn forwarded(gateway: &Arc<Gateway<SimPorts>>, forward: Forward) -> Response<Body> {
     let ForwardReply::Answer(answer) = Region::forward(gateway, region("us"), forward).await else {
         panic!("the owner was asked")
@@ -127,7 +129,6 @@ fn peers_are_refused_beyond_their_bound_and_their_clients_are_told_so() {
     });
 }
 
-/// What was logged.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -148,7 +149,8 @@ fn a_forward_that_is_refused_has_a_line_at_both_gateways_under_one_trace() {
     let writer = log.clone();
     let lines = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());
     let lines = lines.finish();
-    // Where there is just one subscriber, tracing asks the thread that comes to a line first whether it has one: here that is another test's.
+    // If only one subscriber exists, tracing asks the first thread at a line if it has one. Here
+    // that thread is another test's.
     let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     tracing::subscriber::with_default(lines, || {
         play(async {
@@ -204,7 +206,7 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
     });
 }
 
-/// Also where they come over another region.
+/// The same holds for requests through another region.
 #[test]
 fn a_tenant_that_fills_a_gateway_leaves_places_to_the_others() {
     play(async {

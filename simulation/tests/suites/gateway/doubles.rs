@@ -1,7 +1,9 @@
-//! Keys that two regions ran are found by their rows: whatever their claims say, however many records there are, at little cost.
+//! Keys that two regions ran are found by their rows, at little cost, no matter what their claims
+//! say or how many records exist.
 //!
-//! Neighbours: [`super::upkeep`] has those that ran at risk, the suite `takeover` those that a loss brought about. Rows are written behind
-//! the gateways here, as no gateway of this build writes such. It must not judge what a double is: `protocol::double` does.
+//! [`super::upkeep`] has keys that ran at risk, the suite `takeover` those after a loss. Rows are
+//! written behind the gateways here, because no gateway of this build writes such rows. It must not
+//! judge what a double is: `protocol::double` does.
 
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use simulation::cluster::StoreMode;
 use simulation::store::SimStore;
 use tokio::time::sleep;
 
-use super::bench::{Bench, RETENTION, id, ms, play, region, regions, until};
+use super::bench::{Bench, RETENTION, TOMBSTONE, id, ms, play, region, regions, until};
 use super::upkeep::{answer, claim, won};
 
 /// Both regions settle the key, and neither knows of the other. Returns eu's and us's attempts.
@@ -66,7 +68,72 @@ pub fn a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet() {
     });
 }
 
-/// More records than are looked at once: the next look goes on behind them, and after the last one begins anew.
+/// The clock of eu is years behind while it settles the key, and is right again when the other
+/// row comes to eu. By the dates of eu the key's life was over before the other claim.
+#[test]
+fn a_double_that_meets_after_a_clock_was_set_right_is_found_everywhere() {
+    const YEARS_MICROS: i64 = 6 * 365 * 86_400_000_000;
+    play(async {
+        let (bench, eu, us) = (Bench::start(24).await, region("eu"), region("us"));
+        bench.world.cluster.step_clock(&eu, -YEARS_MICROS);
+        let hold = |on| {
+            bench.world.cluster.hold(&eu, &us, on);
+            bench.world.cluster.hold(&us, &eu, on);
+        };
+        hold(true);
+        settled(&bench, &eu, "behind", 7_001).await;
+        settled(&bench, &us, "behind", 7_002).await;
+        sleep(ms(5_000)).await;
+        bench.world.cluster.step_clock(&eu, YEARS_MICROS);
+        sleep(ms(5_000)).await;
+        hold(false);
+        for at in regions() {
+            let store = bench.world.cluster.store(&at);
+            until(&format!("the double to be found at {at}"), ms(10_000), async || holds(&store, 1, 1).await)
+                .await;
+        }
+    });
+}
+
+/// eu forgets a key, and us runs it anew. The news of that has not come to ap: there the old row
+/// stands beside the new one.
+#[test]
+fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
+    play(async {
+        let (bench, eu, us, ap) = (Bench::start(25).await, region("eu"), region("us"), region("ap"));
+        let store = bench.world.cluster.store(&eu);
+        let gate = store.gate().await.unwrap().version;
+        let attempt = won(&store, &ClaimAsk { gate, ..claim("anew", 7_001, RETENTION) }).await;
+        assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
+        sleep(ms(1_000)).await;
+        bench.world.cluster.hold(&eu, &ap, true);
+        until("us to forget the key", (RETENTION + TOMBSTONE) * 2, async || {
+            bench.state(&us, "anew").await == "absent"
+        })
+        .await;
+        settled(&bench, &us, "anew", 7_002).await;
+        let there = bench.world.cluster.store(&ap);
+        until("both rows to stand at ap", ms(5_000), async || {
+            there.traces(&[id("anew")]).await.unwrap()[0].iter().filter(|trace| trace.settled).count() == 2
+        })
+        .await;
+        let passes = async || bench.gateway(&ap).status().await.audit.passes;
+        let begun = passes().await;
+        until("two whole passes", ms(30_000), async || passes().await >= begun + 3).await;
+        assert!(holds(&there, 0, 0).await, "the key ran anew");
+        bench.world.cluster.hold(&eu, &ap, false);
+        until("ap to forget it too", ms(10_000), async || {
+            there.traces(&[id("anew")]).await.unwrap()[0].len() == 1
+        })
+        .await;
+        for at in regions() {
+            assert!(holds(&bench.world.cluster.store(&at), 0, 0).await, "{at}");
+        }
+    });
+}
+
+/// More records than one look takes: the next look goes on behind them, and after the last one
+/// begins anew.
 #[test]
 fn a_double_is_found_behind_many_records() {
     play(async {
@@ -86,7 +153,8 @@ fn a_double_is_found_behind_many_records() {
     });
 }
 
-/// However slow the store is, the comb has three per cent of the time; and a pass is as old as its beginning, though the store is away.
+/// However slow the store is, the comb takes three per cent of the time. The age of a pass counts
+/// from its beginning, even while the store is away.
 #[test]
 fn the_comb_rests_and_says_how_old_its_last_pass_is() {
     play(async {
@@ -98,7 +166,7 @@ fn the_comb_rests_and_says_how_old_its_last_pass_is() {
         const SPAN: Duration = ms(120_000);
         sleep(SPAN).await;
         let ran = (passes().await - before) as u32;
-        // A look is two calls at most: to the store and back, and nothing is found.
+        // A look is two calls at most: to the store and back. It finds nothing here.
         assert!(slow * ran <= SPAN / 25, "{ran} passes of {slow:?} in {SPAN:?}");
         assert!(ran >= 10, "it goes on: {ran}");
 

@@ -1,6 +1,7 @@
-//! A gateway that is dropped ends: nothing that runs beside requests keeps it.
+//! A gateway that is dropped ends: no background task keeps it alive.
 //!
-//! Neighbours: `outcomes.rs` has the orderly stop. A world of many processes relies on this: a replaced one must not beat on.
+//! `outcomes.rs` has the orderly stop. A world of many processes relies on this: a replaced process
+//! must not beat on.
 
 use std::sync::Arc;
 

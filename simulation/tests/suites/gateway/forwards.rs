@@ -1,4 +1,7 @@
-//! Keys owned elsewhere: one hop, never resent, never held over an outage, and replayed from the local copy.
+//! Keys owned elsewhere: one hop, never resent, never held over an outage, and replayed from the
+//! local copy.
+//!
+//! [`Counting`] counts the forwards at the owner. A test must not look into a gateway.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +14,8 @@ use tokio::time::{Instant, sleep};
 use super::accepted::asked;
 use super::bench::{Bench, ONE_WAY, ask, forward, key_of, ms, play, region, until};
 
-/// A region that counts what arrives, and passes it on to the one behind it or, without one, refuses it as not its own.
+/// A region that counts its forwards. It passes them on to the one behind it or, without one,
+/// refuses them as not its own.
 struct Counting {
     behind: Box<dyn Region>,
     owns: bool,

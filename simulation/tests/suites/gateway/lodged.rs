@@ -1,6 +1,7 @@
-//! What stands between a claim and its send: the escrow, the lease; and doubts that other regions left.
+//! The checks between a claim and its send, escrow and lease, and doubts that other regions left.
 //!
-//! Neighbours: `claims.rs` has the window to send. Every refusal here is one after which nothing was sent and the same key runs once.
+//! `claims.rs` has the window to send. After each refusal here nothing was sent, and the same key
+//! runs once. A test must not look into a gateway.
 
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
@@ -10,7 +11,7 @@ use tokio::time::sleep;
 use super::accepted::asked;
 use super::bench::{Bench, ONE_WAY, id, key_of, ms, play, region, regions, view};
 
-/// Where the key's claims are lodged.
+/// The region where the key's claims are lodged.
 fn target(key: &str) -> RegionName {
     view().target(&id(key)).unwrap().clone()
 }
@@ -40,13 +41,14 @@ fn a_target_whose_store_fails_takes_nothing() {
         bench.store(&target(&key), StoreMode::Refuse);
         assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"));
         assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"));
-        // Other routes do not ask for it.
+        // Other routes do not need it.
         let free = key_of(&eu, "free");
         assert_eq!(bench.send(&eu, "/rerun", &free).await.status, 201);
     });
 }
 
-/// The time to send under the claim is not over for long, but the lease is: it could not be renewed while the store stood still.
+/// The time to send under the claim lasts for long, but the lease is over: it could not be renewed
+/// while the store stood still.
 #[test]
 fn a_handler_whose_lease_lapsed_since_the_claim_does_not_send() {
     play(async {
@@ -61,7 +63,7 @@ fn a_handler_whose_lease_lapsed_since_the_claim_does_not_send() {
     });
 }
 
-/// Cut off from all others a region cannot renew: it runs nothing more, and replays what is final.
+/// Cut off from all others, a region cannot renew: it runs nothing more, and replays final answers.
 #[test]
 fn a_region_without_a_lease_replays_and_refuses() {
     play(async {
@@ -73,7 +75,7 @@ fn a_region_without_a_lease_replays_and_refuses() {
         }
         sleep(ms(4_000)).await;
         assert_eq!(bench.send(&eu, "/park", &fresh).await.said(), (503, "not-authoritative"));
-        // Others may run it by now: that it is not here says nothing.
+        // Others may run it by now: its absence here says nothing.
         assert_eq!(asked(&bench.gateway(&eu), &fresh).await.1["code"], "not-authoritative");
         assert_eq!(asked(&bench.gateway(&eu), &old).await.1["state"], "settled");
         let told = bench.send(&eu, "/park", &old).await;

@@ -1,4 +1,8 @@
-//! Acts by hand: who may rule about a key in doubt, when, and what a client gets then.
+//! Acts by hand: the region and the time for a ruling about a key in doubt, and the client's answer
+//! after it.
+//!
+//! Operators act through the gateway's own functions, as the commands do. A test must not write a
+//! ruling into a store.
 
 use onceway::gateway::operator::Refusal;
 use onceway::ports::KeyStore;
@@ -35,7 +39,7 @@ fn only_the_owner_rules_and_only_what_is_over() {
         assert!(matches!(suspect, Refusal::Suspect { .. }), "{suspect:?}");
         sleep(HOLD * 2).await;
         assert_eq!(bench.arrived(&eu), 1);
-        // A dry run shows the key as it is, and leaves it so.
+        // A dry run shows the key as it is, and does not change it.
         let dry = gateway.rehearse_rule(&id(&key), &act(Ruling::Released)).await.unwrap();
         assert_eq!((dry.state, dry.journal.len()), ("in-doubt", 0));
         assert!(matches!(gateway.rehearse_rule(&id(&key), &mute).await, Err(Refusal::Malformed(_))));
@@ -47,8 +51,9 @@ fn only_the_owner_rules_and_only_what_is_over() {
     });
 }
 
-/// The hold of an attempt that got no answer is over, but its request may still be inside the upstream for the route's settle time: who
-/// finds nothing there looked too early, and a retry would be a second effect. What did happen may be said at once.
+/// The hold of an attempt without an answer is over, but its request may still be inside the
+/// upstream for the route's settle time. An operator who finds nothing there looked too early, and
+/// a retry would be a second effect. An effect that did happen may be ruled at once.
 #[test]
 fn nobody_releases_what_may_still_be_inside_the_upstream() {
     play(async {
@@ -69,7 +74,7 @@ fn nobody_releases_what_may_still_be_inside_the_upstream() {
     });
 }
 
-/// A key may have moved while an attempt of its old owner is in doubt: the owner rules, and nobody else.
+/// A key may have moved while an attempt of its old owner is in doubt: only the owner rules.
 #[test]
 fn an_attempt_of_another_region_is_ruled_where_the_key_is_owned() {
     play(async {
@@ -81,7 +86,7 @@ fn an_attempt_of_another_region_is_ruled_where_the_key_is_owned() {
         sleep(ms(500)).await;
         let refused = bench.gateway(&us).rule(&id(&key), &act(Ruling::Settled(answer()))).await;
         assert_eq!(refused.unwrap_err(), Refusal::NotOwner { owner: "eu".to_owned() });
-        // Nothing says when the attempt's time is over: the owner gives it a whole hold.
+        // No row says when the attempt's time is over: the owner gives it a whole hold.
         sleep(HOLD * 2).await;
         let told = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Settled(answer()))).await.unwrap();
         assert_eq!(told.state, "settled");
@@ -91,7 +96,7 @@ fn an_attempt_of_another_region_is_ruled_where_the_key_is_owned() {
     });
 }
 
-/// A row that another region wrote is that region's: the owner writes a record that stands in for it.
+/// A row that another region wrote is that region's: the owner writes a stand-in for it.
 #[test]
 fn the_owner_rules_about_another_regions_attempt() {
     for ruling in [Ruling::Settled(answer()), Ruling::Released] {

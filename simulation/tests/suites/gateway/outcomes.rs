@@ -1,4 +1,7 @@
-//! After the send: nothing is told before it is stored, unknown is not failed, and a lost claim is never answered for.
+//! After the send: no answer is given before it is stored, unknown is not failed, and a lost claim
+//! is never answered for.
+//!
+//! `claims.rs` has the time before the send. A test must not look into a gateway.
 
 use onceway::ports::store::Written;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply};
@@ -13,12 +16,13 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::bench::{
-    Bench, HOLD, SETTLE_WITHIN, UPSTREAM, id, key_of, ms, play, region, request, told, until,
+    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, play, region, request, told, until,
 };
 
 const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
 
-/// The upstream answers after a second; from half a second on the store fails in some way, for three more seconds.
+/// The upstream answers after a second. From half a second on, the store fails in some way, for
+/// three more seconds.
 #[test]
 fn no_answer_is_told_before_it_is_stored_and_it_is_stored_in_the_end() {
     for mode in [StoreMode::Refuse, StoreMode::Stall(ms(300)), StoreMode::LoseReplies(ms(300))] {
@@ -46,7 +50,8 @@ fn no_answer_is_told_before_it_is_stored_and_it_is_stored_in_the_end() {
     }
 }
 
-/// The settlement is written at once but its reply is lost: said again it is done, and only then the client is told.
+/// The settlement is written at once but its reply is lost. A repetition finds it done, and only
+/// then the client gets its answer.
 #[test]
 fn a_settlement_whose_reply_was_lost_is_said_again() {
     play(async {
@@ -79,7 +84,8 @@ fn a_settlement_outlives_a_restart_of_the_store() {
     });
 }
 
-/// While an attempt runs, somebody else releases its claim, claims the key anew and, in one case, settles it.
+/// While an attempt runs, another process releases its claim, claims the key anew and, in one case,
+/// settles it.
 #[test]
 fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
     for settled in [true, false] {
@@ -114,7 +120,8 @@ fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
     }
 }
 
-/// The key is lost to another request of the tenant, or to another principal: its answer is not for whoever lost it.
+/// The key is lost to another request of the tenant, or to another principal. Its answer is not for
+/// the attempt that lost it.
 #[test]
 fn an_attempt_that_lost_its_claim_is_not_told_what_somebody_else_was_answered() {
     for (path, change) in [
@@ -149,7 +156,7 @@ pub(super) async fn take_over(bench: &Bench, key: &str) -> Attempt {
     take_over_as(bench, key, |_| {}).await
 }
 
-/// As [`take_over`], by a claim that was changed first.
+/// Like [`take_over`], with a claim that was changed first.
 async fn take_over_as(bench: &Bench, key: &str, change: impl FnOnce(&mut ClaimAsk)) -> Attempt {
     let ports = bench.world.ports(&region("eu"));
     let store = ports.store();
@@ -260,7 +267,8 @@ fn a_client_that_hangs_up_cancels_nothing() {
                 let client = bench.begin(&at, "/park", &key);
                 sleep(ms(moment)).await;
                 client.abort();
-                // Where the request had not reached the owner yet, nothing stands; else it ends as if nobody had left.
+                // If the request had not reached the owner yet, no row exists. Otherwise it ends as
+                // if the client had stayed.
                 sleep(ms(300)).await;
                 let (state, effects) = (bench.state(&eu, &key).await, bench.effects(&key).len());
                 assert!(
@@ -308,6 +316,18 @@ fn a_stop_gives_up_in_time_and_says_what_is_left() {
         assert_eq!(bench.gateway(&eu).stop(ms(1_000)).await, 1);
         assert_eq!(begun.elapsed(), ms(1_000));
         assert_eq!(sent.await.unwrap().said(), UNKNOWN, "what was begun still ends");
+    });
+}
+
+#[test]
+fn a_request_without_a_key_waits_as_long_as_its_route_allows() {
+    play(async {
+        let (bench, eu) = (Bench::start(11).await, region("eu"));
+        bench.upstream(&eu, UpstreamMode::Hang);
+        let begun = Instant::now();
+        assert_eq!(bench.send(&eu, "/unkeyed", "unused").await.said(), (504, "upstream-timeout"));
+        let took = begun.elapsed();
+        assert!(took >= UNKEYED && took <= UNKEYED + ms(10), "{took:?}");
     });
 }
 

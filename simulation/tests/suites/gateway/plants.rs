@@ -1,7 +1,7 @@
 //! Checks of the request path, taken out: the test of each rule then fails.
 //!
-//! Neighbours: `protocol::plant` lists them; the suite `takeover` does the same for those that show only when regions are lost. It must not
-//! plant two at a time.
+//! `protocol::plant` lists them. The suite `takeover` does the same for checks that show only when
+//! regions are lost. It must not plant two at a time.
 
 use std::panic::catch_unwind;
 

@@ -1,8 +1,10 @@
-//! What routes ask of keys and bodies: key policies, business signatures, and every trap that JSON sets for a fingerprint.
+//! The routes' rules for keys and bodies: key policies, business signatures, and every trap that
+//! JSON sets for a fingerprint.
 //!
-//! Neighbours: `bench` has the routes. The traps are those of the design's second section: where a body has no lossless canonical form, a
-//! plain route compares raw bytes only (the same bytes replay, a re-serialised retry is refused), a route with a business signature
-//! refuses, and nothing is stored.
+//! `bench` has the routes. The traps are those of the design's second section: bodies without a
+//! lossless canonical form. A plain route compares raw bytes only: the same bytes replay, and a
+//! re-serialised retry is refused. A route with a business signature must not store anything: it
+//! refuses.
 
 use std::sync::Arc;
 
@@ -25,7 +27,8 @@ async fn send(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, kind: &st
 
 const JSON: &str = "application/json";
 
-/// What it is, a body without a lossless canonical form, and the same thing as another serialiser might write it.
+/// A name, a body without a lossless canonical form, and the same value as another serialiser might
+/// write it.
 fn traps() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels)).into_bytes();
     let spaced = |levels: usize| format!("{} {}", "[".repeat(levels), "]".repeat(levels)).into_bytes();
@@ -89,14 +92,15 @@ fn a_body_that_cannot_be_signed_is_refused_and_nothing_is_stored() {
                 assert_eq!(refused.said(), (422, "fingerprint-impossible"), "{what}");
                 assert_eq!(bench.state(&eu, &key).await, "absent", "{what}");
                 assert_eq!(bench.effects(&key).len(), 0, "{what}");
-                // The key is not spent: the client mends the body.
+                // The key is not used up: the client corrects the body.
                 assert_eq!(ask(&gateway, path, &key, "{}").await.status, 201, "{what}");
             }
         }
     });
 }
 
-/// Of two types each reader takes the one it likes, so the body is not JSON for all: it is compared byte by byte, and never signed.
+/// With two types, each reader takes the one it likes, so not all readers see JSON. The body is
+/// compared byte by byte, and never signed.
 #[test]
 fn a_body_of_two_types_is_not_json() {
     play(async {
@@ -143,7 +147,7 @@ fn json_of_the_same_values_is_the_same_request_and_of_others_is_not() {
             (r#"{"a":1,"b":2}"#, r#"{ "b" : 2, "a" : 1 }"#, true),
             (r#"["\u00e4"]"#, "[\"\u{e4}\"]", true),
             (r#"["\ud83d\ude00"]"#, "[\"\u{1f600}\"]", true),
-            // NFC and NFD look alike and are different texts: nothing is normalised.
+            // NFC and NFD look the same and are different texts: nothing is normalised.
             ("[\"\u{e4}\"]", "[\"a\u{308}\"]", false),
             (r#"["1"]"#, "[1]", false),
             (r#"{"a":null}"#, "{}", false),
@@ -166,7 +170,7 @@ fn only_the_fields_of_the_signature_tell_two_requests_apart() {
         let (bench, eu) = (Bench::start(44).await, region("eu"));
         let gateway = bench.gateway(&eu);
         let first = r#"{"amount":5,"lines":[{"price":1,"note":"a"}],"metadata":{"at":1}}"#;
-        // (path, another body, the same?); a mismatch is 409 where the route says so.
+        // (path, another body, true if the same); a mismatch is 409 if the route says so.
         let table: &[(&str, &str, bool)] = &[
             ("/include", r#"{"lines":[{"price":1}],"amount":5.0}"#, true),
             ("/include", r#"{"amount":5,"lines":[{"price":1}],"metadata":{"at":2},"more":true}"#, true),
@@ -213,7 +217,7 @@ fn a_key_that_breaks_the_routes_rules_is_refused_before_its_body_is_read() {
             ("order-1001", "key-weak"),
             ("aaaaaaaa", "key-weak"),
         ] {
-            // The body is over the route's limit: whoever read it first would say that.
+            // The body is over the route's limit: a gateway that read it first would report that.
             let answer = gateway.handle(request("/picky", key, &"x".repeat(1 << 17))).await;
             let link = answer.headers()["link"].to_str().unwrap().to_owned();
             assert_eq!(link, format!("</.well-known/onceway/problems#{code}>; rel=\"describedby\""));

@@ -1,6 +1,8 @@
-//! Keys that are bound to the principal who claimed them: to everybody else of the tenant they are another request's.
+//! Keys that are bound to the principal who claimed them: for every other principal of the tenant
+//! they are another request's.
 //!
-//! Neighbours: the route `bound` of the bench, and its tokens: two of ann's, one of bob's, one that names nobody.
+//! The bench has the route `bound`, and four tokens: two of ann's, one of bob's, one without a
+//! name. A test must not look into a gateway.
 
 use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;

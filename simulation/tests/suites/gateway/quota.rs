@@ -1,6 +1,8 @@
-//! Quotas: a tenant that starts keys too fast is refused before anything was read, stored or sent; retries and others are not.
+//! Quotas: a tenant that starts keys too fast is refused before anything is read, stored or sent;
+//! retries and other tenants are not.
 //!
-//! Neighbours: `onceway::gateway::quota`. Time is the bench's: what is refused now passes when the clock says so, and not before.
+//! `onceway::gateway::quota` has the rules. Time is the bench's: a refused request must not pass
+//! before the clock says so.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -10,8 +12,8 @@ use std::task::{Context, Poll};
 
 use http::Request;
 use http_body_util::BodyExt;
-use onceway::gateway::live::Reload;
 use onceway::gateway::quota::{Pace, Quota};
+use onceway::gateway::reloadable::Reload;
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::BodyError;
 use onceway::protocol::region::RegionName;
@@ -33,7 +35,7 @@ async fn limited(bench: &Bench, name: &RegionName, shadow: bool) -> Arc<Gateway<
     limited_to(bench, name, shadow, quota).await
 }
 
-/// One per second, so many at once.
+/// A rate of one per second, and so many at once.
 fn pace(burst: u32) -> Pace {
     Pace { per_second: NonZeroU32::new(1).unwrap(), burst: NonZeroU32::new(burst).unwrap() }
 }
@@ -96,7 +98,7 @@ fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not
     });
 }
 
-/// A body that never comes.
+/// A body that never arrives.
 struct Never;
 
 impl http_body::Body for Never {
@@ -141,7 +143,7 @@ fn a_forward_is_charged_once_and_its_replay_is_given_back() {
         let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
         let (home, near) = (limited(&bench, &eu, false).await, limited(&bench, &us, false).await);
         let keys = ["a", "b", "c", "d"].map(|word| key_of(&eu, word));
-        // A copy that has not arrived yet is replayed by the home.
+        // The home replays a copy that has not arrived yet.
         bench.world.cluster.set_delay(&eu, &us, ms(60_000));
         assert_eq!(ask(&near, "/park", &keys[0], "{}").await.status, 201);
         for _ in 0..3 {
@@ -169,7 +171,7 @@ fn shadow_mode_counts_what_quotas_would_refuse() {
     });
 }
 
-/// Asks the status address; its status and code.
+/// Asks the status address. Returns its status and code.
 async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16, String) {
     let asked = Request::get(format!("/.well-known/onceway/requests/{key}"))
         .header("authorization", format!("Bearer {token}"))
@@ -237,7 +239,7 @@ async fn start_one(gateway: &Arc<Gateway<SimPorts>>, key: &str) -> (u16, String)
     (told.status, told.said().1.to_owned())
 }
 
-/// Starts keys until one is refused; how many were started.
+/// Starts keys until one is refused. Returns the number of started keys.
 async fn start_all(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName) -> usize {
     for number in 0..10 {
         if start_one(gateway, &key_of(at, &format!("all-{number}"))).await.0 == 429 {
@@ -257,7 +259,7 @@ fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_thos
         let (bench, eu) = (Bench::start(7).await, region("eu"));
         let gateway = limited_to(&bench, &eu, false, live(3)).await;
         let key = |word: &str| key_of(&eu, word);
-        // The count that runs beside a request may or may not see its key.
+        // The count beside a request may or may not see its key.
         let started = start_all(&gateway, &eu).await;
         assert!((3..=4).contains(&started), "{started}");
         let refused = gateway.handle(super::bench::request("/park", &key("four"), "{}")).await;
@@ -305,7 +307,7 @@ fn what_a_full_tenant_began_is_run_again_and_what_was_accepted_is_run() {
     });
 }
 
-/// Starts keys, which the upstream refuses, until one is refused by the quota.
+/// Starts keys, which the upstream refuses, until the quota refuses one.
 async fn start_all_refused(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName) {
     for number in 0..10 {
         match start_one(gateway, &key_of(at, &format!("refused-{number}"))).await.0 {
@@ -321,7 +323,7 @@ fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
     play(async {
         let (bench, eu) = (Bench::start(8).await, region("eu"));
         let other = bench.gateway(&eu);
-        // More than are counted in one look.
+        // More than one look counts.
         let most = 520;
         for number in 0..most {
             let key = key_of(&eu, &format!("k{number}"));
@@ -333,7 +335,8 @@ fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
         assert_eq!(start_one(&gateway, &key("five")).await, (429, "quota-exceeded".to_owned()));
         assert_eq!(ask(&other, "/park", &key("five"), "{}").await.status, 201, "that one has no quota");
         assert!(ask(&gateway, "/park", &key("five"), "{}").await.replayed);
-        // An idle tenant is not counted: the first request after the pause is refused by what was known before it, and told to come again at once.
+        // An idle tenant is not counted. The first request after the pause is refused by the old
+        // count, and asked to come again at once.
         sleep_until(Instant::now() + RETENTION + TOMBSTONE * 2).await;
         let refused = gateway.handle(super::bench::request("/park", &key("six"), "{}")).await;
         let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();

@@ -1,4 +1,6 @@
-//! Keys in doubt: what a probe may and may not bring about, and how often an attempt is run again.
+//! Keys in doubt: the permitted effects of a probe, and the number of repeated attempts.
+//!
+//! `sweeps.rs` has doubts without a client. A test must not look into a gateway.
 
 use onceway::protocol::region::RegionName;
 use simulation::upstream::{ProbeMode, UpstreamMode};
@@ -8,7 +10,7 @@ use super::bench::{Bench, HOLD, SETTLE_TIME, Told, key_of, ms, play, region};
 
 const STAYS: (u16, &str) = (409, "outcome-unknown");
 
-/// A key whose first attempt broke without a word, and when its claim was asked for.
+/// A key whose first attempt broke without an answer, and the time of its claim.
 async fn in_doubt(bench: &Bench, path: &str, mode: UpstreamMode) -> (RegionName, String, Instant) {
     let eu = region("eu");
     let key = key_of(&eu, "doubt");
@@ -44,7 +46,7 @@ fn did_not_happen_counts_only_once_the_attempt_is_surely_over_and_reruns_once() 
     });
 }
 
-/// The process dies with its request: the claim is left to run out, then it is in doubt like any other.
+/// The process dies with its request: the claim runs out, and then it is in doubt like any other.
 #[test]
 fn an_abandoned_claim_is_recovered_after_its_hold() {
     play(async {
@@ -57,7 +59,7 @@ fn an_abandoned_claim_is_recovered_after_its_hold() {
         sleep(ms(100)).await;
         bench.store(&eu, simulation::cluster::StoreMode::Refuse);
         assert_eq!(lost.await.unwrap().status, 504);
-        // The doubt is never stored: the store is away for as long as it is retried.
+        // The doubt is never stored: the store is away for as long as the write is retried.
         sleep(HOLD + ms(4_000) - begun.elapsed()).await;
         bench.store(&eu, simulation::cluster::StoreMode::Up);
         bench.all_serve().await;
@@ -101,14 +103,14 @@ fn cannot_say_changes_nothing() {
     }
 }
 
-/// A proxy that gave up answers 504, and the service goes on: what the status address says before hold
-/// and settle time are over does not count.
+/// A proxy that gave up answers 504, and the service goes on. The status address's answer does not
+/// count before hold and settle time are over.
 #[test]
 fn a_status_that_leaves_the_key_in_doubt_does_not_end_its_attempt() {
     play(async {
         let (bench, eu) = (Bench::start(5).await, region("eu"));
         let key = key_of(&eu, "answered");
-        bench.upstream(&eu, UpstreamMode::FailThenEffect { status: 504, after: ms(1_000) });
+        bench.upstream(&eu, UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(1_000) });
         assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (504, "outcome-unknown"));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
         for _ in 0..3 {
@@ -122,7 +124,30 @@ fn a_status_that_leaves_the_key_in_doubt_does_not_end_its_attempt() {
     });
 }
 
-/// What did not happen by then runs again, once hold and settle time are over.
+/// The same while the database's clock steps ahead, as when it is set right: by its date the hold
+/// and the settle time are over, and the effect is still to come (docs/protocol.md#rule-11).
+#[test]
+fn a_clock_that_steps_ahead_does_not_end_an_attempt_that_got_a_status() {
+    for wait in [0, 30, 250] {
+        play(async {
+            let (bench, eu) = (Bench::start(5).await, region("eu"));
+            let key = key_of(&eu, "stepped");
+            let late = UpstreamMode::FailThenEffect { status: 503, says_when: false, after: ms(3_000) };
+            bench.upstream(&eu, late);
+            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (503, "outcome-unknown"));
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+            bench.world.cluster.step_clock(&eu, 3_600_000_000);
+            sleep(ms(wait)).await;
+            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS, "{wait}");
+            sleep(ms(3_000)).await;
+            let told = bench.send(&eu, "/probe", &key).await;
+            assert_eq!((told.status, told.replayed), (201, true));
+            assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1), "{wait}");
+        });
+    }
+}
+
+/// An attempt without an effect by then runs again, once hold and settle time are over.
 #[test]
 fn an_attempt_that_got_a_status_and_did_nothing_runs_again_after_its_hold() {
     play(async {

@@ -1,6 +1,8 @@
-//! Shadow mode: everything passes as it came, whatever store and peers do, and what would have become of it is counted.
+//! Shadow mode: every request passes unchanged, no matter what store and peers do, and its would-be
+//! verdict is counted.
 //!
-//! Neighbours: `onceway::gateway::shadow`. It must fail when a gateway in shadow mode decides, delays or changes anything.
+//! The rules are those of `onceway::gateway::shadow`. A gateway in shadow mode must not decide,
+//! delay or change anything: then these tests fail.
 
 use std::sync::Arc;
 
@@ -80,7 +82,7 @@ fn everything_passes_as_it_came_while_store_and_peers_are_gone() {
     });
 }
 
-/// Alerts go by them, and nobody sets them later where neither store nor peers are asked.
+/// Alerts use these series, and nothing sets them later if neither store nor peers are asked.
 #[test]
 fn neither_store_nor_peers_are_said_to_be_away() {
     play(async {

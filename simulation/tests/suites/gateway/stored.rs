@@ -1,14 +1,15 @@
-//! Stored requests against what could lose, bend or repeat them: other owners, clocks that step, damage at rest, drops and stops in mid-run.
+//! Stored requests against loss, damage and repetition: other owners, clocks that step, damage at
+//! rest, drops, and stops in mid-run.
 //!
-//! Neighbours: `accepted.rs` has what clients see. What a gateway leaves that dies between accepting and running is written into the
-//! store as that gateway would have: [`leave`]. It must not look into a gateway.
+//! `accepted.rs` has the clients' view. [`leave`] writes the record and the job of a gateway that
+//! died between accepting and running. It must not look into a gateway.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Uri};
 use onceway::gateway::credentials::{Caller, Voucher};
-use onceway::gateway::letters::{JobStatus, LetterAct};
+use onceway::gateway::dead_letters::{JobAct, JobStatus};
 use onceway::ports::body;
 use onceway::ports::jobs::{Acted, StoredRequest};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
@@ -29,11 +30,11 @@ use super::bench::{ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, region, re
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// What is left of an accepted request.
+/// The remains of an accepted request.
 pub struct Left {
-    /// The body that is stored; `{}` is what was accepted.
+    /// The stored body; `{}` is the accepted one.
     pub body: &'static [u8],
-    /// To whom the key was bound.
+    /// The principal to whom the key was bound.
     pub principal: Option<Digest32>,
 }
 
@@ -43,7 +44,8 @@ impl Default for Left {
     }
 }
 
-/// What a gateway leaves that dies between accepting and running: the record, the job, and nobody who knows of them.
+/// Leaves the record and the job, and no process that knows of them, like a gateway that dies
+/// between accepting and running.
 pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
     let (head, _) = request("/later", key, "{}").into_parts();
     let store = bench.world.cluster.store(at);
@@ -80,13 +82,14 @@ async fn job(bench: &Bench, at: &RegionName, key: &str) -> Option<JobStatus> {
     bench.gateway(at).jobs(None).await.unwrap().into_iter().find(|job| job.key == key)
 }
 
-/// As after a change of the ring: the job is here, the key is somebody else's now. It waits, is seen to wait, and its request goes in time.
+/// As after a change of the ring: the job is here, the key is another region's now. The job waits,
+/// is seen to wait, and its request is erased in time.
 #[test]
 fn a_worker_leaves_keys_alone_that_another_region_owns() {
     play(async {
         let (bench, eu, us) = (Bench::start(1).await, region("eu"), region("us"));
         let key = key_of(&us, "elsewhere");
-        // Nor can it be handed on.
+        // It cannot be handed on either.
         bench.links(&us, LinkMode::Refuse);
         leave(&bench, &eu, &key, Left::default()).await;
         sleep(ACCEPT.request_retention - ms(2_000)).await;
@@ -101,7 +104,7 @@ fn a_worker_leaves_keys_alone_that_another_region_owns() {
     });
 }
 
-/// The owner gets it as a retry, accepts and runs it: what a client was told with 202 holds when arcs move.
+/// The owner gets it as a retry, accepts and runs it: the promise of a 202 holds when arcs move.
 #[test]
 fn a_worker_hands_on_what_another_region_owns_now() {
     play(async {
@@ -114,7 +117,7 @@ fn a_worker_hands_on_what_another_region_owns_now() {
     });
 }
 
-/// Once the new owner has settled it, there is nothing to wait for.
+/// Once the new owner has settled it, the job ends.
 #[test]
 fn a_job_ends_when_another_region_has_settled_its_key() {
     play(async {
@@ -129,7 +132,8 @@ fn a_job_ends_when_another_region_has_settled_its_key() {
     });
 }
 
-/// A clock that steps ahead by an hour says that every retention is over. Nothing is erased, and what waits is run.
+/// A clock that steps ahead by an hour says that every retention is over. Nothing is erased, and
+/// waiting jobs are run.
 #[test]
 fn a_clock_that_steps_ahead_erases_no_stored_request() {
     play(async {
@@ -140,10 +144,13 @@ fn a_clock_that_steps_ahead_erases_no_stored_request() {
             assert_eq!(bench.send(&eu, "/later", &dead).await.status, 202);
             becomes(&bench, &eu, &dead, "dead").await;
             assert_eq!(bench.send(&eu, "/later", &waiting).await.status, 202);
-            // Somewhere between two heartbeats, two looks for jobs, and two for what may be erased.
+            // Somewhere between two heartbeats, between two looks for jobs, and between two for
+            // requests that may be erased.
             sleep(ms(seed * 641)).await;
             bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-            sleep(ms(5_500)).await;
+            // Long enough for all runs of the waiting job: one that is put off by this clock is due
+            // in an hour.
+            sleep(ms(8_000)).await;
             assert!(
                 job(&bench, &eu, &dead).await.unwrap().kept,
                 "seed {seed}: erased by a clock that stepped"
@@ -154,7 +161,7 @@ fn a_clock_that_steps_ahead_erases_no_stored_request() {
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
             let gateway = bench.gateway(&eu);
             if kept.state == "dead" {
-                let retried = gateway.act_on_job(&id(&waiting), LetterAct::Retry, &act()).await;
+                let retried = gateway.act_on_job(&id(&waiting), JobAct::Retry, &act()).await;
                 assert_eq!(retried, Ok(Acted::Done));
             }
             becomes(&bench, &eu, &waiting, "settled").await;
@@ -196,7 +203,7 @@ fn a_request_that_was_damaged_at_rest_is_a_dead_letter() {
     });
 }
 
-/// Routes may be changed while jobs wait: whose answer it is was promised before.
+/// Routes may be changed while jobs wait: the principal was promised before.
 #[test]
 fn a_job_keeps_its_key_bound() {
     play(async {
@@ -214,7 +221,8 @@ fn a_job_keeps_its_key_bound() {
     });
 }
 
-/// An operator drops a job whenever a worker is somewhere in its run: once that is done, nothing is sent any more.
+/// An operator drops a job while a worker is somewhere in its run. Once that is done, nothing is
+/// sent any more.
 #[test]
 fn what_was_dropped_is_not_run() {
     for offset in (0..3_000).step_by(75) {
@@ -229,7 +237,7 @@ fn what_was_dropped_is_not_run() {
             bench.world.cluster.set_latency(&eu, ms(200));
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
             sleep(ms(offset)).await;
-            let dropped = bench.gateway(&eu).act_on_job(&id(&key), LetterAct::Drop, &act()).await.unwrap();
+            let dropped = bench.gateway(&eu).act_on_job(&id(&key), JobAct::Drop, &act()).await.unwrap();
             let (before, arrived) = (bench.effects(&key).len(), bench.arrived(&eu));
             sleep(ms(20_000)).await;
             match dropped {
@@ -241,7 +249,7 @@ fn what_was_dropped_is_not_run() {
     }
 }
 
-/// Wherever a stop meets the worker: once it has said that nothing is left, nothing is sent.
+/// A stop meets the worker anywhere. Once it has reported that nothing is left, nothing is sent.
 #[test]
 fn a_stop_waits_for_the_worker_that_is_about_to_run() {
     let mut met = 0;

@@ -1,7 +1,9 @@
-//! Random requests under random faults, from a seed; afterwards everything is healed and the invariants are checked.
+//! Random requests under random faults, from a seed; afterwards everything is healed and the
+//! invariants are checked.
 //!
-//! A failing seed prints itself: `ONCEWAY_SEED=<seed> cargo test -p simulation --test suites gateway::swarm` plays it alone. Neighbours:
-//! `bench.rs` has the deployment. It must draw from its own dice only, so that a seed replays whatever the gateways draw.
+//! A failing seed prints itself: `ONCEWAY_SEED=<seed> cargo test -p simulation --test suites
+//! gateway::swarm` plays it alone. It must draw from its own dice only, so that a seed replays
+//! whatever the gateways draw.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -21,14 +23,14 @@ use super::bench::{
     view,
 };
 
-/// How many seeds a run plays.
+/// The number of seeds of a run.
 const SEEDS: u64 = 60;
-/// How many steps a seed has.
+/// The number of steps of a seed.
 const STEPS: usize = 60;
 const PATHS: [&str; 4] = ["probe", "park", "rerun", "later"];
 const OTHER: &str = "{\"other\":1}";
 
-/// One keyed request and what its client was told.
+/// One keyed request and its answer.
 struct Entry {
     path: &'static str,
     key: String,
@@ -36,7 +38,7 @@ struct Entry {
     told: Told,
 }
 
-/// What clients were told, in the order in which they were.
+/// The answers to clients, in order.
 #[derive(Default)]
 struct Log {
     entries: Vec<Entry>,
@@ -71,7 +73,7 @@ impl Swarm {
         Self { seed, dice, bench, keys, log: Arc::default(), begun: Instant::now() }
     }
 
-    /// Begins a request in a random region; it ends when it ends.
+    /// Begins a request in a random region, without waiting for its end.
     fn request(&self) -> tokio::task::JoinHandle<()> {
         let (path, key) = self.keys[self.pick(self.keys.len())].clone();
         let (at, other) = (self.region(), self.pick(12) == 0);
@@ -143,7 +145,8 @@ impl Swarm {
         self.bench.all_serve().await;
     }
 
-    /// Plays all steps, heals, and asks every key once more until its answer is final or it is parked.
+    /// Plays all steps, heals, and asks every key once more until its answer is final or it is
+    /// parked.
     async fn play(&self) {
         let mut running = Vec::new();
         for _ in 0..STEPS {
@@ -177,7 +180,8 @@ impl Swarm {
         }
     }
 
-    /// Whatever was accepted is settled or a dead letter in the end, without its client.
+    /// Checks that every accepted request is settled or a dead letter in the end, without its
+    /// client.
     async fn accepted_ended(&self) {
         let accepted: BTreeSet<String> = {
             let log = self.log.lock().unwrap();
@@ -218,7 +222,7 @@ impl Swarm {
         for (key, bodies) in answers {
             assert_eq!(bodies.len(), 1, "seed {seed}: {key} has two answers: {bodies:?}");
         }
-        // Whatever was sent under a key is one request: the first that claimed it.
+        // All sends under a key are one request: the first that claimed it.
         let mut sent: BTreeMap<_, BTreeSet<Bytes>> = BTreeMap::new();
         for at in regions() {
             for arrival in self.bench.world.upstreams.arrivals(&at) {

@@ -1,4 +1,6 @@
-//! The sweep: what becomes of abandoned claims and keys in doubt when no client ever comes back.
+//! The sweep: abandoned claims and keys in doubt when no client ever comes back.
+//!
+//! `recovery.rs` has doubts whose clients come back. A test must not look into a gateway.
 
 use std::time::Duration;
 
@@ -12,7 +14,8 @@ use tokio::time::{Instant, sleep};
 use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, play, region, until};
 use super::upkeep::abandon;
 
-/// A claim on a route that nobody will ever end, as a killed process leaves it: its gateway never knew of it.
+/// A claim on a route that nobody will ever end, as a killed process leaves it: its gateway never
+/// knew of it.
 async fn abandoned(bench: &Bench, route: &str, word: &str) -> (RegionName, String, Attempt) {
     let eu = region("eu");
     let key = key_of(&eu, word);
@@ -110,7 +113,7 @@ fn a_doubt_that_a_request_stored_is_recovered_too() {
     });
 }
 
-/// The holder was only slow: it settles after its hold, before anybody else said otherwise.
+/// The holder was only slow: it settles after its hold, before another ruling.
 #[test]
 fn a_late_settlement_beats_the_doubt() {
     play(async {
@@ -126,7 +129,8 @@ fn a_late_settlement_beats_the_doubt() {
     });
 }
 
-/// The order of claims is by the database's clock. Set back by an hour, a claim of now stands before those that were looked at.
+/// The order of claims is by the database's clock. After a step back by an hour, a claim of now is
+/// before those that were looked at.
 #[test]
 fn a_claim_after_a_step_back_is_found() {
     play(async {
@@ -145,7 +149,8 @@ fn a_claim_after_a_step_back_is_found() {
     });
 }
 
-/// Between two looks of the sweep a client recovered the key: what runs now is its attempt, and its own hold has only begun.
+/// Between two looks of the sweep a client recovered the key. The running attempt is the client's,
+/// and its own hold has only begun.
 #[test]
 fn an_attempt_that_took_over_is_not_put_in_doubt() {
     play(async {
@@ -169,7 +174,8 @@ fn an_attempt_that_took_over_is_not_put_in_doubt() {
     });
 }
 
-/// A key that another region owns is that region's to recover, whoever made the attempt; and that one does not see it here.
+/// A key that another region owns is that region's to recover, no matter which region made the
+/// attempt. That region does not see it here.
 #[test]
 fn a_key_of_another_owner_is_not_recovered_here() {
     play(async {
@@ -184,7 +190,8 @@ fn a_key_of_another_owner_is_not_recovered_here() {
     });
 }
 
-/// Two regions made an attempt each. What the upstream says of the newer one says nothing of the other.
+/// Two regions made an attempt each. The upstream's answer about the newer one says nothing about
+/// the other.
 #[test]
 fn an_answer_about_another_regions_attempt_ends_no_own_one() {
     play(async {
@@ -211,7 +218,8 @@ fn an_answer_about_another_regions_attempt_ends_no_own_one() {
     });
 }
 
-/// While a peer goes by another view a key may have two owners: no claim is judged, nothing is asked.
+/// While a peer goes by another view a key may have two owners: no claim is judged, nothing is
+/// asked.
 #[test]
 fn nothing_is_swept_by_a_region_that_holds_no_lease() {
     play(async {
@@ -226,7 +234,8 @@ fn nothing_is_swept_by_a_region_that_holds_no_lease() {
     });
 }
 
-/// By a clock that stepped an hour ahead every claim is abandoned. None is put in doubt before its own time.
+/// By a clock that stepped an hour ahead every claim is abandoned. None is put in doubt before its
+/// own time.
 #[test]
 fn a_suspect_clock_abandons_no_claim() {
     // The sweep comes before or after the heartbeat that shows the step.

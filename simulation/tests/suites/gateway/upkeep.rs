@@ -1,9 +1,12 @@
-//! What runs beside requests: keys are forgotten in time and in order, and a database's clock that steps is not believed.
+//! Work beside requests: keys are forgotten in time and in order, and a database's clock that steps
+//! is not believed.
+//!
+//! Tests write rows through the store's port, as gateways do. A test must not look into a gateway.
 
 use std::time::Duration;
 
 use onceway::ports::authority::CopiedRow;
-use onceway::ports::contract::by;
+use onceway::ports::contract::{ANY_DATE, by};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
 use onceway::ports::{Audit, Imports, KeyStore, Upkeep};
 use onceway::protocol::decide::Basis;
@@ -72,7 +75,8 @@ fn a_backlog_is_reaped_in_batches() {
     });
 }
 
-/// More runs at risk than are looked at once: the next look goes on behind them, and after the last one begins anew.
+/// More runs at risk than one look takes: the next look goes on behind them, and after the last one
+/// begins anew.
 #[test]
 fn a_double_is_found_behind_many_runs_at_risk() {
     play(async {
@@ -99,7 +103,7 @@ fn a_double_is_found_behind_many_runs_at_risk() {
                 route: "park".into(),
                 path: "/park".to_owned(),
             };
-            store.import(&origin, &[row]).await.unwrap();
+            store.import(&origin, &[row], ANY_DATE).await.unwrap();
             until("the double to be found", ms(5_000), async || {
                 store
                     .doubles()
@@ -111,14 +115,14 @@ fn a_double_is_found_behind_many_runs_at_risk() {
     });
 }
 
-/// docs/protocol.md#rule-44: a's doubt 5.1, over which b ran the key, is all that would be left if
-/// b forgot its own row: a retry would run a third time. a does not reap while it is away.
+/// docs/protocol.md#rule-44: b ran the key over a's doubt 5.1. If b forgot its own row, only the
+/// doubt would be left, and a retry would run a third time. a does not reap while it is away.
 #[test]
 pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
     play(async {
         let (bench, eu, us) = (Bench::start(4).await, region("eu"), region("us"));
         let key = key_of(&us, "masked");
-        // eu made an attempt and was lost; its gateway is gone, its store keeps the doubt.
+        // eu made an attempt and was lost. Its gateway is gone, its store keeps the doubt.
         let (theirs, eu_store) = (bench.world.cluster.origin(&eu), bench.world.cluster.store(&eu));
         let gate = eu_store.gate().await.unwrap().version;
         let lost = won(&eu_store, &ClaimAsk { gate, ..claim(&key, 1, RETENTION * 2) }).await;
@@ -130,14 +134,15 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
         let basis = Basis::Known { own: None, over: vec![(theirs.clone(), lost.token)], attempt: 1 };
         let ours = won(&us_store, &ClaimAsk { gate, basis, ..claim(&key, 2, RETENTION) }).await;
         assert_eq!(us_store.settle(&ours, &answer()).await, Ok(Written::Done));
-        // Cut off, so that eu does not hear of it and does not clear its own row away.
+        // Cut off, so that eu does not learn of it and does not clear its own row away.
         bench.world.cluster.hold(&us, &eu, true);
         sleep(RETENTION + TOMBSTONE * 4).await;
         assert_eq!(bench.send(&us, "/park", &key).await.said(), GONE);
         let rows = us_store.look_up(&[id(&key)]).await.unwrap().remove(0);
         assert_eq!(rows.len(), 2, "the masking row must stay: {rows:?}");
         assert_eq!(bench.arrived(&us), 0, "it ran again");
-        // eu is back: it sees the final row above its doubt, turns that into a tombstone, and then both may go.
+        // eu is back. It sees the final row above its doubt, turns the doubt into a tombstone, and
+        // then both may go.
         bench.world.cluster.hold(&us, &eu, false);
         until("eu to give its doubt up", Duration::from_secs(1_800), async || {
             let rows = eu_store.look_up(&[id(&key)]).await.unwrap().remove(0);
@@ -151,9 +156,9 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
     });
 }
 
-/// The schedule of docs/protocol.md#rule-11: the upstream takes its time, the database's clock
-/// steps an hour ahead, a duplicate comes. By that clock the hold is over; on a `rerun` route the
-/// attempt would be run beside the first one.
+/// The schedule of docs/protocol.md#rule-11: the upstream is slow, the database's clock steps an
+/// hour ahead, a duplicate arrives. By that clock the hold is over. On a `rerun` route the attempt
+/// would run beside the first one.
 #[test]
 fn a_clock_that_steps_ahead_ends_no_hold() {
     for wait in [0, 30, 250] {
@@ -183,7 +188,33 @@ fn a_clock_that_steps_ahead_ends_no_hold() {
     }
 }
 
-/// An attempt broke without a word; by the stepped clock it is surely over, so "did not happen" would count.
+/// A clock is off by a year for some milliseconds, and no heartbeat sees it. A claim of that moment
+/// would have lived its life at once, or hold its key for a year.
+#[test]
+fn a_claim_of_a_clock_that_blinks_is_not_sent() {
+    for by in [-365 * 24 * HOUR_MICROS, 365 * 24 * HOUR_MICROS] {
+        play(async {
+            let (bench, eu) = (Bench::start(6).await, region("eu"));
+            let key = key_of(&eu, "blinked");
+            bench.world.cluster.step_clock(&eu, by);
+            let reply = bench.begin(&eu, "/rerun", &key);
+            sleep(ms(8)).await;
+            bench.world.cluster.step_clock(&eu, -by);
+            assert_eq!(reply.await.unwrap().said(), (503, "store-unavailable"), "{by}");
+            assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (0, 0), "{by}: sent");
+            assert!(bench.world.cluster.notes(&eu).is_empty(), "a heartbeat saw it");
+            let status = bench.gateway(&eu).status().await;
+            assert!(status.store.clock_suspect_ms.is_some_and(|left| left > 5_000), "{:?}", status.store);
+            let again = bench.send(&eu, "/rerun", &key).await;
+            assert_eq!((again.status, again.replayed), (201, false), "{by}: it was released");
+            sleep(RETENTION / 2).await;
+            assert!(bench.send(&eu, "/rerun", &key).await.replayed, "{by}");
+        });
+    }
+}
+
+/// An attempt broke without an answer. By the stepped clock it is surely over, so "did not happen"
+/// would count.
 #[test]
 fn a_probe_does_not_count_by_a_suspect_clock() {
     play(async {
@@ -211,7 +242,7 @@ fn a_probe_does_not_count_by_a_suspect_clock() {
     });
 }
 
-/// Every answer would be past its retention at once, and be forgotten.
+/// By that clock every answer would be past its retention at once, and be forgotten.
 #[test]
 fn a_clock_that_steps_ahead_takes_no_key_along() {
     play(async {
@@ -220,7 +251,7 @@ fn a_clock_that_steps_ahead_takes_no_key_along() {
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
         bench.world.cluster.step_clock(&eu, HOUR_MICROS);
         sleep(HOLD - ms(500)).await;
-        // Told right again, as after a mistake: nothing was lost meanwhile.
+        // Set right again, as after a mistake: nothing was lost meanwhile.
         bench.world.cluster.step_clock(&eu, -HOUR_MICROS);
         sleep(HOLD * 2).await;
         let again = bench.send(&eu, "/park", &key).await;
@@ -230,7 +261,8 @@ fn a_clock_that_steps_ahead_takes_no_key_along() {
     });
 }
 
-/// By the clock that is an hour ahead the key is past its retention, and its client would be told that it is gone for ever.
+/// By the clock that is an hour ahead the key is past its retention, and its client would learn
+/// that it is gone for ever.
 #[test]
 fn a_clock_that_steps_ahead_expires_no_answer() {
     for wait in [0, 30, 250] {
@@ -268,7 +300,8 @@ fn a_clock_that_is_suspect_stays_so_over_a_restart() {
     });
 }
 
-/// Back by an hour: claims made before seem to have an hour to go. Nothing runs twice, and the step is noticed.
+/// Back by an hour: earlier claims seem to have an hour to go. Nothing runs twice, and the step is
+/// noticed.
 #[test]
 fn a_clock_that_steps_back_is_noticed_and_runs_nothing_twice() {
     play(async {
@@ -309,8 +342,8 @@ fn the_reaper_believes_no_date_that_the_boot_clock_denies() {
     }
 }
 
-/// Years behind, and set right: by that clock every life is over that was promised before, by the
-/// time that passed none is.
+/// Years behind, and set right. By that clock every life that was promised before is over. By the
+/// time that passed, none is.
 #[test]
 fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
     const YEARS_MICROS: i64 = 6 * 365 * 86_400_000_000;
@@ -344,7 +377,8 @@ fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
     }
 }
 
-/// The reap statement itself is given the latest date that it may believe: a step right before it takes nothing along.
+/// The reap statement itself gets the latest date that it may believe: a step right before it takes
+/// nothing along.
 #[test]
 fn a_step_between_heartbeat_and_reaper_takes_nothing_along() {
     play(async {
@@ -390,7 +424,7 @@ pub async fn abandon(store: &simulation::store::SimStore, route: &str, key: &str
     abandon_for(store, route, key, HOLD).await
 }
 
-/// The same, with a hold of its own.
+/// Like [`abandon`], with a hold of its own.
 pub async fn abandon_for(
     store: &simulation::store::SimStore,
     route: &str,
@@ -424,7 +458,6 @@ pub async fn won(store: &simulation::store::SimStore, ask: &ClaimAsk) -> Attempt
     }
 }
 
-/// An answer.
 pub fn answer() -> Answer {
     Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(b"made".to_vec()) }
 }

@@ -1,4 +1,7 @@
-//! Two protocol versions side by side: over one store, and between regions; and what is not taken on trust from the older one.
+//! Two protocol versions side by side, over one store and between regions, and reports of the older
+//! one that are not trusted.
+//!
+//! [`super::approval`] has the approval within one version. A test must not look into a gateway.
 
 use std::sync::Arc;
 
@@ -14,7 +17,8 @@ use super::bench::{Bench, ask, key_of, ms, play, region, until};
 
 const BEFORE: Versions = Versions::UNSAID;
 
-/// Both run keys of their region until the view goes by what one of them does not speak: that one runs nothing more, and says why.
+/// Both run keys of their region until the view goes by a version that one of them does not speak.
+/// That one runs nothing more, and says why.
 #[test]
 fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
     play(async {
@@ -71,8 +75,8 @@ fn nothing_is_raised_while_somebody_speaks_an_older_version_or_does_not_answer()
     });
 }
 
-/// Nothing of what eu wrote since the copy has arrived anywhere. Its peers heard of it in pings, and are of a version that does not say so:
-/// what they do not say they may know.
+/// None of eu's writes since the copy has arrived anywhere. Its peers heard of them in pings, but
+/// their version does not report that. They may know more than they say.
 #[test]
 fn a_restored_store_is_not_approved_by_peers_that_cannot_say_what_they_heard() {
     play(async {
@@ -100,7 +104,8 @@ fn a_restored_store_is_not_approved_by_peers_that_cannot_say_what_they_heard() {
     });
 }
 
-/// Whether the store only restarted or is a copy cannot be seen from it: one upgraded peer has to say what it heard.
+/// The store itself does not show if it only restarted or is a copy. One upgraded peer has to
+/// report its last heartbeat.
 #[test]
 fn a_store_that_restarted_waits_for_a_peer_that_can_say_what_it_heard() {
     play(async {
@@ -119,7 +124,8 @@ fn a_store_that_restarted_waits_for_a_peer_that_can_say_what_it_heard() {
     });
 }
 
-/// What is only proposed is refused and forgotten; what all regions go by ends the older process.
+/// A mere proposal is refused and forgotten. A version that all regions go by ends the older
+/// process.
 #[test]
 fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end() {
     play(async {
@@ -136,7 +142,7 @@ fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end(
         assert_eq!(why, "the view goes by protocol version 2, this process speaks 1-1");
         assert!(old.readiness().serves, "nobody goes by it yet");
 
-        // One letter says nothing of what was chosen.
+        // One letter does not show that a view was chosen.
         let letter = || Question::Adopt { view: view.clone() };
         let told = old.told(us.clone(), letter()).await;
         assert!(matches!(told, Told::Adopted(epoch) if epoch < view.epoch()), "{told:?}");
@@ -156,7 +162,7 @@ fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end(
     });
 }
 
-/// Nobody brings it the view: it hears of it in a ping.
+/// No letter brings the view: a ping tells of it.
 #[test]
 fn an_older_process_hears_in_pings_that_it_was_outgrown() {
     play(async {
@@ -193,7 +199,7 @@ impl Region for Newer {
     }
 }
 
-/// Who speaks nothing in common is not heard, whatever it says of itself.
+/// A peer without a common version is not heard, whatever it says of itself.
 #[test]
 fn a_peer_of_a_foreign_version_is_not_heard() {
     play(async {

@@ -1,6 +1,8 @@
-//! Two of three regions are gone: nobody runs anything until an operator says that they are stopped.
+//! Two of three regions are gone: no region runs anything until an operator says that they are
+//! stopped.
 //!
-//! Neighbours: `play::operator` does the same where gateways call for it, in any scenario. It must not attest what is not so.
+//! `play::operator` does the same in any scenario, when gateways call for it. It must not attest
+//! anything false.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use tokio::time::sleep;
 
 use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play};
 
-/// Their disks are gone.
+/// Loses these regions with their disks.
 fn disks_are_lost(trio: &Trio, regions: &BTreeSet<RegionName>) {
     for region in regions {
         trio.lose(region);
@@ -42,7 +44,7 @@ fn the_last_region_goes_on_once_an_operator_attests_that_the_others_are_stopped(
         let wrong = gateway.break_glass(&BTreeSet::from([a()]), "ann", "one is off").await.unwrap_err();
         assert_eq!(wrong.code, "not-yet", "{wrong}");
         gateway.break_glass(&stopped, "ann", "both are off").await.unwrap();
-        // Who knows what the others agreed on before they went: even its own keys wait for the window.
+        // It cannot know the last view of the others: even its own keys wait for the window.
         assert_eq!(trio.insist(&c(), "/park", &own, ms(10_000)).await.by, c().as_str());
         assert!(trio.risk(&own).contains(&a()), "it may have been taken over before");
         let told = trio.insist(&c(), "/park", &gained, ms(10_000)).await;
@@ -61,8 +63,9 @@ fn the_last_region_goes_on_once_an_operator_attests_that_the_others_are_stopped(
     });
 }
 
-/// Their disks are gone, too: their acceptors are new ones, which answer nothing before they are voters. The one that is left takes them in alone
-/// (swarm, seed 268: it waited for the word of the very one that it took in, and nobody ever ran a key again).
+/// Their disks are gone, too: their acceptors are new ones, which answer nothing before they are
+/// voters. The last region takes them in alone. (Swarm, seed 268: it waited for the answer of the
+/// very one that it took in, and no key ever ran again.)
 #[test]
 fn the_last_region_takes_voters_in_that_were_made_anew() {
     play(async {
@@ -92,8 +95,9 @@ fn the_last_region_takes_voters_in_that_were_made_anew() {
     });
 }
 
-/// It has a new store, which one of those who are gone would have to approve: it answers, and its acceptor takes nothing (swarm, seed 68558: for ever,
-/// as `break-glass` took it for half of a majority).
+/// The region has a new store, which one of the stopped regions would have to approve. It answers,
+/// but its acceptor takes nothing. (Swarm, seed 68558: for ever, because `break-glass` took it for
+/// half of a majority.)
 #[test]
 fn a_region_that_waits_for_its_approval_is_no_part_of_a_majority() {
     play(async {
@@ -107,7 +111,7 @@ fn a_region_that_waits_for_its_approval_is_no_part_of_a_majority() {
         let first = trio.gate(&a()).view.voters()[&b()];
         trio.world.cluster.rebuild(&b(), 2);
         trio.cut_off(&b(), false);
-        // c never says what it saw of b.
+        // c never reports b's heartbeats.
         trio.world.cut(&c(), &b(), true, ONE_WAY);
         trio.begin_process(&b());
         let votes = async || trio.gate(&a()).view.voters().get(&b()).is_some_and(|id| *id != first);
@@ -129,8 +133,8 @@ fn a_region_that_waits_for_its_approval_is_no_part_of_a_majority() {
     });
 }
 
-/// A change was on its way when the majority went: the forced view comes after it, not in its place (swarm, seed 491: the acceptor that had
-/// accepted it refused every break-glass, for ever).
+/// A change was on its way when the majority went: the forced view comes after it, not in its
+/// place. (Swarm, seed 491: the acceptor that had accepted it refused every break-glass, for ever.)
 #[test]
 fn a_change_that_was_on_its_way_does_not_keep_the_glass_whole() {
     play(async {
@@ -138,7 +142,7 @@ fn a_change_that_was_on_its_way_does_not_keep_the_glass_whole() {
         trio.lose(&a());
         trio.lose(&b());
         let gateway = trio.node(&c()).gateway;
-        // What a round leaves whose proposer died before anybody else accepted.
+        // The remains of a round whose proposer died before any other acceptor accepted.
         let store = trio.world.cluster.store(&c());
         let (version, held) = store.acceptor().await.unwrap();
         let view = Arc::new(trio.gate(&c()).view.next(&Change::Kill).unwrap());
@@ -158,7 +162,8 @@ fn a_change_that_was_on_its_way_does_not_keep_the_glass_whole() {
     });
 }
 
-/// Its own Postgres was restarted meanwhile: no peer is left who could say what it remembers of it (swarm, seed 1530).
+/// Its own Postgres was restarted meanwhile: no peer is left that could report its heartbeats
+/// (swarm, seed 1530).
 #[test]
 fn the_last_region_whose_store_restarted_goes_on_too() {
     play(async {
@@ -175,7 +180,7 @@ fn the_last_region_whose_store_restarted_goes_on_too() {
     });
 }
 
-/// But not where it came back as an old copy, and this gateway knows that: it has forgotten claims.
+/// The reverse: it came back as an old copy, and this gateway knows that. It has forgotten claims.
 #[test]
 fn the_last_region_whose_store_went_back_does_not_go_on() {
     play(async {
@@ -198,8 +203,9 @@ fn the_last_region_whose_store_went_back_does_not_go_on() {
     });
 }
 
-/// It was lost itself, Postgres and all, and came back after the others were gone: its gateway knows of no view, as nobody can say what
-/// the store had (swarm, seeds 1430, 1489 and 1946: "the register is not founded", for ever).
+/// The last region was lost itself, Postgres and all, and came back after the others were gone. Its
+/// gateway knows of no view, because nobody can say what the store had. (Swarm, seeds 1430, 1489
+/// and 1946: "the register is not founded", for ever.)
 #[test]
 fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
     play(async {
@@ -219,7 +225,8 @@ fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
     });
 }
 
-/// Nor where a standby was promoted, which may lack what the others had seen: nobody is left who could say.
+/// The same holds if a standby was promoted. It may lack rows that the others had seen, and nobody
+/// is left who could say.
 #[test]
 fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
     play(async {
@@ -240,7 +247,7 @@ fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
     });
 }
 
-/// What a gateway calls for that never measured a lag.
+/// Accepts the risk that a gateway calls for if it never measured a lag.
 async fn until_accepted(trio: &Trio, at: &RegionName, lost: &[RegionName]) {
     let gateway = trio.node(at).gateway;
     let open = async || {
@@ -253,7 +260,8 @@ async fn until_accepted(trio: &Trio, at: &RegionName, lost: &[RegionName]) {
     trio.until("it serves and is open", STABLE * 4 + ms(60_000), open).await;
 }
 
-/// Its own store is a new one whose acceptor is no voter yet, and those who are were destroyed meanwhile (swarm, seed 293).
+/// Its own store is a new one whose acceptor is no voter yet, and the voters' stores were destroyed
+/// meanwhile (swarm, seed 293).
 #[test]
 fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
     play(async {
@@ -291,8 +299,9 @@ fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
     });
 }
 
-/// What the others agreed on before they were stopped nobody knows who is left: that view and the forced one share no epoch, and what it gave
-/// away runs at risk. Were the forced view the next one, there would be two of epoch 2, and c would run its own key again in silence.
+/// The survivor does not know the last view of the stopped regions. That view and the forced one
+/// share no epoch, and keys that it gave away run at risk. Were the forced view the next one, epoch
+/// 2 would have two views, and c would silently run its own key again.
 #[test]
 fn a_forced_view_never_has_the_epoch_of_one_that_only_the_stopped_knew() {
     play(async {
@@ -320,7 +329,8 @@ fn a_forced_view_never_has_the_epoch_of_one_that_only_the_stopped_knew() {
     });
 }
 
-/// Rows of a had arrived at b, which is gone as well: c waits for nothing that nobody can send (swarm, seed 230).
+/// Rows of a had arrived at b, which is gone as well: c does not wait for rows that nobody can send
+/// (swarm, seed 230).
 #[test]
 fn what_only_the_stopped_had_is_no_mark_to_wait_for() {
     play(async {
@@ -340,7 +350,8 @@ fn what_only_the_stopped_had_is_no_mark_to_wait_for() {
     });
 }
 
-/// Nobody serves who could meet a change that somebody began and did not end: whoever wants one has to end it (swarm, seed 641).
+/// No serving region could meet a change that was begun and not ended. A region that wants another
+/// change has to end it (swarm, seed 641).
 #[test]
 fn a_change_that_was_begun_is_ended_where_nobody_holds_a_lease() {
     play(async {
@@ -369,7 +380,8 @@ fn a_change_that_was_begun_is_ended_where_nobody_holds_a_lease() {
     });
 }
 
-/// It has nothing to serve, and nobody is left who could give it anything: it says what to do (swarm, seeds 1353 and 1915).
+/// The survivor has nothing to serve, and no region is left that could give it anything: it says
+/// what to do (swarm, seeds 1353 and 1915).
 #[test]
 fn a_sealed_survivor_says_that_no_majority_is_left() {
     play(async {

@@ -1,9 +1,9 @@
-//! A store copies another one's records for minutes, while that one's heartbeats come already
-//! (docs/protocol.md#rule-29): they say nothing of the rows before them.
+//! A store copies another one's records for minutes, while that one's heartbeats already arrive
+//! (docs/protocol.md#rule-29). They say nothing of the rows before them.
 //!
-//! Neighbours: `imports` has rows that one survivor lacks, `early` the proof by escrow. A slot was
-//! lost each time, as a region that is away for too long finds it, and an operator has everything
-//! copied anew (`onceway store reseed`). It must not read a heartbeat itself.
+//! `imports` has rows that one survivor lacks, `early` the proof by escrow. A slot was lost each
+//! time, as after a long absence of a region, and an operator has everything copied anew (`onceway
+//! store reseed`). It must not read a heartbeat itself.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use tokio::time::sleep;
 
 use super::trio::{TAKEOVER, Trio, a, b, c, first_ring, id, key_of, ms, play, ring};
 
-/// Longer than any scenario here: the copy does not end before it is let.
+/// Longer than any scenario here: the copy does not end by itself.
 const MINUTES: Duration = Duration::from_secs(600);
 
-/// Loses what a keeps for these: what it writes from now on does not reach them.
+/// Loses a's slots for these: its later writes do not reach them.
 fn lose_slots(trio: &Trio, readers: &[RegionName]) {
     readers.iter().for_each(|reader| trio.world.cluster.lose_slot(&a(), reader));
 }
 
-/// They follow a anew; the copy of its records takes so long.
+/// Lets them follow a anew; the copy of its records takes so long.
 fn reseed(trio: &Trio, readers: &[RegionName], takes: Duration) {
     readers.iter().for_each(|reader| trio.world.cluster.reseed(&a(), reader, takes));
 }
 
-/// A: the lost region is back, and its heartbeats come while its rows are copied. Until they are
-/// there it stays a risk of its successor's runs.
+/// A: the lost region is back, and its heartbeats arrive while its rows are copied. Until the rows
+/// are complete it stays a risk of its successor's runs.
 #[test]
 pub fn a_region_that_is_being_copied_is_not_heard_of() {
     play(async {
@@ -44,7 +44,7 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
         trio.until("its successors are open", ms(20_000), open).await;
         trio.bring_back(&a());
         reseed(&trio, &[b(), c()], ms(20_000));
-        // Were it heard of, it would seal now, and be no risk any more.
+        // If its heartbeats counted, it would seal now, and be no risk any more.
         for _ in 0..80 {
             if matches!(trio.gate(&b()).view.standing(&a()), Some(Standing::Sealed { .. })) {
                 break;
@@ -63,7 +63,7 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
     });
 }
 
-/// B: k was lodged with b; since a change of the ring c is its target. That k is absent at c proves
+/// B: k was lodged with b; since a change of the ring c is its target. The absence of k at c proves
 /// nothing while c copies the rows of a.
 #[test]
 pub fn a_new_target_that_is_copying_proves_no_absence() {
@@ -87,7 +87,7 @@ pub fn a_new_target_that_is_copying_proves_no_absence() {
         reseed(&trio, &[c()], MINUTES);
         // A heartbeat of the new epoch is at c, and none of the rows.
         sleep(ms(1_500)).await;
-        // Neither is what b makes of the claim that it holds, nor that it has any.
+        // c gets neither b's record of the claim that it holds, nor b's report that it has any.
         trio.hold(&b(), &[c()], true);
         trio.world.network.set_letters(&c(), &b(), Letter::Frontier, Some(Post::Lost));
         trio.lose(&a());
@@ -107,6 +107,8 @@ pub fn a_target_that_is_back_and_copying_proves_no_absence() {
         for drained in [b(), c()] {
             trio.drain(&a(), &drained, true).await.unwrap();
         }
+        let alone = async || trio.gate(&a()).view.target(&id(&key)).is_none();
+        trio.until("a's gate follows", ms(1_000), alone).await;
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
         trio.until("b knows of it", ms(2_000), async || trio.standing(&c(), &b()) == "drained").await;
         trio.node(&b()).gateway.resume(&c(), "ann").await.unwrap();
@@ -119,8 +121,8 @@ pub fn a_target_that_is_back_and_copying_proves_no_absence() {
     });
 }
 
-/// c has none of the rows of a, so it does not run the key as one that was never sent: not before
-/// somebody said what became of it.
+/// c has none of the rows of a, so it does not run the key as one that was never sent. It waits
+/// until another region reports the key's state.
 async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
     for _ in 0..100 {
         let told = trio.send(&c(), path, key).await;
@@ -130,8 +132,8 @@ async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
     }
 }
 
-/// c had the rows of a whole, and copies them anew when a dies: what it had it still has, and b,
-/// which lacks it, is told so.
+/// c had the rows of a complete, and copies them anew when a dies. It still has its old rows, and
+/// b, which lacks one, gets it from c.
 #[test]
 pub fn what_was_whole_counts_while_it_is_copied_anew() {
     play(async {
@@ -151,8 +153,8 @@ pub fn what_was_whole_counts_while_it_is_copied_anew() {
     });
 }
 
-/// a is drained while c copies its rows: c opens what it gained once they are there, not once its
-/// heartbeat is.
+/// a is drained while c copies its rows: c opens its gained keys once the rows are complete, not
+/// once the heartbeat is there.
 #[test]
 pub fn what_is_gained_opens_when_the_copy_is_whole() {
     play(async {
@@ -175,8 +177,8 @@ pub fn what_is_gained_opens_when_the_copy_is_whole() {
     });
 }
 
-/// H: c copies the rows of a when a dies for good. What c heard of a is no frontier: nobody could
-/// ever reach it.
+/// H: c copies the rows of a when a dies for good. The heartbeat that c heard of a is no frontier:
+/// no region could ever reach it.
 #[test]
 pub fn a_heartbeat_ahead_of_its_rows_makes_no_frontier() {
     play(async {

@@ -1,4 +1,7 @@
-//! A region lives and is cut off: it stops by itself, its successors go on, and it comes home once the links are mended.
+//! A region lives and is cut off: it stops by itself, its successors go on, and it comes home once
+//! the links are mended.
+//!
+//! `losses.rs` has regions that die. A test must not look into a gateway.
 
 use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions};
 use simulation::cluster::StoreMode;
@@ -42,14 +45,15 @@ fn a_region_that_nobody_hears_is_taken_over_and_runs_nothing() {
     });
 }
 
-/// The lease is the failure detector: who cannot write its own store does not renew.
+/// The lease is the failure detector: a region that cannot write its own store does not renew.
 #[test]
 fn a_region_whose_store_stalls_is_taken_over() {
     play(async {
         let trio = Trio::start(3).await;
         let key = key_of(&a(), &b(), "stalled");
         trio.world.cluster.set_mode(&a(), StoreMode::Stall(ms(500)));
-        // Its pings go on, and the age of its last heartbeat counts as lag: the window is longer than after a death.
+        // Its pings go on, and the age of its last heartbeat counts as lag: the window is longer
+        // than after a death.
         let told = trio.insist(&c(), "/park", &key, TAKEOVER + ms(6_000)).await;
         assert_eq!(told.by, b().as_str());
         assert_eq!(trio.effects(&key).len(), 1);

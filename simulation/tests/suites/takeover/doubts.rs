@@ -1,4 +1,7 @@
-//! Keys that a lost region left open, and no client asks about: their new owner lists them, and ends those whose upstream can tell.
+//! Keys that a lost region left open, and no client asks about: their new owner lists them, and
+//! ends those whose upstream can answer.
+//!
+//! `risk.rs` has keys that ran again. A test must not look into a gateway.
 
 use onceway::ports::upkeep::{Act, Ruling};
 use onceway::ports::{Audit, Upkeep};
@@ -9,10 +12,10 @@ use tokio::time::sleep;
 
 use super::trio::{STABLE, TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions};
 
-/// How long a claim of a lost region is waited for, with everything that may come before.
+/// The wait for a lost region's claim, with everything that may come before.
 const LONG: std::time::Duration = ms(60_000);
 
-/// A key that a claims and sends, and whose answer a never stores, as a is gone by then.
+/// A key that a claims and sends. a never stores the answer, because it is gone by then.
 async fn left_behind(trio: &std::sync::Arc<Trio>, path: &str, mode: UpstreamMode) -> String {
     let key = key_of(&a(), &b(), "left");
     trio.world.upstreams.set_mode(&a(), mode);
@@ -28,7 +31,7 @@ async fn state(trio: &Trio, at: &RegionName, key: &str) -> &'static str {
     trio.node(at).gateway.key_status(&id(key)).await.unwrap().state
 }
 
-/// Whether a region's list has the key, and who made the attempt.
+/// The region that made the attempt, if this region's list has the key.
 async fn listed(trio: &Trio, at: &RegionName, key: &str) -> Option<String> {
     let page = trio.node(at).gateway.doubts(None, 100).await.unwrap();
     page.doubts.into_iter().find(|doubt| doubt.key == key).map(|doubt| doubt.origin)
@@ -47,7 +50,8 @@ async fn doubles(trio: &Trio) -> u64 {
     all
 }
 
-/// A claim that was lodged is its successor's own record once its region is lost, and was sent to the lost region's upstream all the same.
+/// A lodged claim is its successor's own record once its region is lost. It was sent to the lost
+/// region's upstream all the same.
 #[test]
 fn a_doubt_is_asked_about_where_it_was_sent_and_not_where_its_record_stands() {
     play(async {
@@ -86,7 +90,8 @@ fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
     });
 }
 
-/// Cut off, a stores the answer of its attempt, which its successor learned from the upstream meanwhile: one attempt, one effect, no double.
+/// Cut off, a stores the answer of its attempt, which its successor learned from the upstream
+/// meanwhile: one attempt, one effect, no double.
 #[test]
 fn an_answer_that_comes_home_after_all_is_no_double() {
     play(async {
@@ -161,7 +166,8 @@ fn what_cannot_be_asked_about_is_listed_by_its_owner_and_by_nobody_else() {
     });
 }
 
-/// Its home is back before anybody ended it: the attempt is its own again, and the region that stood in for it lists it no more.
+/// Its home is back before the key was ended: the attempt is the home's own again, and the region
+/// that stood in for it no longer lists it.
 #[test]
 fn a_key_that_goes_home_in_doubt_is_listed_there() {
     play(async {
@@ -188,9 +194,9 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
     });
 }
 
-/// b dies right after it wrote what became of a's attempt, and then nobody can say any more what
-/// did: nothing is left that reads as an attempt of b's own, which b's upstream knows nothing of.
-/// As two statements the first one was left, b was told "none" of it, and the key was free.
+/// b dies right after it wrote the outcome of a's attempt, and then nobody can say any more what
+/// happened. No row is left that reads as an attempt of b's own, which b's upstream does not know.
+/// With two statements, the first one was left, b's upstream answered "none", and the key was free.
 #[test]
 fn a_region_that_dies_while_it_stands_in_for_another_leaves_all_of_it_or_nothing() {
     for mode in [UpstreamMode::Receipt { after: ms(2_500) }, UpstreamMode::Hang] {

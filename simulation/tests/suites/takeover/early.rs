@@ -1,13 +1,17 @@
-//! A proof by escrow: where absence shows that a lost region never sent a key, the key runs before
-//! the window ends; and each thing that denies it (docs/protocol.md#rule-38).
+//! A proof by escrow (docs/protocol.md#rule-38): if absence shows that a lost region never sent a
+//! key, the key runs before the window ends.
+//!
+//! The other tests have each reason that denies the proof. A test must not look into a gateway.
 
+use onceway::gateway::authority::{Failover, Mode};
+use simulation::letters::{Letter, Post};
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::settings::HOLD;
 use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
 
-/// Makes the window after a loss of a long: what runs before its end runs by proof.
+/// Makes the window after a loss of a long: a key that runs before its end runs by proof.
 async fn long_window(trio: &Trio) {
     for other in [b(), c()] {
         trio.world.cluster.set_delay(&a(), &other, ms(6_000));
@@ -19,7 +23,7 @@ async fn long_window(trio: &Trio) {
     sleep(ms(500)).await;
 }
 
-/// Nothing is answered but refusals, so long.
+/// Checks that all answers are refusals, for so long.
 async fn is_refused(trio: &Trio, path: &str, key: &str, so_long: std::time::Duration) {
     let end = Instant::now() + so_long;
     while Instant::now() < end {
@@ -30,7 +34,8 @@ async fn is_refused(trio: &Trio, path: &str, key: &str, so_long: std::time::Dura
     }
 }
 
-/// c was the target, left and came back: the proof begins with its return, and with a heartbeat of a from then.
+/// c was the target, left and came back: the proof begins with its return, and with a heartbeat of
+/// a from then.
 #[test]
 fn a_new_target_proves_absence_once_a_heartbeat_of_its_time_has_come() {
     play(async {
@@ -53,9 +58,9 @@ fn a_new_target_proves_absence_once_a_heartbeat_of_its_time_has_come() {
     });
 }
 
-/// (iii) b was the target, and left; c is it now, and nothing of a has come from that time: what a
-/// lodged with b before may be anything (docs/protocol.md#rule-38). b serves nothing any more, and
-/// holds all there is of the claim: it is asked.
+/// (iii) b was the target, and left. c is it now, and no heartbeat of a has arrived from that time.
+/// An earlier lodging with b may be anything (docs/protocol.md#rule-38). b serves nothing any more,
+/// and holds all that exists of the claim: c asks it.
 #[test]
 pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
     play(async {
@@ -84,7 +89,7 @@ fn another_route_or_another_target_denies_the_proof() {
         long_window(&trio).await;
         trio.lose(&a());
         trio.until_lost(&a(), &c()).await;
-        // The key was b's to prove anything about, and b hands it on at once.
+        // The proof for the key was b's, and b hands the key on at once.
         trio.drain(&b(), &b(), true).await.unwrap();
         is_refused(&trio, "/park", &unlodged, ms(2_000)).await;
         is_refused(&trio, "/strict", &elsewhere, ms(2_000)).await;
@@ -92,7 +97,7 @@ fn another_route_or_another_target_denies_the_proof() {
     });
 }
 
-/// (v) A claim that was lodged here, whatever became of it, is no absence.
+/// (v) A claim that was lodged here is no absence, whatever its outcome.
 #[test]
 fn a_lodged_claim_denies_the_proof() {
     play(async {
@@ -108,7 +113,8 @@ fn a_lodged_claim_denies_the_proof() {
     });
 }
 
-/// The owner cannot reach the target at the moment of the claim: nothing was sent, and nothing needs to be proven later.
+/// The owner cannot reach the target at the moment of the claim: nothing was sent, and nothing
+/// needs a proof later.
 #[test]
 fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
     play(async {
@@ -129,9 +135,71 @@ fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
     });
 }
 
-/// A claim of a, whose outcome nobody knew, is here; its settlement may be on its way until the
-/// window ends. That nothing else was ever sent is no leave to run the key over it before, though
-/// its route runs doubts again.
+/// b tells c late that a is lost, while c still waits for b's views. c's gate follows, and the
+/// hindrances of a's keys are not judged yet. A judgement under the view before does not show that
+/// claims lodged here are records (docs/protocol.md#rule-38).
+#[test]
+fn what_was_judged_under_the_view_before_proves_nothing() {
+    play(async {
+        let trio = Trio::start_as(6, |failover| Failover { mode: Mode::Manual, ..failover }).await;
+        let key = key_of(&a(), &c(), "judged");
+        trio.hold(&a(), &[b(), c()], true);
+        assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
+        trio.lose(&a());
+        sleep(ms(4_000)).await;
+        trio.world.network.set_letters(&c(), &b(), Letter::Views, Some(Post::Lost));
+        trio.world.network.set_letters(&b(), &c(), Letter::Adopt, Some(Post::Late(ms(300))));
+        // A region that gets this question first looks at the claims that it holds.
+        trio.world.network.set_letters(&b(), &c(), Letter::Frontier, Some(Post::Lost));
+        let by = trio.node(&b()).gateway;
+        let taken = tokio::spawn(async move { by.takeover(&a(), false, "ann", "a test").await });
+        trio.until_lost(&a(), &c()).await;
+        let gateway = trio.node(&c()).gateway;
+        let mut asked = 0;
+        while gateway.authority_status().opening.is_empty() {
+            assert!(!trio.gate(&c()).is_open(), "c has looked, and nothing was missing");
+            let told = trio.send(&c(), "/strict", &key).await;
+            assert!([409, 503].contains(&told.status), "{told:?}");
+            asked += 1;
+            sleep(ms(5)).await;
+        }
+        assert!(asked > 20, "c looked at once: the key was asked for {asked} times");
+        taken.await.unwrap().unwrap();
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// b is drained and holds all that exists of a's claim. It learns late that a is lost, while it
+/// still waits for c's views. So c asks how far b has come before b has looked at its lodged
+/// claims. Even if the way from b breaks after its answer, the claim has come with that
+/// (docs/protocol.md#rule-39).
+#[test]
+pub fn who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first() {
+    play(async {
+        let trio = Trio::start(8).await;
+        let key = key_of(&a(), &b(), "told");
+        trio.hold(&a(), &[b(), c()], true);
+        assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
+        trio.drain(&c(), &b(), true).await.unwrap();
+        sleep(ms(1_000)).await;
+        trio.world.network.set_letters(&b(), &c(), Letter::Views, Some(Post::Lost));
+        trio.world.network.set_letters(&c(), &b(), Letter::Adopt, Some(Post::Late(ms(300))));
+        trio.lose(&a());
+        trio.until_lost(&a(), &b()).await;
+        // c has asked, and b's writes before its answer have arrived. b itself looks later.
+        sleep(ms(200)).await;
+        trio.hold(&b(), &[c()], true);
+        is_refused(&trio, "/strict-alone", &key, ms(15_000)).await;
+        assert_eq!(trio.send(&c(), "/strict-alone", &key).await.said(), (409, "outcome-unknown"));
+        assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// A claim of a with an unknown outcome is here; its settlement may be on its way until the window
+/// ends. The proof that nothing else was ever sent does not permit to run the key over it before,
+/// even if its route runs doubts again.
 #[test]
 fn a_proof_of_absence_is_no_leave_to_run_over_a_doubt() {
     play(async {

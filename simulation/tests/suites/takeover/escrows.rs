@@ -1,9 +1,12 @@
-//! A region's store is destroyed with rows that never left it: routes under escrow lose nothing and run nothing twice.
+//! A region's store is destroyed with rows that never left it: routes under escrow lose nothing and
+//! run nothing twice.
+//!
+//! `early.rs` has the reasons that deny a proof. A test must not look into a gateway.
 
 use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
 use tokio::time::{Instant, sleep};
 
-/// Nothing that a commits reaches anybody any more.
+/// Holds all of a's commits.
 fn hold(trio: &Trio) {
     for other in [b(), c()] {
         trio.world.cluster.hold(&a(), &other, true);
@@ -31,7 +34,7 @@ fn an_escrowed_claim_of_a_destroyed_store_is_in_doubt_and_never_runs_again() {
     });
 }
 
-/// Where absence proves that nothing was sent, nobody waits for the window.
+/// If absence proves that nothing was sent, the key does not wait for the window.
 #[test]
 fn a_key_whose_absence_is_proven_runs_before_the_window_ends() {
     play(async {

@@ -1,7 +1,7 @@
-//! What goes wrong in a swarm, and how it is mended.
+//! The faults of a swarm, and their mending.
 //!
-//! Neighbours: `swarm.rs` draws faults. Each is one switch of the world or one act of an operator. It must leave nothing broken after
-//! [`Faults::heal`].
+//! `swarm.rs` draws faults. Each is one switch of the world or one act of an operator. It must not
+//! leave anything broken after [`Faults::heal`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::swarm::region;
 use super::trio::{LAG, ONE_WAY, Trio, ms, regions, ring};
 
-/// What is broken now.
+/// The present faults.
 pub struct Faults {
     trio: Arc<Trio>,
     down: BTreeSet<RegionName>,
@@ -25,12 +25,12 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Nothing is.
+    /// No faults yet.
     pub fn new(trio: Arc<Trio>) -> Self {
         Self { trio, down: BTreeSet::new(), paused: BTreeSet::new() }
     }
 
-    /// One more fault, or the end of one.
+    /// Makes one more fault, or ends one. Returns its description.
     pub fn next(&mut self, dice: &SimDice) -> String {
         let pick = |count: u64| dice.bits() % count;
         let (at, other) = (region(dice), region(dice));
@@ -151,7 +151,7 @@ impl Faults {
     fn drain(&self, at: RegionName, by: RegionName) -> String {
         let gateway = self.trio.node(&by).gateway;
         let told = format!("{by} drains {at}");
-        // What came of it shows in the views.
+        // The result shows in the views.
         tokio::spawn(async move { gateway.drain(&at, true, "swarm", "a drill").await });
         told
     }

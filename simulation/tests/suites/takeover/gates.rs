@@ -1,7 +1,8 @@
-//! Claims and lodgings that are late: executed when the gate that they were made under is closed, or has moved on.
+//! Late claims and lodgings: executed when the gate that they were made under is closed, or has
+//! moved on.
 //!
-//! Neighbours: `plants.rs` takes out what keeps them from passing. The statement itself compares the gate: whoever looked before and wrote
-//! later would write under another one.
+//! The statement itself compares the gate. A gateway that looked before and wrote later would write
+//! under another gate. `plants.rs` takes the comparison out. A test must not look into a gateway.
 
 use onceway::gateway::authority::{Failover, Mode};
 use simulation::peers::LinkMode;
@@ -9,8 +10,8 @@ use tokio::time::sleep;
 
 use super::trio::{ONE_WAY, Trio, a, b, c, key_of, ms, play};
 
-/// A claim waits in a's pool while a gives the key up and seals; b starts the key; then the claim
-/// is executed, and a, which has not heard that the change was agreed on, still holds its lease
+/// A claim waits in a's pool while a gives the key up and seals, and b starts the key. Then the
+/// claim is executed. a, which has not heard that the change was agreed on, still holds its lease
 /// (docs/protocol.md#rule-7).
 #[test]
 pub fn a_claim_that_comes_after_the_seal_is_refused() {
@@ -27,7 +28,7 @@ pub fn a_claim_that_comes_after_the_seal_is_refused() {
         while !sealed().await {
             sleep(ms(1)).await;
         }
-        // Long enough for the report and the seal to arrive; what comes back does not.
+        // Long enough for the report and the seal to arrive; the replies do not.
         sleep(ms(45)).await;
         trio.cut_off(&a(), true);
         drained.await.unwrap().unwrap();
@@ -42,8 +43,8 @@ pub fn a_claim_that_comes_after_the_seal_is_refused() {
 }
 
 /// A lodging is on its way into b's store while b adopts the loss of its sender and proves that the
-/// key was never sent; then it is executed. The sender's clock stands nearly still, so that only
-/// the refusal keeps it from sending (docs/protocol.md#rule-37).
+/// key was never sent. Then the lodging is executed. The sender's clocks stand nearly still, its
+/// store's as well, so only the refusal keeps it from sending (docs/protocol.md#rule-37).
 #[test]
 pub fn a_lodging_that_comes_after_the_loss_is_refused() {
     play(async {
@@ -51,6 +52,13 @@ pub fn a_lodging_that_comes_after_the_loss_is_refused() {
         let key = key_of(&a(), &b(), "slow");
         trio.cut_off(&a(), true);
         trio.node(&a()).clock.drift(-950_000);
+        let cluster = trio.world.cluster.clone();
+        let slow = tokio::spawn(async move {
+            loop {
+                sleep(ms(5)).await;
+                cluster.step_clock(&a(), -4_750);
+            }
+        });
         sleep(ms(4_000)).await;
         // It first asks a, too, and waits a second for its answer.
         let by = trio.node(&c()).gateway;
@@ -70,9 +78,39 @@ pub fn a_lodging_that_comes_after_the_loss_is_refused() {
         let lodged = truths.iter().flat_map(|store| &store.history.lodged);
         assert!(lodged.into_iter().all(|lodged| lodged.origin.region != a()), "not executed yet");
         let told = begun.await.unwrap();
+        slow.abort();
         assert_eq!(told.status, 503, "{told:?}");
         assert_eq!(trio.arrived(&a(), &key), 0);
         assert_eq!(trio.effects(&key).len(), 1);
         trio.check();
     });
+}
+
+/// c gains the keys of a, and checks each twentieth of a second if a's rows are here. They arrive,
+/// c's Postgres crashes and forgets them, and c approves its new boot. All that happens while the
+/// last statement of that check is on its way. The gate opens only as it was before the check
+/// (docs/protocol.md#rule-26). In some of these phases the crash meets the check.
+#[test]
+fn a_gate_is_opened_only_as_it_was_when_it_was_looked_at() {
+    for phase in 0..40 {
+        play(async {
+            let trio = Trio::start(3).await;
+            trio.hold(&a(), &[c()], true);
+            sleep(ms(500)).await;
+            trio.drain(&b(), &a(), true).await.unwrap();
+            let waits = async || !trio.gate(&c()).view.serves(&a()) && !trio.gate(&c()).is_open();
+            trio.until("c waits for what a sealed", ms(3_000), waits).await;
+            sleep(ms(200 + phase)).await;
+            trio.hold(&a(), &[c()], false);
+            sleep(ms(1)).await;
+            // A statement that is sent to its store now is executed after the crash.
+            trio.world.cluster.set_latency(&c(), ms(1_500));
+            sleep(ms(2)).await;
+            trio.hold(&a(), &[c()], true);
+            trio.world.cluster.crash(&c());
+            trio.world.cluster.set_latency(&c(), ms(2));
+            sleep(ms(3_000)).await;
+            trio.check();
+        });
+    }
 }

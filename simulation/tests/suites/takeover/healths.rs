@@ -1,4 +1,7 @@
-//! A sick upstream drains its region and lets it come home; nobody drains where nobody is better off.
+//! A sick upstream drains its region and lets it come home; no region drains if no other one would
+//! do better.
+//!
+//! The suite `health` of the root plays it on real processes. A test must not look into a gateway.
 
 use super::trio::{STABLE, Trio, a, b, c, key_of, ms, play, regions};
 use onceway::protocol::region::RegionName;
@@ -15,7 +18,8 @@ fn serving(trio: &Trio, name: &RegionName) -> bool {
     regions().iter().all(|by| trio.standing(name, by) == "serving")
 }
 
-/// a's upstream fails its checks: a's keys run elsewhere, once each, and are home again after it is well.
+/// a's upstream fails its checks: a's keys run elsewhere, once each, and are home again after it is
+/// well.
 #[test]
 fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
     play(async {
@@ -33,7 +37,8 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
         );
         assert_eq!(trio.insist(&a(), "/park", &meanwhile, ms(1_000)).await.by, b().as_str());
         assert!(trio.insist(&b(), "/park", &before, ms(1_000)).await.replayed);
-        // As long as it fails, however long a region must be well otherwise.
+        // It stays out as long as its upstream fails, even beyond the time for which a region must
+        // be well.
         sleep(STABLE * 4).await;
         assert!(sealed(&trio, &a()), "it came home sick");
         trio.world.upstreams.set_sick(&a(), false);
@@ -46,7 +51,8 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
     });
 }
 
-/// It has just come home: a second sickness within the cool-down drains nothing, and after it does.
+/// The region has just come home: a second sickness within the cool-down drains nothing, and after
+/// it does.
 #[test]
 fn a_region_that_just_came_home_is_not_drained_again() {
     play(async {
@@ -64,7 +70,8 @@ fn a_region_that_just_came_home_is_not_drained_again() {
     });
 }
 
-/// All are sick at once: nobody drains. Two are, then the third: those that were out come home, sick as they are.
+/// All are sick at once: no region drains. Two are, then the third: those that were out come home,
+/// sick as they are.
 #[test]
 fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
     play(async {
@@ -89,7 +96,8 @@ fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
     });
 }
 
-/// An operator's drain is not ended by a healthy upstream, and too few others keep a sick region in service.
+/// A healthy upstream does not end an operator's drain, and too few others keep a sick region in
+/// service.
 #[test]
 fn an_operators_drain_stays_and_too_few_others_forbid_one_for_health() {
     play(async {
@@ -100,7 +108,7 @@ fn an_operators_drain_stays_and_too_few_others_forbid_one_for_health() {
         sleep(DRAINED * 3).await;
         assert!(serving(&trio, &a()), "the last region was drained");
         assert_eq!((trio.standing(&b(), &a()), trio.standing(&c(), &a())), ("drained", "drained"));
-        // Who is out for its health can be told to stay out.
+        // An operator can tell a region that is out for its health to stay out.
         let node = trio.node(&a());
         trio.ask(async || node.gateway.resume(&b(), "test").await).await.unwrap();
         trio.until("a is out", DRAINED * 2, async || sealed(&trio, &a())).await;

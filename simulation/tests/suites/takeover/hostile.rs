@@ -1,20 +1,23 @@
-//! Hostile peers: well-formed messages of a stranger, a witness, a region that left, and a member, against real gateways.
+//! Hostile peers: well-formed messages of a stranger, a witness, a region that left, and a member,
+//! against real gateways.
 //!
-//! Neighbours: `protocol::{speakers, bounds, confirm}` have the rules. Each message travels as any other: what may not be said is refused
-//! before it is handled. It must not look into a gateway for what a peer or a client can see.
+//! `protocol::{speakers, bounds, confirm}` have the rules. Each message travels as any other: a
+//! forbidden one is refused before it is handled. It must not look into a gateway for facts that a
+//! peer or a client can see.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::authority::Lodging;
+use onceway::ports::authority::{Lodged, Lodging};
 use onceway::ports::peers::{Forward, OperatorAct, PeerError, Question, Told};
 use onceway::ports::{Acceptors, Dice, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
+use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, RequestId, Token};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Acceptor, Ballot, Message};
 use onceway::protocol::speakers::Kind;
@@ -25,20 +28,37 @@ use tokio::time::sleep;
 
 use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions, witness};
 
-/// How long a hostile caller waits.
+/// The time that a hostile caller waits.
 const WITHIN: Duration = ms(3_000);
-/// Messages of each hostile sender in one run.
+/// The number of messages of each hostile sender in one run.
 const MESSAGES: usize = 400;
 
 fn mallory() -> RegionName {
     RegionName::parse("mallory").unwrap()
 }
 
-/// That view with everybody sealed, in that epoch.
+/// That view with every region sealed, in that epoch.
 fn poison(view: &View, epoch: u64) -> Arc<View> {
     let mut content = Content { epoch, ..view.content() };
     content.members.values_mut().for_each(|member| member.standing = Standing::Sealed { drained: true });
     Arc::new(View::from_content(content))
+}
+
+/// A claim on the route `strict`.
+fn lodging(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
+    Lodging {
+        id,
+        origin,
+        token,
+        nonce,
+        fingerprint: Fingerprint { raw: digest("hostile", &[]), canonical: None },
+        request_id: RequestId(1),
+        hold: LEASE,
+        lifetime: Lifetime { retention: Retention::For(LEASE), skew: LEASE, tombstone: LEASE },
+        route: Arc::from("strict"),
+        path: "/strict".to_owned(),
+        principal: None,
+    }
 }
 
 /// Draws well-formed messages.
@@ -124,19 +144,10 @@ impl Hostile {
             5 => Question::Release { target: self.a_view() },
             6 => Question::Frontier { origin: self.origin(), at: self.number(1) },
             7 => Question::Rows { origin: self.origin(), after: Some(key), most: u32::MAX },
-            8 => Question::Lodge(Box::new(Lodging {
-                id: key,
-                origin: self.origin(),
-                token,
-                nonce,
-                fingerprint: Fingerprint { raw: digest("hostile", &[]), canonical: None },
-                request_id: RequestId(1),
-                hold: self.pick(&[ms(0), ms(1), LEASE]),
-                lifetime: Lifetime { retention: Retention::For(LEASE), skew: LEASE, tombstone: LEASE },
-                route: Arc::from("strict"),
-                path: "/strict".to_owned(),
-                principal: None,
-            })),
+            8 => {
+                let hold = self.pick(&[ms(0), ms(1), LEASE]);
+                Question::Lodge(Box::new(Lodging { hold, ..lodging(key, self.origin(), token, nonce) }))
+            }
             9 => {
                 let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(Vec::new()) };
                 Question::LodgeAnswer { id: key, token, nonce, answer: Arc::new(answer) }
@@ -152,7 +163,8 @@ impl Hostile {
     }
 }
 
-/// The hostile sender says what it likes to all of these. Who refuses does so before anything is done; nobody panics.
+/// Sends random messages to all of these. A gateway that refuses does so before it acts, and none
+/// panics.
 async fn speaks(trio: &Trio, name: &RegionName, to: &[RegionName], seed: u64, may: bool) {
     let hostile = Hostile { dice: SimDice::new(seed, 99), name: name.clone(), view: trio.gate(&to[0]).view };
     let peers = trio.world.network.peers(name);
@@ -171,7 +183,8 @@ async fn speaks(trio: &Trio, name: &RegionName, to: &[RegionName], seed: u64, ma
     assert!(!may || handled.len() > 4, "the fuzz says hardly anything: {handled:?}");
 }
 
-/// A stranger with a certificate, and a witness: nothing that they say is handled, and a region that is lost right after is taken over.
+/// A stranger with a certificate, and a witness: no message of theirs is handled, and a region that
+/// is lost right after is taken over.
 #[test]
 fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_taken_over() {
     for seed in 0..4 {
@@ -223,7 +236,8 @@ fn whatever_a_region_says_that_left_nothing_changes() {
     }
 }
 
-/// A member that lies can do what a member may. Whatever numbers it sends: nobody panics, and each loop of each gateway goes on.
+/// A member that lies can do what a member may. No numbers in its messages make a gateway panic,
+/// and each loop of each gateway goes on.
 #[test]
 fn no_message_of_a_member_panics_a_gateway() {
     for seed in 0..6 {
@@ -247,7 +261,34 @@ fn no_message_of_a_member_panics_a_gateway() {
     }
 }
 
-/// The two letters that stopped a whole fleet: a view that nobody agreed on, and a ballot that nobody can follow.
+/// a lodges for another store of its region, an older one or a future one. Kept under that name,
+/// the claim would be no record once a is lost. Its absence would then prove that nothing was sent
+/// (docs/protocol.md#rule-37).
+#[test]
+fn a_claim_in_the_name_of_another_store_is_not_lodged() {
+    play(async {
+        let trio = Trio::start(11).await;
+        let (view, peers) = (trio.gate(&b()).view, trio.world.network.peers(&a()));
+        let lodged = async |word: &str, generation: u32| {
+            let (id, origin) = (id(&key_of(&a(), &b(), word)), Origin { region: a(), generation });
+            let token = Token { epoch: view.epoch(), attempt: 1 };
+            let lodging = lodging(id, origin, token, Nonce(u128::from(generation)));
+            peers.ask(&b(), Question::Lodge(Box::new(lodging)), WITHIN).await.unwrap()
+        };
+        for generation in [0, 2, u32::MAX] {
+            let told = lodged("forged", generation).await;
+            trio.check();
+            assert!(
+                matches!(&told, Told::Refused(why) if why.contains("of another origin")),
+                "generation {generation}: {told:?}"
+            );
+        }
+        assert_eq!(lodged("own", 1).await, Told::Lodged(Lodged::Done), "nothing else was wrong with it");
+    });
+}
+
+/// The two letters that stopped a whole fleet: a view that nobody agreed on, and a ballot that
+/// nobody can follow.
 #[test]
 fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
     play(async {
@@ -303,7 +344,8 @@ fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
     });
 }
 
-/// No letter says anything to c, and none of its peers tells it views: it learns what was chosen, several epochs later, by what a majority holds.
+/// No letter reaches c, and none of its peers sends it views. Several epochs later it learns the
+/// chosen views from the reports of a majority.
 #[test]
 fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
     play(async {
@@ -336,7 +378,8 @@ fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
     });
 }
 
-/// Everything is poisoned as it was before there were bounds: promises that nothing can follow, gates in an epoch that nobody agreed on.
+/// Everything is poisoned as it was before bounds existed: promises that nothing can follow, gates
+/// in an epoch that nobody agreed on.
 #[test]
 fn a_poisoned_register_is_left_by_breaking_the_glass() {
     play(async {
@@ -374,7 +417,7 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
     });
 }
 
-/// An acceptor that holds a view which follows the named one says so: what was agreed on is not undone.
+/// An acceptor that holds a view which follows the named one says so: an agreed view is not undone.
 #[test]
 fn what_was_agreed_on_is_no_poison() {
     play(async {

@@ -1,5 +1,7 @@
-//! Survivors' copies of a lost region differ: nobody opens before it has what any of them has
+//! Survivors' copies of a lost region differ: no region opens before it has the rows of all of them
 //! (docs/protocol.md#rule-33).
+//!
+//! `copies.rs` has rows that are being copied. A test must not look into a gateway.
 
 use onceway::protocol::view::Standing;
 use simulation::cluster::StoreMode;
@@ -25,7 +27,7 @@ pub fn the_gainer_fetches_what_another_survivor_has() {
     });
 }
 
-/// The other survivor cannot be asked: nothing that was gained opens, whatever the window says, until it answers.
+/// The other survivor cannot be asked: no gained key opens until it answers, even after the window.
 #[test]
 fn nothing_opens_while_a_survivor_is_silent() {
     play(async {
@@ -48,7 +50,8 @@ fn nothing_opens_while_a_survivor_is_silent() {
     });
 }
 
-/// Rows of the lost region arrive at c after its loss was agreed on; c is drained: what c has seen becomes the frontier, and b fetches it.
+/// Rows of the lost region arrive at c after its loss was agreed on, and c is drained. c's
+/// heartbeat of them becomes the frontier, and b fetches the rows.
 #[test]
 pub fn a_frontier_is_raised_by_what_a_loser_has_seen() {
     play(async {
@@ -58,7 +61,7 @@ pub fn a_frontier_is_raised_by_what_a_loser_has_seen() {
         trio.world.cluster.set_delay(&a(), &c(), ms(4_600));
         sleep(ms(5_500)).await;
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
-        // Gone, but what it committed is still under way to c.
+        // Gone, but its commits are still under way to c.
         trio.node(&a()).process.kill();
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
         for other in [b(), c()] {

@@ -1,4 +1,8 @@
-//! Accepted requests while their regions are lost and return: each takes effect once, and each has its end without its client.
+//! Accepted requests while their regions are lost and return: each takes effect once, and each has
+//! its end without its client.
+//!
+//! The suite `gateway` has accepted requests without losses (`accepted.rs`). A test must not look
+//! into a gateway.
 
 use onceway::ports::Jobs;
 use onceway::protocol::job::JobState;
@@ -22,7 +26,8 @@ async fn jobs(trio: &Trio) -> usize {
     count
 }
 
-/// a is cut off with a job that it has not run; its client asks b, which accepts it at a's risk and runs it; a is back, and finds it ended.
+/// a is cut off with a job that it has not run. Its client asks b, which accepts it at a's risk and
+/// runs it. a is back, and finds it ended.
 #[test]
 fn what_the_successor_ran_its_home_does_not_run_again() {
     play(async {
@@ -45,7 +50,8 @@ fn what_the_successor_ran_its_home_does_not_run_again() {
     });
 }
 
-/// b accepts in a's place, and cannot run it before the arcs are home again: a gets it from b, without its client.
+/// b accepts in a's place, and cannot run it before the arcs are home again: a gets it from b,
+/// without its client.
 #[test]
 fn what_was_accepted_in_between_goes_home_with_the_arcs() {
     play(async {
@@ -67,7 +73,7 @@ fn what_was_accepted_in_between_goes_home_with_the_arcs() {
     });
 }
 
-/// A job that waits when its arc is drained away is run by whoever owns the key then.
+/// A job that waits when its arc is drained away is run by the key's new owner.
 #[test]
 fn a_job_follows_its_key_through_a_drain() {
     play(async {
@@ -84,7 +90,7 @@ fn a_job_follows_its_key_through_a_drain() {
 }
 
 /// a is home again with a job of its own, which b's acceptance superseded while a was gone. b's
-/// runs are used up, and an operator decides about that: a runs nothing by what it accepted before.
+/// runs are used up, and an operator decides about that: a runs nothing by its earlier acceptance.
 #[test]
 fn an_acceptance_that_another_superseded_runs_no_more() {
     play(async {
@@ -94,7 +100,7 @@ fn an_acceptance_that_another_superseded_runs_no_more() {
             trio.world.upstreams.set_mode(&at, UpstreamMode::Refuse);
         }
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
-        // Its first run is known to b, and there is no other one.
+        // b knows of its first run, and there is no other one.
         sleep(ms(100)).await;
         trio.lose(&a());
         trio.until_lost(&a(), &b()).await;

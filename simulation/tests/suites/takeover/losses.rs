@@ -1,4 +1,7 @@
-//! A region is gone: its keys are refused until nothing of it can run any more, then its successors run them; and it comes home.
+//! A region is gone: its keys are refused until nothing of it can run any more, then its successors
+//! run them; and it comes home.
+//!
+//! `cuts.rs` has regions that live and are cut off. A test must not look into a gateway.
 
 use std::sync::Arc;
 
@@ -119,7 +122,7 @@ fn without_a_majority_nobody_runs_anything_after_one_lease() {
     });
 }
 
-/// Store, process and links are back, but what it writes does not get to the last one.
+/// Brings store, process and links back, but its writes do not reach the last region.
 fn is_back_but_for_its_rows(trio: &Trio, lost: &RegionName) {
     trio.world.cluster.set_mode(lost, StoreMode::Up);
     trio.world.cluster.restart(lost);
@@ -132,20 +135,21 @@ fn is_back_but_for_its_rows(trio: &Trio, lost: &RegionName) {
     trio.begin_process(lost);
 }
 
-/// Both were lost before the last one was, so nobody of those who are left serves or waits to: nobody would have them back but they
-/// themselves (swarm, seed 13912).
+/// Both were lost before the last one was. So no remaining region serves or waits to: only they
+/// themselves can bring them back (swarm, seed 13912).
 #[test]
 fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
     play(async {
         let trio = Trio::start(5).await;
         let key = key_of(&c(), &a(), "later");
-        // What they write does not get to the last one any more: so they cannot come home, while their acceptors answer.
+        // Their writes do not reach the last region any more. So they cannot come home, while their
+        // acceptors answer.
         trio.hold(&a(), &[c()], true);
         trio.hold(&b(), &[c()], true);
         sleep(ms(3_000)).await;
         for lost in [a(), b()] {
             trio.lose(&lost);
-            // Whoever came back before grants nothing for the length of a lease.
+            // A region that came back before grants nothing for the length of a lease.
             trio.until("it is lost", LEASE + TAKEOVER, async || trio.standing(&lost, &c()) == "lost").await;
             is_back_but_for_its_rows(&trio, &lost);
             trio.until("it answers", TAKEOVER, async || trio.standing(&lost, &lost) == "lost").await;
@@ -156,7 +160,8 @@ fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
         trio.lose(&c());
         trio.world.cluster.destroy(&c());
         let taken = async || trio.standing(&c(), &a()) == "lost" && (trio.serves(&a()) || trio.serves(&b()));
-        // They seal once the last one's lease is over, and declare it lost once no lease of that view can run.
+        // They seal once the last one's lease is over, and declare it lost once no lease of that
+        // view can run.
         trio.until("somebody serves", LEASE + STABLE + TAKEOVER + TAKEOVER, taken).await;
         assert_eq!(trio.insist(&a(), "/park", &key, STABLE + TAKEOVER).await.status, 201);
         assert_eq!(trio.effects(&key).len(), 1);
@@ -205,7 +210,7 @@ fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away()
     });
 }
 
-/// With a witness there are four voters, so that one region that answers leaves it without a majority.
+/// With a witness four acceptors vote, so one answering region leaves it without a majority.
 async fn reaches_only_b(seed: u64, mode: Mode) -> Arc<Trio> {
     let with_witness = |failover| Failover { mode, witnesses: vec![witness()], ..failover };
     let trio = Trio::start_as(seed, with_witness).await;
@@ -216,7 +221,8 @@ async fn reaches_only_b(seed: u64, mode: Mode) -> Arc<Trio> {
     trio
 }
 
-/// It cannot know that it was taken over, as no majority shows it that view: one region's word is not enough.
+/// The region cannot know that it was taken over, because no majority shows it that view: one
+/// region's word is not enough.
 #[test]
 fn a_region_that_reaches_no_majority_sends_its_clients_away_and_learns_of_its_loss_once_it_reaches_one() {
     play(async {
@@ -274,8 +280,8 @@ fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
     });
 }
 
-/// a ran the key when it was lost, and its claim has arrived. Until c may start what it gained, a's
-/// settlement may be on its way: the attempt counts as one that runs.
+/// a ran the key when it was lost, and its claim has arrived. Until c may start its gained keys,
+/// a's settlement may be on its way: the attempt counts as running.
 #[test]
 fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
     play(async {

@@ -1,10 +1,12 @@
-//! Who may join the ring and who may leave it: what is refused, with the reason that an operator is told.
+//! Joining the ring and leaving it: the refusals, with the reasons that an operator gets.
+//!
+//! `moves.rs` has changes among members. A test must not look into a gateway.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::trio::{Trio, a, b, c, ms, play, regions};
-use onceway::gateway::authority::acts::ActError;
+use onceway::gateway::authority::admin_ops::ActError;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::versions::Versions;
@@ -17,7 +19,7 @@ fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
     Arc::new(Ring::build(&RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: Vec::new() }).unwrap())
 }
 
-/// As an operator would: what is not possible yet is asked for again, for a while.
+/// Applies a ring as an operator would: repeats the act for a while if it is not possible yet.
 async fn apply(trio: &Trio, weights: &[(RegionName, u32)]) -> Result<u64, ActError> {
     let (gateway, ring) = (trio.node(&a()).gateway, ring(weights));
     let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
@@ -33,7 +35,8 @@ fn refused(told: Result<u64, ActError>, code: &str, words: &str) {
     assert!(error.code == code && error.detail.contains(words), "{error:?}");
 }
 
-/// A region that serves is drained before it leaves; then it leaves, stays listed, does not come home and cannot be resumed.
+/// A serving region is drained before it leaves. Then it leaves, stays listed, does not come home
+/// and cannot be resumed.
 #[test]
 fn a_region_leaves_once_it_owns_nothing() {
     play(async {
@@ -49,7 +52,8 @@ fn a_region_leaves_once_it_owns_nothing() {
         assert!(listed.iter().any(|region| region.name == c().as_str() && !region.in_ring), "{listed:?}");
         let resumed = trio.node(&a()).gateway.resume(&c(), "test").await;
         refused(resumed, "refused", "left the ring");
-        // Nothing waits for it: it is gone, and another one's keys find their successor, with the two that are left and nobody else's vote.
+        // No region waits for it: it is gone. Another one's keys find their successor, with only
+        // the two remaining votes.
         trio.lose(&c());
         trio.drain(&a(), &b(), false).await.unwrap();
         trio.until("a owns all", ms(5_000), async || {
@@ -61,7 +65,7 @@ fn a_region_leaves_once_it_owns_nothing() {
     });
 }
 
-/// A region joins once it answers, everybody knows it, and rows flow both ways.
+/// A region joins once it answers, every region knows it, and rows flow both ways.
 #[test]
 fn a_region_that_does_not_answer_cannot_join() {
     play(async {
@@ -72,7 +76,7 @@ fn a_region_that_does_not_answer_cannot_join() {
     });
 }
 
-/// One that was put back to an older onceway could not serve: it is not let in.
+/// A region that was put back to an older onceway could not serve: it may not join.
 #[test]
 fn a_region_that_does_not_speak_the_version_of_the_view_cannot_join() {
     play(async {
@@ -116,7 +120,7 @@ fn the_last_region_that_owns_keys_stays() {
     });
 }
 
-/// A route comes under escrow with its meaning, so whoever puts it there has to have it.
+/// A route comes under escrow with its meaning, so the gateway of the act needs the route.
 #[test]
 fn a_route_that_the_gateway_does_not_have_comes_under_no_escrow() {
     play(async {

@@ -1,4 +1,7 @@
-//! Clean moves: drains and returns, changed weights, changes that nobody agrees on; nothing is lost, and nobody is declared lost.
+//! Clean moves: drains and returns, changed weights, changes that nobody agrees on. Nothing is
+//! lost, and no region is declared lost.
+//!
+//! `losses.rs` has unplanned moves. A test must not look into a gateway.
 
 use onceway::gateway::authority::{Failover, Mode};
 use onceway::protocol::view::View;
@@ -9,7 +12,7 @@ use super::trio::{
     LEASE, ONE_WAY, TAKEOVER, Told, Trio, a, b, c, first_ring, key_of, ms, play, regions, ring,
 };
 
-/// New keys of every home and retries of older ones, sent while something moves.
+/// New keys of every home and retries of older ones, sent during a move.
 struct Load {
     keys: Vec<String>,
     told: Vec<tokio::task::JoinHandle<Told>>,
@@ -38,7 +41,7 @@ impl Load {
         }
     }
 
-    /// Each was answered, or refused for a moment; in the end each key took effect once.
+    /// Each was answered, or refused for a moment. In the end each key took effect once.
     async fn end(self, trio: &Trio) {
         for told in self.told {
             let told = told.await.unwrap();
@@ -58,7 +61,7 @@ fn nobody_was_lost(trio: &Trio) -> bool {
     truths.iter().flat_map(|store| &store.history.views).all(|view| view.lost().next().is_none())
 }
 
-/// Drained for longer than a lease, and back: that takes two views, and nobody is declared lost.
+/// Drained for longer than a lease, and back: that takes two views, and no region is declared lost.
 #[test]
 fn a_region_is_drained_and_resumed_under_load() {
     play(async {
@@ -94,7 +97,7 @@ fn weights_change_under_load() {
     });
 }
 
-/// Whoever asked for the change dies when its loser has sealed: the loser ends the change, and runs its keys again.
+/// The proposer dies when the loser has sealed. The loser ends the change, and runs its keys again.
 #[test]
 fn a_change_whose_proposer_died_is_ended_by_its_loser() {
     play(async {
@@ -113,7 +116,7 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
         let view: std::sync::Arc<View> = trio.gate(&a()).view;
         assert!(view.epoch() > 1 && view.serves(&a()), "ended by a view that changes nothing");
         assert_eq!(view.ring().digest(), first_ring().digest());
-        // The report of before serves no later change: this one is asked for anew, and a seals anew.
+        // The earlier report serves no later change: this one is asked for anew, and a seals anew.
         let seal = view.members()[&a()].mark;
         trio.drain(&b(), &a(), true).await.unwrap();
         let sealed = async || trio.gate(&b()).view.members()[&a()].mark > seal;
@@ -125,7 +128,7 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
     });
 }
 
-/// a to b to c, while nothing of a arrives at c: b's mark alone says nothing of what a ran
+/// a to b to c, while nothing of a arrives at c: b's mark alone says nothing of the keys that a ran
 /// (docs/protocol.md#rule-28).
 #[test]
 pub fn marks_accumulate_over_two_moves() {
@@ -154,8 +157,8 @@ pub fn marks_accumulate_over_two_moves() {
     });
 }
 
-/// What was lodged with b goes on with b's arcs: as a record of b's own, before anything of the
-/// lost region opens (docs/protocol.md#rule-39).
+/// Claims lodged with b go on with b's arcs: as records of b's own, before anything of the lost
+/// region opens (docs/protocol.md#rule-39).
 #[test]
 pub fn what_was_lodged_moves_on_with_the_arcs() {
     play(async {
@@ -177,7 +180,8 @@ pub fn what_was_lodged_moves_on_with_the_arcs() {
     });
 }
 
-/// Sealed, and gone before its mark has spread: nobody can be covered, so an operator declares it lost and the window decides.
+/// Sealed, and gone before its mark has spread: no region can be covered, so an operator declares
+/// it lost and the window decides.
 #[test]
 fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
     play(async {

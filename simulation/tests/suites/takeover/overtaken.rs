@@ -1,7 +1,8 @@
-//! A clean move is agreed on while a key is between its claim and its send: the request is not lost to that.
+//! A clean move is agreed on while a key is between its claim and its send: the request is not lost
+//! to that.
 //!
-//! Neighbours: `pauses.rs` has the same gap under takeovers, where refusing is all that is left. What waits here is a claim on its way to
-//! a target that is far away.
+//! `pauses.rs` has the same gap under takeovers, where a refusal is the only way. Here a claim is
+//! on its way to a distant target. A test must not look into a gateway.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use simulation::peers::LinkMode;
 use super::trio::{Told, Trio, a, b, c, key_of, ms, play};
 use tokio::time::sleep;
 
-/// Begins a key of `a` under escrow at `b`, and has `drained` drained by `c` meanwhile; what the client was told.
+/// Begins a key of `a` under escrow at `b`, and lets `c` drain `drained` meanwhile. Returns the
+/// client's answer.
 async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> Told {
     if returns {
         // Its keys come home: `a` and `b` lose those that they ran for `c`, and nothing else.
@@ -20,8 +22,9 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> Told {
     trio.world.network.set_link(&a(), &b(), LinkMode::Up, ms(300));
     trio.world.network.set_link(&b(), &a(), LinkMode::Up, ms(300));
     let begun = trio.begin(&a(), "/strict", key);
-    // The target is asked before it adopts the move, and its word is on the way back when everybody else has. A loser waits a moment for
-    // what moves, and not for this key where it stays.
+    // The target is asked before it adopts the move, and its reply is on the way back when all
+    // others have adopted it. A loser waits a moment for moving keys, and not for this key if it
+    // stays.
     sleep(if returns { ms(250) } else { ms(20) }).await;
     assert_eq!(trio.arrived(&a(), key), 0, "it waits for its target");
     let moved = match returns {
@@ -33,7 +36,7 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> Told {
     begun.await.unwrap()
 }
 
-/// The key itself moves: whoever owns it now answers, or it is said to be moving.
+/// The key itself moves: its new owner answers, or the answer says that it moves.
 #[test]
 fn a_key_that_moves_before_it_is_sent_is_answered_by_its_new_owner() {
     play(async {
@@ -73,8 +76,8 @@ fn begin_later(trio: &Arc<Trio>, key: String) -> tokio::task::JoinHandle<Told> {
     })
 }
 
-/// Other keys move, and every statement takes long: a claim meets the gate of before, and so may the next ones, as one move changes the gate
-/// several times.
+/// Other keys move, and every statement is slow. A claim meets the old gate, and so may the next
+/// ones, because one move changes the gate several times.
 #[test]
 fn a_key_that_stays_runs_however_often_the_gate_moves_meanwhile() {
     play(async {

@@ -1,4 +1,7 @@
-//! A process sleeps in the middle of a step, and wakes when its region was taken over; or its clock runs wrong within the allowance.
+//! A process sleeps in the middle of a step, and wakes when its region was taken over; or its clock
+//! runs wrong within the allowance.
+//!
+//! `overtaken.rs` has clean moves in the same gap. A test must not look into a gateway.
 
 use super::trio::{STABLE, TAKEOVER, Trio, a, b, key_of, ms, play, regions};
 use tokio::time::sleep;
@@ -30,14 +33,15 @@ pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
     });
 }
 
-/// The confirmation of a claim takes so long that its handler goes on when its region was taken
-/// over and is home again: the lease is valid, the time to send is not over, and only the tenure is
-/// another (docs/protocol.md#rule-9).
+/// The confirmation of a claim is very slow: its handler goes on when its region was taken over and
+/// is home again. The lease is valid, the time to send is not over, and only the tenure has changed
+/// (docs/protocol.md#rule-9).
 #[test]
 pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
     play(async {
         let trio = Trio::start(2).await;
-        // Off the beat: none of the process's own loops is at the store in the millisecond in which that is slow.
+        // Off the beat: none of the process's own loops is at the store in the millisecond in which
+        // that is slow.
         sleep(ms(13)).await;
         let key = key_of(&a(), &b(), "slept");
         let slow = ms(24_000);
@@ -45,12 +49,13 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
         let begun = trio.begin(&a(), "/park", &key);
         sleep(ms(1)).await;
         trio.world.cluster.set_latency(&a(), ms(2));
-        // The claim is durable in a moment, and b shall know nothing of it.
+        // The claim is durable in a moment, and b must know nothing of it.
         sleep(slow / 2 - ms(100)).await;
         trio.cut_off(&a(), true);
         assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         trio.cut_off(&a(), false);
-        // A process waits for its own attempts before it brings its region home; another one knows nothing of them.
+        // A process waits for its own attempts before it brings its region home. Another one knows
+        // nothing of them.
         let sleeper = trio.node(&a());
         trio.begin_process(&a());
         let home =
@@ -67,7 +72,8 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
     });
 }
 
-/// A holder's clock as slow, and the judges' as fast, as the allowance permits: the holder stops before they take over.
+/// A holder's clock as slow, and the judges' as fast, as the allowance permits: the holder stops
+/// before they take over.
 #[test]
 fn clocks_that_drift_within_the_allowance_run_nothing_twice() {
     play(async {
@@ -78,7 +84,8 @@ fn clocks_that_drift_within_the_allowance_run_nothing_twice() {
         let keys: Vec<String> = (0..40).map(|number| key_of(&a(), &b(), &format!("drift{number}"))).collect();
         trio.cut_off(&a(), true);
         for key in &keys {
-            // At the old owner as long as it runs keys, and at the new one from the first moment on.
+            // At the old owner as long as it runs keys, and at the new one from the first moment
+            // on.
             let old = trio.begin(&a(), "/park", key);
             let new = trio.begin(&b(), "/park", key);
             sleep(ms(150)).await;

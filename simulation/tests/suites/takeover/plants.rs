@@ -1,7 +1,8 @@
-//! Each check of the protocol that shows in a whole deployment, taken out: the scenario of its rule then fails.
+//! Each check of the protocol that shows in a whole deployment, taken out: the scenario of its rule
+//! then fails.
 //!
-//! Neighbours: `protocol::plant` lists the checks; the scenarios stand beside their rules. `protocol::plant::tests` does the same for the
-//! machines by themselves. It must not plant two at a time.
+//! `protocol::plant` lists the checks. The scenarios are beside their rules.
+//! `protocol::plant::tests` does the same for single machines. It must not plant two at a time.
 
 use std::panic::catch_unwind;
 
@@ -25,9 +26,11 @@ fn without_its_check_the_scenario_of_each_rule_fails() {
         (Plant::BootClock, pauses::a_region_that_wakes_after_its_takeover_sends_nothing),
         (Plant::LeaseAtSend, pauses::a_handler_that_slept_through_takeover_and_return_sends_nothing),
         (Plant::WholeRows, copies::what_is_gained_opens_when_the_copy_is_whole),
+        (Plant::WholeEpoch, copies::a_region_that_is_being_copied_is_not_heard_of),
         (Plant::WholeEpoch, copies::a_new_target_that_is_copying_proves_no_absence),
         (Plant::WholeEpoch, copies::a_target_that_is_back_and_copying_proves_no_absence),
         (Plant::WholeRows, copies::a_heartbeat_ahead_of_its_rows_makes_no_frontier),
+        (Plant::ToldOfRecords, early::who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first),
         (Plant::WindowBegins, losses::a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window),
     ];
     let mut unnoticed = Vec::new();

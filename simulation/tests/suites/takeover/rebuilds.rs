@@ -1,7 +1,7 @@
-//! A region's store is replaced by an empty one: what the others have of the old one comes to it before it serves, and a store that is not
-//! the present one serves nothing.
+//! A region's store is replaced by an empty one: it gets the others' rows of the old one before it
+//! serves, and an outdated store serves nothing.
 //!
-//! Neighbours: `losses` has regions that come back with the store they had. It must not write to a store itself.
+//! `losses` has regions that come back with their old store. It must not write to a store itself.
 
 use onceway::ports::Replica;
 use onceway::protocol::region::RegionName;
@@ -11,14 +11,15 @@ use super::settings::HOLD;
 use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, key_of, ms, play};
 use tokio::time::sleep;
 
-/// Its disk is gone: the region is empty, and an operator says so.
+/// Destroys the region's disk, and waits until the region is lost.
 async fn disk_is_lost(trio: &Trio) {
     trio.lose(&a());
     trio.world.cluster.destroy(&a());
     trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
 }
 
-/// An operator drains the region, stops its gateway and has its store retired, once the others have all of it.
+/// Lets an operator drain the region, stop its gateway and retire its store, once the others have
+/// all of its rows.
 async fn drained_and_retired(trio: &Trio) {
     let b_says = trio.node(&b()).gateway;
     b_says.drain(&a(), false, "test", "").await.unwrap();
@@ -33,7 +34,8 @@ async fn drained_and_retired(trio: &Trio) {
     trio.world.cluster.destroy(&a());
 }
 
-/// The gateway of a survivor saw the last rows before its Postgres crashed and forgot them: the drained store may be all there is of them.
+/// A survivor's gateway saw the last rows before its Postgres crashed and forgot them: the drained
+/// store may be the only one that has them.
 #[test]
 fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
     play(async {
@@ -48,7 +50,8 @@ fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
             let beats = trio.world.cluster.store(&at).heartbeats().await.unwrap();
             beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq)
         };
-        // Nobody approves the new boot of c for now, so it commits nothing of its own; what it follows goes on.
+        // For now the new boot of c is not approved, so c commits nothing of its own. Replication
+        // to it goes on.
         let silent = |mode| {
             for other in [a(), b()] {
                 trio.world.network.set_link(&c(), &other, mode, ONE_WAY);
@@ -82,7 +85,7 @@ fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
     });
 }
 
-/// An empty store takes the old one's place, with a gateway that knows which build it is.
+/// Replaces the old store by an empty one, with a gateway that knows its generation.
 fn begin_anew(trio: &Trio) {
     trio.world.cluster.rebuild(&a(), 2);
     trio.cut_off(&a(), false);
@@ -126,7 +129,8 @@ fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
     });
 }
 
-/// What was lost with the old store may be any key of its arcs: each one that runs says so, until no key of then is remembered.
+/// The rows lost with the old store may be of any key of its arcs: each key that runs says so,
+/// until no key of that time is remembered.
 #[test]
 fn a_replaced_store_is_a_risk_for_as_long_as_its_keys_are_remembered() {
     play(async {
@@ -142,7 +146,7 @@ fn a_replaced_store_is_a_risk_for_as_long_as_its_keys_are_remembered() {
         sleep(life + life).await;
         assert_eq!(trio.insist(&a(), "/park", &newer, TAKEOVER).await.by, a().as_str());
         assert!(trio.risk(&newer).contains(&a()), "a request may take its time before it is recorded");
-        // The views that are kept are looked at once a minute.
+        // Kept views are looked at once a minute.
         sleep(HOLD + ms(70_000)).await;
         assert_eq!(trio.insist(&a(), "/park", &as_new, TAKEOVER).await.by, a().as_str());
         assert!(trio.risk(&as_new).is_empty());
@@ -150,7 +154,8 @@ fn a_replaced_store_is_a_risk_for_as_long_as_its_keys_are_remembered() {
     });
 }
 
-/// A new store that was let serve has run keys: the next one in its place is another, though no row of it ever arrived anywhere.
+/// A new store that was allowed to serve has run keys. The next one is another store, even if no
+/// row of it ever arrived anywhere.
 #[test]
 fn a_replaced_store_that_served_and_was_never_heard_of_is_not_made_twice() {
     play(async {
@@ -171,17 +176,18 @@ fn a_replaced_store_that_served_and_was_never_heard_of_is_not_made_twice() {
     });
 }
 
-/// How a region may know of a heartbeat.
+/// The way in which a region may know of a heartbeat.
 #[derive(Clone, Copy, Debug)]
 enum By {
-    /// It arrived with the rows.
+    /// The heartbeat arrived with the rows.
     Rows,
-    /// The answer to a ping told of it, and the rows are late.
+    /// The answer to a ping reported it, and the rows are late.
     Pings,
 }
 
-/// Nor where anybody has heard of it, and in whichever way: its heartbeats would begin again below those that were seen, and whoever saw them would
-/// take the next one for an old copy (swarm, seed 46).
+/// The same holds if any region has heard of it, in either way. Its heartbeats would begin again
+/// below those that were seen. A region that saw them would take the next one for an old copy
+/// (swarm, seed 46).
 #[test]
 fn a_replaced_store_that_one_region_has_heard_of_in_one_way_is_not_made_twice() {
     for (seed, who, by) in
@@ -224,7 +230,7 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
     trio.check();
 }
 
-/// How old a loss is the database's clock says: while that is suspect, no risk ends by it
+/// The age of a loss is by the database's clock: while that is suspect, no risk ends by it
 /// (docs/protocol.md#rule-11).
 #[test]
 fn a_clock_that_steps_ahead_ends_no_risk() {
@@ -248,7 +254,8 @@ fn a_clock_that_steps_ahead_ends_no_risk() {
     });
 }
 
-/// Its own new store has no mark to wait for: arcs that came before everybody's rows flow would be open nowhere.
+/// Its own new store has no mark to wait for: arcs that came before the rows of all regions flow
+/// would be open nowhere.
 #[test]
 fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
     play(async {
@@ -292,7 +299,8 @@ fn the_store_of_a_drained_region_is_replaced_without_risk() {
     });
 }
 
-/// Somebody asks for the arcs before the new store has ever followed a view: the first one that it adopts gives it keys already.
+/// The arcs are asked for before the new store has ever followed a view: the first one that it
+/// adopts already gives it keys.
 #[test]
 fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
     play(async {
@@ -303,7 +311,7 @@ fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
         drained_and_retired(&trio).await;
         trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
         begin_anew(&trio);
-        // Rows of before would come only when everything else has.
+        // Earlier rows would come only after everything else.
         trio.world.cluster.hold(&b(), &a(), true);
         for _ in 0..30 {
             let told = trio.send(&a(), "/park", &key).await;

@@ -1,13 +1,15 @@
-//! Dry runs of operators' acts: they change nothing anywhere, say what the act then comes to, and are refused for what it is refused for.
+//! Dry runs of operators' acts: they change nothing anywhere, report the act's result, and are
+//! refused for the act's own reasons.
 //!
-//! Neighbours: the acts themselves are tested in `moves`, `rebuilds`, `losses` and `break_glass`; acts on keys in `tests/suites/gateway/operators.rs`. It
-//! must not count what time alone changes, such as heartbeats and grants.
+//! `moves`, `rebuilds`, `losses` and `break_glass` test the acts themselves;
+//! `tests/suites/gateway/operators.rs` those on keys. It must not count changes by time alone, such
+//! as heartbeats and grants.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use onceway::gateway::authority::acts::ActError;
-use onceway::gateway::authority::rehearse::{Act, Rehearsal};
+use onceway::gateway::authority::admin_ops::ActError;
+use onceway::gateway::authority::dry_run::{Act, Rehearsal};
 use onceway::ports::Acceptors;
 use onceway::protocol::change::Change;
 use onceway::protocol::region::RegionName;
@@ -16,7 +18,8 @@ use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, ms, play, ring};
 use tokio::time::sleep;
 
-/// What an act would leave behind in any store: gates, promises, views, writes of records and the journal, as numbers of entries.
+/// The traces of an act in any store: gates, promises, views, writes of records and the journal, as
+/// numbers of entries.
 fn left_behind(trio: &Trio) -> Vec<[usize; 5]> {
     let truths = trio.world.cluster.truths();
     let counted = truths.iter().map(|store| {
@@ -27,7 +30,8 @@ fn left_behind(trio: &Trio) -> Vec<[usize; 5]> {
     counted.collect()
 }
 
-/// Waits until nothing changes by itself any more, such as views that are adopted and windows that run; for three seconds at most.
+/// Waits until nothing changes by itself any more, such as views that are adopted and windows that
+/// run; for three seconds at most.
 async fn quiet(trio: &Trio) {
     let mut before = left_behind(trio);
     for _ in 0..6 {
@@ -40,7 +44,7 @@ async fn quiet(trio: &Trio) {
     }
 }
 
-/// Rehearses at a region, and insists that nothing came of it.
+/// Rehearses at a region, and checks that nothing changed.
 async fn rehearse(trio: &Trio, at: &RegionName, act: Act<'_>) -> Result<Rehearsal, ActError> {
     let gateway = trio.node(at).gateway;
     quiet(trio).await;
@@ -118,7 +122,8 @@ fn what_hinders_an_act_hinders_its_rehearsal() {
         );
         trio.lose(&c);
         sleep(ms(1_500)).await;
-        // Those who are left propose the loss of the others meanwhile, again and again: here only the answer is looked at.
+        // Meanwhile the survivors propose the loss of the others, again and again: here only the
+        // answer is looked at.
         let alone = gateway.rehearse(Act::Drain { region: &a, force: true }).await.unwrap_err();
         assert!(alone.detail.contains(&format!("no majority of the acceptors answers: {b} of 3")), "{alone}");
     });
@@ -151,7 +156,8 @@ fn a_takeover_a_new_store_and_a_broken_glass_are_rehearsed() {
             told.moves.iter().any(|moved| moved.from == c.as_str() && moved.to == b.as_str()),
             "{told:?}"
         );
-        // The epoch is drawn anew by the act, so the dry run names none; how far ahead it will be is so.
+        // The act draws the epoch anew, so the dry run names none. It only says how far ahead the
+        // epoch will be.
         assert!(
             told.epoch.is_none()
                 && told.effects.iter().any(|effect| effect.contains("a million or more ahead")),
@@ -162,7 +168,8 @@ fn a_takeover_a_new_store_and_a_broken_glass_are_rehearsed() {
     });
 }
 
-/// What was begun and not ended at an acceptor comes first, for the act and for its dry run.
+/// A change that was begun at an acceptor and not ended comes first, for the act and for its dry
+/// run.
 #[test]
 fn a_change_that_was_begun_and_not_ended_hinders_the_dry_run_of_another() {
     play(async {
@@ -170,7 +177,7 @@ fn a_change_that_was_begun_and_not_ended_hinders_the_dry_run_of_another() {
         let gateway = trio.node(&b).gateway;
         let view = trio.gate(&b).view;
         let next = Arc::new(view.next(&Change::Lose { region: a.clone(), frontier: 1 }).unwrap());
-        // Only the acceptor of c takes it, and nobody tells c's process to end it.
+        // Only the acceptor of c takes it, and c's process does not learn that it should end it.
         trio.node(&c).process.pause();
         let (version, held) = trio.world.cluster.store(&c).acceptor().await.unwrap();
         let ballot = Ballot { counter: 1_000, region: c.clone(), proposer: 1 };

@@ -1,4 +1,7 @@
-//! A key that ran by the window alone: the journal knows it, and what the lost region did comes to light when its rows arrive.
+//! A key that ran by the window alone: the journal knows it, and the lost region's own run is found
+//! when its rows arrive.
+//!
+//! `doubts.rs` has keys that did not run again. A test must not look into a gateway.
 
 use bytes::Bytes;
 use simulation::upstream::UpstreamMode;
@@ -7,7 +10,8 @@ use tokio::time::sleep;
 use super::settings::HOLD;
 use super::trio::{TAKEOVER, Trio, a, b, c, id, key_of, ms, play};
 
-/// The lost region ran it, and nobody could know: both answers are in the journal once both rows are in one place (7).
+/// The lost region ran it, and no survivor could know: both answers are in the journal once both
+/// rows are in one place (7).
 #[test]
 fn a_run_at_risk_becomes_a_double_when_the_lost_regions_row_arrives() {
     play(async {
@@ -26,7 +30,7 @@ fn a_run_at_risk_becomes_a_double_when_the_lost_regions_row_arrives() {
         trio.until("the double is noted", ms(5_000), noted).await;
         let bodies: Vec<Bytes> = trio.effects(&key).into_iter().map(|effect| effect.body).collect();
         assert_eq!(bodies.len(), 2);
-        // What was replayed already stays.
+        // An answer that was replayed already stays.
         for at in [a(), b(), c()] {
             let told = trio.send(&at, "/park", &key).await;
             assert_eq!((told.status, told.replayed, &told.body), (201, true, &second.body), "{at}");
@@ -35,8 +39,8 @@ fn a_run_at_risk_becomes_a_double_when_the_lost_regions_row_arrives() {
     });
 }
 
-/// b ran it at risk, and nothing happened; a's attempt is in doubt. That b's row has the greater
-/// token hides nothing (docs/protocol.md#rule-4).
+/// b ran it at risk, and nothing happened; a's attempt is in doubt. b's row has the greater token,
+/// which hides nothing (docs/protocol.md#rule-4).
 #[test]
 pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
     play(async {
@@ -67,7 +71,7 @@ pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
     });
 }
 
-/// The arcs go on from one region to the next while the risk stands: so does the note of it.
+/// The arcs go on from one region to the next while the risk lasts: so does its note.
 #[test]
 fn the_next_gainer_knows_of_the_risk_too() {
     play(async {

@@ -1,7 +1,7 @@
-//! What the gateways of the suite are told: routes by name, timings, and how their regions take over.
+//! The settings of the suite's gateways: routes by name, timings, and takeovers.
 //!
-//! Neighbours: `trio.rs` starts gateways with it, and so does `benches/speed.rs`. Everything here is short, so that a takeover is a matter
-//! of seconds. It must not differ from region to region.
+//! `trio.rs` starts gateways with it, and so does `benches/speed.rs`. Everything here is short, so
+//! that a takeover takes seconds. It must not differ from region to region.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use http::{Method, Uri};
 use onceway::gateway::authority::upstream::UpstreamHealth;
 use onceway::gateway::authority::{Failover, Mode as Failing};
+use onceway::gateway::concurrency::MostAtOnce;
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
-use onceway::gateway::crowd::MostAtOnce;
 use onceway::gateway::route::{
     Accept, Alone, Binding, Escrow, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
 };
@@ -32,23 +32,24 @@ pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// How long a lease runs.
+/// The length of a lease.
 pub const LEASE: Duration = ms(3_000);
 /// The shortest window.
 pub const FLOOR: Duration = ms(1_000);
-/// How long a region that came back must have been well.
+/// The time for which a region that came back must have been well.
 pub const STABLE: Duration = ms(2_000);
-/// How long a claim may go without an outcome.
+/// The longest time of a claim without an outcome.
 pub const HOLD: Duration = ms(30_000);
-/// How long a request may still be inside the upstream after its hold.
+/// The time for which a request may still be inside the upstream after its hold.
 pub const SETTLE_TIME: Duration = ms(2_000);
-/// How much clocks may drift.
+/// The allowed drift of clocks.
 pub const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
 
-/// How long a key is remembered, and how long its tombstone stays after that: longer than any scenario but those about it.
+/// The retention of a key, and the time of its tombstone after that: longer than any scenario
+/// except those about it.
 pub const LIFE: Duration = Duration::from_secs(86_400);
-/// Routes, each with its recovery; those that begin with `strict` lodge their claims with the next region (`strict-alone` runs them where there is none), those that begin with `later`
-/// accept.
+/// Routes, each with its recovery. Those that begin with `strict` lodge their claims with the next
+/// region; `strict-alone` runs them if there is none. Those that begin with `later` accept.
 pub const ROUTES: [(&str, Recovery); 9] = [
     ("park", Recovery::Park),
     ("probe", Recovery::Probe),
@@ -61,7 +62,7 @@ pub const ROUTES: [(&str, Recovery); 9] = [
     ("later-park", Recovery::Park),
 ];
 
-/// How regions take over here.
+/// The settings for takeovers.
 pub fn failover() -> Failover {
     Failover {
         mode: Failing::Automatic,
@@ -75,7 +76,7 @@ pub fn failover() -> Failover {
     }
 }
 
-/// What a region's gateway is told.
+/// The settings of a region's gateway.
 pub fn settings(me: &RegionName, failover: Failover, life: Duration) -> Settings {
     let mut credentials = Credentials::default();
     credentials.insert(digest(b"sk"), Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, None));

@@ -1,8 +1,9 @@
-//! The checker looks at each entry of a history once. That must find what a look at the whole finds: here both are done, with checks of the
-//! protocol taken out, so that there is something to find.
+//! The checker looks at each entry of a history once, and must find the same as a look at the
+//! whole.
 //!
-//! Neighbours: `swarm.rs` plays, `simulation::checker` judges; its own tests do the same with forged histories, where much more breaks. It
-//! must not ask which invariant breaks: `plants.rs` has the scenarios.
+//! Here both looks are done, with checks of the protocol taken out, so that breaches exist. The
+//! checker's own tests do the same with forged histories, where much more breaks. It must not ask
+//! which invariant breaks: `plants.rs` has the scenarios.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +31,8 @@ fn looking_step_by_step_finds_what_a_look_at_the_whole_finds() {
     assert!(steps.is_empty() && whole.is_empty(), "{steps:#?} {whole:#?}");
 }
 
-/// What two checkers find in one seed: one that looks after each step, and one that looks once.
+/// The breaches of one seed by two checkers: one that looks after each step, and one that looks
+/// once.
 fn both(seed: u64) -> (Vec<Breach>, Vec<Breach>) {
     play(async {
         let mut stepwise = checker();
@@ -42,7 +44,7 @@ fn both(seed: u64) -> (Vec<Breach>, Vec<Breach>) {
     })
 }
 
-/// Which, and of what; when is told differently.
+/// The invariants and texts of breaches, without the times, which differ.
 fn told(breaches: &[Breach]) -> BTreeSet<(Invariant, String)> {
     breaches.iter().map(|breach| (breach.invariant, breach.text.clone())).collect()
 }

@@ -1,8 +1,11 @@
-//! Random losses, cuts, pauses, moves and requests, from a seed; then everything is healed, and every key has to end.
+//! Random losses, cuts, pauses, moves and requests, from a seed; then everything is healed, and
+//! every key has to end.
 //!
-//! A failing seed prints itself: `ONCEWAY_SEED=<seed> cargo test -p simulation --test suites takeover::swarm` plays it alone, `ONCEWAY_SEEDS=<n>`
-//! or `<from>..<to>` plays so many. The invariants are checked after every step. Requests favour keys that were sent before, most of all just after a view
-//! changed: that is where what was forgotten hurts. Neighbours: `faults.rs` has the faults. It must draw from its own dice only.
+//! A failing seed prints itself: `ONCEWAY_SEED=<seed> cargo test -p simulation --test suites
+//! takeover::swarm` plays it alone, `ONCEWAY_SEEDS=<n>` or `<from>..<to>` plays so many. The
+//! invariants are checked after every step. Requests prefer keys that were sent before, most of all
+//! just after a view changed, because forgotten rows do harm there. It must draw from its own dice
+//! only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -21,13 +24,13 @@ use super::faults::Faults;
 use super::settings::{HOLD, SETTLE_TIME};
 use super::trio::{Told, Trio, id, key_of, ms, play, regions};
 
-/// How many seeds a run plays.
+/// The number of seeds of a run.
 const SEEDS: u64 = 16;
-/// How many steps a seed has.
+/// The number of steps of a seed.
 const STEPS: usize = 70;
 const PATHS: [&str; 6] = ["park", "probe", "rerun", "strict", "strict-probe", "later"];
 
-/// What was reached, over all seeds: a swarm that reaches nothing shows nothing.
+/// The counts of happenings over all seeds: a swarm without them shows nothing.
 #[derive(Default, Debug)]
 struct Reached {
     views: usize,
@@ -70,12 +73,12 @@ pub struct Swarm {
     log: Arc<Mutex<Vec<Asked>>>,
     text: Arc<Mutex<String>>,
     begun: Instant,
-    /// The newest epoch that any region went by, and since when.
+    /// The newest epoch that any region adopted, and since when.
     epoch: (u64, Instant),
 }
 
 impl Swarm {
-    /// It begins with three regions that serve.
+    /// Starts with three regions that serve.
     pub async fn start(seed: u64) -> Self {
         let trio = Trio::start(seed).await;
         let mut keys = Vec::new();
@@ -110,7 +113,7 @@ impl Swarm {
         writeln!(self.text.lock().unwrap(), "{:?} {what}", self.begun.elapsed()).unwrap();
     }
 
-    /// Begins a request; it ends when it ends.
+    /// Begins a request, without waiting for its end.
     fn request(&mut self) -> JoinHandle<()> {
         let newest = regions().iter().map(|name| self.trio.gate(name).view.epoch()).max();
         if newest.is_some_and(|newest| newest > self.epoch.0) {
@@ -136,7 +139,8 @@ impl Swarm {
         })
     }
 
-    /// Disturbs and asks; looks after each step. Returns what breaks, and the requests that are under way.
+    /// Makes faults and sends requests; looks after each step. Returns the faults, and the requests
+    /// under way.
     pub async fn disturb(&mut self, mut look: impl FnMut(&World)) -> (Faults, Vec<JoinHandle<()>>) {
         let mut running = Vec::new();
         let mut faults = Faults::new(self.trio.clone());
@@ -179,11 +183,12 @@ impl Swarm {
             self.log.lock().unwrap().push(Asked { path, key: key.clone(), told });
             self.trio.check();
         }
-        // Comparing takes the audit a while.
+        // The audit's comparison takes a while.
         sleep(ms(5_000)).await;
     }
 
-    /// Whatever was accepted is settled or a dead letter in the end, without its client.
+    /// Checks that every accepted request is settled or a dead letter in the end, without its
+    /// client.
     async fn accepted_ended(&self) {
         let accepted: BTreeSet<String> = {
             let log = self.log.lock().unwrap();
@@ -260,12 +265,12 @@ impl Swarm {
 }
 
 fn is_end(path: &str, told: &Told) -> bool {
-    // Whatever an upstream's status address cannot tell stays in doubt, for an operator.
+    // A key that an upstream's status address cannot clear up stays in doubt, for an operator.
     let parked = told.said() == (409, "outcome-unknown") && !path.contains("probe");
     told.status == 201 || parked || (path == "later" && told.said() == (409, "dead-letter"))
 }
 
-/// Plays a seed; the text says what happened.
+/// Plays a seed and writes its story into `text`.
 fn run(seed: u64, text: &Arc<Mutex<String>>) -> Reached {
     play(async {
         let mut swarm = Swarm::start(seed).await;

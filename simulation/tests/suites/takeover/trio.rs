@@ -1,7 +1,8 @@
-//! Three regions a, b and c that take over from one another by themselves, and clients that ask them.
+//! Three regions a, b and c that take over from one another by themselves, and clients that ask
+//! them.
 //!
-//! Neighbours: every part of the suite. It must not look into a gateway: it asks as a client or as an operator does, and the invariants
-//! are judged by what stores and upstreams went through.
+//! Every part of the suite uses it. It must not look into a gateway. It asks as a client or as an
+//! operator does, and the histories of stores and upstreams decide about the invariants.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,7 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use onceway::gateway::authority::Failover;
-use onceway::gateway::authority::acts::ActError;
+use onceway::gateway::authority::admin_ops::ActError;
+use onceway::gateway::witness::Duty;
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::body::{self, Collected};
 use onceway::protocol::authority::GateState;
@@ -27,6 +29,7 @@ use simulation::peers::LinkMode;
 use simulation::ports::SimPorts;
 use simulation::process::Process;
 use simulation::upstream::{Happening, UpstreamMode};
+use simulation::witness::Witness;
 use simulation::world::World;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
@@ -36,27 +39,23 @@ pub use super::settings::{FLOOR, LEASE, STABLE, ms};
 
 /// One way between two regions.
 pub const ONE_WAY: Duration = ms(20);
-/// How long a commit takes from one region to another.
+/// The time of a commit from one region to another.
 pub const LAG: Duration = ms(40);
-/// Everything that a takeover takes: the lease with its drift and margin, the window, and the messages.
+/// The whole time of a takeover: the lease with its drift and margin, the window, and the messages.
 pub const TAKEOVER: Duration = ms(5_500);
 
-/// Region a.
 pub fn a() -> RegionName {
     RegionName::parse("a-west").unwrap()
 }
 
-/// Region b.
 pub fn b() -> RegionName {
     RegionName::parse("b-mid").unwrap()
 }
 
-/// Region c.
 pub fn c() -> RegionName {
     RegionName::parse("c-east").unwrap()
 }
 
-/// The witness.
 pub fn witness() -> RegionName {
     RegionName::parse("w-ness").unwrap()
 }
@@ -97,25 +96,22 @@ pub fn key_under(view: &View, owner: &RegionName, target: Option<&RegionName>, w
     (0_u32..).map(|number| format!("{word}-{number}")).find(is).unwrap()
 }
 
-/// A key's id.
 pub fn id(key: &str) -> KeyId {
     KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
 }
 
-/// What a client was told; status 0 if its connection broke.
+/// The result of a request for its client; status 0 if its connection broke.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// The status.
     pub status: u16,
     /// The code of a problem; empty on an answer.
     pub code: String,
-    /// Whether it is a replay.
+    /// True if it is a replay.
     pub replayed: bool,
-    /// The region that is said to have run it.
+    /// The region that ran it, as the answer says.
     pub by: String,
-    /// When to come again, in seconds.
+    /// The time to wait before the next try, in seconds.
     pub retry_after: Option<u64>,
-    /// The body.
     pub body: Bytes,
 }
 
@@ -129,11 +125,10 @@ impl Told {
 /// One gateway process.
 #[derive(Clone)]
 pub struct Node {
-    /// The gateway.
     pub gateway: Arc<Gateway<SimPorts>>,
-    /// Its process: to be paused or killed.
+    /// The process, which can be paused or killed.
     pub process: Process,
-    /// Its clocks: to be made to drift.
+    /// The process's clocks, which can be made to drift.
     pub clock: SimClock,
 }
 
@@ -154,13 +149,18 @@ pub fn checker() -> Checker {
     Checker::new([Arc::from("rerun"), Arc::from("strict-rerun")].into(), failover().window.floor)
 }
 
+/// The part of a witness's files that its answers depend on.
+fn duty(witness: &RegionName, ring: Arc<Ring>, failover: &Failover) -> Duty {
+    Duty { me: witness.clone(), ring, drift: DRIFT, longest: failover.lease, speaks: Versions::OURS }
+}
+
 impl Trio {
     /// Three founded regions that serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
         Self::begin_with(seed, &regions(), failover(), LIFE).await
     }
 
-    /// The same, which take over in this way.
+    /// Like [`Trio::start`], with this change of the settings for takeovers.
     pub async fn start_as(seed: u64, change: impl FnOnce(Failover) -> Failover) -> Arc<Self> {
         Self::begin_with(seed, &regions(), change(failover()), LIFE).await
     }
@@ -171,16 +171,13 @@ impl Trio {
         Self::begin_with(seed, &[a(), b()], failover, LIFE).await
     }
 
-    /// Three regions that remember keys for so long, and their tombstones for as long again.
+    /// Three regions with this retention, and tombstones that last as long again.
     pub async fn start_remembering(seed: u64, life: Duration) -> Arc<Self> {
         Self::begin_with(seed, &regions(), failover(), life).await
     }
 
     async fn begin_with(seed: u64, names: &[RegionName], failover: Failover, life: Duration) -> Arc<Self> {
         let world = Arc::new(World::new(seed, names, false));
-        for witness in &failover.witnesses {
-            world.add_witness(witness, DRIFT);
-        }
         for from in names {
             world.cluster.set_latency(from, ms(2));
             world.upstreams.set_mode(from, UpstreamMode::Receipt { after: ms(50) });
@@ -193,6 +190,9 @@ impl Trio {
             3 => first_ring(),
             _ => ring(&names.iter().map(|name| (name.clone(), 100)).collect::<Vec<_>>()),
         };
+        for witness in &failover.witnesses {
+            world.add_witness(duty(witness, ring.clone(), &failover));
+        }
         let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
         let routes = settings(&names[0], failover.clone(), life).routes;
         world.found(ring.clone(), escrowed.map(|(name, _)| Arc::from(*name)).collect(), &routes);
@@ -214,12 +214,17 @@ impl Trio {
         trio
     }
 
+    /// A witness of that name that was made anew, and that speaks these protocol versions.
+    pub fn new_witness(&self, name: &RegionName, speaks: Versions) -> Arc<Witness> {
+        self.world.add_witness(Duty { speaks, ..duty(name, self.ring.clone(), &self.failover) })
+    }
+
     /// Starts a new gateway process in a region's place. The one before lives on, if it does.
     pub fn begin_process(&self, name: &RegionName) {
         self.begin_speaking(name, Versions::OURS);
     }
 
-    /// The same, one that speaks these protocol versions.
+    /// Like [`Self::begin_process`], with these protocol versions.
     pub fn begin_speaking(&self, name: &RegionName, speaks: Versions) {
         let ports = self.world.ports(name);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
@@ -231,12 +236,13 @@ impl Trio {
         self.nodes.lock().unwrap().insert(name.clone(), Node { gateway, process, clock });
     }
 
-    /// The gate of a region's store as it is.
+    /// The present gate of a region's store.
     pub fn gate(&self, of: &RegionName) -> GateState {
         self.world.cluster.gate(of).unwrap()
     }
 
-    /// Whether this region serves in the eyes of all, has opened everything and holds its lease.
+    /// True if this region serves in the views of all regions, has opened everything and holds its
+    /// lease.
     pub fn is_home(&self, name: &RegionName) -> bool {
         let seen = |by: &RegionName| self.gate(by).view.serves(name);
         self.names.iter().all(seen) && self.serves(name) && self.gate(name).is_open()
@@ -253,19 +259,19 @@ impl Trio {
         self.nodes.lock().unwrap()[name].clone()
     }
 
-    /// Whether a region runs keys.
+    /// True if a region runs keys.
     pub fn serves(&self, name: &RegionName) -> bool {
         self.node(name).gateway.readiness().serves
     }
 
-    /// How a region stands, as another one sees it.
+    /// The standing of a region, by another one's view.
     pub fn standing(&self, of: &RegionName, seen_by: &RegionName) -> &'static str {
         let status = self.node(seen_by).gateway.authority_status();
         let found = status.regions.into_iter().find(|region| region.name == of.as_str());
         found.unwrap_or_else(|| panic!("{seen_by} knows no region {of}")).standing
     }
 
-    /// Asks for an operator's act again while it is not possible yet, for ten seconds.
+    /// Repeats an operator's act while it is not possible yet, for ten seconds.
     pub async fn ask(&self, mut act: impl AsyncFnMut() -> Result<u64, ActError>) -> Result<u64, ActError> {
         let end = Instant::now() + ms(10_000);
         loop {
@@ -276,27 +282,27 @@ impl Trio {
         }
     }
 
-    /// Drains a region, asked for at another one.
+    /// Drains a region, by a command at another one.
     pub async fn drain(&self, at: &RegionName, region: &RegionName, force: bool) -> Result<u64, ActError> {
         let gateway = self.node(at).gateway;
         self.ask(async || gateway.drain(region, force, "test", "test").await).await
     }
 
-    /// Cuts a region off the others, or mends that: calls are swallowed, replication stands still.
+    /// Cuts a region off the others, or mends that. A cut swallows calls and stops replication.
     pub fn cut_off(&self, name: &RegionName, cut: bool) {
         for other in self.names.iter().filter(|other| *other != name) {
             self.world.cut(name, other, cut, ONE_WAY);
         }
     }
 
-    /// The whole region is gone: process, store and links.
+    /// Loses a whole region: process, store and links.
     pub fn lose(&self, name: &RegionName) {
         self.node(name).process.kill();
         self.world.cluster.kill(name);
         self.cut_off(name, true);
     }
 
-    /// It is back, with its store as it was: Postgres starts anew, and so does a gateway.
+    /// Brings a region back, with its store as it was: Postgres starts anew, and so does a gateway.
     pub fn bring_back(&self, name: &RegionName) {
         self.world.cluster.set_mode(name, StoreMode::Up);
         self.world.cluster.restart(name);
@@ -304,12 +310,12 @@ impl Trio {
         self.begin_process(name);
     }
 
-    /// Nothing that a region commits reaches these any more, or does again.
+    /// Holds a region's commits to these, or releases them.
     pub fn hold(&self, from: &RegionName, to: &[RegionName], held: bool) {
         to.iter().for_each(|to| self.world.cluster.hold(from, to, held));
     }
 
-    /// Waits until a region is lost in the eyes of another.
+    /// Waits until a region is lost in another one's view.
     pub async fn until_lost(&self, name: &RegionName, by: &RegionName) {
         let lost = async || matches!(self.gate(by).view.standing(name), Some(Standing::Lost { .. }));
         self.until("it is lost", TAKEOVER, lost).await;
@@ -330,7 +336,7 @@ impl Trio {
         node.process.while_alive(asking).await.unwrap_or_default()
     }
 
-    /// What the status address of a region tells of a key.
+    /// The answer of a region's status address about a key.
     pub async fn asked(&self, at: &RegionName, key: &str) -> Told {
         let question = Request::get(format!("/.well-known/onceway/requests/{key}"))
             .header("authorization", "Bearer sk")
@@ -357,7 +363,7 @@ impl Trio {
         }
     }
 
-    /// Waits until the condition holds, in virtual time; the invariants hold meanwhile.
+    /// Waits until the condition holds, in virtual time, and checks the invariants meanwhile.
     pub async fn until(&self, what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) {
         let end = Instant::now() + within;
         while !condition().await {
@@ -367,19 +373,18 @@ impl Trio {
         self.check();
     }
 
-    /// The invariants hold so far.
+    /// Checks that the invariants hold so far.
     pub fn check(&self) {
         let breaches = self.checker.lock().unwrap().step(&self.world);
         assert!(breaches.is_empty(), "{breaches:#?}");
     }
 
-    /// The invariants held, and nothing is missing now that all is over.
+    /// Checks that the invariants held, and that nothing is missing in the end.
     pub fn finish(&self) {
         let breaches = self.checker.lock().unwrap().finish(&self.world);
         assert!(breaches.is_empty(), "{breaches:#?}");
     }
 
-    /// The effects on a key.
     pub fn effects(&self, key: &str) -> Vec<Happening> {
         self.world.upstreams.effects(&id(key))
     }
@@ -398,7 +403,7 @@ impl Trio {
         entries.filter_map(|(id, _)| id.clone()).collect()
     }
 
-    /// How many requests arrived at a region's upstream under a key.
+    /// The number of requests that arrived at a region's upstream under a key.
     pub fn arrived(&self, at: &RegionName, key: &str) -> usize {
         let arrivals = self.world.upstreams.arrivals(at);
         arrivals

@@ -1,10 +1,11 @@
 //! Two regions and a witness: each of the three may be lost, and the other two go on.
+//!
+//! The root's suite `witness` has the process of a witness. A test must not look into a gateway.
 
 use onceway::protocol::versions::Versions;
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
-use super::settings::DRIFT;
 use super::trio::{LEASE, ONE_WAY, TAKEOVER, Trio, a, b, key_under, ms, play, witness};
 
 fn cut_witness(trio: &Trio, cut: bool) {
@@ -61,7 +62,8 @@ fn the_witness_may_be_gone_as_long_as_both_regions_are_there() {
     });
 }
 
-/// Each region sees the witness and not the other: one of them is taken over, and never do both run a key.
+/// Each region sees the witness and not the other: one of them is taken over, and never do both run
+/// a key.
 #[test]
 fn a_cut_between_the_two_leaves_one_owner_for_each_key() {
     play(async {
@@ -80,7 +82,8 @@ fn a_cut_between_the_two_leaves_one_owner_for_each_key() {
     });
 }
 
-/// The one that serves is lost while the other waits to take its arcs back: who is left declares that, and serves.
+/// The one that serves is lost while the other waits to take its arcs back. The remaining one
+/// declares that, and serves.
 #[test]
 fn the_last_one_that_serves_is_taken_over_by_one_that_was_coming_home() {
     play(async {
@@ -107,7 +110,8 @@ fn the_last_one_that_serves_is_taken_over_by_one_that_was_coming_home() {
     });
 }
 
-/// The same, but an operator had drained the other one: nobody decides for the operator, who says that the last one is gone and resumes it.
+/// Like the test before, but an operator had drained the other one. No region decides for the
+/// operator, who says that the last one is gone and resumes it.
 #[test]
 fn a_drained_region_takes_over_from_the_last_one_when_an_operator_says_so() {
     play(async {
@@ -129,7 +133,8 @@ fn a_drained_region_takes_over_from_the_last_one_when_an_operator_says_so() {
     });
 }
 
-/// The lost one cannot hear the one that serves, and the witness says that it does: a seal would have keys wait for rows that cannot come.
+/// The lost one cannot hear the one that serves, and the witness reports that it does serve. With a
+/// seal, keys would wait for rows that cannot come.
 #[test]
 fn a_lost_region_that_is_cut_off_from_the_one_that_serves_does_not_seal() {
     play(async {
@@ -152,20 +157,20 @@ fn a_lost_region_that_is_cut_off_from_the_one_that_serves_does_not_seal() {
     });
 }
 
-/// A witness that was made anew and runs an older onceway could not vote for anything: it is no voter before it can.
+/// A new witness that runs an older onceway could not vote for anything: it becomes no voter before
+/// it can.
 #[test]
 fn who_does_not_speak_the_version_of_the_view_is_no_new_voter() {
     play(async {
         let trio = Trio::duo(7).await;
-        let anew = trio.world.add_witness(&witness(), DRIFT);
-        anew.says_it_speaks(Versions::UNSAID);
+        let anew = trio.new_witness(&witness(), Versions::UNSAID);
         let id = anew.acceptor().id;
         let votes = || trio.gate(&a()).view.voters()[&witness()] == id;
         for _ in 0..100 {
             sleep(ms(100)).await;
             assert!(!votes(), "a voter that cannot vote");
         }
-        anew.says_it_speaks(Versions::OURS);
+        anew.starts_speaking(Versions::OURS);
         trio.until("it votes", ms(10_000), async || votes()).await;
         trio.check();
     });

@@ -1,9 +1,10 @@
-//! Which columns of the own leaves are published: those that every subscriber has.
+//! Published columns of the own leaves: those that every subscriber has.
 //!
-//! A publication without a list publishes each column that is added, and a subscriber that lacks it stops applying anything until it has it
-//! (`missing replicated column`). So each publication names its columns, migrations may run in any order of regions, and a column that
-//! was added is published once all subscribers have it: they first, then the publisher. Neighbours: `mesh` has all else of a
-//! publication, `publisher` reaches a peer. It must not take a column from a list.
+//! A publication without a list of columns publishes each column that is added. A subscriber that
+//! lacks it then stops applying rows until it has it (`missing replicated column`). So each
+//! publication names its columns, and regions may migrate in any order. A new column is published
+//! once all subscribers have it: the subscribers migrate first, then the publisher. `mesh` has the
+//! rest of a publication. This file must not take a column from a list.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +15,17 @@ use super::{Error, Plan, Status, execute, get, publisher, query};
 
 const WHAT: &str = "choosing what is published";
 
-/// A published table: its own columns, and those that are published.
+/// A published table: its own columns, and the published ones.
 struct Table {
     name: String,
-    /// What it is a leaf of. Every store has that, with the columns of all its leaves; a peer that this store is new to has no leaf for it yet.
+    /// The table of which it is a leaf.
+    ///
+    /// Every store has that table, with the columns of all its leaves. A peer to which this store
+    /// is new has no leaf for it yet.
     parent: &'static str,
     own: Vec<String>,
     published: BTreeSet<String>,
-    /// Whether the publication names them, or publishes whatever there is.
+    /// True if the publication names the columns. Otherwise it publishes all of them.
     listed: bool,
 }
 
@@ -32,8 +36,10 @@ impl Table {
     }
 }
 
-/// Makes the publication, or publishes what all subscribers have by now. A peer that does not answer at the first making is about to be made by
-/// this program, too; later on it may be one that has not migrated.
+/// Makes the publication, or publishes the columns that all subscribers have by now.
+///
+/// When the publication is first made, a silent peer does not hold a column back: this program will
+/// make that peer's store, too. Later a silent peer may be one that has not migrated.
 pub(super) async fn publish(client: &Client, plan: &Plan, made: bool) -> Result<Status, Error> {
     let name = names::publication(&plan.me);
     let mut tables = tables(client, plan, &name).await?;
@@ -42,7 +48,7 @@ pub(super) async fn publish(client: &Client, plan: &Plan, made: bool) -> Result<
     }
     let (mut changed, mut why) = (!made, None);
     for table in &mut tables {
-        // What went out without a list is with everybody.
+        // Columns that were published without a list are in every store already.
         let mut wanted: Vec<String> = table.own.clone();
         for (peer, conninfo) in &plan.subscribe {
             let there = publisher::columns(plan, conninfo, table.parent).await;
@@ -89,7 +95,7 @@ pub(super) async fn publish(client: &Client, plan: &Plan, made: bool) -> Result<
     })
 }
 
-/// Why the publication does not publish what there is, if so.
+/// Reason why a column of the store is not published; `None` if all are.
 pub(super) async fn missing(client: &Client, plan: &Plan) -> Result<Option<String>, Error> {
     let tables = tables(client, plan, &names::publication(&plan.me)).await?;
     let unlisted = tables.iter().find(|table| !table.listed);

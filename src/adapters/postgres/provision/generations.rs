@@ -1,8 +1,9 @@
-//! Which build of each region's store a plan is about: stores are replaced, and the plan's maker may not know.
+//! The present generation of each region's store: stores are replaced, and the author of a plan may
+//! not know it.
 //!
-//! What the register says counts, as this store keeps it; a store that follows no view yet asks its peers, each of which publishes its own
-//! leaves only. Neighbours: `provision` starts here, `publisher` looks. It must not guess: whoever cannot be asked is taken for what the
-//! plan says, and waits.
+//! The register decides, as this store has adopted it. A store that follows no view yet asks its
+//! peers, each of which publishes only its own leaves. `publisher` asks them. This file must not
+//! guess: for a silent peer the plan's generation stays, and its part waits.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::protocol::view::View;
 
 const WHAT: &str = "reading the view";
 
-/// The plan, for the stores that there are now; its own is as it says.
+/// The plan with the present generations of the other stores. Its own generation stays.
 pub(super) async fn present(client: &Client, plan: &Plan) -> Result<Plan, Error> {
     let view = view(client).await?;
     let mut published = BTreeMap::new();
@@ -44,7 +45,7 @@ pub(super) async fn present(client: &Client, plan: &Plan) -> Result<Plan, Error>
     })
 }
 
-/// The view that this store follows, if there is a store and it follows one.
+/// The view that this store follows; `None` if there is no store or no view.
 pub(super) async fn view(client: &Client) -> Result<Option<std::sync::Arc<View>>, Error> {
     if !holds(client, WHAT, "select to_regclass('onceway.gate') is not null", &[]).await? {
         return Ok(None);

@@ -1,8 +1,11 @@
-//! What still ties a store to a region that left the ring: its subscription here, and the slot that its own subscription holds.
+//! Ties to a region that left the ring: this store's subscription to it, and the slot of its
+//! subscription here.
 //!
-//! Neighbours: `mesh` makes both. Without this a failover years later would wait for rows of a region that is gone, and its slot would keep
-//! this store's WAL until the disk is full. The register decides who left, as this store has adopted it; a file that lacks a region is no
-//! reason. It must not drop a subscription before all that the region sealed is here, nor any row.
+//! `mesh` makes both. Without this clean-up, a failover years later would wait for rows of a region
+//! that is gone. Its slot would keep this store's WAL until the disk is full. The register, as this
+//! store has adopted it, says who left; a region's absence from a file is no reason. This file must
+//! not drop a subscription before all rows that the region sealed are here. It must not drop any
+//! row.
 
 use tokio_postgres::Client;
 
@@ -19,19 +22,19 @@ struct Left {
     votes: bool,
 }
 
-/// What is here of it.
+/// State of the ties in this store.
 struct Here {
-    /// Our subscription to it, and whether its first copy is whole.
+    /// True if the first copy of our subscription is whole; `None` without a subscription.
     follows: Option<bool>,
-    /// The heartbeat up to which its rows have come by replication.
+    /// The heartbeat up to which replication brought its rows.
     applied: i64,
-    /// The heartbeat up to which they are known to be here whatever becomes of the subscription.
+    /// The heartbeat up to which its rows are known to be here, even without the subscription.
     kept: i64,
-    /// The slot of its subscription to us, and whether somebody reads from it.
+    /// True if the slot of its subscription to us is being read; `None` without a slot.
     slot: Option<bool>,
 }
 
-/// Takes down what ties this store to regions that left the ring, as far as that is safe now.
+/// Removes the ties to regions that left the ring, as far as that is safe now.
 pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     for left in left(client, plan).await? {
         let status = match status(plan, &left, &here(client, plan, &left).await?) {
@@ -52,7 +55,7 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
     Ok(())
 }
 
-/// Reports what [`init`] would do.
+/// Reports the steps of [`init`].
 pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     for left in left(client, plan).await? {
         let status = match status(plan, &left, &here(client, plan, &left).await?) {
@@ -67,7 +70,7 @@ pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> 
     Ok(())
 }
 
-/// What can be done next.
+/// The next possible step.
 enum Next {
     Done,
     Wait(String),
@@ -83,7 +86,8 @@ fn status(plan: &Plan, left: &Left, here: &Here) -> Next {
     }
     match here.follows {
         Some(false) => return Next::Wait("its first copy here is not whole".to_owned()),
-        // Somebody must have them, or they are lost: then that is what has to be said (`takeover`).
+        // Some store must have the missing rows, or they are lost. Then the operator has to say so
+        // (`takeover`).
         _ if here.applied.max(here.kept) < *mark => {
             let applied = here.applied.max(here.kept);
             return Next::Wait(format!(
@@ -103,7 +107,8 @@ fn status(plan: &Plan, left: &Left, here: &Here) -> Next {
     }
 }
 
-/// Regions that the adopted view lists and its ring does not. One that the files name is about to come back.
+/// Regions that the adopted view lists and its ring does not. A region that the files name is about
+/// to come back, and is left out.
 async fn left(client: &Client, plan: &Plan) -> Result<Vec<Left>, Error> {
     let Some(view) = generations::view(client).await? else { return Ok(Vec::new()) };
     let named = |origin: &Origin| plan.all.iter().any(|named| named.region == origin.region);
@@ -135,8 +140,10 @@ async fn here(client: &Client, plan: &Plan, left: &Left) -> Result<Here, Error> 
     })
 }
 
-/// Drops the subscription and writes down, with it, up to where its rows are here: without that, the region would count as not covered from
-/// then on. The slot at the publisher is left: its machine goes, too.
+/// Drops the subscription, and notes with it the heartbeat up to which its rows are here.
+///
+/// Without the note the region would count as not covered from then on. The slot at the publisher
+/// stays: that machine goes, too.
 async fn unfollow(client: &Client, plan: &Plan, left: &Left) -> Result<(), Error> {
     let name = names::subscription(&plan.me.region, &left.origin.region);
     execute(client, WHAT, "begin").await?;

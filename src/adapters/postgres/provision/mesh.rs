@@ -1,9 +1,8 @@
 //! Replication between stores: the publication of the own leaves, one subscription per peer.
 //!
-//! Neighbours: `schema` made the leaves, `publisher` looks at a peer. The rule that everything here
-//! serves (docs/protocol.md#rule-29): a slot that is missing under an existing subscription is
-//! never made again, since rows would be missing in silence. It must not drop a subscription, nor a
-//! slot that somebody uses, nor any row.
+//! The rule (docs/protocol.md#rule-29): a slot that is missing under an existing subscription is
+//! never made again, since rows would be missing in silence. `publisher` looks at a peer. This file
+//! must not drop a subscription, nor a slot that is in use, nor any row.
 
 use tokio_postgres::Client;
 
@@ -54,7 +53,7 @@ pub(super) async fn check_publication(
     Ok(())
 }
 
-/// How the publication stands, its columns apart.
+/// State of the publication, without its columns.
 async fn publication(client: &Client, plan: &Plan) -> Result<Status, Error> {
     let name = names::publication(&plan.me);
     Ok(
@@ -78,7 +77,7 @@ async fn publication(client: &Client, plan: &Plan) -> Result<Status, Error> {
     )
 }
 
-/// A subscription as it stands here.
+/// A subscription as this store has it.
 pub(super) struct Subscribed {
     conninfo: String,
     enabled: bool,
@@ -90,7 +89,7 @@ pub(super) struct Subscribed {
 }
 
 impl Subscribed {
-    /// Whether it follows an earlier store of that region.
+    /// True if it follows an earlier store of that region.
     fn follows_before(&self, peer: &Origin) -> bool {
         let prefix = names::publication_prefix(&peer.region);
         let [publication] = self.publications.as_slice() else { return false };
@@ -99,7 +98,7 @@ impl Subscribed {
     }
 }
 
-/// Ends a subscription, whose slot is gone or is nobody's any more; rows that it brought stay.
+/// Ends a subscription whose slot is gone or unused. Its rows stay.
 pub(super) async fn end(client: &Client, name: &str) -> Result<(), Error> {
     let sql = format!(
         "alter subscription {name} disable; alter subscription {name} set (slot_name = none); drop subscription {name}"
@@ -107,10 +106,12 @@ pub(super) async fn end(client: &Client, name: &str) -> Result<(), Error> {
     execute(client, "ending a subscription", &sql).await
 }
 
-/// Writes down, in the transaction that ends a subscription, up to which heartbeat it brought the
-/// rows of these origins, if its first copy was whole (docs/protocol.md#rule-29). Its heartbeats
-/// count for nothing from then on, and their rows stay: without this, whoever asks would be told
-/// that they are not here.
+/// Notes the heartbeat up to which a subscription brought the rows of these origins, if its first
+/// copy was whole.
+///
+/// It runs in the transaction that ends the subscription (docs/protocol.md#rule-29). From then on
+/// the heartbeats of these origins do not count, while their rows stay. Without the note the rows
+/// would count as missing.
 pub(super) async fn count_on(client: &Client, name: &str, origins: &[&Origin]) -> Result<(), Error> {
     let origins: Vec<String> = origins.iter().map(ToString::to_string).collect();
     let sql = "insert into onceway.peer_memory as m (origin, applied, imported, remembered_at) \
@@ -126,8 +127,8 @@ pub(super) async fn count_on(client: &Client, name: &str, origins: &[&Origin]) -
     query(client, "remembering what a subscription brought", sql, &[&origins, &name]).await.map(drop)
 }
 
-/// Stops following a store that was replaced. A copy that was never whole counts for nothing: its
-/// heartbeat goes (docs/protocol.md#rule-29).
+/// Stops following a store that was replaced. If its first copy never became whole, its heartbeat
+/// is removed, so that it counts for nothing (docs/protocol.md#rule-29).
 async fn leave(client: &Client, name: &str, found: &Subscribed, peer: &Origin) -> Result<(), Error> {
     let before = (1..peer.generation).map(|generation| Origin { region: peer.region.clone(), generation });
     let before: Vec<Origin> = before.collect();
@@ -146,7 +147,8 @@ async fn leave(client: &Client, name: &str, found: &Subscribed, peer: &Origin) -
     execute(client, SUBSCRIBING, "commit").await
 }
 
-/// Makes the subscription to a peer once that is ready; an existing one is only looked at, and pointed at a new address.
+/// Makes the subscription to a peer once the peer is ready. An existing one is checked, and its
+/// address updated.
 pub(super) async fn init_subscription(
     client: &Client,
     plan: &Plan,
@@ -160,7 +162,7 @@ pub(super) async fn init_subscription(
     let status = match (subscribed(client, &name).await?, publisher) {
         (None, Err(why)) => Status::Pending(why),
         (None, Ok(publisher)) => create(client, plan, peer, &conninfo, &name, &publisher).await?,
-        // By the view that store is retired, and the one that took its place is there.
+        // By the view that store is retired, and its replacement exists.
         (Some(found), Ok(publisher)) if found.follows_before(peer) => {
             leave(client, &name, &found, peer).await?;
             create(client, plan, peer, &conninfo, &name, &publisher).await?
@@ -180,7 +182,7 @@ pub(super) async fn init_subscription(
     Ok(())
 }
 
-/// Reports how the subscription to a peer stands.
+/// Reports the state of the subscription to a peer.
 pub(super) async fn check_subscription(
     client: &Client,
     plan: &Plan,
@@ -218,7 +220,7 @@ pub(super) async fn create(
     let empty =
         format!("select not exists (select from {records}) and not exists (select from {heartbeats})");
     if !holds(client, SUBSCRIBING, &empty, &[]).await? {
-        // Copying into them would stop at the first row that is there already.
+        // Copying into them would stop at the first row that exists already.
         return Ok(Status::Broken(format!(
             "there are rows of an earlier subscription in {records} or {heartbeats}; {RESEED}"
         )));
@@ -233,7 +235,8 @@ pub(super) async fn create(
             return Ok(Status::Pending(format!("slot {name} at {} is in use", peer.region)));
         }
         Some(Slot { active: false, .. }) => {
-            // Left by an attempt that broke off before the subscription was stored: nobody knows a position in it.
+            // An attempt that broke off before the subscription was stored left this slot. No
+            // subscription has a position in it.
             let sql = "select pg_drop_replication_slot($1)";
             if let Err(error) = publisher.client.query(sql, &[&name]).await {
                 return Ok(Status::Pending(super::failed(SUBSCRIBING, &error).to_string()));
@@ -241,8 +244,9 @@ pub(super) async fn create(
         }
         None => {}
     }
-    // The slot first, from outside: `create subscription` would make it inside its own transaction, and making a slot waits for
-    // every transaction that runs at the publisher. Regions that subscribe to each other at once then wait in a circle for ever.
+    // The slot first, from outside. `create subscription` would make it inside its own transaction,
+    // and making a slot waits for every transaction at the publisher. Two regions that subscribe to
+    // each other at the same time would wait in a circle for ever.
     let sql = "select pg_create_logical_replication_slot($1, 'pgoutput')";
     if let Err(error) = publisher.client.query(sql, &[&name]).await {
         return Ok(Status::Pending(super::failed(SUBSCRIBING, &error).to_string()));
@@ -253,16 +257,18 @@ pub(super) async fn create(
         names::publication(peer)
     );
     Ok(match client.batch_execute(&sql).await {
-        // Not complete before everything was copied, so whoever waits for completeness waits for that.
+        // Pending until everything is copied: a caller that waits for a complete report waits for
+        // the copy.
         Ok(()) => Status::Pending("made now, the initial copy runs".to_owned()),
-        // The publisher may have gone since it was looked at, or its role lacks a right: both end by repeating.
+        // The publisher may have gone since the look, or its role lacks a right. Repeating `init`
+        // settles both.
         Err(error) => {
             Status::Pending(format!("{} (plan of {})", super::failed(SUBSCRIBING, &error), plan.me))
         }
     })
 }
 
-/// How an existing subscription stands; `slot` as its publisher tells it.
+/// State of an existing subscription. `slot` is its slot as the publisher reports it.
 fn standing(peer: &Origin, found: &Subscribed, slot: Result<Option<Slot>, String>) -> Status {
     let publication = names::publication(peer);
     if found.follows_before(peer) {
@@ -321,7 +327,7 @@ pub(super) async fn subscribed(client: &Client, name: &str) -> Result<Option<Sub
     }))
 }
 
-/// A connection string of keywords gets keep-alives unless it has its own; a URL stays as it is.
+/// Adds keep-alives to a connection string of keywords that has none. A URL stays as it is.
 pub(super) fn kept_alive(conninfo: &str) -> String {
     if conninfo.contains("://") || conninfo.contains("keepalives") {
         conninfo.to_owned()

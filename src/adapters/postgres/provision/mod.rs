@@ -1,10 +1,16 @@
-//! Makes a region's store, connects it to its peers, and says what is missing: `onceway store init` and `store check`.
+//! Provisioning: makes a region's store, connects it to its peers, and reports missing parts
+//! (`store init`, `store check`).
 //!
-//! `generations` (which stores), `schema` (migrations, leaves, routines, the gate), `roles` (least rights), `mesh` (publication and subscriptions), `columns` (what is published),
-//! `leaving` (regions that left the ring), `publisher` (a peer), `reseed` (a subscription whose slot was lost), `script` (all of it for psql), `settings` (hints), `report`.
-//! [`init`] may run in any order of regions, again and again, on a live deployment: it adds what is missing and changes nothing else.
-//! Neighbours: `cli` and `fleet` call it with a [`Plan`]. It must not re-create what may have lost rows (a slot, a leaf's content), must not
-//! touch another region's store, and must not copy a server's DETAIL lines into its report.
+//! The files:
+//! - `generations` (present stores), `schema` (migrations, leaves, routines, the gate)
+//! - `roles` (least rights), `mesh` (publication and subscriptions), `columns` (published columns)
+//! - `leaving` (regions that left the ring), `reseed` (a subscription whose slot was lost)
+//! - `publisher` (a peer), `script` (all of it for psql), `settings` (hints), `report`
+//!
+//! [`init`] may run in any order of regions, repeatedly, on a live deployment: it adds missing
+//! parts and changes nothing else. This room must not re-create anything that may have lost rows (a
+//! slot, a leaf's content). It must not touch another region's store, nor copy a server's DETAIL
+//! lines into its report.
 
 mod columns;
 mod generations;
@@ -30,51 +36,59 @@ use crate::protocol::region::{Origin, RegionName};
 
 pub use report::{Hint, Line, Report, Status};
 pub(super) use schema::SCHEMA;
-pub use script::{Script, Whence, script};
+pub use script::{Script, Whence, script, verifiers};
 
-/// One after the other: two inits of one store. Any number will do, as long as it stays the same ("onceway1").
+/// Lock for one init at a time in a store. Any number will do, as long as it never changes
+/// ("onceway1").
 const LOCK: i64 = 0x6f6e_6365_7761_7931;
-/// For one administrative statement; creating a slot waits for the transactions that run on the publisher.
+/// Longest time of one administrative statement. Creating a slot waits for the transactions that
+/// run on the publisher.
 const STATEMENT_WITHIN: Duration = Duration::from_secs(30);
 const ALL_WITHIN: Duration = Duration::from_secs(180);
 const OLDEST_SERVER: i32 = 150_000;
 
-/// A database role. Roles are shared by all databases of a cluster.
+/// A database role. All databases of a cluster share its roles.
 #[derive(Clone)]
 pub struct Role {
-    /// Its name: a-z, 0-9 and '_', at most 63.
+    /// Name of the role: a-z, 0-9 and '_', at most 63.
     pub name: String,
-    /// Its password when it has to be created; an existing role keeps its own.
+    /// Password for a role that has to be created. An existing role keeps its own.
     pub password: Option<String>,
 }
 
-/// What a region's store has to be.
+/// Required state of a region's store.
 #[derive(Clone)]
 pub struct Plan {
-    /// The region, and which build of its store.
+    /// The region, and the generation of its store.
     pub me: Origin,
-    /// All origins of the deployment, `me` included: each gets its leaves in every store. Of another region the view of this store says which
-    /// build is present, or, where it follows none yet, that region itself.
+    /// All origins of the deployment, `me` included: each gets its leaves in every store.
+    ///
+    /// The present generation of another region comes from the view of this store. If it follows no
+    /// view yet, it comes from that region itself.
     pub all: Vec<Origin>,
-    /// The deployment's id; a store of another deployment is left alone.
+    /// The deployment's id. A store of another deployment is left alone.
     pub deployment: String,
     /// The role of this region's gateways: reads everything, writes only the own leaves.
     pub gateway_role: Role,
     /// The role by which peers' subscriptions read this region's leaves.
     pub replication_role: Role,
-    /// How to reach the region's Postgres as the owner of the store; the database must exist.
+    /// Address of the region's Postgres, as the owner of the store. The database must exist.
     pub admin: Address,
-    /// For each peer: how the region's Postgres reaches the peer's, as the peer's replication role (libpq connection string).
+    /// For each peer, the libpq connection string by which the region's Postgres reaches the
+    /// peer's, as the peer's replication role.
     pub subscribe: Vec<(Origin, String)>,
-    /// The authorities of the peers' Postgres on this machine, PEM; `sslrootcert` in `subscribe` is a file of the region's Postgres, and is looked for
-    /// here only if this is none.
+    /// The authorities of the peers' Postgres on this machine, PEM.
+    ///
+    /// `sslrootcert` in `subscribe` is a file of the region's Postgres. It is looked for on this
+    /// machine only if this field is empty.
     pub publishers_ca: Option<PathBuf>,
 }
 
-/// Why provisioning stopped. Nothing is left half done: the schema is made in one transaction.
+/// Reason why provisioning stopped. Nothing is left half done: the schema is made in one
+/// transaction.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan itself is wrong; nothing was asked of any server.
+    /// The plan itself is wrong. No server was asked.
     #[error("the plan is wrong: {0}")]
     Plan(String),
     /// The region's own Postgres cannot be reached.
@@ -82,26 +96,27 @@ pub enum Error {
     Unreachable {
         /// The region.
         region: String,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// The store is not the one of the plan, or is newer than this program; nothing was touched.
+    /// The store is not the one of the plan, or is newer than this program. Nothing was touched.
     #[error("this is not the store of the plan: {0}")]
     Foreign(String),
     /// A statement failed.
     #[error("{what} failed: {why}")]
     Sql {
-        /// What was being done.
+        /// The failed step.
         what: &'static str,
         /// SQLSTATE and the server's first line, never its DETAIL.
         why: String,
     },
-    /// It took too long.
+    /// The time was over.
     #[error("provisioning took longer than {} s: look for locks in the store", ALL_WITHIN.as_secs())]
     Late,
 }
 
-/// Makes the store as the plan says. Safe to repeat; a peer that is not ready is reported as pending, not as an error.
+/// Makes the store as the plan says. Safe to repeat. A peer that is not ready is reported as
+/// pending, not as an error.
 ///
 /// # Errors
 /// See [`Error`]. Takes at most three minutes, normally well under a second.
@@ -110,7 +125,7 @@ pub async fn init(plan: &Plan) -> Result<Report, Error> {
     tokio::time::timeout(ALL_WITHIN, init_within(plan)).await.map_err(|_late| Error::Late)?
 }
 
-/// Reports what [`init`] would find, changing nothing.
+/// Reports what [`init`] would find. Changes nothing.
 ///
 /// # Errors
 /// See [`Error`].
@@ -119,21 +134,24 @@ pub async fn check(plan: &Plan) -> Result<Report, Error> {
     tokio::time::timeout(ALL_WITHIN, check_within(plan)).await.map_err(|_late| Error::Late)?
 }
 
-/// Follows a peer anew whose slot for this store was lost or is missing: rows were lost on the way,
-/// and no repair in place is safe. What is here of it stays readable throughout, and the region
-/// counts as not covered until all has been copied again (docs/protocol.md#rule-36).
+/// Follows a peer anew whose slot for this store is lost or missing.
+///
+/// Rows were lost on the way, and no repair in place is safe. The peer's rows in this store stay
+/// readable throughout. The region counts as not covered until all rows have been copied again
+/// (docs/protocol.md#rule-36).
 ///
 /// # Errors
-/// The slot is well, or the peer is none or not ready (`Plan`); see [`Error`].
+/// The slot is intact, or the region is not a peer, or the peer is not ready (`Plan`). See
+/// [`Error`].
 pub async fn reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
     check_plan(plan)?;
     tokio::time::timeout(ALL_WITHIN, reseed_within(plan, from)).await.map_err(|_late| Error::Late)?
 }
 
-/// What [`reseed`] would do: one line that is pending. Changes nothing.
+/// Reports the step of [`reseed`] as one pending line. Changes nothing.
 ///
 /// # Errors
-/// What [`reseed`] would be refused for.
+/// The refusals of [`reseed`].
 pub async fn rehearse_reseed(plan: &Plan, from: &RegionName) -> Result<Report, Error> {
     check_plan(plan)?;
     let within = async {
@@ -157,7 +175,8 @@ async fn init_within(plan: &Plan) -> Result<Report, Error> {
     schema::init(&client, plan, &mut report).await?;
     roles::init(&client, plan, &mut report).await?;
     execute(&client, "committing the schema", "commit").await?;
-    // Behind it: looking at peers takes a while, and nothing may wait for the schema meanwhile.
+    // After the commit: looking at peers takes a while, and no other transaction may wait for the
+    // schema meanwhile.
     mesh::init_publication(&client, plan, &mut report).await?;
     for (peer, conninfo) in &plan.subscribe {
         mesh::init_subscription(&client, plan, peer, conninfo, &mut report).await?;
@@ -194,7 +213,7 @@ async fn reseed_within(plan: &Plan, from: &RegionName) -> Result<Report, Error> 
     Ok(report)
 }
 
-/// One provisioning at a time.
+/// Waits for other provisioning of this store to end.
 async fn alone(client: &Client) -> Result<(), Error> {
     const WHAT: &str = "waiting for another init";
     execute(client, WHAT, "set lock_timeout = '10s'").await?;
@@ -275,7 +294,7 @@ async fn query(
     client.query(sql, params).await.map_err(|error| failed(what, &error))
 }
 
-/// Whether a statement that gives one boolean gives true.
+/// True if a statement with one boolean result returns true.
 async fn holds(client: &Client, what: &'static str, sql: &str, params: Params<'_>) -> Result<bool, Error> {
     match query(client, what, sql, params).await?.first() {
         Some(row) => Ok(get::<Option<bool>>(row, what, 0)?.unwrap_or(false)),
@@ -283,7 +302,7 @@ async fn holds(client: &Client, what: &'static str, sql: &str, params: Params<'_
     }
 }
 
-/// Statements without parameters.
+/// Runs statements without parameters.
 async fn execute(client: &Client, what: &'static str, sql: &str) -> Result<(), Error> {
     client.batch_execute(sql).await.map_err(|error| failed(what, &error))
 }
@@ -296,7 +315,8 @@ fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
     row.try_get(at).map_err(|_type| Error::Sql { what, why: format!("column {at} cannot be read") })
 }
 
-/// Administrative statements hold no keys, so the server's first line may be shown; its DETAIL may quote rows and is not.
+/// Makes the error of an administrative statement. Such statements hold no keys, so the server's
+/// first line may be shown. Its DETAIL may quote rows, and is not.
 fn failed(what: &'static str, error: &tokio_postgres::Error) -> Error {
     let why = match error.as_db_error() {
         Some(db) => format!("{} (SQLSTATE {})", db.message().lines().next().unwrap_or(""), db.code().code()),

@@ -1,7 +1,8 @@
-//! A peer's store, as its replication role shows it: is it ready to be subscribed to, and how does our slot stand there?
+//! A peer's store as its replication role sees it: its readiness for a subscription, and the state
+//! of our slot.
 //!
-//! Neighbours: `mesh` decides what to do about it. Whatever is wrong here is a reason to wait, told in words. It must not change
-//! anything at the peer.
+//! `mesh` decides what to do about it. Every fault here is a reason to wait, given in words. This
+//! file must not change anything at the peer.
 
 use std::time::Duration;
 
@@ -19,19 +20,19 @@ const LOOK_WITHIN: Duration = Duration::from_secs(10);
 pub(super) struct Publisher {
     /// A connection as its replication role.
     pub(super) client: Client,
-    /// The slot that our subscription's name stands for.
+    /// The slot of our subscription.
     pub(super) slot: Option<Slot>,
 }
 
 /// A replication slot.
 pub(super) struct Slot {
-    /// Whether somebody reads from it now.
+    /// True if a subscription reads from it now.
     pub(super) active: bool,
-    /// Whether its WAL is still there: reserved, extended, unreserved, lost.
+    /// State of its WAL: reserved, extended, unreserved or lost.
     pub(super) wal_status: Option<String>,
 }
 
-/// Looks at a peer, for at most ten seconds. The error says in words what it is not ready for.
+/// Looks at a peer, for at most ten seconds. The error says in words what the peer lacks.
 pub(super) async fn look(
     plan: &Plan,
     peer: &Origin,
@@ -42,7 +43,8 @@ pub(super) async fn look(
     looked.unwrap_or_else(|_late| Err(format!("{peer} does not answer")))
 }
 
-/// Which build of its store a peer publishes; `None` while it has none. Takes at most ten seconds.
+/// The generation of its store that a peer publishes; `None` while it has none. Takes at most ten
+/// seconds.
 pub(super) async fn generation(
     plan: &Plan,
     peer: &RegionName,
@@ -63,7 +65,7 @@ async fn look_within(plan: &Plan, peer: &Origin, conninfo: &str, slot: &str) -> 
         .map_err(|why| format!("the connection string of {peer}: {why}"))?;
     let client = connect::single(&connect::tuned(&address, LOOK_WITHIN)).await.map_err(|error| {
         let refused = error.code().is_some_and(|code| code.code().starts_with("28"));
-        // The role is made by the peer's own init; before that, it is nobody.
+        // The peer's own init makes the role. Before that the role does not exist.
         let hint = if refused {
             ": run `onceway store init` there, then check the role and its password"
         } else {
@@ -109,12 +111,12 @@ async fn look_within(plan: &Plan, peer: &Origin, conninfo: &str, slot: &str) -> 
     Ok(Publisher { client, slot })
 }
 
-/// The columns of a table, oldest first; none where there is no such table.
+/// The columns of a table, oldest first; none if the table does not exist.
 pub(super) const COLUMNS: &str = "select a.attname::text from pg_attribute a join pg_class c on c.oid = a.attrelid \
       join pg_namespace n on n.oid = c.relnamespace \
       where n.nspname || '.' || c.relname = $1 and a.attnum > 0 and not a.attisdropped order by a.attnum";
 
-/// The columns that a table has at a peer; none while it has no such table. Takes at most ten seconds.
+/// The columns of a table at a peer; none while it has no such table. Takes at most ten seconds.
 pub(super) async fn columns(plan: &Plan, conninfo: &str, table: &str) -> Result<Vec<String>, String> {
     let looked = timeout(LOOK_WITHIN, async {
         let address = Address::of_libpq(conninfo, plan.publishers_ca.as_deref())
@@ -127,7 +129,7 @@ pub(super) async fn columns(plan: &Plan, conninfo: &str, table: &str) -> Result<
     looked.await.unwrap_or_else(|_late| Err("it does not answer".to_owned()))
 }
 
-/// What a publication holds, by name; `None` if there is none of that name.
+/// Tables of a publication, by name; `None` if there is no publication of that name.
 pub(super) async fn published(
     client: &Client,
     publication: &str,

@@ -1,19 +1,20 @@
-//! What provisioning found and did, as lines for people.
+//! Findings and changes of provisioning, as lines for people.
 //!
-//! Neighbours: every step of `provision` adds lines, `cli` and `fleet` print them. It must not hold passwords or connection strings.
+//! Every step of `provision` adds lines; `cli` and `fleet` print them. This file must not hold
+//! passwords or connection strings.
 
 use std::fmt;
 
-/// How one part of a store stands.
+/// State of one part of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
     /// As it has to be.
     Fine,
-    /// Was missing or different; made so now.
+    /// Was missing or different, and was repaired now.
     Changed,
-    /// Not there yet, and why; running init (again) is all it needs.
+    /// Missing, with the reason. Running init (again) is all that it needs.
     Pending(String),
-    /// Wrong, and what a person has to do: init will not repair it.
+    /// Wrong, with the step for a person: init will not repair it.
     Broken(String),
 }
 
@@ -22,32 +23,32 @@ pub enum Status {
 pub struct Line {
     /// The part.
     pub what: String,
-    /// How it stands.
+    /// State of the part.
     pub status: Status,
 }
 
-/// A setting of the server that is not as `deploy/postgres/onceway.conf` recommends.
+/// A setting of the server that differs from the recommendation of `deploy/postgres/onceway.conf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
-    /// Which.
+    /// Name of the setting.
     pub setting: String,
-    /// What it is.
+    /// Present value.
     pub is: String,
-    /// What is recommended.
+    /// Recommended value.
     pub recommended: &'static str,
 }
 
-/// All parts of a store, in the order they were looked at.
+/// All parts of a store, in the order in which they were looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The parts.
     pub lines: Vec<Line>,
-    /// What might be better; nothing waits for it.
+    /// Possible improvements. Nothing waits for them.
     pub hints: Vec<Hint>,
 }
 
 impl Report {
-    /// Whether nothing is pending or broken.
+    /// True if nothing is pending or broken.
     pub fn is_complete(&self) -> bool {
         self.lines.iter().all(|line| match line.status {
             Status::Fine | Status::Changed => true,
@@ -55,7 +56,7 @@ impl Report {
         })
     }
 
-    /// Whether something is broken, so that repeating init is of no use.
+    /// True if something is broken, so that repeating init is useless.
     pub fn is_broken(&self) -> bool {
         self.lines.iter().any(|line| match line.status {
             Status::Broken(_) => true,
@@ -63,7 +64,7 @@ impl Report {
         })
     }
 
-    /// How many parts were changed.
+    /// Number of parts that were changed.
     pub fn changes(&self) -> usize {
         self.lines.iter().filter(|line| line.status == Status::Changed).count()
     }

@@ -1,11 +1,11 @@
 //! Follows a peer anew whose slot was lost: `onceway store reseed`.
 //!
-//! The rows that are here of it may be all that anybody has of a key that this region owns by now,
-//! so they stay readable: in one transaction they become imported rows, as those that survivors
-//! hand on, known to be whole up to the heartbeat of then; and their leaf is emptied by DELETE
-//! (TRUNCATE would show a claim that began before neither of both). Then the leaf is copied whole.
-//! Neighbours: `mesh` subscribes, `statements` marks imported rows. It must not touch a
-//! subscription that is well.
+//! This store may hold the only rows of a key that this region owns by now, so the peer's rows stay
+//! readable. In one transaction they become imported rows, like those that survivors give one
+//! another, known to be whole up to the present heartbeat. Their leaf is emptied by DELETE: after
+//! TRUNCATE, a claim that began earlier would see neither the old rows nor the imported ones. Then
+//! the leaf is copied whole. `statements` marks imported rows. This file must not touch a
+//! subscription that is intact.
 
 use tokio_postgres::Client;
 
@@ -22,11 +22,11 @@ struct Lost<'a> {
     conninfo: String,
     name: String,
     publisher: publisher::Publisher,
-    /// It is still there, and ends first.
+    /// True if it still exists. Then it ends first.
     is_there: bool,
 }
 
-/// Whether the peer's slot is lost, so that it may be followed anew. Changes nothing.
+/// Checks that the peer's slot is lost, so that the peer may be followed anew. Changes nothing.
 async fn lost<'a>(client: &Client, plan: &'a Plan, from: &RegionName) -> Result<Lost<'a>, Error> {
     let Some((peer, conninfo)) = plan.subscribe.iter().find(|(peer, _)| peer.region == *from) else {
         return Err(Error::Plan(format!("{from} is not a peer of {}", plan.me)));
@@ -81,7 +81,8 @@ pub(super) async fn reseed(
     Ok(())
 }
 
-/// Turns what is here of an origin into imported rows. Of two of one key the later state stays.
+/// Turns the rows of an origin in this store into imported rows. Of two rows of one key the later
+/// state stays.
 async fn keep(client: &Client, peer: &Origin) -> Result<(), Error> {
     let [records, heartbeats] = [names::records(peer), names::heartbeats(peer)];
     let sql = "select quote_ident(attname) from pg_attribute \
@@ -90,7 +91,7 @@ async fn keep(client: &Client, peer: &Origin) -> Result<(), Error> {
     let columns: Vec<String> = rows.iter().map(|row| get(row, WHAT, 0)).collect::<Result<_, _>>()?;
     let taken = columns.iter().map(|column| match column.as_str() {
         "origin" => "r.origin || '!'".to_owned(),
-        // The end of an imported row counts its tombstone in.
+        // The end of an imported row includes its tombstone.
         "due_at" => format!(
             "least(r.due_at + case r.state when 5 then interval '0' else r.tombstone end, '{}')",
             statements::NEVER

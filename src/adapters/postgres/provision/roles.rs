@@ -1,8 +1,9 @@
-//! The two roles of a store and their rights: the gateway reads everything and writes its own leaves only; replication reads
-//! the own leaves only.
+//! The two roles of a store and their rights.
 //!
-//! Neighbours: `schema` made what the rights are about. A right that is missing is granted; one too many is reported, never taken
-//! away: a person gave it. It must not change an existing role's password.
+//! The gateway reads everything and writes only its own leaves; replication reads only the own
+//! leaves. A missing right is granted. A right too many is reported and never revoked: a person
+//! gave it. `schema` made the objects of the rights. This file must not change an existing role's
+//! password.
 
 use postgres_protocol::password::scram_sha_256;
 use tokio_postgres::Client;
@@ -13,7 +14,8 @@ use crate::protocol::region::Origin;
 
 const WHAT: &str = "setting up the roles";
 
-/// Measured: claims commit locally; plans made on empty leaves must not become table scans.
+/// Settings of the gateway's role, from measurements: claims commit locally, and plans made on
+/// empty leaves must not become table scans.
 pub(super) const SETTINGS: [(&str, &str); 7] = [
     ("synchronous_commit", "local"),
     ("default_transaction_isolation", "read committed"),
@@ -24,8 +26,10 @@ pub(super) const SETTINGS: [(&str, &str); 7] = [
     ("search_path", "onceway"),
 ];
 
-/// Amazon's servers let the members of this role replicate; the attribute is nobody's to give there. That a role is in it is all that can be seen from
-/// here: a peer's `store init` makes its slot as that role, and says so if it may not.
+/// Role whose members may replicate on Amazon's servers, where nobody can set the attribute.
+///
+/// Membership is all that can be seen from here. A peer's `store init` makes its slot as that role,
+/// and reports it if the role may not.
 pub(super) const SERVICE_ROLE: &str = "rds_replication";
 
 /// One right.
@@ -59,7 +63,7 @@ impl Right {
     }
 }
 
-/// Creates the roles if missing, sets the gateway's settings, grants the missing rights.
+/// Creates missing roles, sets the gateway's settings, grants missing rights.
 pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     let gateway = &plan.gateway_role;
     let mut changed = create(client, gateway, "login").await?;
@@ -137,7 +141,7 @@ async fn add(
     Ok(())
 }
 
-/// What a role may do and must not, or lacks and must have.
+/// A right that a role has and must not have, or lacks and must have.
 async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<String>, Error> {
     let sql = "select r.rolsuper, r.rolcanlogin, r.rolcreaterole, r.rolreplication or exists \
                (select from pg_roles s where s.rolname = $2 and pg_has_role(r.oid, s.oid, 'usage')) \
@@ -169,10 +173,10 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
     }
     let others = plan.all.iter().filter(|origin| **origin != plan.me || is_replication);
     let leaves = others.flat_map(|origin| [names::records(origin), names::heartbeats(origin)]);
-    // What goes through the table above the leaves is judged by that one's rights alone.
+    // Access through the table above the leaves is judged by that table's rights alone.
     let above = ["onceway.records", "onceway.heartbeats"].map(str::to_owned);
     for table in leaves.chain(above) {
-        // A right to columns alone is one to write, too.
+        // A right to columns alone is a right to write, too.
         let sql = "select has_table_privilege($1, $2, 'delete, truncate') or has_any_column_privilege($1, $2, 'insert, update')";
         if holds(client, WHAT, sql, &[&role.name, &table]).await? {
             return Ok(Some(format!("it may write {table}, which is not its to write: revoke that")));
@@ -181,7 +185,7 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
     Ok(None)
 }
 
-/// Whether this is a service where a membership stands for the attribute, which nobody may give there.
+/// True for a service where a membership stands for the attribute, which nobody can set there.
 async fn replicates_by_membership(client: &Client) -> Result<bool, Error> {
     let superuser =
         holds(client, WHAT, "select rolsuper from pg_roles where rolname = current_user", &[]).await?;
@@ -210,8 +214,8 @@ async fn create(client: &Client, role: &Role, attributes: &str) -> Result<bool, 
     Ok(true)
 }
 
-/// The statement that creates a role. Statements are logged and shown, so the password goes as its
-/// SCRAM verifier (RFC 5803).
+/// The statement that creates a role. Statements are logged and shown, so it contains only the
+/// password's SCRAM verifier (RFC 5803).
 fn creation(role: &Role, attributes: &str) -> String {
     let verifier = |text: &String| names::literal(&scram_sha_256(text.as_bytes()));
     let password = role.password.as_ref().map(verifier).map(|text| format!(" password {text}"));
@@ -269,12 +273,12 @@ pub(super) fn gateway_rights(me: &Origin, all: &[Origin]) -> Vec<Right> {
     for object in ["acceptor", "observed", "forgotten"] {
         table(format!("onceway.{object}"), &["select", "update"]);
     }
-    // What was chosen stays.
+    // Chosen views stay.
     table("onceway.views".to_owned(), &["select", "insert"]);
     for object in ["peer_memory", "doubts", "jobs", "escrows", "records_imported"] {
         table(format!("onceway.{object}"), &["select", "insert", "update", "delete"]);
     }
-    // Append only: what was written there stays.
+    // Append only: entries stay.
     table("onceway.journal".to_owned(), &["select", "insert"]);
     for origin in all {
         let own: &[&'static str] =

@@ -1,7 +1,8 @@
-//! The schema of a store: numbered migrations, the leaves of all origins, the claim routines, the gate.
+//! The schema of a store: numbered migrations, the leaves of all origins, the claim routines, the
+//! gate.
 //!
-//! Neighbours: `provision::init` runs it inside one transaction. It must not touch a store of another deployment, region or
-//! generation, and never edits or drops anything that holds rows.
+//! `provision::init` runs it inside one transaction. This file must not touch a store of another
+//! deployment, region or generation. It must never edit or drop anything that holds rows.
 
 use tokio_postgres::Client;
 
@@ -10,7 +11,7 @@ use super::{Error, Plan, Report, Status, execute, get, holds, query};
 use crate::protocol::digest::digest;
 use crate::protocol::region::Origin;
 
-/// All migrations, oldest first; the number is the place.
+/// All migrations, oldest first. The number of a migration is its place.
 const MIGRATIONS: [&str; 7] = [
     include_str!("../sql/0001_base.sql"),
     include_str!("../sql/0002_lifecycle.sql"),
@@ -20,14 +21,15 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("../sql/0006_gate.sql"),
     include_str!("../sql/0007_forgetting.sql"),
 ];
-/// Made anew, it is another acceptor.
+/// Makes the acceptor. One that is made anew is another acceptor.
 pub(super) const ACCEPTOR: &str =
     "insert into onceway.acceptor (id) values (gen_random_uuid()) on conflict do nothing";
-/// The schema that this program makes, and that its gateways need: the store is migrated first, then they are replaced.
+/// Version of the schema that this program makes and that its gateways need: the store is migrated
+/// before its gateways are replaced.
 pub(in super::super) const SCHEMA: i32 = MIGRATIONS.len() as i32;
 const NOT_MADE: &str = "run `onceway store init`";
 
-/// Migrates, adds what is missing.
+/// Migrates the schema, and adds missing parts.
 pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     let applied = applied(client, plan).await?;
     for (_, migration) in migrations(&plan.deployment).skip(applied) {
@@ -52,7 +54,8 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
     Ok(())
 }
 
-/// Reports the same; false if there is no schema to look at any further.
+/// Reports the same parts. `false` if a migration or a leaf is missing: then rights cannot be
+/// looked up.
 pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<bool, Error> {
     let applied = applied(client, plan).await?;
     let missing = |there: bool| if there { Status::Fine } else { Status::Pending(NOT_MADE.to_owned()) };
@@ -72,11 +75,11 @@ pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> 
         && holds(client, "reading the acceptor", "select count(*) = 1 from onceway.acceptor", &[]).await?;
     report.add("the acceptor", missing(acceptor));
     report.add("claim routines", missing(has_routines(client, plan).await?));
-    // Rights on what an older schema lacks cannot be looked up.
+    // Rights on objects that an older schema lacks cannot be looked up.
     Ok(all_there && applied == MIGRATIONS.len())
 }
 
-/// How many migrations are applied, all of them ours, in the store of the plan.
+/// Number of applied migrations in the store of the plan. All of them must be this program's.
 async fn applied(client: &Client, plan: &Plan) -> Result<usize, Error> {
     const WHAT: &str = "reading the schema's version";
     if !holds(client, WHAT, "select to_regclass('onceway.migrations') is not null", &[]).await? {
@@ -117,8 +120,10 @@ async fn applied(client: &Client, plan: &Plan) -> Result<usize, Error> {
     Ok(rows.len())
 }
 
-/// The rows and the indexes that only the own origin has. A heartbeat is made once, with the gate: one that vanished
-/// later must show as a regression, not start again in silence.
+/// Makes the rows and indexes that only the own origin has.
+///
+/// The heartbeat is made once, with the gate. If it vanished later, that must show as a regression:
+/// it must not start again in silence.
 async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     const WHAT: &str = "making the gate";
     let [gate, heartbeat] = gate_and_heartbeat(&plan.me);
@@ -128,13 +133,13 @@ async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(
     }
     execute(client, WHAT, &own_indexes(&plan.me)).await?;
     report.add("the gate", if made.is_empty() { Status::Fine } else { Status::Changed });
-    // Made anew, it is another acceptor, and nobody counts it before it is admitted.
+    // An acceptor that is made anew is another one, and no voter counts it before it is admitted.
     let made = query(client, "making the acceptor", &format!("{ACCEPTOR} returning 1"), &[]).await?;
     report.add("the acceptor", if made.is_empty() { Status::Fine } else { Status::Changed });
     Ok(())
 }
 
-/// Each migration with its number, ready to be run once.
+/// Each migration with its number, as a statement to run once.
 pub(super) fn migrations(deployment: &str) -> impl Iterator<Item = (i32, String)> {
     let deployment = names::literal(deployment);
     MIGRATIONS.iter().enumerate().map(move |(at, migration)| {
@@ -168,7 +173,7 @@ pub(super) fn own_indexes(me: &Origin) -> String {
     )
 }
 
-/// The claim routines, and which they are.
+/// Installs the claim routines, and notes their digest.
 pub(super) fn install_routines(me: &Origin) -> String {
     let digest = names::literal(&routines_digest(me));
     format!("{}\nupdate onceway.meta set routines = {digest};\n", statements::routines(me))

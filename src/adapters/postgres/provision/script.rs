@@ -1,46 +1,64 @@
-//! The SQL of a region's store as a script for psql: `onceway store init --print`, for whoever must see statements before they run.
+//! The SQL of a region's store as a script for psql: `onceway store init --print`, for operators
+//! who must see statements first.
 //!
-//! It is made of the same texts that `init` runs, each behind a question whether it is needed, so it may be run as often as one likes, and `init`
-//! finds nothing to do after it. Neighbours: `schema`, `roles` and `mesh` have the texts. It asks no server, so it knows other regions' stores only as
-//! the files tell. It must not hold a secret: psql takes them from where the region file says that they are.
+//! It is made of the texts that `init` runs, each behind a check whether it is needed. So it may
+//! run any number of times, and `init` finds nothing to do after it. It asks no server, so it knows
+//! other regions' stores only from the files. The script must not hold a secret: psql reads secrets
+//! from the places that the region file names. Of a role's password it reads the SCRAM verifier
+//! only ([`verifiers`]), as servers log statements.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+
+use postgres_protocol::password::scram_sha_256;
 
 use super::super::{names, statements};
 use super::roles::{Right, SERVICE_ROLE, SETTINGS};
 use super::{mesh, roles, schema};
 use crate::protocol::region::Origin;
 
-/// Where psql finds a text.
+const GATEWAY_VERIFIER: &str = "gateway_verifier";
+const REPLICATION_VERIFIER: &str = "replication_verifier";
+
+/// Place from which psql reads a text.
 #[derive(Clone, Debug)]
 pub enum Whence {
-    /// In an environment variable.
+    /// An environment variable.
     Variable(String),
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// Here: it is no secret.
+    /// The script itself: the text is no secret.
     Written(String),
 }
 
-/// What a region's store has to be, without the secrets.
+/// Required state of a region's store, without the secrets.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// The region, and which build of its store.
+    /// The region, and the generation of its store.
     pub me: Origin,
     /// All origins of the deployment, `me` included.
     pub all: Vec<Origin>,
     /// The deployment's id.
     pub deployment: String,
-    /// The gateways' role, and its password.
-    pub gateway_role: (String, Option<Whence>),
-    /// The peers' role, and its password.
-    pub replication_role: (String, Option<Whence>),
-    /// For each peer: how the region's Postgres reaches the peer's.
+    /// The gateways' role; true if it has a password.
+    pub gateway_role: (String, bool),
+    /// The peers' role; true if it has a password.
+    pub replication_role: (String, bool),
+    /// For each peer, the connection string by which the region's Postgres reaches the peer's.
     pub subscribe: Vec<(Origin, Whence)>,
 }
 
-/// The script.
+/// The psql variables of a script, for roles that are made with these passwords: their SCRAM
+/// verifiers (RFC 5803), with a new salt each time.
+pub fn verifiers(gateway: Option<&str>, replication: Option<&str>) -> String {
+    let line = |(name, password): (&str, Option<&str>)| {
+        password
+            .map(|password| format!("\\set {name} {}\n", psql_literal(&scram_sha_256(password.as_bytes()))))
+    };
+    [(GATEWAY_VERIFIER, gateway), (REPLICATION_VERIFIER, replication)].into_iter().filter_map(line).collect()
+}
+
+/// Writes the script.
 pub fn script(plan: &Script) -> String {
     let mut out = opening(plan);
     of_roles(plan, &mut out);
@@ -62,22 +80,22 @@ fn opening(plan: &Script) -> String {
 -- Then `onceway store check` has the last word. What is there already is left as it is; run both as often as you like.
 -- Rights: CREATE on the database; where a role below is missing, CREATEROLE; for subscriptions membership of pg_create_subscription (Postgres 16 and
 -- newer) or of the service's own administrator role; on a server of your own with 15, superuser.
--- Secrets are read where the region file has them, when this runs:
+-- Connection strings are read where the region file has them, when this runs.
 ",
         deployment = comment(&plan.deployment),
     );
-    let passwords =
-        [("gateway_password", &plan.gateway_role.1), ("replication_password", &plan.replication_role.1)];
-    for (name, whence) in passwords {
-        if let Some(whence) = whence {
-            out.push_str(&set(name, whence));
-        }
+    if plan.gateway_role.1 || plan.replication_role.1 {
+        out.push_str(
+            "-- No statement of this has a password in it. A role that is missing is made with a SCRAM verifier, from a variable that is set by what\n\
+             --   onceway store init --config FILE --verifiers >VERIFIERS\n\
+             -- writes, where the passwords are; then run each of the two as psql ... --file VERIFIERS --file THIS\n",
+        );
     }
     out.push_str("\nbegin;\n");
     out
 }
 
-/// A psql variable from where its text is.
+/// Sets a psql variable from the place of its text.
 fn set(name: &str, whence: &Whence) -> String {
     match whence {
         Whence::Variable(variable) => format!("\\getenv {name} {variable}\n"),
@@ -100,7 +118,7 @@ fn comment(text: &str) -> String {
     text.replace(['\n', '\r'], " ")
 }
 
-/// `body`, where a question is answered with true.
+/// Writes `body` so that it runs only if the answer to `question` is true.
 fn when(out: &mut String, question: &str, body: &str) {
     let _ = write!(out, "select {question} as wanted \\gset\n\\if :wanted\n{}\n\\endif\n", body.trim_end());
 }
@@ -108,12 +126,10 @@ fn when(out: &mut String, question: &str, body: &str) {
 fn of_roles(plan: &Script, out: &mut String) {
     let known =
         |role: &str| format!("exists (select from pg_roles where rolname = {})", names::literal(role));
-    let password = |whence: &Option<Whence>, name: &str| {
-        whence.as_ref().map(|_| format!(" password :'{name}'")).unwrap_or_default()
-    };
     let (gateway, secret) = &plan.gateway_role;
     out.push_str("\n-- The gateways' role, and how its statements are planned.\n");
-    let create = format!("create role {gateway} login{};", password(secret, "gateway_password"));
+    let create = |password: &str| format!("create role {gateway} login{password};");
+    let create = with_verifier(*secret, GATEWAY_VERIFIER, create);
     when(out, &format!("not {}", known(gateway)), &create);
     for (name, value) in SETTINGS {
         let set = names::literal(&format!("{name}={value}"));
@@ -132,12 +148,30 @@ fn of_roles(plan: &Script, out: &mut String) {
         "select {} and not rolsuper as by_membership from pg_roles where rolname = current_user \\gset",
         known(SERVICE_ROLE)
     );
-    let password = password(secret, "replication_password");
-    let create = format!(
-        "\\if :by_membership\ncreate role {replication} login{password};\ngrant {SERVICE_ROLE} to {replication};\n\\else\n\
-         create role {replication} login replication{password};\n\\endif"
-    );
+    let create = |password: &str| {
+        format!(
+            "\\if :by_membership\ncreate role {replication} login{password};\ngrant {SERVICE_ROLE} to {replication};\n\\else\n\
+             create role {replication} login replication{password};\n\\endif"
+        )
+    };
+    let create = with_verifier(*secret, REPLICATION_VERIFIER, create);
     when(out, &format!("not {}", known(replication)), &create);
+}
+
+/// The statement that creates a role, with its password if it has one. The variable must hold a
+/// verifier. Any other text in it may be the password, so psql checks it without the server.
+fn with_verifier(has_password: bool, name: &str, create: impl Fn(&str) -> String) -> String {
+    if !has_password {
+        return create("");
+    }
+    let create = create(&format!(" password :'{name}'"));
+    format!(
+        "\\set is_verifier false\n\\if :{{?{name}}}\n\
+         \\set is_verifier `case :'{name}' in 'SCRAM-SHA-256$'[1-9]*:*'$'*:*) echo true;; *) echo false;; esac`\n\\endif\n\
+         \\if :is_verifier\n{create}\n\\else\n\
+         do $$ begin raise exception 'the psql variable {name} holds no SCRAM verifier: see the head of this file'; end $$;\n\
+         \\endif"
+    )
 }
 
 fn of_schema(plan: &Script, out: &mut String) {
@@ -196,7 +230,8 @@ fn of_rights(plan: &Script, out: &mut String) {
          else has_function_privilege(role, object, privilege) end \\gexec\n"
     );
     out.push_str("\n-- What the other regions subscribe to.\n");
-    // Each column by name, as `init` does it: one that is added later is published when all regions have it.
+    // Each column by name, as in `init`: a column that is added later is published when all regions
+    // have it.
     let [name, records, heartbeats] =
         [names::publication(&plan.me), names::records(&plan.me), names::heartbeats(&plan.me)];
     let columns = |table: &str| {
@@ -214,7 +249,8 @@ fn of_rights(plan: &Script, out: &mut String) {
     );
 }
 
-/// A slot is made with its subscription and only so: one that is made anew under a subscription that stands loses rows in silence.
+/// Writes the subscriptions. A slot is made only together with its subscription: a new slot under
+/// an existing subscription loses rows in silence.
 fn of_subscriptions(plan: &Script, out: &mut String) {
     if plan.subscribe.is_empty() {
         return;

@@ -1,14 +1,15 @@
-//! What the region's Postgres is set to otherwise than `deploy/postgres/onceway.conf` recommends: hints, which hold nothing up.
+//! Settings of the region's Postgres that differ from `deploy/postgres/onceway.conf`: hints, which
+//! block nothing.
 //!
-//! Neighbours: `mod` asks beside version and `wal_level`, which are demanded; a test holds the table against the file. It must not call a setting wrong: a managed
-//! service may not allow ours.
+//! Required settings (version and `wal_level`) are checked elsewhere. A test compares the table
+//! with the file. This file must not call a setting wrong: a managed service may not allow ours.
 
 use tokio_postgres::Client;
 
 use super::report::Hint;
 use super::{Error, get, query};
 
-/// The settings of `deploy/postgres/onceway.conf` but `wal_level`, as Postgres shows them.
+/// The settings of `deploy/postgres/onceway.conf` without `wal_level`, as Postgres shows them.
 const RECOMMENDED: [(&str, &str); 21] = [
     ("max_wal_senders", "20"),
     ("max_replication_slots", "20"),
@@ -33,7 +34,7 @@ const RECOMMENDED: [(&str, &str); 21] = [
     ("ssl", "on"),
 ];
 
-/// The settings that lack something.
+/// Reads the settings that fall short of the recommendation.
 pub async fn hints(client: &Client) -> Result<Vec<Hint>, Error> {
     const WHAT: &str = "reading the server's settings";
     let names: Vec<&str> = RECOMMENDED.iter().map(|(name, _)| *name).collect();
@@ -49,7 +50,8 @@ pub async fn hints(client: &Client) -> Result<Vec<Hint>, Error> {
     Ok(hints)
 }
 
-/// Whether a setting lacks something: of what is counted more is as good, and how much WAL is kept is a matter of the disk, as long as it is bounded.
+/// True if a setting falls short. For numbers, more is as good. The amount of WAL to keep depends
+/// on the disk, as long as it is bounded.
 fn lacks(name: &str, is: &str, wanted: &str) -> bool {
     match (is.parse::<i64>(), wanted.parse::<i64>()) {
         _ if name == "max_slot_wal_keep_size" => is == "-1",

@@ -1,6 +1,6 @@
 -- One statement, so one snapshot: of a subscription whose tables are all ready by then, the apply worker has committed everything up to the newest
 -- heartbeat that is seen here. It takes a table over only at the place in the stream that it has reached itself.
-select h.origin, h.seq, h.epoch, c.copied
+select h.origin, h.seq, h.epoch, floor(extract(epoch from h.beat_at) * 1000)::bigint as beat_ms, c.copied
   from onceway.heartbeats h
  cross join (select array(
            select s.subname::text

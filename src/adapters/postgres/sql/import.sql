@@ -1,7 +1,8 @@
 -- Beside the leaf that replication writes. A later state of one attempt replaces an earlier one, a lower token never a higher. Sorted, so
 -- that two gateways cannot deadlock. The life of such a row ends with its tombstone: nobody makes one of it here.
+-- That life counts from the clock's date: nothing is written while that is before the earliest possible one.
 with g as materialized (
-    select from onceway.hold_gate(null)
+    select from onceway.hold_gate(null) where extract(epoch from clock_timestamp()) * 1000 >= $28::bigint
 ), made as (
     insert into onceway.records_imported as i (
         tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id, doubt_status, answer_status,

@@ -1,7 +1,8 @@
 -- The gate's version is compared in the statement that writes, as in a claim: once a gate has adopted a newer view, no escrow of an older
--- one can slip in. A higher token takes the place of a lower one, and of its answer.
+-- one can slip in. A higher token takes the place of a lower one, and of its answer. The row's life counts from the clock's date: nothing is
+-- written while that is before the earliest possible one.
 with g as materialized (
-    select from onceway.hold_gate($1)
+    select from onceway.hold_gate($1) where extract(epoch from clock_timestamp()) * 1000 >= $18::bigint
 )
 insert into onceway.escrows as e (
     tenant, key, origin, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, hold, promised, skew, tombstone, route, path,

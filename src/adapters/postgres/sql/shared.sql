@@ -6,7 +6,7 @@ select (select s.tenant from stretch s order by s.tenant desc, s.key desc limit 
        t.*
   from (values (1)) as one
   left join (
-      select r.tenant, r.key, {was_settled} as was_settled, {light}
+      select r.tenant, r.key, {evidence}, {light}
         from shared s
         join onceway.records r on r.tenant = s.tenant and r.key = s.key
        where not {run_outdone}

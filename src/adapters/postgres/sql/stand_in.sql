@@ -1,7 +1,8 @@
 -- A record in the place of other origins' attempts: settled ($21 is 4) or released (3) from its first moment. It stands on what a claim on
 -- known rows does, in the statement that writes: the gate, the own row as it was seen, and each row of another origin must yield.
+-- The row's life counts from the clock's date: nothing is written while that is before the earliest possible one.
 with g as materialized (
-    select epoch from onceway.hold_gate($3)
+    select epoch from onceway.hold_gate($3) where extract(epoch from clock_timestamp()) * 1000 >= $29::bigint
 ), kept as (
     update {records} as r
        set state = $21, epoch = g.epoch, attempt = {next_attempt}, nonce = $4, request_id = $5, fp_raw = $6, fp_canonical = $7,

@@ -1,5 +1,5 @@
 -- All rows of these keys, of a replicated and an imported one the later.
-select u.ord, {was_settled} as was_settled, {light}
+select u.ord, {evidence}, {light}
   from unnest($1::text[], $2::bytea[]) with ordinality as u(tenant, key, ord)
   join onceway.records r on r.tenant = u.tenant and r.key = u.key
  where not {run_outdone}

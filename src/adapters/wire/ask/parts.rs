@@ -1,7 +1,9 @@
-//! What questions and their answers are made of, as JSON: keys, tokens, answers, rows, messages to acceptors.
+//! Parts of questions and their answers, as JSON: keys, tokens, answers, rows, messages to
+//! acceptors.
 //!
-//! Neighbour: `super` puts them together. Digests and 128-bit numbers are lower-case hex, bytes are base64, spans are whole seconds and
-//! nanoseconds, so that each value has one spelling and none is rounded. It must not fill in what is missing.
+//! Digests and 128-bit numbers are lower-case hex, bytes are base64, spans are whole seconds and
+//! nanoseconds. So each value has one spelling and none is rounded. This file must not fill in
+//! missing values.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +25,7 @@ use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Date;
 use crate::protocol::view::{AcceptorId, Release};
 
-/// Which part cannot be read.
+/// The part that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wrong(pub(super) &'static str);
 
@@ -75,7 +77,7 @@ fn plain(text: String) -> Result<String, Wrong> {
     if text.contains('\0') { Err(Wrong("a text with a zero byte")) } else { Ok(text) }
 }
 
-/// Whole seconds and the nanoseconds beyond them.
+/// Whole seconds, and the nanoseconds beyond them.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SpanPart(u64, u32);
 

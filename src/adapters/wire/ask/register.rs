@@ -1,6 +1,7 @@
 //! Messages to acceptors and their replies, as JSON.
 //!
-//! Neighbours: `super` puts them into questions, `adapters::views` spells views and ballots. It must not know what an acceptor does.
+//! `super` puts them into questions; `adapters::views` has the documents of views and ballots. This
+//! file must not know what an acceptor does.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,7 @@
-//! What is written must be read back, and nothing else: round trips over every question and every answer, and a table of malformed ones.
+//! Round trips over every question and every answer, and a table of malformed messages that must be
+//! refused.
 //!
-//! Neighbours: `ask`. No connection here: `tests/suites/net.rs` asks over real ones.
+//! These tests must not open a connection: `tests/suites/net.rs` asks over real ones.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -31,7 +32,7 @@ fn names() -> impl Strategy<Value = RegionName> {
     "[a-z][a-z0-9]{0,31}".prop_map(|text| name(&text))
 }
 
-/// Two rings: building one takes a while.
+/// Two rings: building one takes some time.
 static RINGS: LazyLock<[Arc<Ring>; 2]> = LazyLock::new(|| {
     [1, 2].map(|seed| {
         let regions = ["eu", "us"].map(|region| RegionSpec { name: name(region), weight: 1 }).to_vec();
@@ -329,7 +330,7 @@ fn what_is_malformed_is_refused_and_not_repeated() {
     for json in good {
         let question = read_question(json.as_bytes()).unwrap_or_else(|error| panic!("{json}: {error}"));
         assert_eq!(write_question(&question), json.as_bytes());
-        // A newer version may say more than is known here.
+        // A newer version may send more members than are known here.
         let more = json.replacen("{\"", "{\"more\":[1],\"", 2).replacen("{\"more\":[1],\"", "{\"", 1);
         assert_eq!(read_question(more.as_bytes()), Ok(question), "{more}");
     }

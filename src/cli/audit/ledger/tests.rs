@@ -1,6 +1,6 @@
-//! A provider's ledger: what is read, and what is refused, by line.
+//! Tests of a provider's ledger: accepted rows, and refused ones by line.
 //!
-//! Neighbours: [`super`] reads. It must not test what follows from a row.
+//! They must not test the verdict on a row.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ fn rule() -> Rule {
     Rule { effects: 200..=399, routes: Vec::new(), tenant: None, from: i64::MIN, until: i64::MAX }
 }
 
-/// A file that is gone with the test.
+/// A file that is deleted with the test.
 struct Csv(tempfile::TempDir);
 
 impl Csv {
@@ -69,7 +69,8 @@ fn rows_are_taken_by_key_and_the_rest_is_told_in_the_order_of_the_file() {
 
 #[test]
 fn files_are_written_in_many_ways() {
-    // A byte order mark, line ends of Windows, blanks, a blank line, cells that are missing or too many, the header as it was sent.
+    // A byte order mark, line ends of Windows, blanks, a blank line, missing cells, too many cells,
+    // and the header as it was sent.
     let text = "\u{feff}key , tenant,note\r\n k1 ,acme\r\n\r\n\"k,2\",acme,x,y\r\n\"\"\"k3\"\"\",acme,\"a\r\nb\"\r\nk4,acme,";
     let csv = Csv::new(text.as_bytes());
     let mut ledger = csv.read(&Layout::default()).unwrap();

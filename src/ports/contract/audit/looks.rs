@@ -1,8 +1,10 @@
-//! Looks over all records, and the doubles that they journal: which keys are told, how far one look goes, what is settled.
+//! Looks over all records, and the doubles that they journal: which keys are returned, how far one
+//! look goes, what is settled.
 //!
-//! Neighbours: [`super`] has the clauses of settlements. Pairs are judged by `protocol::double`, as a gateway does. It must not test
-//! which of them a region journals: `gateway::doubles` says.
+//! Pairs are judged by `protocol::double`, as a gateway does. This file must not test which of them
+//! a region journals: `gateway::doubles` decides.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::by;
@@ -16,13 +18,14 @@ use crate::ports::authority::CopiedRow;
 use crate::ports::store::{ClaimAsk, Written};
 use crate::ports::{Audit, Upkeep};
 use crate::protocol::decide::Basis;
-use crate::protocol::double::{Trace, Twice, Why, compare};
+use crate::protocol::double::{Held, Trace, Twice, Why, compare};
 use crate::protocol::key::KeyId;
+use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::{Answer, Nonce, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
-/// All of them.
+/// All clauses of looks.
 pub async fn suite<B: AuditBench>(bench: &B) {
     a_double_is_found_though_no_claim_says_a_risk(bench).await;
     doubles_are_journalled_once_in_either_order(bench).await;
@@ -31,11 +34,13 @@ pub async fn suite<B: AuditBench>(bench: &B) {
     what_was_superseded_knowingly_takes_an_answer(bench).await;
     every_pair_of_regions_has_its_own_double(bench).await;
     a_tombstone_says_whether_it_was_settled(bench).await;
+    evidence_has_the_dates_of_its_life(bench).await;
     records_are_looked_at_in_stretches(bench).await;
     runs_at_risk_are_looked_at_in_stretches(bench).await;
 }
 
-/// Two regions settled the key, and neither claim says anything: by a look over all records, and not by one over the runs at risk.
+/// Two regions settled the key, and neither claim names a risk. A look over all records finds the
+/// double; a look over the runs at risk does not.
 pub async fn a_double_is_found_though_no_claim_says_a_risk<B: AuditBench>(bench: &B) {
     let before = bench.store().doubles().await.expect("audit: doubles failed");
     let own = claimed(bench, "look-silent", 1).await;
@@ -58,7 +63,7 @@ pub async fn a_double_is_found_though_no_claim_says_a_risk<B: AuditBench>(bench:
     assert_eq!((after.doubles, after.unexplained), (before.doubles + 1, before.unexplained + 1));
 }
 
-/// However often it is asked, and whichever row is named first.
+/// A double is journalled once, for every repetition and in either order of its rows.
 pub async fn doubles_are_journalled_once_in_either_order<B: AuditBench>(bench: &B) {
     let certain = runs_at_risk(bench, "look-certain").await;
     assert_eq!(settle(bench, &certain, &answer()).await, Written::Done);
@@ -94,7 +99,7 @@ pub async fn what_a_settlement_met_is_journalled_once<B: AuditBench>(bench: &B) 
     assert_eq!(journalled(bench, &met.id).await, [met.token], "audit: by the settlement, and once");
 }
 
-/// A released run, a released row there.
+/// A released run and a released row of the other origin are no double.
 pub async fn what_came_to_nothing_is_no_double<B: AuditBench>(bench: &B) {
     let released = runs_at_risk(bench, "look-released").await;
     assert_eq!(release(bench, &released).await, Written::Done);
@@ -108,8 +113,8 @@ pub async fn what_came_to_nothing_is_no_double<B: AuditBench>(bench: &B) {
     }
 }
 
-/// An open row that the own one names. Once it is settled after all, it is a double, and so is a later attempt of that origin. An older
-/// copy of a row says nothing.
+/// An open row that the own one names is no double until it is settled after all. A later attempt
+/// of that origin is one too. An older copy of a row says nothing.
 pub async fn what_was_superseded_knowingly_takes_an_answer<B: AuditBench>(bench: &B) {
     let peer = bench.peers()[0].clone();
     let doubt = State::InDoubt { status: None, left: LONG, past: Duration::ZERO };
@@ -128,12 +133,12 @@ pub async fn what_was_superseded_knowingly_takes_an_answer<B: AuditBench>(bench:
         import(bench, &peer, &[late]).await;
         let traces = look_at(bench, Of::All, name).await.expect("audit: both rows are here");
         assert_eq!(traces.len(), 2, "audit: of two copies of a row the later one: {traces:?}");
-        let double = compare(&traces[0], &traces[1]).map(|double| (double.twice, double.named));
+        let double = compare(&traces[0], &traces[1], &held(bench)).map(|double| (double.twice, double.named));
         assert_eq!(double, Some((twice, twice == Twice::Surely)), "audit: {name}");
     }
 }
 
-/// Three regions ran it: three pairs.
+/// A key that three regions ran has three pairs.
 pub async fn every_pair_of_regions_has_its_own_double<B: AuditBench>(bench: &B) {
     let [first, second] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
     let own = claimed(bench, "look-three", 1).await;
@@ -154,7 +159,7 @@ pub async fn every_pair_of_regions_has_its_own_double<B: AuditBench>(bench: &B) 
     assert_eq!(journalled(bench, &own.id).await.len(), 3);
 }
 
-/// Of what expired it stays known whether it had an answer; until its life is over, as the key may live anew then.
+/// A tombstone says whether it had an answer, and whether its life is over.
 pub async fn a_tombstone_says_whether_it_was_settled<B: AuditBench>(bench: &B) {
     let mut ends = Vec::new();
     for (name, settles) in [("look-expired", true), ("look-expired-released", false)] {
@@ -180,10 +185,44 @@ pub async fn a_tombstone_says_whether_it_was_settled<B: AuditBench>(bench: &B) {
     (over.lives, over.tombstone) = (Duration::ZERO, Duration::ZERO);
     import(bench, &peer, std::slice::from_ref(&over)).await;
     let traces = bench.store().traces(&[over.id]).await.expect("audit: traces failed");
-    assert!(!traces[0][0].settled, "audit: its life is over: {traces:?}");
+    let told = (traces[0][0].settled, traces[0][0].over);
+    assert_eq!(told, (true, true), "audit: it was settled, and its life is over: {traces:?}");
 }
 
-/// However many there are, whether anything is shared or not; a key's rows are not parted.
+/// Evidence has the time of its claim, the time as a tombstone and the end of its life, which
+/// counts the tombstone in. The claim's time is not known of a row that a survivor handed over.
+pub async fn evidence_has_the_dates_of_its_life<B: AuditBench>(bench: &B) {
+    let ask = asks(bench, &id(bench, "look-dates"), 1).await;
+    let ask = ClaimAsk { lifetime: lived(SHORT, Duration::ZERO), ..ask };
+    let attempt = wins(bench, &ask).await.0;
+    let one = |traces: Vec<Vec<Trace>>| traces.into_iter().flatten().next().expect("audit: one row");
+    let read = async |id: &KeyId| one(bench.store().traces(std::slice::from_ref(id)).await.expect("traces"));
+    let open = read(&attempt.id).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    let young = read(&attempt.id).await;
+    bench.pass(SHORT).await;
+    let old = read(&attempt.id).await;
+    assert_eq!([open.settled, young.settled, old.settled], [false, true, true]);
+    assert_eq!((old.over, old.tombstone), (false, LONG), "audit: it lives on as a tombstone: {old:?}");
+    let claimed = young.claimed.expect("audit: the own claim has a date");
+    assert_eq!((open.claimed, old.claimed), (young.claimed, young.claimed), "audit: and one only");
+    let promised = young.row.expires.as_millis() - SHORT.as_millis() as i64;
+    assert!((claimed.as_millis() - promised).abs() <= 1_000, "audit: {claimed:?}, not {promised}");
+    assert!(claimed <= open.row.seen);
+    let ask = asks(bench, &id(bench, "look-dates-brief"), 1).await;
+    let lifetime = Lifetime { tombstone: SHORT, ..lived(SHORT, Duration::ZERO) };
+    let brief = wins(bench, &ClaimAsk { lifetime, ..ask }).await.0;
+    assert_eq!(settle(bench, &brief, &answer()).await, Written::Done);
+    bench.pass(SHORT * 2).await;
+    assert!(read(&brief.id).await.over, "audit: past its retention and its tombstone");
+    let peer = bench.peers()[0].clone();
+    let imported = settled(bench, &peer, "look-dates-imported", 35);
+    import(bench, &peer, std::slice::from_ref(&imported)).await;
+    let imported = read(&imported.id).await;
+    assert_eq!((imported.settled, imported.over, imported.claimed), (true, false, None), "{imported:?}");
+}
+
+/// One look stops after a number of records, shared keys or not; a key's rows are not parted.
 pub async fn records_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     let name = |at: u32| format!("look-all-{at}");
     let mut own = Vec::new();
@@ -218,7 +257,7 @@ pub async fn records_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     panic!("audit: it never ends");
 }
 
-/// Those of all origins, and no other record.
+/// A look over runs at risk finds those of all origins, and no other record.
 pub async fn runs_at_risk_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     let second = bench.peers()[1].clone();
     let name = |at: u32| format!("look-stretch-{at}");
@@ -245,11 +284,16 @@ pub async fn runs_at_risk_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     assert_eq!((foreign.shared.len(), foreign.more), (0, true));
 }
 
+/// No other origin is heard of.
+fn held<B: StoreBench>(bench: &B) -> Held {
+    Held { me: bench.origin(), beats: BTreeMap::new() }
+}
+
 fn answered() -> State {
     State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false }
 }
 
-/// Another origin's settled row, whose claim says nothing.
+/// Another origin's settled row, whose claim names nothing.
 fn settled<B: StoreBench>(bench: &B, origin: &Origin, name: &str, nonce: u128) -> CopiedRow {
     let answer = Answer { status: 200, ..answer() };
     let state = State::Settled { answer: answer.into(), age: Duration::ZERO, expired: false };
@@ -258,10 +302,10 @@ fn settled<B: StoreBench>(bench: &B, origin: &Origin, name: &str, nonce: u128) -
     row
 }
 
-/// The double that two rows are, the own one first, if they are one.
+/// The double of two rows, the own one first; `None` if they are none.
 fn pair<B: StoreBench>(bench: &B, id: &KeyId, traces: &[Trace]) -> Option<Double> {
     let [one, other] = traces else { panic!("audit: two rows were expected: {traces:?}") };
-    let found = compare(one, other)?;
+    let found = compare(one, other, &held(bench))?;
     let (first, second) = if other.row.origin == bench.origin() { (other, one) } else { (one, other) };
     let double = |first: &Trace, second: &Trace| Double {
         id: id.clone(),
@@ -274,7 +318,7 @@ fn pair<B: StoreBench>(bench: &B, id: &KeyId, traces: &[Trace]) -> Option<Double
     Some(double(first, second))
 }
 
-/// What rows say, without what their reader's clock does.
+/// The facts of rows that their reader's clock does not change.
 fn told(traces: &[Trace]) -> Vec<(Origin, Token, bool)> {
     traces.iter().map(|trace| (trace.row.origin.clone(), trace.row.token, trace.settled)).collect()
 }
@@ -287,7 +331,7 @@ async fn stretch<B: AuditBench>(bench: &B, of: Of, after: Option<&KeyId>, most: 
     bench.store().stretch(of, after, most).await.expect("audit: stretch failed")
 }
 
-/// The rows of this key, as a look tells them.
+/// The rows of this key, as a look returns them.
 async fn look_at<B: AuditBench>(bench: &B, of: Of, name: &str) -> Option<Vec<Trace>> {
     let wanted = id(bench, name);
     let mut after = None;

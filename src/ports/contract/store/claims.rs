@@ -1,6 +1,7 @@
-//! Clauses of the store about claims: who wins, on what basis, and what is found instead.
+//! Clauses of the store about claims: which of them wins, on which basis, and the rows found
+//! instead.
 //!
-//! Neighbours: [`super`] gives the bench and the helpers. It must not test what becomes of an attempt: [`super::outcomes`] does.
+//! This file must not test an attempt's outcome: [`super::outcomes`] does.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use super::{
     LONG, SHORT, StoreBench, answer, asks, claim, claimed, doubt, finds, id, is_claimed, known, lived, open,
     release, row, rows, settle, wins,
 };
-use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, ClaimReply, GateVersion, Written};
+use crate::ports::{KeyStore, Replica};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::{Key, KeyId};
 use crate::protocol::record::{Nonce, Row, State, Token};
@@ -21,6 +22,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_second_claim_finds_the_first(bench).await;
     of_many_claims_at_once_one_wins(bench).await;
     a_repeated_claim_finds_itself(bench).await;
+    a_claim_tells_its_date(bench).await;
     another_gate_version_stores_nothing(bench).await;
     two_tenants_with_equal_keys_are_two_keys(bench).await;
     extreme_keys_are_kept_apart(bench).await;
@@ -34,7 +36,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     rows_of_other_origins_are_named_by_the_claim(bench).await;
 }
 
-/// An absent key is won with attempt 1 under the gate's epoch, and stands claimed as asked.
+/// An absent key is won with attempt 1 under the gate's epoch, and its row is claimed as asked.
 pub async fn an_absent_key_is_won_with_attempt_one<B: StoreBench>(bench: &B) {
     let gate = open(bench).await;
     let ask = asks(bench, &id(bench, "absent"), 1).await;
@@ -56,6 +58,24 @@ pub async fn an_absent_key_is_won_with_attempt_one<B: StoreBench>(bench: &B) {
         panic!("store: a won key must read as claimed: {row:?}")
     };
     assert!(left > Duration::ZERO && left <= LONG, "store: {left:?} cannot be left of a hold of {LONG:?}");
+}
+
+/// A claim tells the date of the store's clock at which it was written; a repetition tells that of
+/// then.
+pub async fn a_claim_tells_its_date<B: StoreBench>(bench: &B) {
+    let ask = asks(bench, &id(bench, "dated"), 1).await;
+    let date = async || bench.store().beat().await.expect("store: beat failed").expect("store: no beat").date;
+    let told = async || match claim(bench, &ask).await {
+        ClaimReply::Won { at, .. } => at.as_millis(),
+        other => panic!("store: this claim must win: {other:?}"),
+    };
+    let before = date().await.as_millis();
+    let at = told().await;
+    let after = date().await.as_millis();
+    // The unit is a millisecond, rounded twice.
+    assert!((before - 1..=after + 1).contains(&at), "store: written at {at}, between {before} and {after}");
+    let again = told().await;
+    assert!((again - at).abs() <= 1, "store: written at {at}, and at {again} when it is repeated");
 }
 
 /// The second claim finds the first one's row, claimed, with hold left, and changes nothing.
@@ -103,7 +123,7 @@ pub async fn of_many_claims_at_once_one_wins<B: StoreBench>(bench: &B) {
     }
 }
 
-/// Repeating a claim with the same nonce finds the own claim: same token, same expiry, nothing new.
+/// A claim repeated with the same nonce finds the own claim: same token, same expiry, nothing new.
 pub async fn a_repeated_claim_finds_itself<B: StoreBench>(bench: &B) {
     let ask = asks(bench, &id(bench, "repeat"), 1).await;
     let first = claim(bench, &ask).await;
@@ -189,7 +209,7 @@ pub async fn a_released_key_is_won_with_the_next_attempt<B: StoreBench>(bench: &
     );
 }
 
-/// A key in doubt is won on its row's basis, whatever is left of the hold: its holder gave up.
+/// A key in doubt is won on its row's basis, whatever the rest of the hold: its holder gave up.
 pub async fn a_key_in_doubt_is_won_with_the_next_attempt<B: StoreBench>(bench: &B) {
     for (name, status) in [("doubt-again", None), ("doubt-again-500", Some(500))] {
         let first = claimed(bench, name, 1).await;
@@ -203,7 +223,8 @@ pub async fn a_key_in_doubt_is_won_with_the_next_attempt<B: StoreBench>(bench: &
     }
 }
 
-/// A basis with another token or nonce than the row's, or with no own row though one stands, finds the row.
+/// A basis finds the row if its token or nonce differs from the row's, or if it has no own row
+/// although one exists.
 pub async fn a_stale_basis_finds_the_row<B: StoreBench>(bench: &B) {
     let first = claimed(bench, "stale", 1).await;
     assert_eq!(release(bench, &first).await, Written::Done);
@@ -230,7 +251,8 @@ pub async fn a_stale_basis_finds_the_row<B: StoreBench>(bench: &B) {
     }
 }
 
-/// As `claim`, for the one case in which an honest store has no row to show: an error is as good.
+/// Claims as `claim` does, for the one case in which an honest store has no row to show: an error
+/// is as good.
 async fn claim_or_empty<B: StoreBench>(bench: &B, ask: &crate::ports::store::ClaimAsk) -> ClaimReply {
     bench.store().claim(ask).await.unwrap_or(ClaimReply::Found(Vec::new()))
 }
@@ -285,7 +307,7 @@ pub async fn of_many_recoveries_at_once_one_wins<B: StoreBench>(bench: &B) {
     assert_eq!(row.token.attempt, 2, "store: sixteen recoveries are one attempt");
 }
 
-/// Nothing that a superseded attempt reports is taken.
+/// No report of a superseded attempt is taken.
 pub async fn a_superseded_attempt_has_lost<B: StoreBench>(bench: &B) {
     let first = claimed(bench, "superseded", 1).await;
     assert_eq!(doubt(bench, &first, None).await, Written::Done);
@@ -302,7 +324,8 @@ pub async fn a_superseded_attempt_has_lost<B: StoreBench>(bench: &B) {
     );
 }
 
-/// A claim stores the rows of other origins that it knowingly supersedes, and counts attempts on from them.
+/// A claim stores the rows of other origins that it knowingly supersedes, and counts attempts on
+/// from them.
 pub async fn rows_of_other_origins_are_named_by_the_claim<B: StoreBench>(bench: &B) {
     let epoch = open(bench).await.epoch;
     let over: Vec<_> = bench.peers().into_iter().map(|peer| (peer, Token { epoch, attempt: 4 })).collect();

@@ -1,6 +1,6 @@
 //! Clauses of the store about rows of other origins: a claim supersedes knowingly, or not at all.
 //!
-//! Neighbours: [`super`] gives the bench and the helpers. It must not test what rows mean together: `protocol::record` does.
+//! This file must not test what rows mean together: `protocol::record` does.
 
 use super::{Foreign, StoreBench, asks, claim, claimed, id, known, open, release, row, rows, wins};
 use crate::ports::store::{ClaimAsk, ClaimReply, Written};
@@ -17,7 +17,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_settled_row_never_yields(bench).await;
 }
 
-/// A claim that saw no row finds whatever arrived of other origins.
+/// A claim that saw no row finds every row that arrived of other origins.
 pub async fn a_claim_of_an_absent_key_finds_foreign_rows<B: StoreBench>(bench: &B) {
     for state in [Foreign::Claimed, Foreign::InDoubt, Foreign::Released, Foreign::Settled] {
         let ask = asks(bench, &id(bench, &format!("foreign-absent-{state:?}")), 1).await;
@@ -26,7 +26,8 @@ pub async fn a_claim_of_an_absent_key_finds_foreign_rows<B: StoreBench>(bench: &
     }
 }
 
-/// A row that arrived after the look that a claim stands on is not superseded: its effect may have happened.
+/// A row that arrived after the look of a claim's basis is not superseded: its effect may have
+/// happened.
 pub async fn rows_that_nobody_saw_are_found<B: StoreBench>(bench: &B) {
     for state in [Foreign::Claimed, Foreign::InDoubt, Foreign::Settled] {
         let first = claimed(bench, &format!("foreign-unseen-{state:?}"), 1).await;
@@ -44,7 +45,7 @@ pub async fn rows_that_nobody_saw_are_found<B: StoreBench>(bench: &B) {
     }
 }
 
-/// A claim that names an older attempt than the one that stands there has not seen it.
+/// A claim that names an older attempt than the stored one has not seen it.
 pub async fn rows_newer_than_those_seen_are_found<B: StoreBench>(bench: &B) {
     for state in [Foreign::Claimed, Foreign::InDoubt] {
         let mut ask = asks(bench, &id(bench, &format!("foreign-newer-{state:?}")), 1).await;
@@ -70,7 +71,7 @@ pub async fn seen_rows_are_superseded<B: StoreBench>(bench: &B) {
     }
 }
 
-/// A released row of another origin stops nobody who counts on from its attempt.
+/// A released row of another origin stops no claim that counts on from its attempt.
 pub async fn released_rows_yield<B: StoreBench>(bench: &B) {
     open(bench).await;
     let mut ask = asks(bench, &id(bench, "foreign-released"), 1).await;

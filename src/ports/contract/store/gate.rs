@@ -1,6 +1,7 @@
-//! Clauses of the store about its gate: a restarted server serves nothing until its boot is approved.
+//! Clauses of the store about its gate: a restarted server serves nothing until its boot is
+//! approved.
 //!
-//! Neighbours: [`super`] gives the bench and the helpers. It must not decide who may approve: `gateway::heartbeat` does.
+//! This file must not decide who may approve: `gateway::heartbeat` does.
 
 use super::{
     StoreBench, answer, asks, claim, claimed, doubt, id, is_claimed, known, open, release, row, rows, settle,
@@ -25,7 +26,8 @@ pub async fn reading_the_gate_changes_nothing<B: StoreBench>(bench: &B) {
     assert_eq!(gate(bench).await, first, "store: the gate moved though nobody touched it");
 }
 
-/// After a restart nothing is written until the running boot is approved; then what stood before goes on.
+/// After a restart nothing is written until the running boot is approved; then earlier attempts go
+/// on.
 pub async fn a_restart_closes_the_gate<B: StoreBench>(bench: &B) {
     let before = open(bench).await;
     let held = claimed(bench, "restart-held", 1).await;
@@ -59,8 +61,8 @@ pub async fn a_restart_closes_the_gate<B: StoreBench>(bench: &B) {
     );
 }
 
-/// A claim whose answer was lost finds itself though the gate closed, or moved, in between: it is durable, and saying "nothing was
-/// written" of it would be wrong.
+/// A claim whose answer was lost finds itself although the gate closed, or moved, in between. It is
+/// durable, so "nothing was written" would be wrong.
 pub async fn a_claim_not_confirmed_is_found_after_the_gate_moved<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "unconfirmed"), 1).await;
     let first = claim(bench, &ask).await;
@@ -77,7 +79,8 @@ pub async fn a_claim_not_confirmed_is_found_after_the_gate_moved<B: StoreBench>(
     assert_eq!(claim(bench, &ask).await, second, "store: a claim on a known basis must find itself too");
 }
 
-/// An approval that saw another version, or names another boot than the running one, is lost and opens nothing.
+/// An approval that saw another version, or names another boot than the running one, is lost and
+/// opens nothing.
 pub async fn approval_compares_version_and_boot<B: StoreBench>(bench: &B) {
     let before = open(bench).await;
     bench.restart().await;
@@ -98,7 +101,7 @@ pub async fn approval_compares_version_and_boot<B: StoreBench>(bench: &B) {
     assert!(gate(bench).await.is_open(), "store: an approved boot must open the gate");
 }
 
-/// An approval moves the version, so that whoever read the gate before it reads it again.
+/// An approval moves the version, so that a reader of the former version reads the gate again.
 pub async fn an_approval_moves_the_version<B: StoreBench>(bench: &B) {
     open(bench).await;
     bench.restart().await;

@@ -1,7 +1,8 @@
-//! Clauses of the store about jobs: accepted with their record, taken by one, given back, buried, brought back by an operator.
+//! Clauses of the store about jobs: accepted with their record, taken by one worker, given back,
+//! buried, revived by an operator.
 //!
-//! Neighbours: [`super`] gives the bench and the helpers. A store has one table of jobs, so each clause leaves none behind. It must
-//! not decide how often a job is run: `gateway::jobs` does.
+//! A store has one table of jobs, so each clause leaves none behind. This file must not decide how
+//! often a job is run: `gateway::jobs` does.
 
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_discarded_job_leaves_a_free_key(bench).await;
 }
 
-/// A date that every retention of this suite ends before.
+/// A date that is later than the end of every retention of this suite.
 const LATE: Date = Date(32_503_680_000_000);
 
 fn request() -> StoredRequest {
@@ -75,7 +76,7 @@ async fn take<B: StoreBench>(bench: &B, nonce: u128, away: Duration) -> Vec<Job>
     bench.store().take(Nonce(nonce), 10, away, Some(by(LATE)), None).await.expect("store: take failed")
 }
 
-/// Takes the one job there is.
+/// Takes the only job.
 async fn takes<B: StoreBench>(bench: &B, nonce: u128) -> Job {
     let mut jobs = take(bench, nonce, LONG).await;
     assert_eq!(jobs.len(), 1, "store: one job is due");
@@ -91,7 +92,8 @@ async fn state<B: StoreBench>(bench: &B, id: &KeyId) -> Option<JobState> {
     bench.store().job(id).await.expect("store: job failed").map(|job| job.state)
 }
 
-/// One statement writes both: the record says that nothing happened and that a job waits, the job gives the request back.
+/// One statement writes both. The record says that nothing happened and that a job waits; the job
+/// gives the request back.
 pub async fn an_acceptance_stores_record_and_job<B: StoreBench>(bench: &B) {
     let id = accepted(bench, "accepted", 1).await;
     let row = row(bench, &id).await;
@@ -112,7 +114,7 @@ pub async fn an_acceptance_stores_record_and_job<B: StoreBench>(bench: &B) {
     assert_eq!(rows(bench, &id).await.len(), 1, "store: the record outlives its job");
 }
 
-/// Any row of any origin stands in the way of an acceptance that expects none, and no job is stored then.
+/// Any row of any origin stops an acceptance that expects none, and no job is stored then.
 pub async fn an_acceptance_finds_what_stands_in_the_way<B: StoreBench>(bench: &B) {
     let held = claimed(bench, "accept-held", 1).await;
     let ask = asks(bench, &held.id, 2).await;
@@ -124,7 +126,7 @@ pub async fn an_acceptance_finds_what_stands_in_the_way<B: StoreBench>(bench: &B
     assert_eq!(take(bench, 4, LONG).await, [], "store: what was not accepted must leave no job");
 }
 
-/// Repeated with the same nonce it stores nothing twice; another nonce finds the row.
+/// An acceptance repeated with the same nonce stores nothing twice; another nonce finds the row.
 pub async fn an_acceptance_finds_itself<B: StoreBench>(bench: &B) {
     let ask = asks(bench, &id(bench, "accept-twice"), 1).await;
     let both = together(vec![accept(bench, &ask), accept(bench, &ask)]).await;
@@ -138,7 +140,8 @@ pub async fn an_acceptance_finds_itself<B: StoreBench>(bench: &B) {
     finish(bench, &job.taken).await;
 }
 
-/// Another version of the gate, or a boot that nobody approved: neither record nor job.
+/// Neither record nor job is stored at another version of the gate, or while the boot is not
+/// approved.
 pub async fn a_closed_gate_accepts_nothing<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "accept-closed"), 1).await;
     ask.gate = GateVersion(ask.gate.0 + 1);
@@ -150,7 +153,7 @@ pub async fn a_closed_gate_accepts_nothing<B: StoreBench>(bench: &B) {
     open(bench).await;
 }
 
-/// A key of which nothing happened may be accepted over its row; one that is claimed, in doubt or settled may not.
+/// A released key may be accepted over its row; one that is claimed, in doubt or settled may not.
 pub async fn an_acceptance_replaces_a_released_row_only<B: StoreBench>(bench: &B) {
     let attempt = claimed(bench, "accept-over", 1).await;
     for nonce in [2, 3, 4] {
@@ -178,7 +181,7 @@ pub async fn an_acceptance_replaces_a_released_row_only<B: StoreBench>(bench: &B
     finish(bench, &job.taken).await;
 }
 
-/// A claim on an accepted row is attempt 1; the row says on that it was accepted, whatever it comes to.
+/// A claim on an accepted row is attempt 1; the row stays marked as accepted, in every later state.
 pub async fn the_first_claim_of_a_job_is_the_first_attempt<B: StoreBench>(bench: &B) {
     let id = accepted(bench, "accept-run", 1).await;
     let mut ask = asks(bench, &id, 2).await;
@@ -192,7 +195,8 @@ pub async fn the_first_claim_of_a_job_is_the_first_attempt<B: StoreBench>(bench:
     finish(bench, &job.taken).await;
 }
 
-/// By turns: of each tenant behind the one that had its turn last the job that is due longest, but for those that are named.
+/// By turns, a take gives each tenant's longest due job, after the tenant that had its turn last.
+/// Named tenants are left out.
 pub async fn jobs_are_taken_by_turns<B: StoreBench>(bench: &B) {
     let (busy, own) = (bench.tenant("busy"), id(bench, "turns").tenant().clone());
     let of = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
@@ -262,7 +266,8 @@ pub async fn one_job_has_one_taker<B: StoreBench>(bench: &B) {
     }
 }
 
-/// A taken job is due again by itself; each taking counts, and a run that did not count is taken back.
+/// A taken job is due again by itself; each taking counts, and a run that did not count is taken
+/// back.
 pub async fn a_worker_that_dies_gives_its_job_back<B: StoreBench>(bench: &B) {
     let id = accepted(bench, "given-back", 1).await;
     let first = take(bench, 2, SHORT).await;
@@ -297,7 +302,8 @@ pub async fn writes_of_an_older_taking_are_lost<B: StoreBench>(bench: &B) {
     finish(bench, &newer).await;
 }
 
-/// A dead letter is not due; an operator brings it back with its runs counted anew, and only a dead one.
+/// A dead letter is not due. An operator revives it with its runs counted anew, and only a dead
+/// one.
 pub async fn a_letter_waits_for_its_operator<B: StoreBench>(bench: &B) {
     let id = accepted(bench, "letter", 1).await;
     let store = bench.store();
@@ -320,7 +326,8 @@ pub async fn a_letter_waits_for_its_operator<B: StoreBench>(bench: &B) {
     assert_eq!(store.revive(&id, &act()).await, Ok(Acted::Absent));
 }
 
-/// A dead letter's request goes with its retention, and no retention ends by the database's clock alone.
+/// A dead letter's request goes with its retention, and no retention ends by the database's clock
+/// alone.
 pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench: &B) {
     let store = bench.store();
     let ask = asks(bench, &id(bench, "job-erased"), 1).await;
@@ -350,7 +357,8 @@ pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench
     assert_eq!(store.discard(&ask.id, &act()).await, Ok(Acted::Done));
 }
 
-/// Discarding frees the key and stops a worker that read the row before; a running attempt cannot be discarded, a doubt stays one.
+/// Discarding frees the key and stops a worker that read the row before. A running attempt cannot
+/// be discarded, and a doubt stays one.
 pub async fn a_discarded_job_leaves_a_free_key<B: StoreBench>(bench: &B) {
     let store = bench.store();
     let id = accepted(bench, "discarded", 1).await;
@@ -370,7 +378,8 @@ pub async fn a_discarded_job_leaves_a_free_key<B: StoreBench>(bench: &B) {
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done));
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt keeps its nonce");
 
-    // What a worker has, whatever its record says: that worker goes on with what it has read.
+    // A worker's job, whatever its record says: that worker goes on with the request that it has
+    // read.
     let id = accepted(bench, "discard-taken", 5).await;
     let job = takes(bench, 6).await;
     assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Running), "store: a worker has it");

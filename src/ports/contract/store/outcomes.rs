@@ -1,6 +1,6 @@
-//! Clauses of the store about what becomes of an attempt: settle, release, doubt.
+//! Clauses of the store about an attempt's outcome: settle, release, doubt.
 //!
-//! Neighbours: [`super`] gives the bench and the helpers. It must not test who wins a claim: [`super::claims`] does.
+//! This file must not test who wins a claim: [`super::claims`] does.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     settled_is_final(bench).await;
 }
 
-/// A claim settles; repeating it is done already; another answer under the same token has lost, as its bearer must not give it
-/// to a client; the first answer stays.
+/// A claim settles, and a repetition is done already. Another answer under the same token has lost,
+/// as its bearer must not give it to a client. The first answer stays.
 pub async fn a_claim_settles<B: StoreBench>(bench: &B) {
     let attempt = claimed(bench, "settle", 1).await;
     let before = row(bench, &attempt.id).await;
@@ -52,7 +52,7 @@ pub async fn a_doubt_settles<B: StoreBench>(bench: &B) {
     assert_eq!(stored(&row(bench, &attempt.id).await.state), answer(), "store: it must read as settled");
 }
 
-/// An attempt whose hold is over settles, as long as nobody superseded it: its answer is the truth.
+/// An attempt whose hold is over settles unless it was superseded: its answer is the truth.
 pub async fn a_hold_that_is_over_still_settles<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "late-settle"), 1).await;
     ask.hold = SHORT;
@@ -61,7 +61,8 @@ pub async fn a_hold_that_is_over_still_settles<B: StoreBench>(bench: &B) {
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a late answer must settle");
 }
 
-/// Whatever an answer holds reads back identical: header order, repeated names, any bytes, empty and unkept bodies.
+/// Every part of an answer reads back identical: header order, repeated names, any bytes, empty and
+/// unkept bodies.
 pub async fn answers_read_back_identical<B: StoreBench>(bench: &B) {
     let header = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
     let all_bytes: Vec<u8> = (0..=255).collect();
@@ -92,7 +93,8 @@ pub async fn answers_read_back_identical<B: StoreBench>(bench: &B) {
     }
 }
 
-/// A claim is released; repeating it is done already; the attempt, the request and its expiry stay in the row.
+/// A claim is released, and a repetition is done already. The attempt, the request and its expiry
+/// stay in the row.
 pub async fn a_claim_is_released<B: StoreBench>(bench: &B) {
     let attempt = claimed(bench, "release", 1).await;
     let before = row(bench, &attempt.id).await;
@@ -117,7 +119,7 @@ pub async fn a_doubt_is_released<B: StoreBench>(bench: &B) {
     assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: it must read as released");
 }
 
-/// A doubt keeps the upstream's status, or that there was none, and what is left of the hold.
+/// A doubt keeps the upstream's status, or that none came, and the rest of the hold.
 pub async fn a_doubt_keeps_the_status<B: StoreBench>(bench: &B) {
     for (name, given) in [("doubt-none", None), ("doubt-408", Some(408)), ("doubt-599", Some(599))] {
         let attempt = claimed(bench, name, 1).await;
@@ -147,7 +149,7 @@ pub async fn only_a_claim_is_doubted<B: StoreBench>(bench: &B) {
     assert!(rows(bench, &absent.id).await.is_empty(), "store: a doubt made a row");
 }
 
-/// What another token or nonce reports is lost, and changes nothing.
+/// A report under another token or nonce is lost, and changes nothing.
 pub async fn another_name_has_lost<B: StoreBench>(bench: &B) {
     let right = claimed(bench, "named", 5).await;
     let token = right.token;

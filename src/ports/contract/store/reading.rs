@@ -1,6 +1,6 @@
 //! Clauses of the store about reading: look-ups, fingerprints, retention.
 //!
-//! Neighbours: [`super`] gives the bench and the helpers. It must not test what rows mean together: `protocol::record` does.
+//! This file must not test what rows mean together: `protocol::record` does.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub async fn a_new_claim_replaces_the_fingerprint<B: StoreBench>(bench: &B) {
     );
 }
 
-/// A settled key past its retention is told to be, reaped or not, and is never claimed again.
+/// A settled key past its retention reads as expired, reaped or not, and is never claimed again.
 pub async fn an_expired_answer_is_a_tombstone<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "expired"), 1).await;
     ask.lifetime = lived(SHORT, Duration::ZERO);
@@ -105,7 +105,7 @@ pub async fn stored_life_is_longer_than_promised<B: StoreBench>(bench: &B) {
     assert!(row.seen >= expires, "store: the promised end is passed, by the store's own clock");
 }
 
-/// A retention of never has a date that never comes.
+/// A key that is kept for ever has a date that never comes.
 pub async fn a_key_may_be_kept_for_ever<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "never"), 1).await;
     ask.lifetime = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };

@@ -1,11 +1,10 @@
-//! Clauses of the store about records in the place of other origins' attempts, and about how time
-//! passed.
+//! Clauses of the store about stand-ins for other origins' attempts, and about observed time.
 //!
-//! Neighbours: [`super`] gives the bench and the helpers, [`super::upkeep`] what reads lists and
-//! the journal. It must not test when a gateway stands in: `protocol::decide` says.
+//! This file must not test when a gateway stands in: `protocol::decide` says.
 
 use std::time::Duration;
 
+use super::super::{ANY_DATE, NOT_YET};
 use super::upkeep::{act, journalled, listed};
 use super::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, doubt, id, open, restart_and_approve, rows, wins,
@@ -18,15 +17,16 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::{Nonce, Row, State, Token};
 use crate::protocol::time::{Date, Drift};
 
-/// All clauses about them.
+/// All clauses about stand-ins.
 pub async fn suite<B: StoreBench>(bench: &B) {
     a_record_in_anothers_place_is_whole_from_the_first(bench).await;
     a_record_in_anothers_place_stands_on_what_was_seen(bench).await;
+    a_record_in_anothers_place_is_not_dated_before_its_time(bench).await;
     an_operators_word_in_anothers_place_is_journalled(bench).await;
     what_was_observed_is_kept(bench).await;
 }
 
-/// A claim over another origin's row that has arrived, by a key that has no own one.
+/// A claim over another origin's row that has arrived, of a key without an own row.
 async fn over_theirs<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> (ClaimAsk, Token) {
     let key = id(bench, name);
     let theirs = bench.arrives(&key, Foreign::InDoubt).await;
@@ -38,7 +38,7 @@ async fn over_theirs<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> (Clai
 }
 
 async fn stand_in<B: StoreBench>(bench: &B, ask: &ClaimAsk, ruling: &Ruling) -> Written {
-    bench.store().stand_in(ask, ruling, None).await.expect("store: stand_in failed")
+    bench.store().stand_in(ask, ruling, None, ANY_DATE).await.expect("store: stand_in failed")
 }
 
 async fn own<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
@@ -47,8 +47,8 @@ async fn own<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
     all.find(|row| row.origin == mine).expect("store: the own row must stand")
 }
 
-/// Final or released at once, above what it names, with everything that a claim says of itself; and
-/// again it is done already.
+/// A stand-in is final or released at once, above the rows that it names, with all fields of a
+/// claim. A repetition is done already.
 pub async fn a_record_in_anothers_place_is_whole_from_the_first<B: StoreBench>(bench: &B) {
     for (name, ruling) in [("stand-settled", Ruling::Settled(answer())), ("stand-released", Ruling::Released)]
     {
@@ -65,7 +65,7 @@ pub async fn a_record_in_anothers_place_is_whole_from_the_first<B: StoreBench>(b
         assert_eq!((own.nonce, own.risk, own.request_id), (ask.nonce, ask.risk, ask.request_id));
         assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token.attempt > theirs.attempt);
     }
-    // An own attempt that is over gives way as to a claim, and what it named stays named.
+    // An own attempt that is over gives way as to a claim, and the rows that it named stay named.
     let (ask, theirs) = over_theirs(bench, "stand-own", 72).await;
     let (attempt, _) = wins(bench, &ask).await;
     assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
@@ -80,7 +80,18 @@ pub async fn a_record_in_anothers_place_is_whole_from_the_first<B: StoreBench>(b
     assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token > attempt.token, "store: {own:?}");
 }
 
-/// Not where the rows say something else by now, nor under another gate.
+/// No stand-in is written while the store's clock shows less than its earliest possible date.
+pub async fn a_record_in_anothers_place_is_not_dated_before_its_time<B: StoreBench>(bench: &B) {
+    let (ask, _) = over_theirs(bench, "stand-early", 91).await;
+    let written = bench.store().stand_in(&ask, &Ruling::Released, None, NOT_YET).await;
+    assert_eq!(written, Ok(Written::GateMoved), "store: the clock is behind");
+    assert_eq!(rows(bench, &ask.id).await.len(), 1, "store: nothing was written");
+    assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Written::Done);
+    let again = bench.store().stand_in(&ask, &Ruling::Released, None, NOT_YET).await;
+    assert_eq!(again, Ok(Written::Done), "store: what stands already stands");
+}
+
+/// A stand-in is lost if the rows say something else by now, or under another gate.
 pub async fn a_record_in_anothers_place_stands_on_what_was_seen<B: StoreBench>(bench: &B) {
     let released = Ruling::Released;
     let (ask, _) = over_theirs(bench, "stand-unseen", 81).await;
@@ -113,7 +124,7 @@ pub async fn a_record_in_anothers_place_stands_on_what_was_seen<B: StoreBench>(b
     assert_eq!(rows(bench, &ask.id).await.len(), 1, "store: nothing was written");
 }
 
-/// Once, in the same transaction, and the key leaves the list.
+/// An operator's ruling is journalled once, in the same transaction, and the key leaves the list.
 pub async fn an_operators_word_in_anothers_place_is_journalled<B: StoreBench>(bench: &B) {
     for (name, ruling, kind) in [
         ("stand-by-hand-1", Ruling::Settled(answer()), "settled-by-hand"),
@@ -124,7 +135,7 @@ pub async fn an_operators_word_in_anothers_place_is_journalled<B: StoreBench>(be
         let act = act(ruling);
         let by = Who { actor: &act.actor, reason: &act.reason };
         for _ in 0..2 {
-            let written = bench.store().stand_in(&ask, &act.ruling, Some(by)).await;
+            let written = bench.store().stand_in(&ask, &act.ruling, Some(by), ANY_DATE).await;
             assert_eq!(written, Ok(Written::Done), "store: {name}");
         }
         let token = own(bench, &ask.id).await.token;
@@ -156,6 +167,6 @@ pub async fn what_was_observed_is_kept<B: StoreBench>(bench: &B) {
     assert_eq!((kept.at, whole(kept.total)), (next.at, whole(next.total)), "store: {kept:?}");
     assert_eq!((kept.leads.len(), kept.lives.len()), (next.leads.len(), next.lives.len()));
     assert!(kept.ahead() >= next.ahead() && kept.longest_life() == next.longest_life(), "store: {kept:?}");
-    // As it was: other clauses go by this clock, too.
+    // The former value is restored: other clauses use this clock, too.
     assert_eq!(bench.store().observe(later, &first).await, Ok(Written::Done));
 }

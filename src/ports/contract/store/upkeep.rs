@@ -1,7 +1,8 @@
-//! Clauses of the store about what runs beside requests: reaping, the sweep's and the operator's lists, acts by hand.
+//! Clauses of the store about work beside requests: reaping, the sweep's and the operator's lists,
+//! rulings.
 //!
-//! Neighbours: [`super`] gives the bench and the helpers. Other clauses leave rows behind, so a clause asserts about its own keys only.
-//! It must not test when the gateway reaps or sweeps.
+//! Other clauses leave rows behind, so a clause asserts about its own keys only. This file must not
+//! test when the gateway reaps or sweeps.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::{Nonce, State, Token};
 use crate::protocol::time::Date;
 
-/// Later than every row.
+/// A date later than every row's.
 const END: Date = Date(253_402_300_700_000);
 
 /// All clauses about upkeep.
@@ -44,7 +45,8 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_tenants_keys_are_counted_as_far_as_asked(bench).await;
 }
 
-/// An answer whose life is over becomes a tombstone, in storage and not only to the eye, and is still never claimed.
+/// An answer whose life is over becomes a tombstone, in storage and not only in reads, and is still
+/// never claimed.
 pub async fn an_answer_past_its_life_is_reaped_to_a_tombstone<B: StoreBench>(bench: &B) {
     let (attempt, expires) = settled(bench, "reap-settled", LONG).await;
     bench.pass(SHORT).await;
@@ -55,7 +57,7 @@ pub async fn an_answer_past_its_life_is_reaped_to_a_tombstone<B: StoreBench>(ben
     finds(bench, &asks(bench, &attempt.id, 2).await, "a tombstone must not be won").await;
 }
 
-/// Past its own life a tombstone goes, and its key is new.
+/// A tombstone goes after its own life, and its key is new.
 pub async fn a_tombstone_past_its_life_is_forgotten<B: StoreBench>(bench: &B) {
     let (attempt, _) = settled(bench, "reap-forgotten", Duration::ZERO).await;
     bench.pass(SHORT).await;
@@ -69,12 +71,12 @@ pub async fn a_tombstone_past_its_life_is_forgotten<B: StoreBench>(bench: &B) {
     ask.basis = known(&row(bench, &attempt.id).await);
     let (third, _) = wins(bench, &ask).await;
     assert_eq!(third.token.attempts(), 2, "store: attempts are counted on");
-    // A key that nobody ever used begins above what was forgotten as well.
+    // A key that was never used also begins above the forgotten tokens.
     let fresh = claimed(bench, "reap-fresh", 4).await;
     assert!(fresh.token > attempt.token && fresh.token.attempts() == 1, "store: {}", fresh.token);
 }
 
-/// Nothing happened under a released key, and its retention is over all the same.
+/// A released key is reaped after its retention, although nothing happened under it.
 pub async fn a_released_row_is_reaped_too<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "reap-released"), 1).await;
     ask.lifetime = lived(SHORT, Duration::ZERO);
@@ -85,7 +87,7 @@ pub async fn a_released_row_is_reaped_too<B: StoreBench>(bench: &B) {
     assert_eq!(row(bench, &attempt.id).await.state, State::Tombstone, "store: it must be a tombstone");
 }
 
-/// Own rows count, whatever became of them; another tenant's and another region's do not.
+/// Own rows count, in every state; rows of another tenant or region do not.
 pub async fn a_tenants_keys_are_counted_as_far_as_asked<B: StoreBench>(bench: &B) {
     let (tenant, other) = (bench.tenant("counted"), bench.tenant("counted-too"));
     let under = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
@@ -131,7 +133,7 @@ pub async fn an_open_row_is_never_reaped<B: StoreBench>(bench: &B) {
     assert!(matches!(state, State::InDoubt { .. }), "store: a doubt was reaped to {state:?}");
 }
 
-/// A key that is kept for ever is.
+/// A key that is kept for ever is never reaped.
 pub async fn never_is_never_reaped<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "reap-never"), 1).await;
     ask.lifetime = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
@@ -142,7 +144,7 @@ pub async fn never_is_never_reaped<B: StoreBench>(bench: &B) {
     assert!(matches!(row(bench, &attempt.id).await.state, State::Settled { .. }), "store: never was reaped");
 }
 
-/// What falls due after the date stays, though the database's own clock says that it is due.
+/// A row that falls due after the date stays, even if the database's own clock says that it is due.
 pub async fn nothing_is_reaped_beyond_the_date_given<B: StoreBench>(bench: &B) {
     let before = row(bench, &claimed(bench, "reap-dated", 9).await.id).await.seen;
     let (attempt, _) = settled(bench, "reap-until", Duration::ZERO).await;
@@ -165,7 +167,8 @@ pub async fn a_closed_gate_reaps_nothing<B: StoreBench>(bench: &B) {
     assert!(rows(bench, &attempt.id).await.is_empty(), "store: an open gate must let it pass");
 }
 
-/// A final row stays while another origin has an open row of its key: forgetting it would bring that one back.
+/// A final row stays while another origin has an open row of its key: without it that row would
+/// count again.
 pub async fn a_row_that_masks_is_not_forgotten<B: StoreBench>(bench: &B) {
     let key = id(bench, "reap-masks");
     let theirs = bench.arrives(&key, Foreign::InDoubt).await;
@@ -184,7 +187,8 @@ pub async fn a_row_that_masks_is_not_forgotten<B: StoreBench>(bench: &B) {
     assert_eq!(own.state, State::Tombstone, "store: its answer may go, the row must stay");
 }
 
-/// Open claims are found after a place and up to an age, each once, with route and path; ended ones are not.
+/// Open claims are found after a place and up to an age, each once, with route and path; ended ones
+/// are not.
 pub async fn open_claims_are_found_in_order<B: StoreBench>(bench: &B) {
     let start = claimed(bench, "found-0", 1).await;
     let begun = place_after(bench, &start).await;
@@ -215,7 +219,7 @@ pub async fn open_claims_are_found_in_order<B: StoreBench>(bench: &B) {
     assert!(young.claims.is_empty() && young.through.is_none(), "store: none is that old: {young:?}");
 }
 
-/// A doubt is listed with what is known of its request, and taken off once it has ended.
+/// A doubt is listed with the known facts of its request, and taken off once it has ended.
 pub async fn a_doubt_is_listed_until_it_ends<B: StoreBench>(bench: &B) {
     let (first, second) = (claimed(bench, "list-1", 1).await, claimed(bench, "list-2", 2).await);
     assert!(listed(bench, &first.id).await.is_none(), "store: a running claim is not in doubt");
@@ -239,7 +243,8 @@ pub async fn a_doubt_is_listed_until_it_ends<B: StoreBench>(bench: &B) {
     assert!(listed(bench, &second.id).await.is_none(), "store: a claim that runs again is not in doubt");
 }
 
-/// Open rows of other origins, in stretches, in the order of keys; not those that something answers for.
+/// Open rows of other origins are found in stretches, in the order of keys. Rows that another row
+/// answers for are not.
 pub async fn what_others_left_open_is_found<B: StoreBench>(bench: &B) {
     open(bench).await;
     let names = ["left-1", "left-2", "left-3", "left-4", "left-5"];
@@ -267,7 +272,7 @@ pub async fn what_others_left_open_is_found<B: StoreBench>(bench: &B) {
     assert!(!all.more && !all.open.contains(&own.id) && all.open.contains(&ids[0]), "store: {all:?}");
 }
 
-/// A key that was enlisted, once; its own attempt in doubt comes first if it is newer.
+/// An enlisted key is listed once; its own attempt in doubt comes first if it is newer.
 pub async fn what_others_left_open_is_listed_until_it_is_answered_for<B: StoreBench>(bench: &B) {
     let theirs = id(bench, "left-listed");
     let token = bench.arrives(&theirs, Foreign::InDoubt).await;
@@ -307,7 +312,7 @@ pub async fn what_others_left_open_is_listed_until_it_is_answered_for<B: StoreBe
     assert_eq!(bench.store().unlist().await, Ok(before - 1), "store: what is answered for leaves the list");
 }
 
-/// The operator's answer is the answer, and the act is journalled.
+/// The operator's answer becomes the answer, and the act is journalled.
 pub async fn a_doubt_is_settled_by_hand<B: StoreBench>(bench: &B) {
     let attempt = over(bench, "rule-settle", 1).await;
     let act = act(Ruling::Settled(answer()));
@@ -341,7 +346,8 @@ pub async fn a_doubt_is_released_by_hand<B: StoreBench>(bench: &B) {
     wins(bench, &again).await;
 }
 
-/// An attempt that may still run, and a key that is not in doubt, are not ruled, and nothing is journalled.
+/// Attempts that may still run, and keys that are not in doubt, are not ruled, and nothing is
+/// journalled.
 pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
     let running = claimed(bench, "rule-running", 1).await;
     let unknown = claimed(bench, "rule-unknown", 2).await;
@@ -362,7 +368,7 @@ pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
     }
 }
 
-/// A store that may be an old copy says nothing of what is in doubt.
+/// A store that may be an old copy says nothing of keys in doubt.
 pub async fn nobody_rules_while_the_gate_is_closed<B: StoreBench>(bench: &B) {
     let attempts = [over(bench, "rule-closed-1", 1).await, over(bench, "rule-closed-2", 2).await];
     bench.restart().await;
@@ -378,7 +384,7 @@ pub async fn nobody_rules_while_the_gate_is_closed<B: StoreBench>(bench: &B) {
     }
 }
 
-/// What was noted is found again, the newest of its kind, with its age.
+/// A note is found again by its kind, the newest one, with its age.
 pub async fn a_note_is_found_by_its_kind<B: StoreBench>(bench: &B) {
     let noted = async |kind| bench.store().noted(kind).await.expect("store: noted failed");
     assert_eq!(noted("contract").await, None, "store: nothing of this kind was noted");

@@ -1,0 +1,67 @@
+//! Forged histories of runs at risk: which marks are earned.
+//!
+//! [`super`] forges everything else. This file must not need a gateway.
+
+use super::super::marks::Marks;
+use super::*;
+
+/// Keys that this region owns while all serve, and b once a is lost.
+fn keys_of(owner: &str) -> impl Iterator<Item = KeyId> {
+    let id =
+        |number: u32| KeyId::new(Tenant::parse("t").unwrap(), Key::parse(&format!("m-{number}")).unwrap());
+    let (view, after) = (first(), lost(&first(), "a"));
+    let is = move |id: &KeyId| view.owner(id) == Some(&name(owner)) && after.owner(id) == Some(&name("b"));
+    (0..).map(id).filter(is)
+}
+
+/// a is lost, and perhaps returns in epoch 3. Then b runs so many keys of this owner at risk. At
+/// the last look its store had rows of a up to the epoch `heard`.
+fn marked(owner: &str, risk: &str, returns: bool, heard: u64, runs: usize) -> (Marks, Vec<Invariant>) {
+    let mut checker = Checker::new(BTreeSet::new(), FLOOR);
+    let without = lost(&first(), "a");
+    let mut content: Content = without.content();
+    content.epoch = 3;
+    content
+        .members
+        .entry(name("a"))
+        .and_modify(|member| member.standing = onceway::protocol::view::Standing::Serving);
+    let again = Arc::new(View::from_content(content));
+    let epoch = if returns { 3 } else { 2 };
+    let claims = keys_of(owner).take(runs).map(|id| {
+        recorded(write(100, &id, token(epoch, 1), Standing::Claimed), |record| {
+            record.risk = vec![name(risk)];
+        })
+    });
+    let claims = News {
+        heard: [(2, [(origin("a"), heard)].into())].into(),
+        ..writes(2, "b", claims.collect::<Vec<_>>())
+    };
+    let views =
+        [majority_accepts(2, &without)].into_iter().chain(returns.then(|| majority_accepts(3, &again)));
+    for news in founded().into_iter().chain(views).chain([claims]) {
+        checker.judge(news);
+    }
+    let mut found = Found::default();
+    checker.marks.are_earned(&mut found);
+    (checker.marks().clone(), found.all.into_iter().map(|breach| breach.invariant).collect())
+}
+
+#[test]
+fn a_mark_is_earned_by_who_owned_the_key_when_it_was_lost_and_was_not_heard_of_since() {
+    let over = |owner, risk, returns, heard| marked(owner, risk, returns, heard, 1).0.over;
+    assert_eq!(over("a", "a", false, 1), 0, "a owned it, and is lost");
+    assert_eq!(over("a", "a", false, 2), 0, "whoever is lost is a risk, whatever came of it");
+    assert_eq!(over("a", "a", true, 1), 0, "it is back, and b has not all of its rows");
+    assert_eq!(over("a", "a", true, 2), 1, "b has all rows of before its loss");
+    assert_eq!(over("a", "c", false, 1), 1, "c never was lost");
+    assert_eq!(over("b", "a", false, 1), 1, "a never owned it");
+}
+
+#[test]
+fn a_few_marks_too_many_break_nothing_and_more_do() {
+    assert_eq!(marked("a", "a", false, 1, 80).1, []);
+    assert_eq!(marked("b", "a", false, 1, 40).1, []);
+    let (marks, broke) = marked("b", "a", false, 1, 41);
+    assert_eq!((marks.marked, marks.over), (41, 41));
+    assert_eq!(broke, [Invariant::MarksAreEarned]);
+}

@@ -1,0 +1,159 @@
+//! Routes that are read again while attempts of before are open: names, holds and settle times.
+//!
+//! A whole process reads files in `tests/suites/reload.rs`: this file must not read any.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use onceway::gateway::reloadable::Reload;
+use onceway::gateway::route::{Policy, Protection, Route, Routes};
+use onceway::ports::{KeyStore, Upkeep};
+use onceway::protocol::record::State;
+use simulation::upstream::UpstreamMode;
+use tokio::time::{Instant, sleep};
+
+use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, play, region, settings, until};
+use super::upkeep::{abandon, abandon_for};
+
+/// The settle time of the route `slow`.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// The bench's route of this name under another policy.
+fn route(name: &str, change: impl Fn(Policy) -> Policy) -> Route {
+    let routes = settings(&region("eu")).routes;
+    let route = routes.0.into_iter().find(|route| &*route.name == name).unwrap();
+    let policy = change(Policy::clone(route.policy().unwrap()));
+    Route { protection: Protection::Required(Arc::new(policy)), ..route }
+}
+
+/// The bench's route `probe`, and one of another path whose upstream takes its time.
+fn slow_and_probe() -> [Route; 2] {
+    let path = onceway::gateway::route::PathPattern::parse("/slow").unwrap();
+    let slow = route("probe", |policy| Policy { settle_time: SLOW, ..policy });
+    [Route { name: "slow".into(), path, ..slow }, route("probe", |policy| policy)]
+}
+
+/// Has a region's gateway read these routes.
+fn read(bench: &Bench, routes: &[Route]) {
+    let told = settings(&region("eu"));
+    bench.gateway(&region("eu")).reload(Reload {
+        routes: Routes(routes.to_vec()),
+        credentials: told.credentials,
+        quota: told.quota,
+        most_at_once: told.most_at_once,
+        shared: told.shared,
+        restart: Vec::new(),
+    });
+}
+
+/// A proxy answers 504 and the service goes on for 25 s, for which its route allows. Meanwhile the
+/// files give that route another name, and its own to one whose upstream is quick. By the name in
+/// its record the attempt would be over at 12 s, and a retry would run it again.
+#[test]
+fn names_that_change_places_say_nothing_of_attempts_of_before() {
+    play(async {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        let [slow, probe] = slow_and_probe();
+        read(&bench, &[slow.clone(), probe.clone()]);
+        let key = key_of(&eu, "renamed");
+        bench
+            .upstream(&eu, UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(25_000) });
+        let begun = Instant::now();
+        assert_eq!(bench.send(&eu, "/slow", &key).await.status, 504);
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        let [one, other] = [Route { name: probe.name, ..slow }, Route { name: "slow".into(), ..probe }];
+        read(&bench, &[one, other]);
+        while begun.elapsed() < ms(24_000) {
+            assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", begun.elapsed());
+            let told = bench.send(&eu, "/slow", &key).await;
+            assert_eq!(told.said(), (409, "outcome-unknown"), "at {:?}", begun.elapsed());
+            let listed = bench.gateway(&eu).doubts(None, 10).await.unwrap().doubts;
+            assert!(listed.iter().all(|doubt| doubt.over_in_ms > 10_000), "{listed:?}");
+            sleep(ms(500)).await;
+        }
+        until("it to be settled", HOLD + SLOW, async || bench.state(&eu, &key).await == "settled").await;
+        assert!(bench.send(&eu, "/slow", &key).await.replayed);
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
+    });
+}
+
+/// The name is that of a route that is asked about; the path's route waits for an operator.
+#[test]
+fn a_name_lets_nobody_ask_about_a_key_whose_path_is_parked() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let (probe, park) = (route("probe", |policy| policy), route("park", |policy| policy));
+        let swapped = [Route { name: "park".into(), ..probe }, Route { name: "probe".into(), ..park }];
+        read(&bench, &swapped);
+        let key = key_of(&eu, "parked");
+        abandon(&bench.world.cluster.store(&eu), "park", &key).await;
+        // As the region's own requests write it: with the name of now.
+        bench.upstream(&eu, UpstreamMode::EffectThenDrop);
+        let other = key_of(&eu, "parked-too");
+        assert_eq!(bench.send(&eu, "/park", &other).await.status, 504);
+        sleep((HOLD + SETTLE_TIME) * 2).await;
+        for key in [&key, &other] {
+            assert_eq!(bench.state(&eu, key).await, "in-doubt");
+        }
+        assert_eq!(bench.world.upstreams.questions(&eu), 0);
+    });
+}
+
+/// Which of two rules of one path is a key's only its request shows: nobody asks without it.
+#[test]
+fn a_path_with_two_rules_is_left_to_its_clients() {
+    play(async {
+        let (bench, eu) = (Bench::start(3).await, region("eu"));
+        let probe = route("probe", |policy| policy);
+        let patched = route("probe", |policy| Policy { settle_time: SLOW, ..policy });
+        let patched = Route { name: "patched".into(), methods: vec![Method::PATCH], ..patched };
+        read(&bench, &[patched, probe.clone()]);
+        let key = key_of(&eu, "two-rules");
+        abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
+        sleep((HOLD + SLOW) * 2).await;
+        assert_eq!((bench.state(&eu, &key).await, bench.world.upstreams.questions(&eu)), ("in-doubt", 0));
+        let listed = bench.gateway(&eu).doubts(None, 10).await.unwrap().doubts;
+        assert_eq!(listed.len(), 1, "operators see it");
+        let told = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((told.status, told.replayed), (201, false), "its client's retry is asked about");
+        // Where both do the same, nothing keeps the sweep from it.
+        let alike = Route { name: "patched".into(), methods: vec![Method::PATCH], ..probe.clone() };
+        read(&bench, &[alike, probe]);
+        let key = key_of(&eu, "one-rule");
+        abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
+        until("it to be released", (HOLD + SETTLE_TIME) * 2, async || {
+            bench.state(&eu, &key).await == "released"
+        })
+        .await;
+    });
+}
+
+/// The files give a route a longer hold, and then the clock steps. It stays suspect for as long as
+/// claims of now run: by the hold that the process began with it would be believed after 12 s.
+#[test]
+fn a_clock_is_suspect_for_as_long_as_the_longest_hold_that_was_read() {
+    play(async {
+        let (bench, eu) = (Bench::start(4).await, region("eu"));
+        let hold = Duration::from_secs(60);
+        let longer = route("park", |policy| Policy { hold, ..policy });
+        read(&bench, std::slice::from_ref(&longer));
+        let key = key_of(&eu, "held");
+        let store = bench.world.cluster.store(&eu);
+        abandon_for(&store, "park", &key, hold).await;
+        // Shorter again: the claim of before has its hold.
+        read(&bench, &[route("park", |policy| policy)]);
+        bench.world.cluster.step_clock(&eu, 3_600_000_000);
+        let stepped = Instant::now();
+        while stepped.elapsed() < hold - ms(100) {
+            let row = store.look_up(&[id(&key)]).await.unwrap()[0][0].state.clone();
+            assert!(matches!(row, State::Claimed { .. }), "{:?}: {row:?}", stepped.elapsed());
+            sleep(ms(100)).await;
+        }
+        until("it to be in doubt in the end", hold, async || {
+            !store.doubts(None, 10).await.unwrap().is_empty() && bench.state(&eu, &key).await == "in-doubt"
+        })
+        .await;
+        assert!(stepped.elapsed() < hold + SETTLE_TIME + SWEEP * 2, "{:?}", stepped.elapsed());
+    });
+}

@@ -1,0 +1,529 @@
+//! Operators' acts on the register: founding, plans and changes of the ring, drains, returns,
+//! takeovers.
+//!
+//! Every act returns its result, or the reason why nothing changed. This file must not do anything
+//! that an operator did not ask for by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Gateway, asking, learn, members, moves, takeover};
+use crate::ports::peers::{OperatorAct, Question, Told};
+use crate::ports::{Peers, Ports, Upkeep};
+use crate::protocol::region::RegionName;
+use crate::protocol::register::{Ballot, Message, Reply};
+use crate::protocol::ring::Ring;
+use crate::protocol::versions::MEANINGS;
+use crate::protocol::view::{AcceptorId, Content, Escrowed, Standing, View};
+
+/// Time limit for founding one acceptor.
+const FOUND_WITHIN: Duration = Duration::from_secs(3);
+
+/// Reason why an act was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{detail}")]
+pub struct ActError {
+    /// A stable word for programs: `refused`, `not-yet`, `epoch`, `unknown-region`.
+    pub code: &'static str,
+    /// The problem, and what the operator can do about it.
+    pub detail: String,
+}
+
+impl ActError {
+    pub(super) fn refused(detail: impl Into<String>) -> Self {
+        Self { code: "refused", detail: detail.into() }
+    }
+
+    /// Error: the view has no such region.
+    pub(super) fn unknown(view: &View, region: &RegionName) -> Self {
+        let known: Vec<_> = view.members().keys().collect();
+        Self { code: "unknown-region", detail: format!("there is no region {region}: {known:?} are known") }
+    }
+
+    /// Error: the act is legal, but its conditions are not met yet.
+    pub(super) fn not_yet(detail: impl Into<String>) -> Self {
+        Self { code: "not-yet", detail: detail.into() }
+    }
+}
+
+/// Result of a founding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FoundReport {
+    /// The first epoch.
+    pub epoch: u64,
+    /// Regions and witnesses that vote from now on.
+    pub voters: Vec<String>,
+}
+
+/// Arcs that would change their owner.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Moved {
+    /// The present owner.
+    pub from: String,
+    /// The owner under the new ring.
+    pub to: String,
+    /// Number of arcs, of 65,536.
+    pub arcs: u32,
+    /// The same as a share of the ring, 0 to 1.
+    pub share: f64,
+}
+
+/// Changes that a ring would make.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RingPlan {
+    /// The epoch that the ring was compared with: `ring apply` expects it.
+    pub epoch: u64,
+    /// Arcs that would move.
+    pub moves: Vec<Moved>,
+    /// Tenants whose pins change.
+    pub pins: Vec<String>,
+    /// Regions that are new.
+    pub regions_added: Vec<String>,
+    /// Regions that would leave.
+    pub regions_removed: Vec<String>,
+    /// Routes that come under escrow.
+    pub escrow_added: Vec<String>,
+    /// Routes that leave escrow.
+    pub escrow_removed: Vec<String>,
+    /// Routes under escrow whose meaning differs from the agreed one: other requests, recovery or
+    /// escrow.
+    pub escrow_changed: Vec<String>,
+}
+
+/// Result of a takeover by hand.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TakeoverReport {
+    /// The epoch in which the region is lost.
+    pub epoch: u64,
+    /// Regions that accepted the risk and open without waiting.
+    pub waived: Vec<String>,
+}
+
+/// A founding that may begin.
+pub(super) struct Founding {
+    pub(super) voters: BTreeMap<RegionName, AcceptorId>,
+    ballot: Ballot,
+    pub(super) first: Arc<View>,
+}
+
+/// Expected result of an act on the placement, computed without asking other regions.
+pub(super) enum Wanted {
+    /// Nothing to do: the view is like this already.
+    Nothing(Arc<View>),
+    /// A clean move.
+    Move(Move),
+}
+
+/// A clean move that may begin, with its kind and text in the journal.
+pub(super) struct Move {
+    pub(super) base: Arc<View>,
+    pub(super) ring: Arc<Ring>,
+    pub(super) escrow: Escrowed,
+    pub(super) standings: BTreeMap<RegionName, Standing>,
+    kind: &'static str,
+    what: String,
+}
+
+impl Wanted {
+    /// A move that changes the standing of one region.
+    fn stands(base: Arc<View>, region: &RegionName, to: Standing, kind: &'static str, what: String) -> Self {
+        let (ring, escrow) = (base.ring().clone(), base.escrow().clone());
+        Self::Move(Move { base, ring, escrow, standings: [(region.clone(), to)].into(), kind, what })
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Founds the register: the first view, with every region of the ring serving. Every voter must
+    /// answer and be empty. If an earlier founding was cut short, a second call completes it.
+    ///
+    /// # Errors
+    /// A voter does not answer (`not-yet`), or holds something else (`refused`).
+    pub async fn found(
+        self: &Arc<Self>,
+        escrow: BTreeSet<Arc<str>>,
+        epoch_above: Option<u64>,
+    ) -> Result<FoundReport, ActError> {
+        let Founding { voters, ballot, first } = self.may_found(escrow, epoch_above).await?;
+        self.found_all(&voters, &ballot, &first).await?;
+        learn::learned(self, &first);
+        let voters = voters.keys().map(ToString::to_string).collect();
+        Ok(FoundReport { epoch: first.epoch(), voters })
+    }
+
+    /// The founding that would be done. Asks every voter for its state, and changes nothing.
+    pub(super) async fn may_found(
+        self: &Arc<Self>,
+        escrow: BTreeSet<Arc<str>>,
+        epoch_above: Option<u64>,
+    ) -> Result<Founding, ActError> {
+        let view = self.view();
+        if view.epoch() > 0 {
+            return Err(ActError::refused(format!("the register is founded: epoch {}", view.epoch())));
+        }
+        let names: Vec<RegionName> = view
+            .ring()
+            .regions()
+            .iter()
+            .map(|region| region.name.clone())
+            .chain(self.settings.failover.witnesses.iter().cloned())
+            .collect();
+        let (mut voters, mut begun) = (BTreeMap::new(), None);
+        for name in &names {
+            match asking::ask(self, name, None, Message::Read, FOUND_WITHIN).await {
+                Some(Reply::NotFounded(id)) => {
+                    voters.insert(name.clone(), id);
+                }
+                Some(Reply::Holds { id, accepted, .. }) => {
+                    voters.insert(name.clone(), id);
+                    begun = Some(accepted);
+                }
+                Some(other) => return Err(ActError::refused(format!("acceptor {name} answered {other:?}"))),
+                None => {
+                    let why = format!(
+                        "acceptor {name} does not answer: every voter must, so start its gateway or witness first"
+                    );
+                    return Err(ActError::not_yet(why));
+                }
+            }
+        }
+        let protocol = match &begun {
+            Some(accepted) => accepted.view.protocol(),
+            None => self.common(&names).await?.0,
+        };
+        let escrow = self.meant(escrow)?;
+        let first = View::founding(epoch_above.unwrap_or(0) + 1, view.ring().clone(), escrow, voters.clone());
+        let first = View::from_content(Content { protocol, ..first.content() });
+        match begun {
+            None => Ok(Founding { voters, ballot: self.founding_ballot(), first: Arc::new(first) }),
+            Some(accepted) if *accepted.view == first => {
+                Ok(Founding { voters, ballot: accepted.ballot, first: accepted.view })
+            }
+            Some(accepted) => {
+                let epoch = accepted.view.epoch();
+                let why = format!(
+                    "an acceptor already holds epoch {epoch} of another founding, ring or set of voters: this deployment is founded, or has to be emptied first"
+                );
+                Err(ActError::refused(why))
+            }
+        }
+    }
+
+    async fn found_all(
+        self: &Arc<Self>,
+        voters: &BTreeMap<RegionName, AcceptorId>,
+        ballot: &Ballot,
+        first: &Arc<View>,
+    ) -> Result<(), ActError> {
+        for (name, id) in voters {
+            let message = Message::Found { ballot: ballot.clone(), view: first.clone() };
+            match asking::ask(self, name, Some(*id), message, FOUND_WITHIN).await {
+                Some(Reply::Accepted) => {}
+                Some(other) => {
+                    return Err(ActError::refused(format!(
+                        "acceptor {name} refused the founding: {other:?}"
+                    )));
+                }
+                None => {
+                    let why = format!("acceptor {name} did not confirm the founding: run this again");
+                    return Err(ActError::not_yet(why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn founding_ballot(&self) -> Ballot {
+        Ballot { counter: 1, region: self.settings.me.clone(), proposer: self.authority.proposer }
+    }
+
+    /// Compares this ring with the register's.
+    pub fn plan(&self, ring: &Ring, escrow: &BTreeSet<Arc<str>>) -> Result<RingPlan, ActError> {
+        let view = self.view();
+        let moves = view.ring().moves(ring).map_err(|error| ActError::refused(error.to_string()))?;
+        let names = |ring: &Ring| -> BTreeSet<String> {
+            ring.regions().iter().map(|region| region.name.to_string()).collect()
+        };
+        let (before, after) = (names(view.ring()), names(ring));
+        let wanted = self.meant(escrow.clone())?;
+        let routes = |map: &Escrowed, takes: &dyn Fn(&Arc<str>) -> bool| -> Vec<String> {
+            map.keys().filter(|route| takes(route)).map(ToString::to_string).collect()
+        };
+        let is_new = |route: &Arc<str>| !view.escrow().contains_key(route);
+        let is_other =
+            |route: &Arc<str>| view.protocol() >= MEANINGS && wanted.get(route) != view.escrow().get(route);
+        Ok(RingPlan {
+            epoch: view.epoch(),
+            moves: moves
+                .arcs
+                .iter()
+                .map(|((from, to), arcs)| Moved {
+                    from: from.to_string(),
+                    to: to.to_string(),
+                    arcs: *arcs,
+                    share: f64::from(*arcs) / f64::from(crate::protocol::ring::ARCS),
+                })
+                .collect(),
+            pins: moves.pins.iter().map(ToString::to_string).collect(),
+            regions_added: after.difference(&before).cloned().collect(),
+            regions_removed: before.difference(&after).cloned().collect(),
+            escrow_added: routes(&wanted, &is_new),
+            escrow_removed: routes(view.escrow(), &|route| !wanted.contains_key(route)),
+            escrow_changed: routes(&wanted, &|route| !is_new(route) && is_other(route)),
+        })
+    }
+
+    /// Puts a ring in force, as a clean move. New regions come in sealed, and take their arcs when
+    /// they are covered.
+    ///
+    /// # Errors
+    /// - `epoch`: the register is at another epoch than expected.
+    /// - `refused`: a region that serves would leave, or too few regions would own keys.
+    /// - `not-yet`: a joining region is not ready, a region does not give its keys up, or no
+    ///   majority agrees.
+    pub async fn apply(
+        self: &Arc<Self>,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        expect_epoch: u64,
+        actor: &str,
+    ) -> Result<u64, ActError> {
+        self.moved(self.may_apply(ring, escrow, expect_epoch)?, actor, "").await
+    }
+
+    /// The meanings of these routes to this gateway.
+    ///
+    /// # Errors
+    /// The gateway has no such route with keys (`refused`).
+    fn meant(&self, routes: BTreeSet<Arc<str>>) -> Result<Escrowed, ActError> {
+        let meanings = self.live().meanings.clone();
+        let meant = |route: Arc<str>| match meanings.get(&route) {
+            Some(meaning) => Ok((route, Some(*meaning))),
+            None => Err(ActError::refused(format!(
+                "the gateway has no route {route:?} with keys: let it read its routes.toml again first"
+            ))),
+        };
+        routes.into_iter().map(meant).collect()
+    }
+
+    /// The move that puts a ring in force.
+    pub(super) fn may_apply(
+        &self,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        expect_epoch: u64,
+    ) -> Result<Wanted, ActError> {
+        let base = self.founded()?;
+        if base.epoch() != expect_epoch {
+            let why = format!("the register is at epoch {}, not {expect_epoch}: plan again", base.epoch());
+            return Err(ActError { code: "epoch", detail: why });
+        }
+        members::may_apply(self, &base, &ring)?;
+        let what = format!("ring {} on epoch {expect_epoch}", ring.digest());
+        let standings = BTreeMap::new();
+        let escrow = self.meant(escrow)?;
+        Ok(Wanted::Move(Move { base, ring, escrow, standings, kind: "ring-applied", what }))
+    }
+
+    /// Takes a region out of service, as a clean move; it stays out until [`Gateway::resume`].
+    ///
+    /// # Errors
+    /// Without `force`, fewer than `min_serving` regions would be left (`refused`). With it, none
+    /// would be left (`refused`). Otherwise as [`Gateway::apply`].
+    pub async fn drain(
+        self: &Arc<Self>,
+        region: &RegionName,
+        force: bool,
+        actor: &str,
+        reason: &str,
+    ) -> Result<u64, ActError> {
+        self.moved(self.may_drain(region, force)?, actor, &format!(": {reason}")).await
+    }
+
+    /// The move that takes a region out of service.
+    pub(super) fn may_drain(&self, region: &RegionName, force: bool) -> Result<Wanted, ActError> {
+        let base = self.founded()?;
+        let to = Standing::Sealed { drained: true };
+        match standing(&base, region)? {
+            Standing::Serving => {}
+            Standing::Sealed { drained: true } => return Ok(Wanted::Nothing(base)),
+            // A sealed region owns nothing, and would return by itself. Drained, it stays out.
+            Standing::Sealed { drained: false } => {
+                return Ok(Wanted::stands(base, region, to, "drained", format!("{region}, sealed before")));
+            }
+            Standing::Lost { .. } => {
+                let why = format!("region {region} is lost: there is nothing to drain");
+                return Err(ActError::refused(why));
+            }
+        }
+        // An edge serves and owns nothing: it cannot take keys over.
+        let left = members::owners(&base, base.ring(), Some(region));
+        if left == 0 {
+            return Err(ActError::refused(format!("{region} is the last region that serves")));
+        }
+        let least = self.settings.failover.min_serving;
+        if left < least && !force {
+            let why = format!(
+                "{left} regions would be left serving, min_serving is {least}: force it, or resume another first"
+            );
+            return Err(ActError::refused(why));
+        }
+        Ok(Wanted::stands(base, region, to, "drained", format!("{region} (force: {force})")))
+    }
+
+    /// Gives a drained region its arcs back, as a clean move.
+    ///
+    /// # Errors
+    /// The region is unknown, or lost: a lost region returns by itself (`refused`). Otherwise as
+    /// [`Gateway::apply`].
+    pub async fn resume(self: &Arc<Self>, region: &RegionName, actor: &str) -> Result<u64, ActError> {
+        self.moved(self.may_resume(region)?, actor, "").await
+    }
+
+    /// The move that brings a region back.
+    pub(super) fn may_resume(&self, region: &RegionName) -> Result<Wanted, ActError> {
+        let base = self.founded()?;
+        if base.members().contains_key(region) && base.ring().weight(region).is_none() {
+            let why =
+                format!("region {region} left the ring: put a ring in force that has it, then resume it");
+            return Err(ActError::refused(why));
+        }
+        match standing(&base, region)? {
+            Standing::Serving => Ok(Wanted::Nothing(base)),
+            Standing::Sealed { .. } => {
+                Ok(Wanted::stands(base, region, Standing::Serving, "resumed", region.to_string()))
+            }
+            Standing::Lost { .. } => {
+                let why = format!(
+                    "region {region} is lost: it seals and returns by itself once its store and its links are well"
+                );
+                Err(ActError::refused(why))
+            }
+        }
+    }
+
+    /// Declares a region lost by hand, unless the view does so already. With `accept_risk`, every
+    /// serving region opens its arcs without a further wait. The region's lease must be over in
+    /// either case.
+    ///
+    /// The risk is accepted for every loss of the region that the view names. If its store was
+    /// replaced after a loss, other regions wait for that loss. The region's standing then stays as
+    /// it is.
+    ///
+    /// # Errors
+    /// Its lease runs, or no majority answers (`not-yet`).
+    pub async fn takeover(
+        self: &Arc<Self>,
+        region: &RegionName,
+        accept_risk: bool,
+        actor: &str,
+        reason: &str,
+    ) -> Result<TakeoverReport, ActError> {
+        let base = self.founded()?;
+        let view = match is_declared(&base, region, accept_risk)? {
+            true => base,
+            false => takeover::lose(self, &base, region, true).await.map_err(ActError::not_yet)?,
+        };
+        let losses: Vec<u64> = losses_of(&view, region).collect();
+        let at = losses.iter().copied().max().unwrap_or(view.epoch());
+        let how = if accept_risk { "takeover-at-risk" } else { "takeover" };
+        self.journal_act(how, &format!("{actor}: {region}, lost in epoch {at}: {reason}")).await;
+        let mut waived = Vec::new();
+        if accept_risk {
+            learn::adopt(self).await;
+            for name in view.serving() {
+                match self.waive_all(name, region, &losses, actor, reason).await {
+                    Ok(()) => waived.push(name.to_string()),
+                    Err(why) => tracing::warn!(%name, why, "a region did not accept the risk"),
+                }
+            }
+        }
+        Ok(TakeoverReport { epoch: at, waived })
+    }
+
+    async fn waive_all(
+        self: &Arc<Self>,
+        at_region: &RegionName,
+        region: &RegionName,
+        losses: &[u64],
+        actor: &str,
+        reason: &str,
+    ) -> Result<(), String> {
+        for at in losses {
+            self.waive(at_region, region, *at, actor, reason).await?;
+        }
+        Ok(())
+    }
+
+    async fn waive(
+        self: &Arc<Self>,
+        at_region: &RegionName,
+        region: &RegionName,
+        at: u64,
+        actor: &str,
+        reason: &str,
+    ) -> Result<(), String> {
+        if *at_region == self.settings.me {
+            return self.accept_risk(region, at, actor, reason).await;
+        }
+        let (region, actor, reason) = (region.clone(), actor.to_owned(), reason.to_owned());
+        let question = Question::Operator(OperatorAct::AcceptRisk { region, at, actor, reason });
+        match self.ports.peers().ask(at_region, question, FOUND_WITHIN).await {
+            Ok(Told::Done) => Ok(()),
+            Ok(Told::Refused(why)) => Err(why),
+            Ok(other) => Err(format!("it answered {other:?}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Journals an operator's act. The act is done in either case: if the journal fails, it is
+    /// logged.
+    pub(super) async fn journal_act(&self, kind: &str, text: &str) {
+        tracing::warn!(kind, text, "an operator acted");
+        if let Err(error) = self.ports.store().note(kind, text).await {
+            tracing::error!(kind, text, %error, "an operator's act could not be journalled");
+        }
+    }
+
+    async fn moved(self: &Arc<Self>, wanted: Wanted, actor: &str, reason: &str) -> Result<u64, ActError> {
+        let Move { base, ring, escrow, standings, kind, what } = match wanted {
+            Wanted::Nothing(base) => return Ok(base.epoch()),
+            Wanted::Move(wanted) => wanted,
+        };
+        self.journal_act(kind, &format!("{actor}: {what}{reason}")).await;
+        let done = moves::move_to(self, &base, ring, escrow, &standings).await;
+        done.map(|view| view.epoch()).map_err(ActError::not_yet)
+    }
+
+    /// The view of a founded register. Refused if the view's protocol version is not spoken here.
+    pub(super) fn founded(&self) -> Result<Arc<View>, ActError> {
+        if let Some(why) = self.outgrown() {
+            return Err(ActError::refused(why));
+        }
+        let view = self.view();
+        match view.epoch() {
+            0 => Err(ActError::not_yet("the register is not founded: run `onceway init` first")),
+            _founded => Ok(view),
+        }
+    }
+}
+
+/// The epochs in which stores of a region were lost that have not come back.
+pub(super) fn losses_of<'a>(view: &'a View, region: &'a RegionName) -> impl Iterator<Item = u64> + 'a {
+    view.losses().filter(move |(origin, _)| origin.region == *region).map(|(_, at)| at)
+}
+
+/// True if the region is lost already. With `accept_risk`, also if one of its stores is lost and
+/// only the risk is left to be accepted.
+pub(super) fn is_declared(view: &View, region: &RegionName, accept_risk: bool) -> Result<bool, ActError> {
+    Ok(match standing(view, region)? {
+        Standing::Lost { .. } => true,
+        Standing::Serving | Standing::Sealed { .. } => accept_risk && losses_of(view, region).count() > 0,
+    })
+}
+
+fn standing(view: &View, region: &RegionName) -> Result<Standing, ActError> {
+    view.standing(region).ok_or_else(|| ActError::unknown(view, region))
+}

@@ -1,0 +1,193 @@
+//! Answers to other regions' questions, except forwards and pings.
+//!
+//! `ports::peers` lists the questions. The channel is authenticated: `from` is the region that
+//! asks. If an answer must be durable, this file must not take it from memory.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::{Gateway, acceptor, gate_loop, learn, moves};
+use crate::gateway::applied::applied;
+use crate::ports::authority::CopiedRow;
+use crate::ports::peers::{OperatorAct, Question, Told};
+use crate::ports::store::StoreError;
+use crate::ports::{Imports, Ports, Replica, Upkeep};
+use crate::protocol::authority::GateState;
+use crate::protocol::key::KeyId;
+use crate::protocol::opening;
+use crate::protocol::plant::{Plant, removed};
+use crate::protocol::record::{AnswerBody, State};
+use crate::protocol::region::{Origin, RegionName};
+
+/// Rows in one page, at most.
+const MOST_ROWS: u32 = 1_000;
+/// Rows per read: each row may hold a large answer.
+const READ_ROWS: u32 = 50;
+/// Bytes of answers in one page, approximately at most: the size of a peer's reply is bounded.
+const PAGE_BYTES: usize = 4 << 20;
+
+impl<P: Ports> Gateway<P> {
+    /// Answers a peer's question.
+    pub async fn told(self: &Arc<Self>, from: RegionName, question: Question) -> Told {
+        if let Some(why) = self.not_understood(&question) {
+            return Told::Refused(why);
+        }
+        match question {
+            Question::Acceptor { to, message } => {
+                match acceptor::answer_peer(self, &from, to, &message).await {
+                    Ok(reply) => Told::Acceptor(reply),
+                    Err(why) => Told::Refused(why),
+                }
+            }
+            Question::Views { after } => {
+                let views = self.authority.views.load();
+                let newer = views.range((Bound::Excluded(after), Bound::Unbounded));
+                Told::Views(newer.map(|(_, view)| view.clone()).collect())
+            }
+            Question::Adopt { view } => {
+                learn::caught_up(self, &from, &view).await;
+                learn::adopt(self).await;
+                Told::Adopted(self.gate_state().map_or(0, |(_, state)| state.view.epoch()))
+            }
+            Question::Release { target } => match moves::release(self, target).await {
+                Ok(report) => Told::Released(report),
+                Err(why) => Told::Refused(why),
+            },
+            Question::Frontier { origin, at } => match self.frontier_of(&origin, at).await {
+                Ok(told) => Told::Frontier(told),
+                Err(why) => Told::Refused(why),
+            },
+            Question::Rows { origin, after, most } => {
+                let rows = self.rows_of(&origin, after, most.min(MOST_ROWS)).await;
+                rows.map_or_else(|error| Told::Refused(error.to_string()), Told::Rows)
+            }
+            Question::Lodge(lodging) => self.lodged(&from, *lodging).await,
+            Question::LodgeAnswer { id, token, nonce, answer } => {
+                self.answer_lodged(&from, &id, token, nonce, &answer).await
+            }
+            Question::Void { id, token, nonce } => self.voided(&from, &id, token, nonce).await,
+            Question::Operator(act) => self.operator_asked(&from, act).await,
+            Question::Key { id } => match self.key_status(&id).await {
+                Ok(status) => match serde_json::to_string(&status) {
+                    Ok(text) => Told::Key(text),
+                    Err(error) => Told::Refused(error.to_string()),
+                },
+                Err(error) => Told::Refused(error.to_string()),
+            },
+        }
+    }
+
+    /// Reason why a question cannot be answered. Either it brings a view of a protocol version that
+    /// is not spoken here, or all regions go by such a version.
+    fn not_understood(&self, question: &Question) -> Option<String> {
+        let speaks = self.settings.speaks;
+        // A view that is said to be chosen is checked first: if it is chosen, this process is
+        // outgrown.
+        let brought = question.view().filter(|_| !matches!(question, Question::Adopt { .. }));
+        let foreign = brought.map(|view| view.protocol()).filter(|version| !speaks.has(*version));
+        let foreign = foreign.map(|version| {
+            format!("the view goes by protocol version {version}, this process speaks {speaks}")
+        });
+        self.outgrown().or(foreign)
+    }
+
+    /// This region's copy of another store: the applied or imported heartbeat, and an own heartbeat
+    /// committed after it. The own one puts the rows on disk: a crash forgets applied rows that are
+    /// not flushed. For a lost store, answers only once all its escrow rows here are records
+    /// (docs/protocol.md#rule-39).
+    pub(super) async fn frontier_of(
+        self: &Arc<Self>,
+        origin: &Origin,
+        at: u64,
+    ) -> Result<opening::Told, String> {
+        let Some((_, state)) = self.gate_state() else { return Err("the store is not open".to_owned()) };
+        if state.view.epoch() < at {
+            return Err(format!("this region has not adopted the view of epoch {at}"));
+        }
+        let is_lost = state.view.losses().any(|(lost, _)| lost == *origin);
+        if is_lost && !removed(Plant::ToldOfRecords) {
+            gate_loop::convert(self, origin).await?;
+        }
+        let applied = applied(self).await.map_err(|error| error.to_string())?;
+        let beat = self.ports.store().beat().await.map_err(|error| error.to_string())?;
+        let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
+        Ok(opening::Told { applied: applied.rows(origin), seal })
+    }
+
+    /// One page of an origin's rows: `most` rows, or fewer if they are large. Empty only if there
+    /// are none.
+    async fn rows_of(
+        &self,
+        origin: &Origin,
+        mut after: Option<KeyId>,
+        most: u32,
+    ) -> Result<Vec<CopiedRow>, StoreError> {
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        while page.len() < most as usize {
+            let rows = self.ports.store().rows_of(origin, after.as_ref(), READ_ROWS.min(most)).await?;
+            let Some(last) = rows.last() else { break };
+            after = Some(last.id.clone());
+            for row in rows {
+                bytes += size(&row);
+                if page.len() == most as usize || (bytes > PAGE_BYTES && !page.is_empty()) {
+                    return Ok(page);
+                }
+                page.push(row);
+            }
+        }
+        Ok(page)
+    }
+
+    async fn operator_asked(self: &Arc<Self>, from: &RegionName, act: OperatorAct) -> Told {
+        match act {
+            OperatorAct::AcceptRisk { region, at, actor, reason } => {
+                match self.accept_risk(&region, at, &actor, &reason).await {
+                    Ok(()) => Told::Done,
+                    Err(why) => {
+                        tracing::warn!(%from, why, "an operator's act was refused");
+                        Told::Refused(why)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Accepts here that rows of a lost region may be missing. Its window, its gap and silent
+    /// regions no longer keep anything closed.
+    pub(super) async fn accept_risk(
+        self: &Arc<Self>,
+        region: &RegionName,
+        at: u64,
+        actor: &str,
+        reason: &str,
+    ) -> Result<(), String> {
+        moves::change_gate(self, |state| {
+            if !state.view.losses().any(|(lost, then)| (&lost.region, then) == (region, at)) {
+                return Err(format!("{region} was not lost in epoch {at} as this region knows it"));
+            }
+            let waiver = (region.clone(), at);
+            let mut waived = state.waived.clone();
+            let new = waived.insert(waiver);
+            Ok(new.then(|| GateState { waived, ..state.clone() }))
+        })
+        .await?;
+        let text = format!("{actor}: the loss of {region} in epoch {at}: {reason}");
+        tracing::warn!(text, "an operator accepted the risk of a lost region");
+        if let Err(error) = self.ports.store().note("risk-accepted", &text).await {
+            tracing::error!(text, %error, "an accepted risk could not be journalled");
+        }
+        self.authority.mind_now.notify_one();
+        Ok(())
+    }
+}
+
+/// Size of a row on its way, in bytes. Counts only the part that can be large.
+fn size(copied: &CopiedRow) -> usize {
+    match &copied.row.state {
+        State::Settled { answer, .. } => match &answer.body {
+            AnswerBody::Kept(body) => body.len(),
+            AnswerBody::NotKept => 0,
+        },
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => 0,
+    }
+}

@@ -1,0 +1,280 @@
+//! Dry runs: the expected result of an operator's act, and its obstacles, without doing it.
+//!
+//! A dry run uses the same checks as the act, so it is refused for the same reasons in the same
+//! words. It cannot know problems that show only while acting: a loser that refuses, a rival
+//! proposal. This file must not write anything anywhere, nor learn a view: voters are read, not
+//! asked to promise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::admin_ops::{self, ActError, Founding, Move, Moved, Wanted};
+use super::poisoned::WayOut;
+use super::rebuild::{self, Replaced};
+use super::{Gateway, learn, takeover};
+use crate::ports::Ports;
+use crate::protocol::change::Change;
+use crate::protocol::region::RegionName;
+use crate::protocol::register::agreed;
+use crate::protocol::ring::{ARCS, Ring};
+use crate::protocol::view::{AcceptorId, View};
+
+/// An act to rehearse.
+pub enum Act<'a> {
+    /// Founding the register.
+    Found {
+        /// Routes under escrow.
+        escrow: BTreeSet<Arc<str>>,
+        /// Begin above this epoch.
+        epoch_above: Option<u64>,
+    },
+    /// Putting a ring in force.
+    Apply {
+        /// The ring.
+        ring: Arc<Ring>,
+        /// Routes under escrow.
+        escrow: BTreeSet<Arc<str>>,
+        /// The epoch that the plan was compared with.
+        expect_epoch: u64,
+    },
+    /// Taking a region out of service.
+    Drain {
+        /// The region.
+        region: &'a RegionName,
+        /// Allows too few regions to be left.
+        force: bool,
+    },
+    /// Bringing a region back.
+    Resume {
+        /// The region.
+        region: &'a RegionName,
+    },
+    /// Replacing a region's store.
+    Rebuild {
+        /// The region.
+        region: &'a RegionName,
+        /// Allows rows to be lost.
+        accept_risk: bool,
+    },
+    /// Declaring a region lost.
+    Takeover {
+        /// The region.
+        region: &'a RegionName,
+        /// Open its keys without a window.
+        accept_risk: bool,
+    },
+    /// Going on without a majority.
+    BreakGlass {
+        /// Regions and witnesses that are said to be stopped.
+        stopped: &'a BTreeSet<RegionName>,
+    },
+    /// Leaving a register that was poisoned.
+    LeavePoison {
+        /// The last epoch that is genuine.
+        above: u64,
+        /// Regions and witnesses that are said to be stopped.
+        stopped: &'a BTreeSet<RegionName>,
+    },
+}
+
+/// Expected result of an act. Field names are a contract: add, never rename.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rehearsal {
+    /// Always true: nothing was changed.
+    pub dry_run: bool,
+    /// The present epoch; 0 before the founding.
+    pub from_epoch: u64,
+    /// The epoch that the act would lead to. `None` if the epoch is drawn only when acting.
+    pub epoch: Option<u64>,
+    /// False if the act would change nothing.
+    pub changes: bool,
+    /// Arcs that would change their owner.
+    pub moves: Vec<Moved>,
+    /// Other consequences, in words.
+    pub effects: Vec<String>,
+    /// The generation of the new store, if a store is to be replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
+    /// Regions that would be asked to accept the risk and answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waived: Option<Vec<String>>,
+}
+
+impl Rehearsal {
+    fn between(view: &View, next: &View, effects: Vec<String>) -> Self {
+        let nobody = || "nobody".to_owned();
+        let moved = |((from, to), arcs): ((Option<RegionName>, Option<RegionName>), u32)| Moved {
+            from: from.map_or_else(nobody, |name| name.to_string()),
+            to: to.map_or_else(nobody, |name| name.to_string()),
+            arcs,
+            share: f64::from(arcs) / f64::from(ARCS),
+        };
+        Self {
+            dry_run: true,
+            from_epoch: view.epoch(),
+            epoch: Some(next.epoch()),
+            changes: true,
+            moves: view.moves(next).into_iter().map(moved).collect(),
+            effects,
+            generation: None,
+            waived: None,
+        }
+    }
+
+    fn nothing(epoch: u64) -> Self {
+        Self {
+            dry_run: true,
+            from_epoch: epoch,
+            epoch: Some(epoch),
+            changes: false,
+            moves: Vec::new(),
+            effects: Vec::new(),
+            generation: None,
+            waived: None,
+        }
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Computes the expected result of the act. Nothing is changed, here or elsewhere.
+    ///
+    /// # Errors
+    /// Those of the act itself, as far as they can be known beforehand.
+    pub async fn rehearse(self: &Arc<Self>, act: Act<'_>) -> Result<Rehearsal, ActError> {
+        match act {
+            Act::Found { escrow, epoch_above } => {
+                let Founding { voters, first, .. } = self.may_found(escrow, epoch_above).await?;
+                let voters: Vec<&str> = voters.keys().map(RegionName::as_str).collect();
+                let effects = vec![
+                    "all regions of the ring would serve".to_owned(),
+                    format!("voters {}", voters.join(", ")),
+                ];
+                let epoch = Some(first.epoch());
+                Ok(Rehearsal { epoch, changes: true, effects, ..Rehearsal::nothing(0) })
+            }
+            Act::Apply { ring, escrow, expect_epoch } => {
+                self.rehearse_move(self.may_apply(ring, escrow, expect_epoch)?).await
+            }
+            Act::Drain { region, force } => self.rehearse_move(self.may_drain(region, force)?).await,
+            Act::Resume { region } => self.rehearse_move(self.may_resume(region)?).await,
+            Act::Rebuild { region, accept_risk } => self.rehearse_rebuild(region, accept_risk).await,
+            Act::Takeover { region, accept_risk } => self.rehearse_takeover(region, accept_risk).await,
+            Act::LeavePoison { above, stopped } => {
+                let WayOut { base, view, .. } = self.may_leave_poison(above, stopped).await?;
+                let effects = vec![format!(
+                    "everything above epoch {above} would be left: its regions and voters go on, in an epoch above all that is held"
+                )];
+                Ok(Rehearsal { epoch: None, ..Rehearsal::between(&base, &view, effects) })
+            }
+            Act::BreakGlass { stopped } => {
+                let known = self.known().await?;
+                let broken = self.may_break(known.clone(), stopped).await?;
+                let lost = stopped.iter().map(|name| format!("{name} would be lost, and vote no more"));
+                let ahead =
+                    "the new view's epoch would be a million or more ahead: it is drawn when it is done"
+                        .to_owned();
+                let effects = lost.chain([ahead]).collect();
+                Ok(Rehearsal { epoch: None, ..Rehearsal::between(&known, &broken.view, effects) })
+            }
+        }
+    }
+
+    async fn rehearse_move(self: &Arc<Self>, wanted: Wanted) -> Result<Rehearsal, ActError> {
+        let Move { base, ring, escrow, standings, .. } = match wanted {
+            Wanted::Nothing(base) => return Ok(Rehearsal::nothing(base.epoch())),
+            Wanted::Move(wanted) => wanted,
+        };
+        let target =
+            base.draft(ring, escrow, &standings).map_err(|illegal| ActError::not_yet(illegal.to_string()))?;
+        let mut hinders: Vec<String> = Vec::new();
+        let losers: Vec<&RegionName> = base.losers(&target).collect();
+        for loser in losers.iter().filter(|loser| ***loser != self.settings.me && self.is_silent(loser)) {
+            hinders.push(format!("region {loser} does not answer, and could not give its keys up"));
+        }
+        let pending = self.gate_state().and_then(|(_, state)| state.pending);
+        if pending.is_some_and(|pending| pending.target.placement() != target.placement()) {
+            hinders.push("another change is pending here".to_owned());
+        }
+        hinders.extend(self.no_agreement(&base).await);
+        if !hinders.is_empty() {
+            return Err(ActError::not_yet(hinders.join("; ")));
+        }
+        let pauses = |loser: &&RegionName| {
+            format!("{loser} would pause the keys that it loses for a moment, and seal")
+        };
+        Ok(Rehearsal::between(&base, &target, losers.iter().map(pauses).collect()))
+    }
+
+    /// Reason why the next view of `base` would not be agreed on now.
+    async fn no_agreement(self: &Arc<Self>, base: &View) -> Option<String> {
+        let held = learn::read(self, base).await;
+        let answer: BTreeMap<RegionName, AcceptorId> =
+            held.iter().map(|(name, (id, _, _))| (name.clone(), *id)).collect();
+        if !agreed(base.voters(), &answer) {
+            let names: Vec<&str> = answer.keys().map(RegionName::as_str).collect();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Some(format!("no majority of the acceptors answers: {names} of {}", base.voters().len()));
+        }
+        let newer = held.values().any(|(_, accepted, _)| accepted.view.epoch() > base.epoch());
+        newer.then(|| "a change that was begun and not ended comes first".to_owned())
+    }
+
+    async fn rehearse_rebuild(
+        self: &Arc<Self>,
+        region: &RegionName,
+        accept_risk: bool,
+    ) -> Result<Rehearsal, ActError> {
+        let retiring = match self.may_rebuild(region, accept_risk).await? {
+            Replaced::Again(report) => {
+                return Ok(Rehearsal {
+                    generation: Some(report.generation),
+                    ..Rehearsal::nothing(report.epoch)
+                });
+            }
+            Replaced::Now(retiring) => retiring,
+        };
+        if let Some(why) = self.no_agreement(&retiring.base).await {
+            return Err(ActError::not_yet(why));
+        }
+        let generation = rebuild::generation(&retiring.next, region);
+        let effects = vec![format!(
+            "the present store of {region} would be retired for good; {region} would wait for one of generation {generation}"
+        )];
+        let rehearsal = Rehearsal::between(&retiring.base, &retiring.next, effects);
+        Ok(Rehearsal { generation: Some(generation), ..rehearsal })
+    }
+
+    async fn rehearse_takeover(
+        self: &Arc<Self>,
+        region: &RegionName,
+        accept_risk: bool,
+    ) -> Result<Rehearsal, ActError> {
+        let base = self.founded()?;
+        let (mut rehearsal, after) = if admin_ops::is_declared(&base, region, accept_risk)? {
+            let at = admin_ops::losses_of(&base, region).max().unwrap_or(base.epoch());
+            let from_epoch = base.epoch();
+            (Rehearsal { from_epoch, changes: accept_risk, ..Rehearsal::nothing(at) }, base)
+        } else {
+            let held = learn::read(self, &base).await;
+            takeover::may_lose(&base, region, &held).map_err(|why| ActError::not_yet(why.to_string()))?;
+            let frontier = takeover::frontier(self, &base, region, &BTreeSet::new()).await;
+            let next = base.next(&Change::Lose { region: region.clone(), frontier });
+            let next = next.map_err(|illegal| ActError::not_yet(illegal.to_string()))?;
+            let effects =
+                vec![format!("{region} would be lost; its keys would open elsewhere after the window")];
+            (Rehearsal::between(&base, &next, effects), Arc::new(next))
+        };
+        if accept_risk {
+            let heard = |name: &&RegionName| **name == self.settings.me || !self.is_silent(name);
+            let waived: Vec<String> = after.serving().filter(heard).map(ToString::to_string).collect();
+            rehearsal.effects.push(format!(
+                "keys of {region} whose last rows never left it may run a second time, at once, in {}",
+                if waived.is_empty() { "no region that answers".to_owned() } else { waived.join(", ") }
+            ));
+            rehearsal.waived = Some(waived);
+        }
+        Ok(rehearsal)
+    }
+}

@@ -1,0 +1,191 @@
+//! Return: a region that was lost, sealed or added takes its arcs (docs/protocol.md#rule-35).
+//!
+//! [`super::propose`] has the seal agreed on, [`super::moves`] hands the arcs over, and
+//! [`super::gate_loop`] opens them once covered. Until then the region forwards. A region that is
+//! lost often waits longer each time. A region whose upstream fails its checks waits until they
+//! succeed. Must not hurry: nothing depends on an early return.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Gateway, Mode, learn, moves, propose, takeover, upstream};
+use crate::gateway::Peer;
+use crate::gateway::applied::applied;
+use crate::ports::{Authority as _, Clock, Ports, Replica};
+use crate::protocol::change::Change;
+use crate::protocol::region::RegionName;
+use crate::protocol::time::Moment;
+use crate::protocol::view::{Member, Standing, View};
+
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(250);
+/// Time limit for agreeing on a seal.
+const WITHIN: Duration = Duration::from_secs(3);
+/// Period in which returns are counted. After the third, each further return doubles the wait.
+const DAMPING: Duration = Duration::from_secs(600);
+/// Doublings of the wait, at most.
+const DOUBLINGS: u32 = 6;
+
+pub(super) async fn home_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut well: Option<(u64, Moment)> = None;
+    while let Some(strong) = gateway.upgrade() {
+        let now = strong.ports.clock().now();
+        let done = look(&strong, &mut well, now).await;
+        if let Err(why) = done {
+            tracing::info!(why, "this region cannot take its arcs back yet");
+            well = None;
+        }
+        strong.rest(now + LOOK).await;
+    }
+}
+
+async fn look<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    well: &mut Option<(u64, Moment)>,
+    now: Moment,
+) -> Result<(), String> {
+    let Some((_, state)) = gateway.gate_state() else {
+        *well = None;
+        return Ok(());
+    };
+    let view = state.view;
+    let present = view.is_present(&gateway.origin);
+    if view.epoch() < gateway.view().epoch() || gateway.is_stopping() || !present {
+        return Ok(());
+    }
+    match view.standing(&gateway.settings.me) {
+        Some(Standing::Lost { .. }) => seal(gateway, &view).await,
+        // A region that left the ring has no arcs to take.
+        Some(Standing::Sealed { drained: false }) if view.ring().weight(&gateway.settings.me).is_none() => {
+            *well = None;
+            Ok(())
+        }
+        Some(Standing::Sealed { drained: false }) => {
+            let since = match *well {
+                Some((epoch, since)) if epoch == view.epoch() => since,
+                Some(_) | None => now,
+            };
+            if upstream::holds_back(gateway, &view) {
+                *well = None;
+                return Ok(());
+            }
+            *well = Some((view.epoch(), since));
+            if now.since(since) < stable_for(gateway).await || !is_covered(gateway, &view).await? {
+                return Ok(());
+            }
+            if let Some(last) = nobody_left(gateway, &view) {
+                // Leases that were granted at the beginning of this view may still run.
+                if now.since(since) <= gateway.settings.drift.judge(gateway.settings.failover.lease) * 2 {
+                    return Ok(());
+                }
+                let lost = takeover::lose(gateway, &view, &last, false).await;
+                return lost.map(|_| ()).map_err(|why| format!("{last} serves and does not answer: {why}"));
+            }
+            tracing::info!("this region was well for long enough: taking its arcs back");
+            let standings = [(gateway.settings.me.clone(), Standing::Serving)].into();
+            let (ring, escrow) = (view.ring().clone(), view.escrow().clone());
+            moves::move_to(gateway, &view, ring, escrow, &standings).await.map(|_| ())
+        }
+        Some(Standing::Serving | Standing::Sealed { drained: true }) | None => Ok(()),
+    }
+}
+
+/// A region that serves, if no serving region answers. Then none of them can declare the others
+/// lost or give arcs back. A majority must still say that its lease is over.
+fn nobody_left<P: Ports>(gateway: &Gateway<P>, view: &View) -> Option<RegionName> {
+    let automatic = gateway.settings.failover.mode == Mode::Automatic;
+    let silent = view.serving().all(|name| gateway.is_silent(name));
+    view.serving().next().filter(|_| automatic && silent).cloned()
+}
+
+/// Seals this region's rows from before its loss, once its rows flow again and none of its attempts
+/// runs.
+async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(), String> {
+    if gateway.authority.running.any(|_| true) {
+        return Ok(());
+    }
+    if !flows(gateway, view) && !nobody_serves(gateway, view).await {
+        return Ok(());
+    }
+    let beat = gateway.ports.store().beat().await.map_err(|error| error.to_string())?;
+    let Some(beat) = beat else { return Ok(()) };
+    let change = Change::Seal {
+        region: gateway.settings.me.clone(),
+        generation: gateway.origin.generation,
+        seal: beat.seq,
+    };
+    let next = view.next(&change).map_err(|illegal| illegal.to_string())?;
+    propose::propose(gateway, view, Arc::new(next), WITHIN).await.map(|_| ())
+}
+
+/// True if no region serves that could apply this region's rows. A region that takes over from
+/// those regions needs this region's seal, so the seal must not wait for them. The silence of
+/// serving regions proves nothing, as a link may be cut: they would wait behind the seal for rows
+/// that cannot arrive. A majority must say that their leases are over.
+async fn nobody_serves<P: Ports>(gateway: &Arc<Gateway<P>>, view: &View) -> bool {
+    if !view.serving().all(|name| gateway.is_silent(name)) {
+        return false;
+    }
+    let held = learn::read(gateway, view).await;
+    view.serving().all(|name| takeover::is_over_by(view, name, &held).is_ok())
+}
+
+/// True if all serving regions have applied this region's recent rows.
+fn flows<P: Ports>(gateway: &Gateway<P>, view: &View) -> bool {
+    let health = gateway.health();
+    let Some((own, _)) = health.beat else { return false };
+    let me = &gateway.settings.me;
+    let mark = view.members().get(me).map_or(0, |member| member.mark);
+    let recent = own.saturating_sub(RECENT).max(mark);
+    view.serving().all(|name: &RegionName| {
+        let peer = health.peers.get(name);
+        let pong = peer.filter(|peer| peer.heard.is_some()).and_then(|peer| peer.pong.as_ref());
+        pong.and_then(|pong| pong.applied.get(&gateway.origin))
+            .is_some_and(|applied| *applied > 0 && *applied >= recent)
+    })
+}
+
+/// Heartbeats behind, at most, to count as flowing.
+const RECENT: u64 = 20;
+
+/// True if all earlier seals have been applied here and the rows of all serving regions flow. Then
+/// the arcs open soon after they are taken. A new store has no mark to wait for, and must not take
+/// arcs before its first copies are whole.
+async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
+    let applied = applied(gateway).await.map_err(|error| error.to_string())?;
+    let announced: BTreeMap<RegionName, u64> = {
+        let health = gateway.health();
+        let newest = |peer: &Peer| peer.pong.as_ref().and_then(|pong| pong.beat).map_or(1, |beat| beat.seq);
+        health.peers.iter().map(|(name, peer)| (name.clone(), newest(peer))).collect()
+    };
+    let due = |name: &RegionName, member: &Member| match member.standing {
+        Standing::Serving => {
+            let newest = announced.get(name).copied().unwrap_or(1);
+            newest.saturating_sub(RECENT).max(member.mark).max(1)
+        }
+        Standing::Sealed { .. } | Standing::Lost { .. } => member.mark,
+    };
+    // Rows of a region that left the ring are fetched from others, once keys are given.
+    let others = view
+        .members()
+        .iter()
+        .filter(|(name, _)| **name != gateway.settings.me && view.ring().weight(name).is_some());
+    Ok(others.filter(|(_, member)| !matches!(member.standing, Standing::Lost { .. })).all(
+        |(name, member)| {
+            let here = view.origin(name).map_or(0, |origin| applied.rows(&origin));
+            here >= due(name, member)
+        },
+    ))
+}
+
+/// Time that this region must have been well. It grows with the number of recent returns.
+async fn stable_for<P: Ports>(gateway: &Gateway<P>) -> Duration {
+    let kept = gateway.ports.store().views().await.unwrap_or_default();
+    let lately: Vec<&Arc<View>> =
+        kept.iter().filter(|(_, age)| *age <= DAMPING).map(|(view, _)| view).collect();
+    let me = &gateway.settings.me;
+    let returns = lately.windows(2).filter(|pair| !pair[0].serves(me) && pair[1].serves(me)).count();
+    let doublings = u32::try_from(returns.saturating_sub(2)).unwrap_or(DOUBLINGS).min(DOUBLINGS);
+    gateway.settings.failover.stable_for * 2_u32.pow(doublings)
+}

@@ -1,0 +1,326 @@
+//! The gate's loop: follows the newest view, measures windows, and opens gained keys once nothing
+//! is missing.
+//!
+//! `protocol::{opening, window}` decide. Each process has one loop, and several processes of a
+//! region may run it: each write compares the gate's version. Must not open anything by facts older
+//! than its last write of the gate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::learn::{self, Follows};
+use super::{Gateway, moves};
+use crate::gateway::applied::applied;
+use crate::gateway::{doubles, metrics, race};
+use crate::ports::authority::CopiedRow;
+use crate::ports::peers::{Question, Told};
+use crate::ports::store::{GateVersion, PeerMemory, StoreError, Written};
+use crate::ports::{Authority as _, Clock, Escrows, Imports, Peers, Ports, Replica};
+use crate::protocol::authority::GateState;
+use crate::protocol::key::KeyId;
+use crate::protocol::opening::{self, Facts, Hindrance};
+use crate::protocol::plant::{Plant, removed};
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::time::Moment;
+use crate::protocol::view::View;
+use crate::protocol::window::{self, Window};
+
+/// Rows in one page of an import, and escrow rows in one conversion.
+const PAGE: u32 = 500;
+/// Time limit for one page.
+const PAGE_WITHIN: Duration = Duration::from_secs(5);
+/// Pause between two looks while keys wait to be opened.
+const CLOSELY: Duration = Duration::from_millis(20);
+
+/// Facts about losses that this process has gathered.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub(super) windows: BTreeMap<Origin, Window>,
+    /// Answers of serving regions about lost and replaced stores, by region and store.
+    told: BTreeMap<(RegionName, Origin), opening::Told>,
+    /// The epoch of those answers. An answer from before a mark was raised does not say which
+    /// region has the rows.
+    told_under: u64,
+    /// Lost stores whose escrow rows here are own records.
+    converted: BTreeSet<Origin>,
+    /// The change that keys are given up for, and the moment when this process first saw it.
+    pub(super) pending: Option<(u64, Moment)>,
+}
+
+pub(super) async fn mind_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    while let Some(strong) = gateway.upgrade() {
+        let begun = strong.ports.clock().now();
+        let busy = mind(&strong).await;
+        let poll = strong.settings.timings.poll;
+        let pause = if busy && soon(&strong, poll) { CLOSELY } else { poll };
+        let (authority, ports) = (strong.authority.clone(), strong.ports.clone());
+        drop(strong);
+        race::race(authority.mind_now.notified(), ports.clock().sleep_until(begun + pause)).await;
+    }
+}
+
+/// One look. True if something is still missing.
+async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
+    if let Some(peer) = ahead(gateway) {
+        let before = gateway.view().epoch();
+        learn::from_peer(gateway, &peer).await;
+        gateway.authority.doubt(&peer, gateway.view().epoch() == before, gateway.ports.clock().now());
+    }
+    if !gateway.store_is_open() {
+        return false;
+    }
+    if !gateway.authority.recalled(gateway.ports.clock().now()) {
+        recall(gateway).await;
+    }
+    match learn::adopt(gateway).await {
+        Follows::Newest => {}
+        Follows::NotYet => return true,
+        Follows::Unread => return false,
+    }
+    let Some((version, state)) = gateway.gate_state() else { return false };
+    measure(gateway, &state);
+    moves::watch_pending(gateway, &state);
+    if state.is_open() {
+        gateway.authority.opened(gateway.ports.clock().now(), &state.view);
+        show(gateway, &state.view, Vec::new());
+        return false;
+    }
+    gateway.authority.closed();
+    open(gateway, version, &state).await;
+    true
+}
+
+/// True if everything that is missing may arrive at any moment. False while a window has long to
+/// run, or while an operator must act.
+fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
+    let missing = gateway.hindrances();
+    missing.iter().all(|missing| match missing {
+        Hindrance::Window { left, .. } => *left <= poll,
+        Hindrance::NotCovered { .. }
+        | Hindrance::NotTold { .. }
+        | Hindrance::Import { .. }
+        | Hindrance::Escrow { .. } => true,
+        Hindrance::Beyond { .. }
+        | Hindrance::Unmeasured { .. }
+        | Hindrance::Gap { .. }
+        | Hindrance::Forgotten { .. } => false,
+    })
+}
+
+/// A peer that reports a newer view. Peers whose views were not confirmed lately are skipped.
+fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
+    let (epoch, now) = (gateway.view().epoch(), gateway.ports.clock().now());
+    let health = gateway.health();
+    let newer = |peer: &crate::gateway::Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
+    let mut peers = health.peers.iter().filter(|(_, peer)| newer(peer)).map(|(name, _)| name);
+    peers.find(|name| !gateway.authority.is_doubted(name, now)).cloned()
+}
+
+/// Reads the views that this store keeps.
+async fn recall<P: Ports>(gateway: &Gateway<P>) {
+    match gateway.ports.store().views().await {
+        Ok(kept) => {
+            let (life, may) = (gateway.longest_life(), gateway.may_forget());
+            let is_over = |ago| life.zip(may).is_some_and(|(life, may)| may.is_over(ago, life));
+            gateway.authority.recall(kept, is_over, gateway.ports.clock().now());
+        }
+        Err(error) => tracing::warn!(%error, "the views that are kept could not be read"),
+    }
+}
+
+/// Begins a window when the loss is durably adopted here, and ends it with the loss.
+fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
+    let now = gateway.ports.clock().now();
+    let health = gateway.health();
+    let mut gathered = gateway.authority.gathered();
+    let lost: BTreeMap<Origin, u64> = state.view.losses().collect();
+    let retired = state.view.retired();
+    gathered.windows.retain(|origin, window| lost.get(origin) == Some(&window.at()));
+    gathered.converted.retain(|origin| lost.contains_key(origin));
+    if gathered.told_under != state.view.epoch() {
+        gathered.told.clear();
+        gathered.told_under = state.view.epoch();
+    }
+    gathered.told.retain(|(_, origin), _| lost.contains_key(origin) || state.view.is_gone(origin));
+    for (origin, at) in lost.into_iter().filter(|(origin, _)| !retired.contains_key(origin)) {
+        let peer = health.peers.get(&origin.region).filter(|peer| peer.origin.as_ref() == Some(&origin));
+        let applied = peer.and_then(|peer| peer.applied).unwrap_or(0);
+        if !gathered.windows.contains_key(&origin) {
+            // The outage itself is not lag: the lag at the last contact counts.
+            let lag = peer.and_then(|peer| peer.lag.maximum(peer.heard.unwrap_or(now)));
+            let lag = lag.or_else(|| health.gone.get(&origin).copied());
+            tracing::info!(%origin, at, ?lag, applied, "the window of a lost store begins");
+            gathered.converted.remove(&origin);
+            gathered.told.retain(|(_, lost), _| *lost != origin);
+            let begun = match removed(Plant::WindowBegins) {
+                true => peer.and_then(|peer| peer.heard).unwrap_or(now),
+                false => now,
+            };
+            gathered.windows.insert(origin.clone(), Window::begin(at, lag, applied, begun));
+        }
+        if let Some(window) = gathered.windows.get_mut(&origin) {
+            window.saw(applied, now);
+        }
+    }
+}
+
+/// Finds the hindrances, works on them, and opens the gate when none is left.
+async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: &GateState) {
+    let Ok(missing) = missing(gateway, state).await else { return };
+    show(gateway, &state.view, missing.clone());
+    if missing.is_empty() {
+        // Compares with the version that was read before all checks. A store that restarted
+        // meanwhile may have lost newly arrived rows, and its approval changed the version.
+        match gateway.ports.store().set_gate(version, &state.open()).await {
+            Ok(Written::Done) => {
+                tracing::info!(epoch = state.view.epoch(), "opened the keys that were gained");
+                learn::adopt(gateway).await;
+                gateway.authority.opened(gateway.ports.clock().now(), &state.view);
+                show(gateway, &state.view, Vec::new());
+            }
+            Ok(Written::Lost | Written::GateMoved) => {}
+            Err(error) => tracing::warn!(%error, "the gate could not be opened yet"),
+        }
+        return;
+    }
+    for hindrance in missing {
+        let done = match &hindrance {
+            Hindrance::Escrow { origin } => convert(gateway, origin).await,
+            Hindrance::NotTold { origin, by } => ask(gateway, &state.view, origin, by).await,
+            Hindrance::Import { origin, from, upto } => import(gateway, origin, from, *upto).await,
+            Hindrance::NotCovered { .. }
+            | Hindrance::Window { .. }
+            | Hindrance::Beyond { .. }
+            | Hindrance::Unmeasured { .. }
+            | Hindrance::Gap { .. }
+            | Hindrance::Forgotten { .. } => Ok(()),
+        };
+        if let Err(why) = done {
+            tracing::debug!(?hindrance, why, "what was gained cannot be opened yet");
+        }
+    }
+}
+
+async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Vec<Hindrance>, StoreError> {
+    let applied = applied(gateway).await?.rows;
+    let now = gateway.ports.clock().now();
+    let rule = gateway.settings.failover.window;
+    let (views, epochs) = (gateway.authority.views.load(), gateway.authority.heartbeat_epochs.load());
+    let keepers = opening::keepers(&state.view, &views, &epochs);
+    let gathered = gateway.authority.gathered();
+    let windows: BTreeMap<Origin, window::Standing> = gathered
+        .windows
+        .iter()
+        .map(|(origin, window)| (origin.clone(), window.standing(&rule, now)))
+        .collect();
+    Ok(opening::hindrances(&Facts {
+        view: &state.view,
+        me: &gateway.origin,
+        applied: &applied,
+        windows: &windows,
+        told: &gathered.told,
+        waived: &state.waived,
+        converted: &gathered.converted,
+        keepers: &keepers,
+    }))
+}
+
+/// Turns the escrow rows of a lost store into records of this one, so that they are public
+/// (docs/protocol.md#rule-39).
+pub(super) async fn convert<P: Ports>(gateway: &Arc<Gateway<P>>, origin: &Origin) -> Result<(), String> {
+    let mut all = 0;
+    loop {
+        match gateway.ports.store().convert(origin, PAGE).await {
+            Ok(0) => break,
+            Ok(some) => all += some,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    if all > 0 {
+        tracing::warn!(%origin, all, "escrow rows of a lost store are in doubt here now");
+    }
+    gateway.authority.gathered().converted.insert(origin.clone());
+    Ok(())
+}
+
+async fn ask<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    view: &View,
+    origin: &Origin,
+    by: &RegionName,
+) -> Result<(), String> {
+    let at = view.losses().find(|(lost, _)| lost == origin).map_or(0, |(_, at)| at);
+    let told = frontier_at(gateway, by, origin, at).await?;
+    gateway.authority.gathered().told.insert((by.clone(), origin.clone()), told);
+    Ok(())
+}
+
+/// Another region's copy of a store, on its disk. The region answers once it has adopted the view
+/// of epoch `at`.
+pub(super) async fn frontier_at<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    by: &RegionName,
+    origin: &Origin,
+    at: u64,
+) -> Result<opening::Told, String> {
+    if *by == gateway.settings.me {
+        return gateway.frontier_of(origin, at).await;
+    }
+    let question = Question::Frontier { origin: origin.clone(), at };
+    match gateway.ports.peers().ask(by, question, learn::WITHIN).await {
+        Ok(Told::Frontier(told)) => Ok(told),
+        Ok(Told::Refused(why)) => Err(why),
+        Ok(other) => Err(format!("{by} answered {other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Fetches all rows of a lost or replaced store, in pages, from a survivor that has rows which this
+/// region may lack (docs/protocol.md#rule-33).
+async fn import<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    origin: &Origin,
+    from: &RegionName,
+    upto: u64,
+) -> Result<(), String> {
+    let store = gateway.ports.store();
+    let mut after = None;
+    let mut all = 0_usize;
+    loop {
+        let question = Question::Rows { origin: origin.clone(), after: after.clone(), most: PAGE };
+        let rows: Vec<CopiedRow> = match gateway.ports.peers().ask(from, question, PAGE_WITHIN).await {
+            Ok(Told::Rows(rows)) => rows,
+            Ok(other) => return Err(format!("{from} answered {other:?}")),
+            Err(error) => return Err(error.to_string()),
+        };
+        let not_before = gateway.not_before().ok_or("no heartbeat is committed yet")?;
+        store.import(origin, &rows, not_before).await.map_err(|error| error.to_string())?;
+        let ids: Vec<KeyId> = rows.iter().map(|row| row.id.clone()).collect();
+        doubles::look_at(gateway, &ids).await;
+        all += rows.len();
+        // A page may be short because its rows are large.
+        match rows.last() {
+            Some(last) => after = Some(last.id.clone()),
+            None => break,
+        }
+    }
+    let lag = gateway.authority.gathered().windows.get(origin).and_then(Window::lag);
+    let memory = PeerMemory { origin: origin.clone(), applied: 0, lag, imported: upto };
+    store.remember(&[memory]).await.map_err(|error| error.to_string())?;
+    tracing::info!(%origin, %from, upto, all, "imported what another region has of a lost or replaced store");
+    Ok(())
+}
+
+/// Publishes the hindrances, and then the epoch of the view that they were judged under. Readers
+/// must check that epoch before they rely on the list.
+fn show<P: Ports>(gateway: &Gateway<P>, view: &View, missing: Vec<Hindrance>) {
+    metrics::hindrances(&missing);
+    let kinds = |all: &[Hindrance]| -> Vec<_> { all.iter().map(std::mem::discriminant).collect() };
+    if kinds(&gateway.hindrances()) != kinds(&missing) {
+        tracing::info!(?missing, "what keeps gained keys from starting has changed");
+    }
+    gateway.authority.hindrances.store(Arc::new(missing));
+    gateway.authority.judged.store(view.epoch(), Ordering::SeqCst);
+}

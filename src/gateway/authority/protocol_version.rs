@@ -1,0 +1,150 @@
+//! The protocol version between regions: the one in use, the versions of each process, and raising
+//! it.
+//!
+//! A process that does not speak the view's version runs nothing, answers no message to its
+//! acceptor, and does nothing for an operator. It could misread messages. This file must not raise
+//! the version by itself. Until an operator raises it, every process can go back to the version
+//! before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::admin_ops::ActError;
+use super::{Gateway, propose};
+use crate::ports::{Peers, Ports};
+use crate::protocol::change::Change;
+use crate::protocol::region::RegionName;
+use crate::protocol::versions::Versions;
+use crate::protocol::view::View;
+
+/// Time limit for one process to name its versions.
+const SAY_WITHIN: Duration = Duration::from_secs(3);
+/// Time limit for agreeing on the raise.
+const RAISE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The version in use, and the versions that each process speaks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ProtocolReport {
+    /// The epoch of the newest known view.
+    pub epoch: u64,
+    /// The version of that view.
+    pub protocol: u16,
+    /// The newest version that all of them speak.
+    pub common: u16,
+    /// Versions that each region and witness speaks, as it says now.
+    pub speaks: BTreeMap<String, String>,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Reason why this process may do nothing, if the regions go by a version that it does not
+    /// speak.
+    pub(in crate::gateway) fn outgrown(&self) -> Option<String> {
+        let beyond = self.authority.beyond.load(Ordering::SeqCst);
+        let speaks = self.settings.speaks;
+        (beyond > 0).then(|| {
+            format!(
+                "the regions go by protocol version {beyond} and this process speaks {speaks}: run a onceway here that speaks it"
+            )
+        })
+    }
+
+    /// Notes that a trusted source goes by this version. If it is not spoken here, that is
+    /// remembered until the process ends: versions only grow.
+    pub(in crate::gateway) fn goes_by(&self, version: u16) {
+        if !self.settings.speaks.has(version)
+            && self.authority.beyond.fetch_max(version, Ordering::SeqCst) == 0
+        {
+            let why = self.outgrown().unwrap_or_default();
+            tracing::error!(why, "no key is run here any more");
+        }
+    }
+
+    /// Reports the version in use, and the versions that every region and witness speaks.
+    ///
+    /// # Errors
+    /// The register is not founded, or a process does not answer (`not-yet`). They have no version
+    /// in common (`refused`).
+    pub async fn protocol(self: &Arc<Self>) -> Result<ProtocolReport, ActError> {
+        let view = self.founded()?;
+        let (common, speaks) = self.common(&everybody(self, &view)).await?;
+        let speaks = speaks.into_iter().map(|(name, speaks)| (name.to_string(), speaks.to_string()));
+        Ok(ProtocolReport {
+            epoch: view.epoch(),
+            protocol: view.protocol(),
+            common,
+            speaks: speaks.collect(),
+        })
+    }
+
+    /// Has the regions go by the newest version that all of them and all witnesses speak. There is
+    /// no way back.
+    ///
+    /// # Errors
+    /// As [`Gateway::protocol`]; no majority agrees (`not-yet`).
+    pub async fn raise_protocol(self: &Arc<Self>, actor: &str) -> Result<ProtocolReport, ActError> {
+        let base = self.founded()?;
+        let found = self.protocol().await?;
+        if found.common <= base.protocol() {
+            return Ok(found);
+        }
+        let change = Change::Protocol(found.common);
+        let next = base.next(&change).map_err(|illegal| ActError::refused(illegal.to_string()))?;
+        let text = format!("{actor}: from {} to {}", base.protocol(), found.common);
+        self.journal_act("protocol-raised", &text).await;
+        let view = propose::propose(self, &base, Arc::new(next), RAISE_WITHIN).await;
+        let view = view.map_err(ActError::not_yet)?;
+        Ok(ProtocolReport { epoch: view.epoch(), protocol: view.protocol(), ..found })
+    }
+
+    /// The newest version that all of these speak, and the versions of each. If a region has
+    /// several gateways, the one that answers speaks for all. A gateway that was left behind closes
+    /// itself once the view goes by a version that it does not speak.
+    pub(super) async fn common(
+        self: &Arc<Self>,
+        names: &[RegionName],
+    ) -> Result<(u16, BTreeMap<RegionName, Versions>), ActError> {
+        let mut speaks = BTreeMap::new();
+        for name in names {
+            let said = match *name == self.settings.me {
+                true => self.settings.speaks,
+                false => match self.ports.peers().ping(name, SAY_WITHIN).await {
+                    Ok(pong) => pong.speaks,
+                    Err(why) => {
+                        let why = format!("{name} does not say which versions it speaks: {why}");
+                        return Err(ActError::not_yet(why));
+                    }
+                },
+            };
+            speaks.insert(name.clone(), said);
+        }
+        let newest = speaks.values().map(|versions| versions.newest()).min();
+        match newest.filter(|version| speaks.values().all(|versions| versions.has(*version))) {
+            Some(common) => Ok((common, speaks)),
+            None => Err(ActError::refused("no protocol version is spoken by all regions and witnesses")),
+        }
+    }
+}
+
+/// True if a newcomer says that it speaks the version of this view. Otherwise it could neither
+/// serve nor vote.
+pub(super) async fn would_speak<P: Ports>(gateway: &Arc<Gateway<P>>, name: &RegionName, view: &View) -> bool {
+    if *name == gateway.settings.me {
+        return gateway.settings.speaks.has(view.protocol());
+    }
+    let said = gateway.ports.peers().ping(name, SAY_WITHIN).await;
+    said.is_ok_and(|pong| pong.speaks.has(view.protocol()))
+}
+
+/// All regions and witnesses that must speak a version before the view goes by it.
+fn everybody<P: Ports>(gateway: &Gateway<P>, view: &View) -> Vec<RegionName> {
+    let regions = view.ring().regions().iter().map(|region| &region.name);
+    let mut all: Vec<RegionName> =
+        regions.chain(view.voters().keys()).chain(&gateway.settings.failover.witnesses).cloned().collect();
+    all.sort();
+    all.dedup();
+    all
+}

@@ -1,0 +1,107 @@
+//! The end of a keyed request: rendered, counted, logged. Also functions that several flows share.
+//!
+//! [`super::reply`] renders. This file must not decide anything: every reply was decided before.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Response;
+
+use super::admit::Ask;
+use super::problems::Problem;
+use super::reply::{self, Reply};
+use super::{Gateway, key_habits, metrics, spans, trace};
+use crate::ports::{Body, Clock, Dice, Ports};
+use crate::protocol::record::{Reading, Row, resolve};
+use crate::protocol::time::Date;
+
+/// The reply to a request whose outcome is not known.
+pub(super) fn unknown<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
+    let after = jittered(gateway, Duration::from_secs(1));
+    Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
+}
+
+/// Reads the rows of a key as this gateway does. Its trust in the clock and its knowledge of other
+/// regions count.
+pub(super) fn read<P: Ports>(gateway: &Gateway<P>, mut rows: Vec<Row>) -> Reading {
+    gateway.distrust(&mut rows);
+    resolve(rows, &gateway.reader())
+}
+
+/// At least `span`, and up to as much again or three seconds more, so that refused clients do not
+/// come back together. Whole seconds, each equally likely, since `Retry-After` has no others (RFC
+/// 9110, section 10.2.3).
+pub(super) fn jittered<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
+    const VALUES: u64 = 4;
+    let least = span.as_secs() + u64::from(span.subsec_nanos() > 0);
+    let below = Duration::from_secs(least.max(VALUES)) - Duration::from_nanos(1);
+    Duration::from_secs(least + gateway.ports.dice().jitter(below).as_secs())
+}
+
+/// Pause before a client asks again for a key that moves: a move takes well below a second.
+pub(super) fn shortly<P: Ports>(gateway: &Gateway<P>) -> Duration {
+    const LEAST: Duration = Duration::from_millis(250);
+    LEAST + gateway.ports.dice().jitter(LEAST * 2)
+}
+
+/// Renders, counts and logs the reply: the one line per request.
+pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
+    let (verdict, code) = (reply.verdict(), reply.code());
+    if let Reply::Refused(problem, _) = &reply {
+        metrics::refused(problem);
+        if matches!(problem, Problem::KeyReused { .. }) {
+            key_habits::mismatched(gateway, ask);
+        }
+    }
+    gateway.give_back(ask, reply.is_retry());
+    metrics::answer(&ask.route, ask.id.tenant(), verdict);
+    let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
+    let took = gateway.ports.clock().now().since(ask.arrived);
+    spans::asked(ask, &gateway.settings.me, gateway.view().epoch());
+    spans::answered(verdict, code, response.status().as_u16());
+    tracing::info!(
+        request = %ask.request_id, route = %ask.route, tenant = %ask.id.tenant(), key = %ask.id.digest(),
+        region = %gateway.settings.me, verdict, code, status = response.status().as_u16(),
+        epoch = gateway.view().epoch(), ms = took.as_millis() as u64, trace = %trace::of(&ask.headers),
+        "answered"
+    );
+    response
+}
+
+/// A piece of work that a stop waits for: a request, or a look for jobs that are due.
+pub(super) struct InFlight<P: Ports> {
+    gateway: Arc<Gateway<P>>,
+    is_look: bool,
+}
+
+impl<P: Ports> InFlight<P> {
+    /// A request, or a part of one that goes on when the client has left.
+    pub(super) fn begin(gateway: Arc<Gateway<P>>) -> Self {
+        Self::of(gateway, false)
+    }
+
+    /// A look for due jobs. It is not shown, as no request may be behind it.
+    pub(super) fn look(gateway: Arc<Gateway<P>>) -> Self {
+        Self::of(gateway, true)
+    }
+
+    fn of(gateway: Arc<Gateway<P>>, is_look: bool) -> Self {
+        gateway.in_flight.fetch_add(1, Ordering::SeqCst);
+        if !is_look {
+            metrics::in_flight(gateway.requests.fetch_add(1, Ordering::SeqCst) + 1);
+        }
+        Self { gateway, is_look }
+    }
+}
+
+impl<P: Ports> Drop for InFlight<P> {
+    fn drop(&mut self) {
+        if !self.is_look {
+            metrics::in_flight(self.gateway.requests.fetch_sub(1, Ordering::SeqCst) - 1);
+        }
+        if self.gateway.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.gateway.idle.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The two ways into a gateway: a client's request, and one that a peer forwarded.
+//!
+//! [`super::concurrency`] gives each a place, and [`super::admit`] reads it. [`super::request`]
+//! answers keyed requests, [`super::passthrough`] streams the others. This file must not look at a
+//! key itself.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::{HeaderMap, Method, Request, Response};
+
+use super::admit::Admitted;
+use super::authority::Here;
+use super::concurrency::{self, Place, Whose};
+use super::problems::Problem;
+use super::{
+    Gateway, address, admit, key_habits, metrics, problems, publication, reply, request, shadow, spans, trace,
+};
+use crate::ports::peers::{Forward, ForwardReply};
+use crate::ports::{Body, Ports};
+use crate::protocol::region::RegionName;
+
+/// The sender's address, as the listener wrote it: a client's own header of that name is never
+/// passed on.
+fn sender(headers: &HeaderMap) -> Option<IpAddr> {
+    headers.get("x-forwarded-for")?.to_str().ok()?.parse().ok()
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Answers a client's request. Once a key is admitted, dropping the future (the client hung up)
+    /// cancels nothing.
+    pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
+        if let Some(shadow) = &self.shadow {
+            return shadow::pass(self, shadow, request).await;
+        }
+        match self.place(Whose::Client) {
+            Ok(place) => {
+                place.keeps(request.extensions().get());
+                self.placed(request, &place).await.map(|body| place.until_sent(body))
+            }
+            Err(problem) => self.refused(&problem, &trace::of(request.headers())),
+        }
+    }
+
+    async fn placed(self: &Arc<Self>, request: Request<Body>, place: &Place) -> Response<Body> {
+        if request.uri().path() == problems::PAGE {
+            return reply::problems_page();
+        }
+        if address::is_asked(request.method(), request.uri().path()) {
+            return address::answer(self, request).await;
+        }
+        if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
+        {
+            return reply::publication(self.live().publication.clone());
+        }
+        let trace = trace::of(request.headers());
+        match admit::admit(self, request, place).await {
+            Admitted::Pass(request, passing) if place.has_no_key(sender(request.headers())) => {
+                self.pass(passing, *request).await
+            }
+            Admitted::Pass(..) => self.refused(&concurrency::overloaded(self), &trace),
+            Admitted::Refused(problem, echo) => {
+                let mut response = self.refused(&problem, &trace);
+                if let Some(echo) = echo {
+                    response.headers_mut().insert(reply::KEY, echo);
+                }
+                response
+            }
+            Admitted::Keyed(ask) => {
+                key_habits::admitted(self, &ask);
+                request::answer(self, *ask).await
+            }
+        }
+    }
+
+    /// Refuses a request that was not admitted; counts and logs it.
+    pub(super) fn refused(&self, problem: &Problem, trace: &impl fmt::Display) -> Response<Body> {
+        metrics::refused(problem);
+        let response = reply::refuse(problem);
+        let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
+        tracing::info!(%region, code, status, epoch = self.view().epoch(), %trace, "not admitted");
+        spans::answered("refused", code, status);
+        response
+    }
+
+    /// Takes a place for a request that a peer forwards, with room for so many bytes of its body.
+    /// Called before the body is read.
+    ///
+    /// # Errors
+    /// Without a place, the reply to the peer: nothing was stored or sent.
+    pub fn place_for_forward(&self, head: &Forward, bytes: usize) -> Result<Place, Box<ForwardReply>> {
+        let place = self.place(Whose::Peer).and_then(|place| {
+            let has = place.is_of(Some(head.id.tenant())) && place.has_room_for(bytes);
+            has.then_some(place).ok_or_else(|| concurrency::overloaded(self))
+        });
+        let refused = |problem| ForwardReply::Answer(self.refused(&problem, &trace::of(&head.headers)));
+        place.map_err(|problem| Box::new(refused(problem)))
+    }
+
+    /// Answers a request that a peer forwarded, and keeps its place until the answer was sent. It
+    /// is never forwarded again.
+    pub async fn serve_forward(
+        self: &Arc<Self>,
+        from: RegionName,
+        forward: Forward,
+        place: Place,
+    ) -> ForwardReply {
+        if matches!(self.here(&forward.id), Here::Elsewhere(_) | Here::Nobody) {
+            tracing::warn!(%from, key = %forward.id.digest(), their_epoch = forward.epoch, epoch = self.view().epoch(), "refused a forward: not the owner");
+            return ForwardReply::NotOwner { epoch: self.view().epoch() };
+        }
+        let response = match address::is_asked(&forward.method, forward.target.path()) {
+            // The called function logs the line of this request.
+            true => address::told_peer(self, &forward).await.unwrap_or_else(|problem| {
+                metrics::refused(&problem);
+                reply::refuse(&problem)
+            }),
+            false => {
+                let trace = trace::of(&forward.headers);
+                match admit::admit_forward(self, forward, &place) {
+                    Ok(ask) => request::answer_here(self, ask).await,
+                    Err(problem) => self.refused(&problem, &trace),
+                }
+            }
+        };
+        ForwardReply::Answer(response.map(|body| place.until_sent(body)))
+    }
+}

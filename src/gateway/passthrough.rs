@@ -1,0 +1,88 @@
+//! Requests without a key: they pass to the upstream as they came, are counted, and have a log
+//! line.
+//!
+//! Only the client waits for such a request: if it hangs up before the answer begins, there is no
+//! log line. This file must not look at a key, nor hold a body.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Request, Response};
+
+use super::finish::jittered;
+use super::problems::Problem;
+use super::route::{Matched, UNLISTED_TIMEOUT};
+use super::trace::{self, Trace};
+use super::{Gateway, metrics, reply, spans};
+use crate::ports::upstream::SendError;
+use crate::ports::{Body, Clock, Ports, Upstream};
+use crate::protocol::time::Moment;
+
+/// Placeholder for the route of a request that no route takes.
+pub(super) const NO_ROUTE: &str = "-";
+
+/// Facts for the log line of a request that passes.
+pub struct Passing {
+    route: Arc<str>,
+    trace: Trace,
+    arrived: Moment,
+    /// Time for which the upstream may be silent.
+    pub(super) within: Duration,
+}
+
+/// Time for which the upstream may be silent about a request that passes.
+pub(super) fn within(matched: Matched<'_>) -> Duration {
+    match matched {
+        Matched::Route(route) => route.upstream_timeout(),
+        Matched::PassThrough | Matched::Refused(_) => UNLISTED_TIMEOUT,
+    }
+}
+
+impl Passing {
+    /// A request with these headers, on this route.
+    pub(super) fn of<P: Ports>(
+        gateway: &Gateway<P>,
+        route: Arc<str>,
+        within: Duration,
+        headers: &HeaderMap,
+    ) -> Self {
+        Self { route, trace: trace::of(headers), arrived: gateway.ports.clock().now(), within }
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    pub(super) async fn pass(&self, passing: Passing, request: Request<Body>) -> Response<Body> {
+        let answered = self.ports.upstream().pass(request, passing.within).await;
+        self.passed(&passing, answered)
+    }
+
+    /// Counts and logs the result of a pass: the one line per request.
+    pub(super) fn passed(
+        &self,
+        passing: &Passing,
+        answered: Result<Response<Body>, SendError>,
+    ) -> Response<Body> {
+        metrics::passed(&answered);
+        let Passing { route, trace, arrived, within: _ } = passing;
+        let (region, epoch) = (&self.settings.me, self.view().epoch());
+        let (response, verdict, code) = match answered {
+            Ok(response) => (response, "passed", "-"),
+            Err(error) => {
+                tracing::warn!(%region, %error, %trace, "pass-through failed");
+                let problem = match error {
+                    SendError::NotSent(_) => {
+                        Problem::UpstreamUnavailable { after: jittered(self, Duration::from_secs(1)) }
+                    }
+                    SendError::Unknown(_) => Problem::UpstreamBroke,
+                    SendError::Late(_) => Problem::UpstreamSilent,
+                };
+                (reply::refuse(&problem), "refused", problem.code())
+            }
+        };
+        let (status, ms) = (response.status().as_u16(), self.ports.clock().now().since(*arrived).as_millis());
+        spans::passed(route, region, epoch);
+        spans::answered(verdict, code, status);
+        tracing::info!(%route, %region, verdict, code, status, epoch, ms = ms as u64, %trace, "passed");
+        response
+    }
+}

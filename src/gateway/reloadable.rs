@@ -1,0 +1,206 @@
+//! Settings that may be replaced while a gateway runs: routes, credentials, quotas and limits, all
+//! at once.
+//!
+//! `server::reload` reads the files and hands the settings over. A request takes the live settings
+//! once, at its beginning, and keeps them to its end. Ownership, leases, windows and clocks are not
+//! here: no replacement may move a key or end a hold early. This file must not read files.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::concurrency::MostAtOnce;
+use super::credentials::Credentials;
+use super::live_keys::LiveKeys;
+use super::quota::{Quota, Quotas};
+use super::route::Routes;
+use super::{Fixed, Gateway, Settings, clock_trust, metrics, publication};
+use crate::ports::{Clock, Ports};
+use crate::protocol::digest::Digest32;
+use crate::protocol::escrow::Meanings;
+
+/// Settings from one reading of the files.
+#[derive(Debug)]
+pub struct Reload {
+    /// Routes: requests that need a key, and how each is performed.
+    pub routes: Routes,
+    /// Credentials.
+    pub credentials: Arc<Credentials>,
+    /// Limits of each tenant: keys started per time, and keys stored.
+    pub quota: Option<Quota>,
+    /// Requests that it has at once, at most.
+    pub most_at_once: MostAtOnce,
+    /// Digest of the settings that all regions must share, as they are once this is live.
+    pub shared: Digest32,
+    /// Settings in the files that wait for a restart, one line each.
+    pub restart: Vec<String>,
+}
+
+/// The settings that requests go by now.
+pub(super) struct Live<P: Ports> {
+    pub(super) routes: Routes,
+    /// The meaning of each route.
+    pub(super) meanings: Arc<Meanings>,
+    pub(super) credentials: Arc<Credentials>,
+    pub(super) quotas: Option<Arc<Quotas<P>>>,
+    pub(super) live_keys: Option<Arc<LiveKeys>>,
+    pub(super) publication: Bytes,
+    pub(super) shared: Digest32,
+    pub(super) most_at_once: MostAtOnce,
+    quota: Option<Quota>,
+    typical: BTreeMap<Arc<str>, Typical>,
+}
+
+/// Typical duration of an attempt on a route, as observed.
+type Typical = Arc<Mutex<Option<Duration>>>;
+
+impl<P: Ports> Live<P> {
+    /// Settings at the start of a gateway.
+    pub(super) fn first(settings: &Settings, ports: &Arc<P>) -> Self {
+        let first = Reload {
+            routes: settings.routes.clone(),
+            credentials: settings.credentials.clone(),
+            quota: settings.quota,
+            most_at_once: settings.most_at_once,
+            shared: settings.shared,
+            restart: Vec::new(),
+        };
+        Self::of(first, ports)
+    }
+
+    fn of(reload: Reload, ports: &Arc<P>) -> Self {
+        let Reload { routes, credentials, quota, most_at_once, shared, restart: _ } = reload;
+        let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
+        let live_keys = quota.and_then(|quota| Some(Arc::new(LiveKeys::new(quota.live_keys?))));
+        let typical = routes.0.iter().map(|route| (route.name.clone(), Typical::default())).collect();
+        let limited = live_keys.is_some() || quotas.as_ref().is_some_and(|quotas| quotas.limits_keys());
+        let publication = publication::document(&routes, limited).into();
+        let meanings = Arc::new(routes.meanings());
+        Self {
+            routes,
+            meanings,
+            credentials,
+            quotas,
+            live_keys,
+            publication,
+            shared,
+            most_at_once,
+            quota,
+            typical,
+        }
+    }
+
+    /// The settings that follow these. Observations of a route stay, and so do buckets and counts
+    /// whose quota is the same.
+    fn next(&self, reload: Reload, ports: &Arc<P>) -> Self {
+        let mut next = Self::of(reload, ports);
+        if next.quota == self.quota {
+            next.quotas = self.quotas.clone();
+        }
+        let most = |live: &Self| live.quota.and_then(|quota| quota.live_keys);
+        if most(&next) == most(self) {
+            next.live_keys = self.live_keys.clone();
+        }
+        for (route, typical) in &mut next.typical {
+            if let Some(before) = self.typical.get(route) {
+                *typical = before.clone();
+            }
+        }
+        next
+    }
+
+    /// Typical duration of an attempt on this route.
+    pub(super) fn typical(&self, route: &str) -> Option<Duration> {
+        *self.typical.get(route)?.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds one observation.
+    pub(super) fn took(&self, route: &str, took: Duration) {
+        if let Some(typical) = self.typical.get(route) {
+            let mut typical = typical.lock().unwrap_or_else(PoisonError::into_inner);
+            *typical = Some(typical.map_or(took, |before| (before * 7 + took) / 8));
+        }
+    }
+}
+
+/// Comparison of the running settings with the files.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ConfigStatus {
+    /// Moment when the files in force were read, milliseconds since 1970; absent until it is known.
+    pub loaded_ms: Option<i64>,
+    /// True if all settings in the files are running.
+    pub current: bool,
+    /// Problems of the present files. If there are any, none of their settings are running.
+    pub problems: Vec<String>,
+    /// Settings in the files that wait for a restart.
+    pub restart: Vec<String>,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Has the store keep the longest lives of these routes' keys, before the first such promise.
+    ///
+    /// # Errors
+    /// The store does not answer: then these routes must not go live.
+    pub async fn promise(&self, routes: &Routes) -> Result<(), String> {
+        let lives = self.lives(routes);
+        if self.shadow.is_some() || lives == self.promised_lives() || clock_trust::observe(self, &lives).await
+        {
+            return Ok(());
+        }
+        Err("keys would be kept for another time, and the store cannot write that down now: have the files read again (SIGHUP) once it answers".to_owned())
+    }
+
+    /// The lives of keys that are claimed now: the longest that ends, and `None` if some are kept
+    /// for ever.
+    pub(super) fn promised_lives(&self) -> Vec<Option<Duration>> {
+        self.lives(&self.live.load().routes)
+    }
+
+    fn lives(&self, routes: &Routes) -> Vec<Option<Duration>> {
+        let longest = routes.lives().flatten().max().map(|life| Some(life + self.settings.skew));
+        let ever = routes.lives().find(Option::is_none);
+        longest.into_iter().chain(ever).collect()
+    }
+
+    /// Goes by these settings from the next request on. Requests that have begun end under the old
+    /// ones.
+    pub fn reload(&self, reload: Reload) {
+        metrics::prepare_routes(&reload.routes);
+        let restart = reload.restart.clone();
+        // Before the first claim: a clock that steps stays suspect for as long as its hold.
+        self.clock_watch().covers(clock_trust::longest_hold(&reload.routes));
+        self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
+        self.loaded(restart);
+        // Last: with this count, a reader sees all of the new settings.
+        metrics::config_reload(true);
+    }
+
+    /// Notes that the files were read and are running, except for settings that wait for a restart.
+    pub fn loaded(&self, restart: Vec<String>) {
+        let now = self.ports.clock().date();
+        metrics::config_loaded(now);
+        metrics::config_current(restart.is_empty());
+        let (loaded_ms, current) = (Some(now.as_millis()), restart.is_empty());
+        self.config.store(Arc::new(ConfigStatus { loaded_ms, current, problems: Vec::new(), restart }));
+    }
+
+    /// Notes that the files are wrong: the running settings stay.
+    pub fn reload_failed(&self, problems: Vec<String>) {
+        metrics::config_current(false);
+        let before = (**self.config.load()).clone();
+        self.config.store(Arc::new(ConfigStatus { current: false, problems, ..before }));
+        metrics::config_reload(false);
+    }
+
+    /// The settings that requests go by now. Take them once per request.
+    pub(super) fn live(&self) -> Arc<Live<P>> {
+        self.live.load_full()
+    }
+
+    pub(super) fn settings(&self) -> &Fixed {
+        &self.settings
+    }
+}

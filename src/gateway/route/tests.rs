@@ -1,0 +1,233 @@
+//! Tests of routes: matching, meanings, and the rules by which attempts on a path are over.
+//!
+//! This file must not need ports: routes are plain values.
+
+use super::*;
+
+fn matches(pattern: &str, path: &str) -> bool {
+    PathPattern::parse(pattern).unwrap().matches(path)
+}
+
+#[test]
+fn patterns_match_bytes_and_whole_segments() {
+    assert!(matches("/v1/charges", "/v1/charges"));
+    assert!(!matches("/v1/charges", "/v1/charges/"));
+    assert!(!matches("/v1/charges", "/v1//charges"));
+    assert!(!matches("/v1/charges", "/v1/%63harges"));
+    assert!(matches("/v1/charges/{id}/refunds", "/v1/charges/ch_1/refunds"));
+    assert!(!matches("/v1/charges/{id}/refunds", "/v1/charges//refunds"));
+    assert!(matches("/v1/*", "/v1/"));
+    assert!(matches("/v1/*", "/v1/a/b"));
+    assert!(matches("/*", "/"));
+    assert!(!matches("/v1/*", "/v2/a"));
+    assert!(matches("/", "/"));
+    assert!(!matches("/", "*"));
+}
+
+#[test]
+fn bad_patterns_are_refused() {
+    for bad in ["v1", "", "/v1/*/x", "/v1/a*", "/v1/{id", "/v1?x"] {
+        assert!(PathPattern::parse(bad).is_err(), "{bad}");
+    }
+}
+
+fn find<'a>(routes: &'a Routes, method: &str, path: &str) -> Matched<'a> {
+    routes.find(&Method::from_bytes(method.as_bytes()).unwrap(), path, &HeaderMap::new())
+}
+
+#[test]
+fn state_changing_methods_without_a_route_are_refused() {
+    let routes = Routes::default();
+    for refused in ["POST", "PATCH", "post", "Patch", "MKCOL"] {
+        let matched = find(&routes, refused, "/x");
+        assert!(matches!(matched, Matched::Refused(Refused::NoRoute)), "{refused}");
+    }
+    for passes in ["GET", "DELETE"] {
+        assert!(matches!(find(&routes, passes, "/x"), Matched::PassThrough), "{passes}");
+    }
+}
+
+#[test]
+fn a_path_tells_its_policy_where_all_that_take_it_end_doubts_alike() {
+    let (all, other) = (routes(&[("/a", "required"), ("/a", "required"), ("/*", "off")]), "/b");
+    assert!(all.of_path("/a").is_some() && all.of_path(other).is_none() && all.of_path("").is_none());
+    // What a route before it takes is never the second one's, unless by other methods.
+    let slow = Policy { settle_time: Duration::from_secs(30), ..Policy::clone(&policy()) };
+    let with = |methods: &[Method], taken: &[Method]| {
+        let mut all = all.clone();
+        all.0[0].methods = taken.to_vec();
+        all.0[1].methods = methods.to_vec();
+        all.0[1].protection = Protection::Required(Arc::new(slow.clone()));
+        all
+    };
+    let (post, patch) = (Method::POST, Method::PATCH);
+    assert!(with(&[], &[]).of_path("/a").is_some_and(|found| found.settle_time.is_zero()));
+    let shadowed = with(std::slice::from_ref(&post), &[post.clone(), patch.clone()]);
+    assert!(shadowed.of_path("/a").is_some_and(|found| found.settle_time.is_zero()));
+    let two = with(&[patch], &[post]);
+    assert!(two.of_path("/a").is_none());
+    // Then the careful rule: the longest of all.
+    assert_eq!(two.over_of("/a").settle_time, Duration::from_secs(30));
+    assert_eq!(all.over_of("/a").settle_time, Duration::ZERO);
+}
+
+/// Routes of these paths and with these words for keys, which take any method.
+fn routes(all: &[(&str, &str)]) -> Routes {
+    let route = |(path, key): &(&str, &str)| Route {
+        name: (*path).into(),
+        methods: vec![],
+        path: PathPattern::parse(path).unwrap(),
+        protection: match *key {
+            "off" => Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT },
+            "optional" => Protection::Optional(policy()),
+            _ => Protection::Required(policy()),
+        },
+        allow_overrides: *key == "allows",
+    };
+    Routes(all.iter().map(route).collect())
+}
+
+fn policy() -> Arc<Policy> {
+    Arc::new(Policy {
+        syntax: Syntax::Lenient,
+        key_policy: KeyPolicy::default(),
+        fingerprint: FingerprintRule::Whole,
+        mismatch: Mismatch::Unprocessable,
+        recovery: Recovery::Park,
+        probe: None,
+        hold: Duration::ZERO,
+        wait: Duration::ZERO,
+        upstream_timeout: UPSTREAM_TIMEOUT,
+        settle_time: Duration::ZERO,
+        status_ends_attempt: false,
+        retention: Retention::Never,
+        tombstone: Duration::ZERO,
+        body_limit: 0,
+        stored_limit: 0,
+        outcomes: OutcomeSets::default(),
+        replay_headers: Vec::new(),
+        mode: Mode::Sync,
+        accept: Accept {
+            request_retention: Duration::ZERO,
+            max_runs: 1,
+            backoff: Backoff { first: Duration::ZERO, most: Duration::ZERO },
+        },
+        keep_headers: Vec::new(),
+        bind: Binding::Tenant,
+        escrow: Escrow::Off,
+    })
+}
+
+fn is_other_spelling(routes: &Routes, path: &str) -> bool {
+    matches!(find(routes, "PUT", path), Matched::Refused(Refused::Spelling))
+}
+
+#[test]
+fn another_spelling_of_a_path_with_keys_is_refused_whatever_else_takes_it() {
+    let keyed = ("/v1/transfers/{id}", "required");
+    for rest in [&[][..], &[("/*", "off")], &[("/*", "optional")], &[("/*", "required")]] {
+        let routes = routes(&[&[("/v1/notes", "off"), keyed, ("/V2/Pay%2f", "required")], rest].concat());
+        for other in ["//v1/transfers/1", "/v1/%74ransfers/1", "/v1;a/transfers/1", "/v1/transfers/1/"] {
+            assert!(is_other_spelling(&routes, other), "{rest:?} {other}");
+        }
+        assert!(is_other_spelling(&routes, "/v2/p%61y"), "a pattern has a plain spelling, too");
+        for plain in ["/v1/transfers/1", "/v1/transfers/%31", "/v1/notes", "/v1/transfers", "/v1"] {
+            assert!(!is_other_spelling(&routes, plain), "{rest:?} {plain}");
+        }
+        assert!(!matches!(find(&routes, "GET", "//v1/transfers/1"), Matched::Refused(_)), "{rest:?}");
+    }
+}
+
+#[test]
+fn a_route_means_the_requests_that_come_to_it() {
+    let usual = [("/v1/pay", "required"), ("/v1/notes", "required")];
+    let means = |all: &[(&str, &str)], name| routes(all).meanings().get(name).copied();
+    let pay = means(&usual, "/v1/pay").unwrap();
+    let with_more = [usual[0], usual[1], ("/v1/more", "required")];
+    assert_eq!(means(&with_more, "/v1/pay"), Some(pay), "what comes after takes nothing from it");
+    for other in [
+        [("/v1/{any}", "required"), ("/v1/pay", "required")],
+        [("/v1/notes", "required"), ("/v1/pay", "required")],
+    ] {
+        assert_ne!(means(&other, "/v1/pay"), Some(pay), "{other:?}");
+    }
+    let mut put = routes(&usual);
+    put.0[0].methods = vec![Method::PUT];
+    assert_ne!(put.meanings()["/v1/pay"], pay);
+    let lodged = |escrow, recovery| {
+        let mut all = routes(&usual);
+        all.0[0].protection =
+            Protection::Required(Arc::new(Policy { escrow, recovery, ..(*policy()).clone() }));
+        all.meanings()["/v1/pay"]
+    };
+    assert_eq!(lodged(policy().escrow, policy().recovery), pay);
+    assert_ne!(lodged(Escrow::Claim(Alone::Refuse), policy().recovery), pay);
+    assert_ne!(lodged(policy().escrow, Recovery::Rerun { max_attempts: 77 }), pay);
+    let off = Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT };
+    let open = Routes(vec![Route { protection: off, ..routes(&usual).0[0].clone() }]);
+    assert!(open.meanings().is_empty(), "without keys there is nothing to prove");
+}
+
+#[test]
+fn the_order_of_routes_says_which_of_two_is_meant() {
+    let first = routes(&[("/v1/{name}", "off"), ("/v1/pay", "required")]);
+    assert!(!is_other_spelling(&first, "/v1/p%61y"), "/v1/pay itself asks for no key");
+    let empty = routes(&[("/a/{x}/pay", "off"), ("/a/pay", "required")]);
+    assert!(is_other_spelling(&empty, "/a/;/pay"), "the first does not take the plain spelling");
+    assert!(!is_other_spelling(&empty, "/a/x/pay"));
+    let split = routes(&[("/c/{id}", "required"), ("/c/{id}/refunds", "required")]);
+    assert!(is_other_spelling(&split, "/c/1%2frefunds"), "under which of the two policies?");
+}
+
+#[test]
+fn a_header_that_overrides_is_refused_unless_its_route_allows_it() {
+    let routes = routes(&[("/a", "required"), ("/b", "allows"), ("/c", "off")]);
+    let overridden = |method: &str, path: &str, name: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::from_bytes(name.as_bytes()).unwrap(), "/a".parse().unwrap());
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        matches!(routes.find(&method, path, &headers), Matched::Refused(Refused::Override))
+    };
+    for name in METHOD_OVERRIDES.iter().chain(&PATH_OVERRIDES) {
+        for path in ["/a", "/c", "/unlisted"] {
+            assert!(overridden("PUT", path, name), "{path} {name}");
+        }
+        assert!(!overridden("PUT", "/b", name), "{name}");
+    }
+    assert!(overridden("GET", "/unlisted", "X_HTTP_Method_Override"));
+    assert!(!overridden("GET", "/unlisted", "X-Original-URL"), "it stays a GET");
+    assert!(!overridden("PUT", "/c", "X-Other"));
+    let mut headers = HeaderMap::new();
+    headers.insert("x-http-method", "POST".parse().unwrap());
+    let none = Routes::default();
+    let unkeyed = none.find(&Method::GET, "/a", &headers);
+    assert!(matches!(unkeyed, Matched::PassThrough), "there is nothing to get past");
+}
+
+#[test]
+fn a_path_that_climbs_out_of_its_route_changes_nothing() {
+    let routes = routes(&[("/v1/notes/*", "off")]);
+    for path in [
+        "/v1/notes/../charges",
+        "/v1/notes/%2e%2E/charges",
+        "/v1/notes/%252e%252e/charges",
+        "/v1/notes/.%2e/charges",
+        "/v1/notes/..%2Fcharges",
+        "/v1/notes/..\\charges",
+        "/v1/notes/x%5c..%5ccharges",
+        "/v1/notes/..;a=b/charges",
+        "/v1/notes/./x",
+        "/v1/notes/..",
+    ] {
+        for method in ["POST", "PUT", "DELETE"] {
+            let matched = find(&routes, method, path);
+            assert!(matches!(matched, Matched::Refused(Refused::NoRoute)), "{method} {path}");
+        }
+        assert!(matches!(find(&routes, "GET", path), Matched::Route(_)), "{path}");
+    }
+    for path in
+        ["/v1/notes/a.b", "/v1/notes/...", "/v1/notes/.well-known", "/v1/notes/a%2Fb", "/v1/notes/x;.."]
+    {
+        assert!(matches!(find(&routes, "POST", path), Matched::Route(_)), "{path}");
+    }
+}

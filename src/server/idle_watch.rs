@@ -1,0 +1,281 @@
+//! The watch over a public connection: it is cut when it is idle, does not read, or gives up too
+//! many requests.
+//!
+//! An HTTP/2 client can hold an answer up without holding up the socket (a window that stays shut).
+//! It can also send and reset requests without end. Neither shows below hyper, so this file watches
+//! answers above it. `public` opens an entry for each request and drives the connection beside
+//! [`Watch::cut`]. `write_timeout` bounds the delays of the socket itself. This file must not touch
+//! a socket.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::ports::{Body, BodyError};
+
+/// Most bytes of an answer that are handed over at once. A slow client must take this many to count
+/// as reading.
+const PIECE: usize = 64 * 1024;
+/// Most requests that a connection may give up beyond the number that were answered.
+const MOST_GIVEN_UP: u32 = 100;
+
+/// Reason to cut a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// No request for too long.
+    Idle,
+    /// An answer was not read for too long.
+    Stalled,
+    /// Too many requests were given up.
+    GivenUp,
+}
+
+impl Cut {
+    /// Word for metrics.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Cut::Idle => "idle",
+            Cut::Stalled => "stalled",
+            Cut::GivenUp => "given_up",
+        }
+    }
+}
+
+/// The requests of one connection.
+pub struct Watch {
+    idle_time: Duration,
+    write_stall: Duration,
+    state: Mutex<State>,
+    given_up: Notify,
+}
+
+struct State {
+    next: u64,
+    /// Number of requests that are being answered.
+    open: usize,
+    /// Moment since which no request is open.
+    since: Instant,
+    /// Answers whose next piece nobody takes, and since when.
+    waiting: BTreeMap<u64, Instant>,
+    given_up: u32,
+}
+
+impl Watch {
+    /// Starts the watch of a connection that was just accepted.
+    pub fn new(idle_time: Duration, write_stall: Duration) -> Arc<Self> {
+        let state = State { next: 0, open: 0, since: Instant::now(), waiting: BTreeMap::new(), given_up: 0 };
+        Arc::new(Self { idle_time, write_stall, state: Mutex::new(state), given_up: Notify::new() })
+    }
+
+    /// Notes that a request began.
+    pub fn open(self: &Arc<Self>) -> Open {
+        let mut state = self.state();
+        state.next += 1;
+        state.open += 1;
+        Open { watch: self.clone(), id: state.next, answered: false }
+    }
+
+    /// Completes when the connection has to be cut: at the latest when twice its bound has passed.
+    pub async fn cut(&self) -> Cut {
+        loop {
+            let now = Instant::now();
+            let next = match self.look(now) {
+                Ok(cut) => return cut,
+                Err(next) => next,
+            };
+            // An error is the moment to look again.
+            drop(timeout_at(next, self.given_up.notified()).await);
+        }
+    }
+
+    /// Returns the reason to cut, or the moment to look again.
+    fn look(&self, now: Instant) -> Result<Cut, Instant> {
+        let state = self.state();
+        let mut next = now + self.idle_time.min(self.write_stall);
+        if state.given_up > MOST_GIVEN_UP {
+            return Ok(Cut::GivenUp);
+        }
+        if let Some(oldest) = state.waiting.values().min() {
+            let end = *oldest + self.write_stall;
+            if end <= now {
+                return Ok(Cut::Stalled);
+            }
+            next = next.min(end);
+        }
+        if state.open == 0 {
+            let end = state.since + self.idle_time;
+            if end <= now {
+                return Ok(Cut::Idle);
+            }
+            next = next.min(end);
+        }
+        Err(next)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code under the lock can panic half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is being answered. Dropping it before [`Open::answered`] counts as giving it up.
+pub struct Open {
+    watch: Arc<Watch>,
+    id: u64,
+    answered: bool,
+}
+
+impl Open {
+    /// Notes the answer. From now on its reader is watched.
+    pub fn answered(mut self, response: Response<Body>) -> Response<Body> {
+        self.answered = true;
+        {
+            let mut state = self.watch.state();
+            state.given_up = state.given_up.saturating_sub(1);
+            state.waiting.insert(self.id, Instant::now());
+        }
+        response.map(|body| Watched { body, rest: Bytes::new(), open: self }.boxed_unsync())
+    }
+
+    fn reader_came(&self) {
+        self.watch.state().waiting.remove(&self.id);
+    }
+
+    fn reader_left(&self) {
+        self.watch.state().waiting.insert(self.id, Instant::now());
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut state = self.watch.state();
+        state.open -= 1;
+        state.waiting.remove(&self.id);
+        if state.open == 0 {
+            state.since = Instant::now();
+        }
+        if !self.answered {
+            state.given_up += 1;
+            if state.given_up > MOST_GIVEN_UP {
+                self.watch.given_up.notify_one();
+            }
+        }
+    }
+}
+
+/// An answer's body in pieces, each of which the reader must take in time.
+struct Watched {
+    body: Body,
+    rest: Bytes,
+    open: Open,
+}
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.open.reader_came();
+        if self.rest.is_empty() {
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => return other,
+            }
+        }
+        let piece = self.rest.len().min(PIECE);
+        let piece = self.rest.split_to(piece);
+        self.open.reader_left();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, hint) = (self.rest.len() as u64, self.body.size_hint());
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower().saturating_add(rest));
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper.saturating_add(rest));
+        }
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+
+    use super::*;
+    use crate::ports::body::{Collected, collect, full};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_is_cut_and_a_busy_one_is_not() {
+        let watch = Watch::new(10 * SECOND, SECOND);
+        let begun = Instant::now();
+        let open = watch.open();
+        assert!(tokio::time::timeout(100 * SECOND, watch.cut()).await.is_err());
+        let answer = open.answered(Response::new(full("")));
+        drop(answer);
+        assert_eq!(watch.cut().await, Cut::Idle);
+        assert!(begun.elapsed() >= 110 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_nobody_comes_for_is_noticed() {
+        let watch = Watch::new(100 * SECOND, 10 * SECOND);
+        let mut answer = watch.open().answered(Response::new(full(vec![7; 2 * PIECE]))).into_body();
+        for _ in 0..2 {
+            assert!(tokio::time::timeout(9 * SECOND, watch.cut()).await.is_err());
+            assert_eq!(answer.frame().await.unwrap().unwrap().into_data().unwrap().len(), PIECE);
+        }
+        let begun = Instant::now();
+        assert_eq!(watch.cut().await, Cut::Stalled);
+        assert!(begun.elapsed() <= 20 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_only_given_up_end_the_connection() {
+        let watch = Watch::new(100 * SECOND, 100 * SECOND);
+        for _ in 0..MOST_GIVEN_UP {
+            drop(watch.open());
+        }
+        // An answer makes up for one.
+        drop(watch.open().answered(Response::new(full(""))));
+        drop(watch.open());
+        assert!(tokio::time::timeout(SECOND, watch.cut()).await.is_err());
+        drop(watch.open());
+        assert_eq!(tokio::time::timeout(SECOND, watch.cut()).await, Ok(Cut::GivenUp));
+    }
+
+    #[tokio::test]
+    async fn a_body_keeps_its_bytes_and_its_length() {
+        let bytes: Vec<u8> = (0..3 * PIECE + 5).map(|at| at as u8).collect();
+        let watch = Watch::new(SECOND, SECOND);
+        let mut answer = watch.open().answered(Response::new(full(bytes.clone()))).into_body();
+        assert_eq!(answer.size_hint().exact(), Some(bytes.len() as u64));
+        let first = answer.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(answer.size_hint().exact(), Some((bytes.len() - first.len()) as u64));
+        let Ok(Collected::Whole(rest)) = collect(answer, usize::MAX).await else { panic!("a whole body") };
+        assert_eq!([first, rest].concat(), bytes);
+        assert!(watch.open().answered(Response::new(full(""))).body().is_end_stream());
+    }
+}

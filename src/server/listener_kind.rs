@@ -1,0 +1,137 @@
+//! The two kinds of listeners for clients: public, and bound to a trusted front.
+//!
+//! On the public listener only credentials name the caller; on the trusted one the front's headers
+//! do. Both listeners remove these headers: neither a client's copy nor the front's own reaches any
+//! later code. `gateway::credentials::Vouched` carries the front's caller on. This file must not
+//! let a header decide by which listener a request came.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName};
+
+use crate::adapters::headers::strip_look_alikes;
+use crate::config::trusted::Trusted;
+use crate::gateway::credentials::{Caller, PRINCIPAL_LIMIT, Vouched, Voucher};
+use crate::protocol::key::Tenant;
+
+/// The kind of a listener.
+#[derive(Clone, Debug)]
+pub enum Door {
+    /// For everybody. The headers of the process's trusted front, if it has one, mean nothing here
+    /// and are removed.
+    Public(Option<Arc<Trusted>>),
+    /// For the trusted front.
+    Trusted(Arc<Trusted>),
+}
+
+impl Door {
+    /// True if a client with this address may connect.
+    pub(super) fn allows(&self, peer: IpAddr) -> bool {
+        match self {
+            Door::Public(_) => true,
+            Door::Trusted(front) => front.allows(peer),
+        }
+    }
+
+    /// Removes the front's headers. On the trusted listener, notes the caller that they name.
+    pub(super) fn pass(&self, head: &mut Parts) {
+        match self {
+            Door::Public(None) => {}
+            Door::Public(Some(front)) => drop(take(front, &mut head.headers)),
+            Door::Trusted(front) => {
+                let caller = take(front, &mut head.headers);
+                head.extensions.insert(Vouched(caller));
+            }
+        }
+    }
+}
+
+fn take(front: &Trusted, headers: &mut HeaderMap) -> Option<Caller> {
+    let tenant = one(headers, &front.tenant_header);
+    let principal = front.principal_header.as_ref().map(|name| one(headers, name));
+    let tenant = Tenant::parse(&tenant.ok()??).ok()?;
+    let principal = principal.transpose().ok()?.flatten();
+    if principal.as_ref().is_some_and(|name| name.len() > PRINCIPAL_LIMIT) {
+        return None;
+    }
+    Some(Caller::new(tenant, Voucher::Front, principal.as_deref()))
+}
+
+/// More than one value, or a value that is not visible text.
+struct Unclear;
+
+/// Removes the header and returns its one value, if there is any.
+fn one(headers: &mut HeaderMap, name: &HeaderName) -> Result<Option<String>, Unclear> {
+    let mut values = headers.get_all(name).iter();
+    let found = match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => match value.to_str() {
+            Ok(text) if !text.is_empty() => Ok(Some(text.to_owned())),
+            Ok(_) | Err(_) => Err(Unclear),
+        },
+        (Some(_), Some(_)) => Err(Unclear),
+    };
+    headers.remove(name);
+    // A copy whose name has `_` for `-` would be left. Some readers take the two for the same name.
+    strip_look_alikes(headers, name);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn front() -> Arc<Trusted> {
+        Arc::new(Trusted {
+            address: "127.0.0.1:1".parse().unwrap(),
+            tenant_header: HeaderName::from_static("x-tenant"),
+            principal_header: Some(HeaderName::from_static("x-user")),
+            from: Vec::new(),
+        })
+    }
+
+    fn through(door: &Door, lines: &[(&str, &str)]) -> Parts {
+        let mut request = http::Request::builder();
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        let (mut head, ()) = request.body(()).unwrap().into_parts();
+        door.pass(&mut head);
+        assert_eq!(head.headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"], "{lines:?}");
+        head
+    }
+
+    #[test]
+    fn only_the_trusted_door_takes_a_tenant_from_its_header() {
+        let lines = [("accept", "a"), ("X-Tenant", "acme"), ("X-User", "ann"), ("X_Tenant", "globex")];
+        assert!(through(&Door::Public(Some(front())), &lines).extensions.get::<Vouched>().is_none());
+        let head = through(&Door::Trusted(front()), &lines);
+        let Some(Vouched(Some(caller))) = head.extensions.get::<Vouched>() else { panic!("not vouched for") };
+        assert_eq!(*caller, Caller::new(Tenant::parse("acme").unwrap(), Voucher::Front, Some("ann")));
+        let head = through(&Door::Trusted(front()), &lines[..2]);
+        assert!(matches!(head.extensions.get(), Some(Vouched(Some(Caller { principal: None, .. })))));
+    }
+
+    #[test]
+    fn what_the_front_says_unclearly_names_nobody() {
+        let long = "a".repeat(PRINCIPAL_LIMIT + 1);
+        for lines in [
+            &[][..],
+            &[("X-Tenant", "")],
+            &[("X-Tenant", "ac me")],
+            &[("X-Tenant", "acme"), ("X-Tenant", "acme")],
+            &[("X-Tenant", "acme, globex")],
+            &[("X-Tenant", "acme"), ("X-User", "ann"), ("X-User", "bob")],
+            &[("X-Tenant", "acme"), ("X-User", "")],
+            &[("X-Tenant", "acme"), ("X-User", &long)],
+            &[("X-User", "ann")],
+        ] {
+            let mut all = vec![("accept", "a")];
+            all.extend(lines);
+            let head = through(&Door::Trusted(front()), &all);
+            assert!(matches!(head.extensions.get(), Some(Vouched(None))), "{lines:?}");
+        }
+    }
+}
