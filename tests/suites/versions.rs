@@ -92,8 +92,8 @@ async fn key_of(region: &Region) -> String {
     }
 }
 
-/// The answer to a key at a region. As clients do, the test repeats the key while the region may
-/// not run it: a lease can end on a busy machine.
+/// The answer to a key at a region. As clients do, the test repeats the key where that is safe: the
+/// home may be out of reach for a moment on a busy machine.
 async fn answered(region: &Region, key: &str) -> String {
     wait::for_some("an answer of the upstream", BOUND, || async {
         let answer = ask(post(&region.public(), "/v1/charges", key, BODY)).await;
@@ -199,8 +199,8 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
             exit == Some(1) && said.contains("version 3 is in force and not spoken by ap-south: "),
             "{exit:?}: {said}"
         );
-        let key = key_of(us).await;
-        assert_eq!(ask(post(&us.public(), "/v1/charges", &key, BODY)).await.status, 201, "the others go on");
+        // The others go on. The arcs of the closed region may just be moving.
+        answered(us, &key_of(us).await).await;
 
         // A gateway without a common version.
         replace(ap, Some("4-4")).await;
