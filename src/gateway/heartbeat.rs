@@ -43,7 +43,7 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         let begun = gateway.ports.clock().now();
         // A heartbeat that any peer saw was committed before this one, so the new number must be
         // greater.
-        let seen = gateway.answers_since(Moment::from_nanos(0)).highest;
+        let seen = gateway.highest_in_ring();
         match gateway.ports.store().beat().await {
             Ok(Some(beat)) if went_back || beat.seq <= seen => {
                 // For the life of this process: the count runs on from the old copy and would catch
@@ -434,12 +434,25 @@ impl<P: Ports> Gateway<P> {
         self.answers_since(Moment::default()).highest
     }
 
+    /// The highest heartbeat of this region that this process wrote, or that a region of the ring
+    /// heard of. What follows from it is for the life of the process. So a region that left does
+    /// not count: it could close every store by one number.
+    fn highest_in_ring(&self) -> u64 {
+        let view = self.view();
+        let counts = |name: &RegionName| view.epoch() > 0 && view.ring().weight(name).is_some();
+        self.answers_of(&counts, Moment::default()).highest
+    }
+
     /// The memory of this region at the peers that were asked since `moment`.
     fn answers_since(&self, moment: Moment) -> Answers {
+        self.answers_of(&|_| true, moment)
+    }
+
+    fn answers_of(&self, counts: &dyn Fn(&RegionName) -> bool, moment: Moment) -> Answers {
         let health = self.health();
         let own = health.beat.map_or(0, |(seq, _)| seq);
         let mut answers = Answers { knowing: 0, hearing: 0, silent: 0, highest: own };
-        for peer in health.peers.values() {
+        for (_, peer) in health.peers.iter().filter(|(name, _)| counts(name)) {
             let pong = peer.pong.as_ref().filter(|_| peer.asked.is_some_and(|asked| asked >= moment));
             let heard = pong.and_then(|pong| pong.heard.as_ref());
             answers.highest =

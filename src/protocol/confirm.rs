@@ -12,6 +12,7 @@ use super::bounds::LEAP;
 use super::change::STRIDE;
 use super::region::RegionName;
 use super::register::majority;
+use super::speakers::Sender;
 use super::view::View;
 
 /// Views that acceptors were read to hold, by acceptor's name.
@@ -85,7 +86,11 @@ fn forced_by_a_region(
     shows: &dyn Fn(&RegionName) -> bool,
     named: &dyn Fn(&RegionName) -> bool,
 ) -> bool {
-    let region = |name: &RegionName| known.ring().weight(name).is_some() || named(name);
+    // A region that left is still named by files for a while. It has no glass to break.
+    let region = |name: &RegionName| match Sender::of(name, known, named(name), false) {
+        Sender::Region | Sender::Joining => true,
+        Sender::Former | Sender::Witness | Sender::Stranger => false,
+    };
     is_forced(known, told) && told.voters().keys().any(|name| region(name) && shows(name))
 }
 

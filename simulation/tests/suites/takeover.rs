@@ -17,6 +17,7 @@ mod healths;
 mod hostile;
 mod imports;
 mod jobs;
+mod liars;
 mod losses;
 mod members;
 mod moves;

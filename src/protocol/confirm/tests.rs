@@ -130,6 +130,27 @@ fn a_forced_view_counts_once_a_region_that_is_left_shows_it() {
     assert_eq!(epochs(&known, &[&alone], &shown(&[("w", &alone)])), [] as [u64; 0]);
 }
 
+/// A region that left the ring is in the files of the others for a while. It could else move the
+/// whole deployment to a view of its own.
+#[test]
+fn a_forced_view_of_a_region_that_left_counts_for_nothing() {
+    let founded = founded(&["a", "b", "c"]);
+    let drained = Standing::Sealed { drained: true };
+    let mut content = Content { epoch: 2, ..founded.content() };
+    content.members.get_mut(&name("c")).unwrap().standing = drained;
+    content.voters.remove(&name("c"));
+    let ring = ["a", "b"].map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
+    let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions: ring, pins: Vec::new() });
+    let known = View::from_content(Content { ring: Arc::new(ring.unwrap()), ..content });
+    let mut content = known.next(&Change::Force { stopped: BTreeMap::new(), anew: None, drawn: 5 });
+    let mut content = content.as_mut().unwrap().content();
+    content.voters = [(name("c"), AcceptorId(3))].into();
+    content.voters_before = content.voters.clone();
+    let forged = Arc::new(View::from_content(content));
+    assert!(is_forced(&known, &forged), "nothing else is wrong with it");
+    assert_eq!(epochs(&known, &[&forged], &shown(&[("c", &forged)])), [] as [u64; 0]);
+}
+
 #[test]
 fn a_forced_view_is_a_stride_ahead_and_no_more_than_a_leap_and_asks_its_own_voters() {
     let known = founded(&["a", "b", "c"]);
