@@ -153,6 +153,22 @@ async fn closed_because(region: &Region, why: &str) {
     assert!(log.contains(why), "the log does not say so");
 }
 
+/// Waits until a region refuses ap-south for this reason, and shows it. One ping that a busy
+/// machine does not carry in time says nothing of versions.
+async fn refuses_ap(at: &Region, why: &str) {
+    until("the stranger to be refused", async || {
+        status(at).await["readiness"]["reasons"].to_string().contains(why)
+    })
+    .await;
+    until("the stranger to be shown", async || {
+        let metrics = ask(Ask::get(format!("{}/metrics", at.admin()))).await.text();
+        metrics.contains("onceway_peer_foreign{peer=\"ap-south\"} 1")
+    })
+    .await;
+    assert_eq!(status(at).await["peers"]["ap-south"]["up"], false, "it is not heard");
+    assert!(std::fs::read_to_string(at.gateway_log()).unwrap().contains(why));
+}
+
 #[test]
 fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
     run(async {
@@ -205,18 +221,7 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
         // A gateway without a common version.
         replace(ap, Some("4-4")).await;
         let why = "it speaks protocol versions 4-4, this process 1-3";
-        until("the stranger to be refused", async || {
-            status(us).await["readiness"]["reasons"].to_string().contains(why)
-        })
-        .await;
-        // A ping that a busy machine does not carry in time says nothing of versions.
-        until("the stranger to be shown", async || {
-            let metrics = ask(Ask::get(format!("{}/metrics", us.admin()))).await.text();
-            metrics.contains("onceway_peer_foreign{peer=\"ap-south\"} 1")
-        })
-        .await;
-        assert_eq!(status(us).await["peers"]["ap-south"]["up"], false, "it is not heard");
-        assert!(std::fs::read_to_string(us.gateway_log()).unwrap().contains(why));
+        refuses_ap(us, why).await;
         closed_because(ap, "this process speaks 4-4").await;
         let refused = ask(post(&ap.public(), "/v1/charges", &key_of(us).await, BODY)).await;
         assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "store-unavailable"));
