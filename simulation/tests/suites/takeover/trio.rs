@@ -4,7 +4,7 @@
 //! Every part of the suite uses it. It must not look into a gateway. It asks as a client or as an
 //! operator does, and the histories of stores and upstreams decide about the invariants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -286,6 +286,24 @@ impl Trio {
     pub async fn drain(&self, at: &RegionName, region: &RegionName, force: bool) -> Result<u64, ActError> {
         let gateway = self.node(at).gateway;
         self.ask(async || gateway.drain(region, force, "test", "test").await).await
+    }
+
+    /// Drains a region, and then takes it out of the ring, as an operator does at `at`. Waits until
+    /// it votes no more in the gate of any other region.
+    pub async fn leave(&self, at: &RegionName, leaver: &RegionName) {
+        self.drain(at, leaver, false).await.unwrap();
+        let others: Vec<&RegionName> = self.names.iter().filter(|name| *name != leaver).collect();
+        let weights: Vec<_> = others.iter().map(|name| ((*name).clone(), 100)).collect();
+        let (gateway, ring) = (self.node(at).gateway, ring(&weights));
+        let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
+        self.ask(async || {
+            let epoch = gateway.authority_status().epoch;
+            gateway.apply(ring.clone(), escrow.clone(), epoch, "test").await
+        })
+        .await
+        .unwrap();
+        let votes = |by: &RegionName| self.gate(by).view.voters().contains_key(leaver);
+        self.until("it votes no more", ms(10_000), async || !others.iter().any(|by| votes(by))).await;
     }
 
     /// Cuts a region off the others, or mends that. A cut swallows calls and stops replication.
