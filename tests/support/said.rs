@@ -32,6 +32,9 @@ use onceway::protocol::view::View;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+/// The epoch of the view that is said, which no deployment reaches.
+pub const POISONED: u64 = 9_000_000_000_000_000_000;
+
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// All nineteen, by name, as requests of `from` to `to`.
@@ -70,12 +73,7 @@ fn id() -> KeyId {
 fn poison(from: &RegionName) -> Arc<View> {
     let regions = vec![RegionSpec { name: from.clone(), weight: 1 }];
     let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
-    Arc::new(View::founding(
-        9_000_000_000_000_000_000,
-        Arc::new(ring.unwrap()),
-        Default::default(),
-        Default::default(),
-    ))
+    Arc::new(View::founding(POISONED, Arc::new(ring.unwrap()), Default::default(), Default::default()))
 }
 
 fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
