@@ -37,7 +37,7 @@ pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 pub const SPARE: &str = "sa-east";
 
 /// Time limit until every region serves.
-const SERVES_WITHIN: Duration = Duration::from_secs(60);
+const SERVES_WITHIN: Duration = Duration::from_secs(120);
 /// Time limit of the founding: all regions must have seen each other first.
 const FOUNDED_WITHIN: Duration = Duration::from_secs(40);
 /// Time limit for an upstream's running calls when everything ends.
