@@ -95,6 +95,7 @@ fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
         | Hindrance::Gap { .. }
         | Hindrance::Forgotten { .. }
         | Hindrance::NotTold { .. }
+        | Hindrance::LeftRing { .. }
         | Hindrance::Import { .. }
         | Hindrance::Escrow { .. } => Duration::ZERO,
     });

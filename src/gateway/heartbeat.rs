@@ -15,9 +15,10 @@ use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::speakers::Sender;
+use crate::protocol::speakers::{self, Sender};
 use crate::protocol::time::Moment;
 use crate::protocol::versions::HEARD;
+use crate::protocol::view::View;
 
 /// Time limit for a ping.
 const PING_WITHIN: Duration = Duration::from_secs(2);
@@ -116,7 +117,7 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
             now
         }
     };
-    let answers = gateway.answers_since(since);
+    let answers = gateway.answers_since(since, gate.state.as_ref().map(|state| &*state.view));
     if answers.highest > own {
         // Without the number: the next peer may have seen a later one, and the text would count as
         // another reason.
@@ -431,7 +432,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The highest heartbeat of this region that this process wrote or heard of.
     pub(super) fn highest_heard(&self) -> u64 {
-        self.answers_since(Moment::default()).highest
+        self.answers_of(&|_| true, Moment::default()).highest
     }
 
     /// The highest heartbeat of this region that this process wrote, or that a region of the ring
@@ -439,13 +440,19 @@ impl<P: Ports> Gateway<P> {
     /// not count: it could close every store by one number.
     fn highest_in_ring(&self) -> u64 {
         let view = self.view();
-        let counts = |name: &RegionName| view.epoch() > 0 && view.ring().weight(name).is_some();
-        self.answers_of(&counts, Moment::default()).highest
+        self.answers_of(&|name| speakers::tells_of_others(name, &view), Moment::default()).highest
     }
 
-    /// The memory of this region at the peers that were asked since `moment`.
-    fn answers_since(&self, moment: Moment) -> Answers {
-        self.answers_of(&|_| true, moment)
+    /// The memory of this region at the peers that were asked since `moment`. The highest heartbeat
+    /// is that of any peer, but [`speakers::vouchers`] alone are counted. `adopted` is the view of
+    /// the gate: a process that just started may know of no other.
+    fn answers_since(&self, moment: Moment, adopted: Option<&View>) -> Answers {
+        let known = self.view();
+        let view = adopted.filter(|view| view.epoch() > known.epoch()).unwrap_or(&known);
+        let peers = self.health().peers.keys().cloned().collect();
+        let vouchers = speakers::vouchers(&peers, view);
+        let highest = self.answers_of(&|_| true, moment).highest;
+        Answers { highest, ..self.answers_of(&|name| vouchers.contains(name), moment) }
     }
 
     fn answers_of(&self, counts: &dyn Fn(&RegionName) -> bool, moment: Moment) -> Answers {

@@ -430,6 +430,7 @@ pub(super) fn hindrances(missing: &[Hindrance]) {
         | Hindrance::Unmeasured { .. }
         | Hindrance::Gap { .. }
         | Hindrance::NotTold { .. }
+        | Hindrance::LeftRing { .. }
         | Hindrance::Import { .. }
         | Hindrance::Escrow { .. }
         | Hindrance::Forgotten { .. } => None,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
+use super::speakers::tells_of_others;
 use super::view::{Member, Standing, View};
 use super::window;
 
@@ -100,6 +101,17 @@ pub enum Hindrance {
         /// The silent region.
         by: RegionName,
     },
+    /// A region that left the ring may have rows of a lost or replaced store. They are in no region
+    /// of the ring, and its word counts no more (docs/protocol.md#rule-21).
+    LeftRing {
+        /// The store.
+        origin: Origin,
+        /// The region that left.
+        by: RegionName,
+        /// True if the store is lost: an operator may accept that risk. Else the region must be put
+        /// back into the ring.
+        lost: bool,
+    },
     /// A serving region has rows of a lost or replaced store that are not here.
     Import {
         /// The region that has them.
@@ -120,7 +132,11 @@ impl Hindrance {
     /// True if only an operator can lift it.
     pub fn needs_operator(&self) -> bool {
         match self {
-            Self::Beyond { .. } | Self::Unmeasured { .. } | Self::Gap { .. } | Self::Forgotten { .. } => true,
+            Self::Beyond { .. }
+            | Self::Unmeasured { .. }
+            | Self::Gap { .. }
+            | Self::Forgotten { .. }
+            | Self::LeftRing { .. } => true,
             Self::NotCovered { .. }
             | Self::Window { .. }
             | Self::NotTold { .. }
@@ -248,7 +264,7 @@ fn wait(facts: &Facts<'_>, origin: Origin) -> Option<Hindrance> {
 /// The hindrances of asking other regions about a lost store. Copies of survivors differ, and a
 /// mark from before the loss says nothing of the last rows. So every serving region is asked
 /// (docs/protocol.md#rule-33). A sealed region is asked if it may hold lodged claims, or rows up to
-/// the mark, which it may alone have seen.
+/// the mark, which it may alone have seen. Once it has left the ring, only an operator decides.
 fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
     let mine = applied(facts, origin);
     let mut missing = Vec::new();
@@ -263,7 +279,9 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
         Standing::Lost { .. } => false,
     };
     let others = facts.view.members().iter().filter(|(by, member)| asked(by, member)).map(|(by, _)| by);
-    for by in others.filter(|by| **by != facts.me.region && !removed(Plant::Import)) {
+    let others = others.filter(|by| **by != facts.me.region && !removed(Plant::Import));
+    let (others, left): (Vec<_>, Vec<_>) = others.partition(|by| tells_of_others(by, facts.view));
+    for by in others {
         match facts.told.get(&(by.clone(), origin.clone())) {
             None if waived => {}
             None => missing.push(Hindrance::NotTold { origin: origin.clone(), by: by.clone() }),
@@ -279,6 +297,13 @@ fn import(facts: &Facts<'_>, origin: &Origin, waived: bool) -> Vec<Hindrance> {
                 }));
             }
         }
+    }
+    // What regions of the ring still say or hand over may be all that is missing.
+    if missing.is_empty() && !waived {
+        let lost = facts.view.losses().any(|(lost, _)| lost == *origin);
+        let hindrance =
+            |by: &RegionName| Hindrance::LeftRing { origin: origin.clone(), by: by.clone(), lost };
+        missing.extend(left.into_iter().map(hindrance));
     }
     missing
 }

@@ -5,6 +5,8 @@
 //! receiver asks before it handles anything. `deploy/PEERS.md` shows the table, and a test compares
 //! the two. This file must not know the effect of a message.
 
+use std::collections::BTreeSet;
+
 use super::region::RegionName;
 use super::view::View;
 
@@ -154,6 +156,24 @@ fn article(sender: Sender) -> &'static str {
         Sender::Witness => "a witness",
         Sender::Stranger => "no region of the deployment",
     }
+}
+
+/// True if the word of `name` about *another* region's store counts under `view`: it is in the
+/// ring (docs/protocol.md#rule-21). By one number, a region that left could open what must stay
+/// closed, or keep it closed for ever. The rows of one that has not joined cannot be asked for.
+/// Before the founding no such word counts.
+pub fn tells_of_others(name: &RegionName, view: &View) -> bool {
+    view.epoch() > 0 && Sender::of(name, view, false, false) == Sender::Region
+}
+
+/// The peers whose answers approve a boot (docs/protocol.md#rule-8): those that did not leave the
+/// ring, or vote still. A region that left could approve an old copy by saying that it saw nothing
+/// later. Where all have left, all count: nobody else remembers this region.
+pub fn vouchers(peers: &BTreeSet<RegionName>, view: &View) -> BTreeSet<RegionName> {
+    let left = |name: &&RegionName| Sender::of(name, view, true, false) == Sender::Former;
+    let stayed = peers.iter().filter(|name| !left(name) || view.voters().contains_key(*name)).cloned();
+    let stayed: BTreeSet<RegionName> = stayed.collect();
+    if stayed.is_empty() { peers.clone() } else { stayed }
 }
 
 /// Says whether `name`, in the role `sender`, may send the message. `of` is the region that the

@@ -18,6 +18,7 @@ use crate::protocol::bounds::FORCED_BY;
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply, agreed};
+use crate::protocol::speakers;
 use crate::protocol::view::{AcceptorId, View};
 
 /// Time limit for one acceptor.
@@ -185,8 +186,8 @@ impl<P: Ports> Gateway<P> {
         base: &View,
         stopped: &BTreeSet<RegionName>,
     ) -> Result<Option<Gate>, ActError> {
-        let is_left = |name: &RegionName| *name != self.settings.me && !stopped.contains(name);
-        if base.members().keys().any(is_left) {
+        let others = base.members().keys().filter(|name| **name != self.settings.me).cloned().collect();
+        if speakers::vouchers(&others, base).iter().any(|name| !stopped.contains(name)) {
             return Ok(None);
         }
         let (gate, own) = heartbeat::own_state(self).await.map_err(unread)?;

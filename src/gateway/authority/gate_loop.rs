@@ -105,7 +105,8 @@ fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
         Hindrance::Beyond { .. }
         | Hindrance::Unmeasured { .. }
         | Hindrance::Gap { .. }
-        | Hindrance::Forgotten { .. } => false,
+        | Hindrance::Forgotten { .. }
+        | Hindrance::LeftRing { .. } => false,
     })
 }
 
@@ -195,7 +196,8 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
             | Hindrance::Beyond { .. }
             | Hindrance::Unmeasured { .. }
             | Hindrance::Gap { .. }
-            | Hindrance::Forgotten { .. } => Ok(()),
+            | Hindrance::Forgotten { .. }
+            | Hindrance::LeftRing { .. } => Ok(()),
         };
         if let Err(why) = done {
             tracing::debug!(?hindrance, why, "what was gained cannot be opened yet");

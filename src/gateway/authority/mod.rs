@@ -362,6 +362,7 @@ impl<P: Ports> Gateway<P> {
             | Hindrance::Beyond { .. }
             | Hindrance::Unmeasured { .. }
             | Hindrance::NotTold { .. }
+            | Hindrance::LeftRing { .. }
             | Hindrance::Import { .. } => false,
         };
         let hindrances = self.hindrances();

@@ -15,6 +15,7 @@ use crate::protocol::bounds::{FORCED_BY, LARGEST, near_epoch};
 use crate::protocol::change::{Change, STRIDE};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Accepted, Message, Reply};
+use crate::protocol::speakers;
 use crate::protocol::view::{Content, View};
 
 /// A way out that may be taken.
@@ -89,7 +90,12 @@ impl<P: Ports> Gateway<P> {
                 "an acceptor holds the view of epoch {next}, which follows {above}: name the last epoch that is genuine"
             )));
         }
-        let told = self.health().peers.values().filter_map(|peer| Some(peer.pong.as_ref()?.epoch)).max();
+        // A region that left could leave no epoch to go on with.
+        let told = {
+            let health = self.health();
+            let peers = health.peers.iter().filter(|(name, _)| speakers::tells_of_others(name, &base));
+            peers.filter_map(|(_, peer)| Some(peer.pong.as_ref()?.epoch)).max()
+        };
         let highest = epochs().chain([self.view().epoch(), base.epoch()]).chain(told).max().unwrap_or(above);
         if highest > LARGEST - 3 * STRIDE {
             return Err(ActError::refused(format!(

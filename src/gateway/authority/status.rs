@@ -71,7 +71,7 @@ pub struct RegionStatus {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HindranceStatus {
     /// Kind: `not-covered`, `window`, `beyond`, `unmeasured`, `gap`, `forgotten`, `not-told`,
-    /// `import`, `escrow`.
+    /// `left-ring`, `import`, `escrow`.
     pub what: &'static str,
     /// The region that it is about.
     pub region: String,
@@ -203,6 +203,15 @@ fn hindrance(missing: &Hindrance) -> HindranceStatus {
         }
         Hindrance::NotTold { origin, by } => {
             ("not-told", by, format!("{by} has not said yet what it has of {origin}"), None)
+        }
+        Hindrance::LeftRing { origin, by, lost } => {
+            let mut text = format!(
+                "{by} left the ring and may have rows of {origin} that no other region has: put it back into the ring"
+            );
+            if *lost {
+                text += &format!(" or, if it is gone, {}", accept(origin));
+            }
+            ("left-ring", by, text, None)
         }
         Hindrance::Import { origin, from, upto } => {
             let text = format!("rows of {origin} up to heartbeat {upto} come from {from}");

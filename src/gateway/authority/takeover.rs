@@ -15,6 +15,7 @@ use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Accepted, Acceptor, agreed};
+use crate::protocol::speakers;
 use crate::protocol::time::Moment;
 use crate::protocol::view::{AcceptorId, View};
 
@@ -161,10 +162,11 @@ pub(super) fn is_over_by(view: &View, region: &RegionName, held: &Read) -> Resul
     Err(format!("its lease may run still: {by} it is over, which is no majority"))
 }
 
-/// The highest heartbeat of the region that any survivor has applied, as far as known now. A
-/// survivor with more says so before anything opens (docs/protocol.md#rule-33). Rows that only
-/// regions in `gone` had do not count: no region can fetch them, so the mark must not wait for
-/// them. If they were sealed before, the gap must show.
+/// The highest heartbeat of the region that any region of the ring has applied, as far as known
+/// now. A survivor with more says so before anything opens (docs/protocol.md#rule-33). Rows that
+/// only regions in `gone` had do not count: no region can fetch them, so the mark must not wait for
+/// them. If they were sealed before, the gap must show. Neither do those of a region outside the
+/// ring: nobody asks it for rows.
 pub(super) async fn frontier<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     view: &View,
@@ -174,7 +176,8 @@ pub(super) async fn frontier<P: Ports>(
     let Some(origin) = view.origin(region) else { return 0 };
     let own = applied(gateway).await.map_or(0, |own| own.rows(&origin));
     let health = gateway.health();
-    let left = health.peers.iter().filter(|(name, _)| !gone.contains(*name)).map(|(_, peer)| peer);
+    let counts = |name: &RegionName| !gone.contains(name) && speakers::tells_of_others(name, view);
+    let left = health.peers.iter().filter(|(name, _)| counts(name)).map(|(_, peer)| peer);
     let told = left.filter_map(|peer| peer.pong.as_ref()?.applied.get(&origin).copied());
     told.chain([own]).max().unwrap_or(own)
 }

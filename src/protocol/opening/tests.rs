@@ -5,6 +5,7 @@
 
 use super::super::change::Change;
 use super::super::example_tests::{drained, first, lose, moved, name, next, origin, resumed, ring, seal};
+use super::super::view::Content;
 use super::*;
 
 /// Facts that hinder nothing, to be spoilt one by one.
@@ -286,6 +287,18 @@ pub fn a_sealed_region_is_asked_while_it_may_hold_what_is_not_here() {
     assert_eq!(world.missing(), [not_covered("c#1", 60, 50)], "what c made of it has to arrive");
     world.applied.insert(origin("c#1"), 60);
     assert_eq!(world.missing(), []);
+    // The same once c has left the ring: its word counts no more, and an operator must decide.
+    let left = Content { ring: ring(&["a", "b"], &[]), ..three.content() };
+    world.view = View::from_content(left);
+    let left_ring = Hindrance::LeftRing { origin: origin("a#1"), by: name("c"), lost: true };
+    assert!(left_ring.needs_operator());
+    assert_eq!(world.missing(), std::slice::from_ref(&left_ring), "whatever c says");
+    world.applied.insert(origin("a#1"), 30);
+    assert_eq!(world.missing(), [not_covered("a#1", 40, 30), left_ring], "rows up to the mark, too");
+    world.waived.insert((name("a"), 3));
+    assert_eq!(world.missing(), []);
+    world.waived.clear();
+    world.view = three;
     // c had seen more of a than any other region, and said so: only c can give it.
     world.keepers.clear();
     world.told.clear();

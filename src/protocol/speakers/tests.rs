@@ -96,6 +96,22 @@ fn what_a_sender_is_follows_from_the_view_then_from_the_files() {
     let target = Arc::new(first.draft(ring(&["a"]), BTreeMap::new(), &BTreeMap::new()).unwrap());
     let left = first.next(&Change::Move { target, reports: BTreeMap::new() }).unwrap();
     assert_eq!(of(&left, "b", true), Sender::Former, "whatever the files still say");
+    let told = |view: &View| ["a", "b", "d", "w"].map(|text| tells_of_others(&name(text), view));
+    assert_eq!((told(&first), told(&left)), ([true, true, false, false], [true, false, false, false]));
     let unfounded = View::unfounded(ring(&["a", "b"]));
     assert_eq!((of(&unfounded, "b", true), of(&unfounded, "m", false)), (Sender::Region, Sender::Stranger));
+}
+
+#[test]
+fn a_region_that_left_approves_no_boot_unless_it_votes_or_nobody_else_is_named() {
+    let voters: BTreeMap<_, _> = ["a", "b", "c"].map(|text| (name(text), AcceptorId(1))).into();
+    let first = View::founding(1, ring(&["a", "b", "c"]), BTreeMap::new(), voters.clone());
+    let left = |voters: &BTreeMap<RegionName, AcceptorId>| {
+        View::from_content(Content { ring: ring(&["a", "b"]), voters: voters.clone(), ..first.content() })
+    };
+    let names = |texts: &[&str]| texts.iter().map(|text| name(text)).collect::<BTreeSet<_>>();
+    assert_eq!(vouchers(&names(&["b", "c", "d"]), &left(&voters)), names(&["b", "c", "d"]), "it votes");
+    let fewer: BTreeMap<_, _> = ["a", "b"].map(|text| (name(text), AcceptorId(1))).into();
+    assert_eq!(vouchers(&names(&["b", "c", "d"]), &left(&fewer)), names(&["b", "d"]), "d joins");
+    assert_eq!(vouchers(&names(&["c"]), &left(&fewer)), names(&["c"]), "nobody else remembers");
 }

@@ -1,9 +1,8 @@
-//! Lies in the *answers* of a region that left the ring: forged views, and heartbeats that nobody
-//! wrote.
+//! Lies in the *answers* of a region that left the ring: forged views, heartbeats that nobody
+//! wrote, and rows that it does not have.
 //!
 //! `hostile.rs` has what it *says*. The liar answers in the place of a genuine region, and all else
-//! is real. It must not look into a gateway for
-//! facts that a peer or a client can see.
+//! is real. It must not look into a gateway for facts that a peer or a client can see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,13 +10,14 @@ use std::sync::Arc;
 use onceway::gateway::authority::Failover;
 use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerMessage, Pong, Question, Told};
 use onceway::protocol::change::STRIDE;
+use onceway::protocol::opening;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Accepted, Ballot, Message, Reply};
 use onceway::protocol::view::{AcceptorId, View};
-use simulation::peers::{Answering, Region};
+use simulation::peers::{Answering, LinkMode, Region};
 use tokio::time::sleep;
 
-use super::trio::{Node, TAKEOVER, Trio, a, b, c, key_under, ms, play, witness};
+use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, d, key_under, ms, play, ring, witness};
 
 /// A number that no region has counted to, and that is within bounds.
 const FAR: u64 = 1 << 62;
@@ -29,8 +29,15 @@ const ACCEPTOR: AcceptorId = AcceptorId(77);
 enum Lie {
     /// Every heartbeat of every store is far ahead, in replies to pings.
     Heartbeats,
+    /// The same with the largest number that there is, and so is the epoch.
+    BeyondBounds,
+    /// No heartbeat of any other region was ever seen but the first, in replies to pings.
+    Forgetful,
     /// The glass is broken, and the liar alone votes.
     Glass,
+    /// Rows of any store have arrived, as far as anybody may ask, and there are none. Replies to
+    /// pings are honest.
+    Rows,
 }
 
 /// A region's gateway that lies.
@@ -59,7 +66,13 @@ impl Region for Liar {
             let beat = |seq| Some(Beat { seq, age: ms(0) });
             match self.lie {
                 Lie::Heartbeats => Pong { beat: beat(FAR), applied: all(FAR), heard: Some(all(FAR)), ..pong },
+                Lie::BeyondBounds => {
+                    let (applied, heard) = (all(u64::MAX), Some(all(u64::MAX)));
+                    Pong { epoch: u64::MAX, beat: beat(u64::MAX), applied, heard, ..pong }
+                }
+                Lie::Forgetful => Pong { applied: all(1), heard: Some(all(1)), ..pong },
                 Lie::Glass => Pong { epoch: self.forged.epoch(), view: self.forged.digest(), ..pong },
+                Lie::Rows => pong,
             }
         })
     }
@@ -75,6 +88,10 @@ impl Region for Liar {
                 let promised = Some(ballot);
                 Told::Acceptor(Reply::Holds { id: ACCEPTOR, promised, accepted, running: BTreeSet::new() })
             }),
+            (Lie::Rows, Question::Frontier { .. }) => {
+                Box::pin(async { Told::Frontier(opening::Told { applied: FAR, seal: 0 }) })
+            }
+            (Lie::Rows, Question::Rows { .. }) => Box::pin(async { Told::Rows(Vec::new()) }),
             _ => self.honest.ask(from, question),
         }
     }
@@ -89,31 +106,35 @@ fn forged(view: &View) -> Arc<View> {
     Arc::new(View::from_content(content))
 }
 
-/// Three regions and a witness. c has left the ring; the files still name it, and it lies.
-async fn with_a_liar(seed: u64, lie: Lie) -> Arc<Trio> {
+/// Three regions and a witness. c has left the ring; the files still name it. `before` is done
+/// while it is in the ring.
+async fn left(seed: u64, before: impl AsyncFnOnce(&Trio)) -> Arc<Trio> {
     let trio = Trio::start_as(seed, |plain| Failover { witnesses: vec![witness()], ..plain }).await;
+    before(&trio).await;
     trio.leave(&a(), &c()).await;
-    let node = trio.node(&c());
-    let origins = [a(), b(), c()].map(|name| trio.world.cluster.origin(&name)).to_vec();
-    let forged = forged(&trio.gate(&a()).view);
-    let liar = Liar { honest: Arc::new(node.gateway), lie, origins, forged };
-    trio.world.network.plug_process(c(), Arc::new(liar), node.process);
     trio
 }
 
-/// No store is closed, no view is followed. Once it lies no more, a lost region is taken over.
+/// From now on c lies.
+fn lies(trio: &Trio, lie: Lie) {
+    let node = trio.node(&c());
+    let origins = trio.names.iter().map(|name| trio.world.cluster.origin(name)).collect();
+    let forged = forged(&trio.gate(&a()).view);
+    let liar = Liar { honest: Arc::new(node.gateway), lie, origins, forged };
+    trio.world.network.plug_process(c(), Arc::new(liar), node.process);
+}
+
+/// No store is closed, no view is followed, and a lost region is taken over while it lies.
 #[test]
-fn whatever_a_region_answers_that_left_no_store_is_closed_and_no_view_is_followed() {
-    for (seed, lie) in [(20, Lie::Heartbeats), (21, Lie::Glass)] {
+fn whatever_a_region_answers_that_left_nothing_changes_and_a_lost_region_is_taken_over() {
+    for (seed, lie) in (20..).zip([Lie::Heartbeats, Lie::BeyondBounds, Lie::Glass, Lie::Rows]) {
         play(async {
-            let trio = with_a_liar(seed, lie).await;
+            let trio = left(seed, async |_| {}).await;
+            lies(&trio, lie);
             let before = [a(), b()].map(|name| trio.gate(&name).view);
             sleep(ms(4_000)).await;
             assert_eq!([a(), b()].map(|name| trio.gate(&name).view), before, "{lie:?}");
             assert!(trio.serves(&a()) && trio.serves(&b()), "{lie:?}: both go on");
-            let Node { gateway, process, .. } = trio.node(&c());
-            trio.world.network.plug_process(c(), Arc::new(gateway), process);
-            sleep(ms(2_000)).await;
             let key = key_under(&before[0], &a(), Some(&b()), "after");
             trio.lose(&a());
             let told = trio.insist(&b(), "/park", &key, TAKEOVER).await;
@@ -121,4 +142,100 @@ fn whatever_a_region_answers_that_left_no_store_is_closed_and_no_view_is_followe
             trio.check();
         });
     }
+}
+
+/// Four regions; c has left. a's store becomes an old copy, and b's memory of it is as old. d
+/// knows better and is silent. b and the liar are no quorum, so d must answer.
+#[test]
+fn an_old_copy_is_not_approved_on_the_word_of_a_region_that_left() {
+    play(async {
+        let fleet = Trio::quartet(32).await;
+        fleet.leave(&a(), &c()).await;
+        lies(&fleet, Lie::Forgetful);
+        fleet.world.cut(&a(), &b(), true, ONE_WAY);
+        sleep(ms(200)).await;
+        let copied = fleet.world.cluster.copy(&a());
+        sleep(ms(2_000)).await;
+        fleet.node(&a()).process.kill();
+        fleet.world.cluster.restore(&a(), copied);
+        fleet.world.cluster.promote(&a());
+        // Calls pass again. Rows do not, else b would know better, too.
+        for (from, to) in [(a(), b()), (b(), a())] {
+            fleet.world.network.set_link(&from, &to, LinkMode::Up, ONE_WAY);
+        }
+        fleet.cut_off(&d(), true);
+        fleet.begin_process(&a());
+        let reasons = || fleet.node(&a()).gateway.readiness().reasons.join("; ");
+        sleep(ms(1_000)).await;
+        for _ in 0..80 {
+            sleep(ms(100)).await;
+            let why = reasons();
+            assert!(why.contains("2 peers must say") || why.contains("have not answered yet"), "{why}");
+        }
+        fleet.cut_off(&d(), false);
+        fleet.until("d exposes it", ms(5_000), async || reasons().contains("went back")).await;
+    });
+}
+
+/// The state in which c has the only trace of a key that a ran: no row of a reaches b any more.
+async fn only_c_has_rows(seed: u64) -> (Arc<Trio>, String) {
+    let key = std::sync::OnceLock::new();
+    let trio = left(seed, async |trio| {
+        let key = key.get_or_init(|| key_under(&trio.gate(&a()).view, &a(), Some(&b()), "only-c"));
+        trio.hold(&a(), &[b()], true);
+        assert_eq!(trio.insist(&a(), "/park", key, ms(5_000)).await.by, a().as_str());
+    })
+    .await;
+    (trio, key.into_inner().unwrap())
+}
+
+/// The hindrances of b that name c as a region that left, once a is lost.
+async fn left_ring(trio: &Trio) -> Vec<String> {
+    trio.lose(&a());
+    trio.until_lost(&a(), &b()).await;
+    sleep(TAKEOVER * 3).await;
+    assert!(!trio.gate(&b()).is_open(), "a region that left opened what is not proven");
+    let opening = trio.node(&b()).gateway.authority_status().opening;
+    let missed = opening.into_iter().filter(|missing| missing.what == "left-ring");
+    missed.filter(|missing| missing.needs_operator).map(|missing| missing.text).collect()
+}
+
+/// A liar says to have all rows and gives none. b does not run a's key before an operator accepts
+/// the risk, and then says that it is at risk.
+#[test]
+fn rows_that_only_a_region_says_to_have_that_left_open_nothing() {
+    play(async {
+        let (trio, key) = only_c_has_rows(30).await;
+        lies(&trio, Lie::Rows);
+        let missed = left_ring(&trio).await;
+        assert!(missed.len() == 1 && missed[0].contains("put it back into the ring"), "{missed:?}");
+        assert_eq!(trio.send(&b(), "/park", &key).await.status, 503);
+        assert_eq!(trio.effects(&key).len(), 1, "a's");
+        trio.node(&b()).gateway.takeover(&a(), true, "ann", "c is a liar").await.unwrap();
+        assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
+        let risk: BTreeSet<RegionName> = trio.risk(&key).into_iter().collect();
+        assert_eq!(risk, [a()].into(), "an operator accepted a second effect, and it is told");
+    });
+}
+
+/// The way out that costs nothing: the region is put back into the ring. Then its word counts.
+#[test]
+fn a_region_that_left_is_put_back_and_hands_over_what_only_it_has() {
+    play(async {
+        let (trio, key) = only_c_has_rows(31).await;
+        assert_eq!(left_ring(&trio).await.len(), 1);
+        let gateway = trio.node(&b()).gateway;
+        let ring = ring(&[(a(), 100), (b(), 100), (c(), 100)]);
+        let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
+        trio.ask(async || {
+            let epoch = gateway.authority_status().epoch;
+            gateway.apply(ring.clone(), escrow.clone(), epoch, "test").await
+        })
+        .await
+        .unwrap();
+        trio.until("b has opened", TAKEOVER, async || trio.gate(&b()).is_open()).await;
+        assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, a().as_str(), "it is replayed");
+        assert_eq!((trio.effects(&key).len(), trio.risk(&key).len()), (1, 0));
+        trio.check();
+    });
 }

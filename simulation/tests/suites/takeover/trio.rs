@@ -56,6 +56,10 @@ pub fn c() -> RegionName {
     RegionName::parse("c-east").unwrap()
 }
 
+pub fn d() -> RegionName {
+    RegionName::parse("d-north").unwrap()
+}
+
 pub fn witness() -> RegionName {
     RegionName::parse("w-ness").unwrap()
 }
@@ -136,7 +140,7 @@ pub struct Node {
 pub struct Trio {
     /// Everything below the gateways.
     pub world: Arc<World>,
-    names: Vec<RegionName>,
+    pub names: Vec<RegionName>,
     ring: Arc<Ring>,
     failover: Failover,
     life: Duration,
@@ -169,6 +173,11 @@ impl Trio {
     pub async fn duo(seed: u64) -> Arc<Self> {
         let failover = Failover { witnesses: vec![witness()], ..failover() };
         Self::begin_with(seed, &[a(), b()], failover, LIFE).await
+    }
+
+    /// Four regions.
+    pub async fn quartet(seed: u64) -> Arc<Self> {
+        Self::begin_with(seed, &[a(), b(), c(), d()], failover(), LIFE).await
     }
 
     /// Three regions with this retention, and tombstones that last as long again.
