@@ -198,9 +198,10 @@ pub fn right_if_never_sent(
 pub struct Loss {
     /// The region.
     pub region: RegionName,
-    /// The views under which the region made the rows that may be missing: the view before its
-    /// loss, or all views before it if rows are known to be missing. `None` if one of them is not
-    /// known here.
+    /// The views under which the region made the rows that may be missing. This is the view before
+    /// its loss, or all views before it if rows are known to be missing. In between: from the view
+    /// of its newest heartbeat here, if an operator accepted the risk. Rows up to its seals may be
+    /// missing, then. `None` if one of the views is not known here.
     under: Option<Vec<Arc<View>>>,
 }
 
@@ -213,7 +214,9 @@ pub struct Loss {
 ///
 /// `views` are all chosen views known here, by epoch. `epochs` has the epoch in the newest
 /// heartbeat of each origin that is applied here. `outlived` is the newest epoch agreed on so long
-/// ago that every key claimed before it has been forgotten; 0 if no epoch is.
+/// ago that every key claimed before it has been forgotten; 0 if no epoch is. `waived` are the
+/// losses whose risk an operator accepted: this region opened although rows up to a mark may be
+/// missing here. A waiver ends with the loss, so a region that is back counts as waived.
 ///
 /// Suppose a region that is back were left out at once: its successor would start keys whose
 /// earlier claims have not arrived, and would leave no trace of that.
@@ -221,6 +224,7 @@ pub fn losses(
     view: &View,
     views: &BTreeMap<u64, Arc<View>>,
     epochs: &BTreeMap<Origin, u64>,
+    waived: &BTreeSet<(RegionName, u64)>,
     me: &RegionName,
     outlived: u64,
 ) -> Vec<Loss> {
@@ -250,12 +254,18 @@ pub fn losses(
         mine.as_ref() != Some(origin) && matters && ((lost && current) || !heard)
     };
     let open = found.into_iter().filter(|(loss, _)| open(loss));
-    open.map(|((origin, at), gap)| Loss {
-        region: origin.region,
-        under: {
-            let first = if gap { 1 } else { at.saturating_sub(1) };
-            (first..at.max(1)).map(|epoch| views.get(&epoch).cloned()).collect()
-        },
+    open.map(|((origin, at), gap)| {
+        let before = at.saturating_sub(1);
+        let back = view.origin(&origin.region).as_ref() == Some(&origin)
+            && !matches!(view.standing(&origin.region), Some(Standing::Lost { .. }));
+        let opened = back || waived.contains(&(origin.region.clone(), at));
+        let first = match gap {
+            true => 1,
+            false if opened => epochs.get(&origin).copied().unwrap_or(0).max(1).min(before),
+            false => before,
+        };
+        let under = (first..at.max(1)).map(|epoch| views.get(&epoch).cloned()).collect();
+        Loss { region: origin.region, under }
     })
     .collect()
 }

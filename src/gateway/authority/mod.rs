@@ -29,7 +29,7 @@ mod takeover;
 pub mod upstream;
 mod voters;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -402,7 +402,14 @@ impl<P: Ports> Gateway<P> {
             outlived if outlived > 0 && self.clock_suspect_for().is_none() => outlived,
             _ => 0,
         };
-        authority::at_risk(&authority::losses(&self.view(), &views, &epochs, &self.settings.me, outlived), id)
+        let store = self.store.load();
+        let none = BTreeSet::new();
+        let waived = match &**store {
+            StoreHealth::Open(gate) => gate.state.as_ref().map_or(&none, |state| &state.waived),
+            StoreHealth::Closed { .. } => &none,
+        };
+        let me = &self.settings.me;
+        authority::at_risk(&authority::losses(&self.view(), &views, &epochs, waived, me, outlived), id)
     }
 
     /// True if the absence of the key here proves that no lost region has ever sent it.

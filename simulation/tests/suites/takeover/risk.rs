@@ -3,12 +3,16 @@
 //!
 //! `doubts.rs` has keys that did not run again. A test must not look into a gateway.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
+use onceway::gateway::authority::Failover;
+use onceway::protocol::region::RegionName;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
 use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, id, key_of, ms, play};
+use super::trio::{TAKEOVER, Trio, a, b, c, id, key_of, ms, play, witness};
 
 /// The lost region ran it, and no survivor could know: both answers are in the journal once both
 /// rows are in one place (7).
@@ -68,6 +72,32 @@ pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
         }
         assert_eq!(trio.effects(&key).len(), 1);
         trio.check();
+    });
+}
+
+/// a ran a key and handed it to c by a clean move. Both are lost, and their rows are nowhere. An
+/// operator accepts that: the run that follows names a too, which does not own the key any more.
+#[test]
+fn an_accepted_risk_names_the_region_that_ran_the_key_before_it_moved() {
+    play(async {
+        let witnesses = vec![witness(), RegionName::parse("w-far").unwrap()];
+        let fleet = Trio::start_as(40, |plain| Failover { witnesses, ..plain }).await;
+        let key = key_of(&a(), &c(), "moved");
+        fleet.hold(&a(), &[b()], true);
+        assert_eq!(fleet.insist(&a(), "/park", &key, ms(5_000)).await.by, a().as_str());
+        fleet.drain(&a(), &a(), false).await.unwrap();
+        let owns = async || fleet.gate(&c()).view.owner(&id(&key)) == Some(&c());
+        fleet.until("c owns the key", ms(20_000), owns).await;
+        assert_eq!(fleet.insist(&c(), "/park", &key, ms(10_000)).await.by, a().as_str(), "c has the row");
+        let gateway = fleet.node(&b()).gateway;
+        for region in [a(), c()] {
+            fleet.lose(&region);
+            let accept = async || gateway.takeover(&region, true, "ann", "both are gone").await;
+            fleet.ask(async || accept().await.map(|report| report.epoch)).await.unwrap();
+        }
+        assert_eq!(fleet.insist(&b(), "/park", &key, TAKEOVER * 2).await.by, b().as_str());
+        let risk: BTreeSet<RegionName> = fleet.risk(&key).into_iter().collect();
+        assert_eq!((fleet.effects(&key).len(), risk), (2, [a(), c()].into()));
     });
 }
 
