@@ -41,8 +41,15 @@ const ALL: [&str; 16] = [
     "Removing a region",
 ];
 /// The sections of the short form.
-const SHORT: [&str; 4] =
-    ["Planned maintenance", "Postgres minor upgrade", "Stuck key", "Suspected double charge"];
+const SHORT: [&str; 7] = [
+    "Planned maintenance",
+    "Postgres minor upgrade",
+    "Stuck key",
+    "Suspected double charge",
+    "Certificate rotation",
+    "Replacing the authority",
+    "Removing a region",
+];
 
 /// Commands outside of the runbook's blocks that cannot be run here, or are only named.
 const NOT_RUN: [(&str, &str); 6] = [

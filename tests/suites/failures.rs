@@ -7,9 +7,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::said;
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, PATIENCE, ask, code, deployment, effects, key, key_status, post, run, until};
+use crate::support::{
+    BODY, PATIENCE, ask, code, deployment, effects, key, key_status, post, run, said, until,
+};
 use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::issue::{Purpose, add};
 use onceway::fleet::client::{Answer, Ask};
@@ -17,6 +18,7 @@ use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files;
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::protocol::region::RegionName;
+use onceway::protocol::speakers::{Kind, Sender};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// Three regions of the test's own: one test's damage must not be another one's beginning.
@@ -440,13 +442,6 @@ impl FullListener {
     }
 }
 
-/// The peer listener's address, by the region's file.
-fn peer_address(three: &Deployment, region: &Region) -> String {
-    let file = std::fs::read_to_string(three.dir().join(format!("{}.toml", region.name))).unwrap();
-    let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"'));
-    peer.unwrap().to_owned()
-}
-
 /// The epoch and standings of a region's gateways, and their refusals of strangers.
 async fn standing(region: &Region) -> (u64, serde_json::Value, f64) {
     let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
@@ -461,8 +456,9 @@ fn names(regions: &serde_json::Value) -> Vec<String> {
     regions.as_array().unwrap().iter().map(|one| one["name"].to_string()).collect()
 }
 
-/// Certificates of the deployment's authority, of no region and of a witness: each forbidden cell
-/// of the table, with real certificates.
+/// Certificates of the deployment's authority, of no region, of a witness and of another region:
+/// each forbidden cell of the table, with real certificates. The runbook has those of a region that
+/// joins, and of one that left.
 #[test]
 fn a_certificate_of_no_region_may_say_nothing_and_a_lost_region_is_taken_over_right_after() {
     run(async {
@@ -476,29 +472,32 @@ fn a_certificate_of_no_region_may_say_nothing_and_a_lost_region_is_taken_over_ri
         let (stranger, answers) = (identity(&mallory), identity(&witness));
         let key = homed_at(&three, 0, "right-after").await;
         for region in &three.regions {
-            let address = peer_address(&three, region);
+            let address = said::listens(&three, region);
             let (_, regions, before) = standing(region).await;
             let begun = std::time::Instant::now();
-            let all = said::all(&mallory, &region.name);
-            let count = all.len() as f64;
-            for (kind, request) in all {
-                let told = said::say(&stranger, &region.name, &address, request).await.unwrap();
-                assert_eq!((told.0.as_u16(), told.1.as_str()), (403, "peer-forbidden"), "{kind}");
-            }
-            for (kind, request) in said::all(&witness, &region.name) {
+            let count = said::forbidden(&stranger, &mallory, Sender::Stranger, &region.name, &address).await;
+            assert_eq!(count, Kind::ALL.len(), "it may say nothing");
+            for (kind, request) in said::all(&witness, &witness, &region.name) {
                 let told = said::say(&answers, &region.name, &address, request).await;
+                let kind = kind.name();
                 assert!(told.is_err(), "a witness's certificate opened a connection for {kind}: {told:?}");
             }
             let after = standing(region).await;
             // A busy machine may judge a region lost meanwhile: only what was said is looked for.
             assert!(after.0 < said::POISONED, "the view that {mallory} said is followed: {}", after.0);
             assert_eq!(names(&after.1), names(&regions), "the regions of {}'s view", region.name);
-            assert!(after.2 >= before + count, "{} then {}: each is counted", before, after.2);
+            assert!(after.2 >= before + count as f64, "{} then {}: each is counted", before, after.2);
             let log = std::fs::read_to_string(region.gateway_log()).unwrap();
             let lines = log.lines().filter(|line| line.contains("a peer may not say this")).count() as u64;
             let most = 1 + begun.elapsed().as_secs() / 60;
             assert!((1..=most).contains(&lines), "{lines} lines of {}, at most {most}", region.name);
         }
+        // A region of the ring, in the name of another one.
+        let [to, from, named] = [0, 1, 2].map(|number: usize| &three.regions[number]);
+        let address = said::listens(&three, to);
+        let count =
+            said::in_anothers_name(&identity(&from.name), &from.name, &named.name, &to.name, &address).await;
+        assert!(count > 4, "{count} messages must be of their sender");
         assert_eq!(effects(&three.ledger, "mallory-1"), 0);
         three.regions[0].act(Action::Kill, Part::Both).await.unwrap();
         charged(&three.regions[1], &key).await;

@@ -39,7 +39,5 @@ mod watch;
 mod watched;
 mod witness;
 
-#[path = "../support/said.rs"]
-mod said;
 #[path = "../support/mod.rs"]
 mod support;

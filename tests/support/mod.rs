@@ -12,6 +12,7 @@ pub mod documents;
 pub mod keepalive;
 pub mod promtool;
 pub mod recorded;
+pub mod said;
 pub mod solo;
 
 use std::future::Future;

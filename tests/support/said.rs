@@ -1,9 +1,8 @@
 //! Every message of the peer plane, as requests of one sender, and a function that sends them to a
 //! real peer listener.
 //!
-//! `failures.rs` sends them with certificates that may not. Each is well-formed, and names its
-//! sender unless it may name another. It must not wait for an answer for longer than a slow machine
-//! needs.
+//! `failures.rs` and the runbook send them with certificates that may not. Each is well-formed.
+//! It must not wait for an answer for longer than a slow machine needs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +16,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::{PeerIdentity, server_name};
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
+use onceway::fleet::deployment::Deployment;
+use onceway::fleet::region::Region;
 use onceway::ports::authority::Lodging;
 use onceway::ports::peers::{Forward, OperatorAct, Question};
 use onceway::protocol::digest::digest;
@@ -27,6 +28,7 @@ use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Ballot, Message};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::speakers::{Kind, Sender};
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::View;
 use tokio::net::TcpStream;
@@ -37,8 +39,8 @@ pub const POISONED: u64 = 9_000_000_000_000_000_000;
 
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// All nineteen, by name, as requests of `from` to `to`.
-pub fn all(from: &RegionName, to: &RegionName) -> Vec<(&'static str, Request<Bytes>)> {
+/// All nineteen, as requests of `from` to `to`. `named` is the region for which they speak.
+pub fn all(from: &RegionName, named: &RegionName, to: &RegionName) -> Vec<(Kind, Request<Bytes>)> {
     let get = |path| wire::encode_get(from, Versions::OURS, to, path);
     let forward = Forward {
         id: id(),
@@ -52,17 +54,62 @@ pub fn all(from: &RegionName, to: &RegionName) -> Vec<(&'static str, Request<Byt
         deadline: Duration::from_secs(1),
     };
     let mut said = vec![
-        ("hello", get(wire::HELLO_PATH)),
-        ("ping", get(wire::PING_PATH)),
-        ("forward", wire::encode_forward(from, to, forward).unwrap()),
+        (Kind::Hello, get(wire::HELLO_PATH)),
+        (Kind::Ping, get(wire::PING_PATH)),
+        (Kind::Forward, wire::encode_forward(from, to, forward).unwrap()),
     ];
-    let asked = questions(from, to).into_iter();
-    said.extend(
-        asked.map(|question| (question.kind().name(), encode_ask(from, Versions::OURS, to, &question))),
-    );
-    let kinds: BTreeSet<&str> = said.iter().map(|(kind, _)| *kind).collect();
-    assert_eq!(kinds.len(), onceway::protocol::speakers::Kind::ALL.len(), "{kinds:?}");
+    let asked = questions(named, to).into_iter();
+    said.extend(asked.map(|question| (question.kind(), encode_ask(from, Versions::OURS, to, &question))));
+    let kinds: BTreeSet<Kind> = said.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds.len(), Kind::ALL.len(), "{kinds:?}");
     said
+}
+
+/// Sends each message that `sender` may not send to a real gateway. Each is refused.
+/// Returns their number.
+pub async fn forbidden(
+    identity: &PeerIdentity,
+    from: &RegionName,
+    sender: Sender,
+    to: &RegionName,
+    at: &str,
+) -> usize {
+    let said = all(from, from, to).into_iter().filter(|(kind, _)| !kind.who().contains(&sender));
+    refused(identity, to, at, said.collect()).await
+}
+
+/// Sends each message of `from`, a region, that must not name another one, in the name of `named`.
+/// Each is refused. Returns their number.
+pub async fn in_anothers_name(
+    identity: &PeerIdentity,
+    from: &RegionName,
+    named: &RegionName,
+    to: &RegionName,
+    at: &str,
+) -> usize {
+    let said = all(from, named, to).into_iter().filter(|(kind, _)| kind.is_of_its_sender());
+    refused(identity, to, at, said.collect()).await
+}
+
+async fn refused(
+    identity: &PeerIdentity,
+    to: &RegionName,
+    at: &str,
+    said: Vec<(Kind, Request<Bytes>)>,
+) -> usize {
+    let count = said.len();
+    for (kind, request) in said {
+        let told = say(identity, to, at, request).await.unwrap();
+        assert_eq!((told.0.as_u16(), told.1.as_str()), (403, "peer-forbidden"), "{}", kind.name());
+    }
+    count
+}
+
+/// The address of a region's peer listener, by its file.
+pub fn listens(fleet: &Deployment, region: &Region) -> String {
+    let file = std::fs::read_to_string(fleet.dir().join(format!("{}.toml", region.name))).unwrap();
+    let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"'));
+    peer.unwrap().to_owned()
 }
 
 fn id() -> KeyId {

@@ -13,9 +13,10 @@ use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::{self, DATABASE};
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::ports::Peers;
+use onceway::protocol::speakers::Sender;
 
 use crate::runbook::book::Section;
-use crate::support::{ask, until};
+use crate::support::{ask, said, until};
 
 /// Makes an empty server and database for the region, and writes the generation that `region
 /// rebuild` printed into its file.
@@ -90,6 +91,7 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
         until("the new region to be up everywhere", async || shows_up(region).await).await;
     }
     section.run("onceway status ").await.ends(&[0]).shows("\nsa-east ");
+    may_not_say(fleet, Sender::Joining).await;
     let plan = section.run("onceway ring plan").await;
     plan.ends(&[0]).shows("regions that join");
     let (_, epoch) = plan.text.split_once("compared with epoch ").unwrap();
@@ -134,6 +136,33 @@ async fn restart(fleet: &Deployment) {
     }
 }
 
+fn identity(fleet: &Deployment, region: &Region) -> PeerIdentity {
+    let files = files_in(&fleet.dir().join("certificates"), &region.name);
+    PeerIdentity::load(region.name.clone(), &files).unwrap()
+}
+
+/// The spare region's real certificate, at each real gateway of the ring: what its role may not say
+/// is refused and counted, and the view stays.
+async fn may_not_say(fleet: &Deployment, sender: Sender) {
+    let spare = fleet.spare.as_ref().expect("machines for one more region");
+    let identity = identity(fleet, spare);
+    for region in &fleet.regions {
+        let series = format!("onceway_peer_refusals_total{{sender=\"{}\"}} ", sender.word());
+        let refusals = async || {
+            let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
+            page.lines().find_map(|line| line.strip_prefix(&series)?.parse::<f64>().ok()).unwrap_or(0.0)
+        };
+        let (before, members) = (refusals().await, voters(region).await);
+        let at = said::listens(fleet, region);
+        let count = said::forbidden(&identity, &spare.name, sender, &region.name, &at).await;
+        let after = refusals().await;
+        assert!(count > 10 && after >= before + count as f64, "{count} refused; {before}, then {after}");
+        let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+        assert!(status["epoch"].as_u64().unwrap() < said::POISONED, "{status}");
+        assert_eq!(voters(region).await, members);
+    }
+}
+
 /// The voters that a region reports.
 async fn voters(region: &Region) -> Vec<String> {
     let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
@@ -149,8 +178,7 @@ pub async fn is_in(fleet: &Deployment) -> bool {
 pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
     let spare = fleet.spare.as_ref().expect("machines for one more region");
     until("it to vote", async || is_in(fleet).await).await;
-    let live = fleet.dir().join("certificates");
-    let gone = PeerIdentity::load(spare.name.clone(), &files_in(&live, &spare.name)).unwrap();
+    let gone = identity(fleet, spare);
     section.run_again("onceway region drain sa-east").await.shows("sa-east is drained");
     write_files(fleet, 3);
     let plan = section.run("onceway ring plan").await;
@@ -160,6 +188,7 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
     section.run_again("onceway ring apply").await.shows("in force: epoch");
     until("it to vote no more", async || !is_in(fleet).await).await;
     restart(fleet).await;
+    may_not_say(fleet, Sender::Former).await;
     section.run_until("onceway store init --config config/us-east.toml  ", "all its rows are here").await;
     for region in &fleet.regions[1..] {
         until("its rows to be here", async || {
@@ -176,9 +205,7 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
         .shows("sa-east is revoked");
     // The fleet shares one file.
     for region in &fleet.regions {
-        let file = std::fs::read_to_string(fleet.dir().join(format!("{}.toml", region.name))).unwrap();
-        let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"'));
-        let at = BTreeMap::from([(region.name.clone(), peer.unwrap().to_owned())]);
+        let at = BTreeMap::from([(region.name.clone(), said::listens(fleet, region))]);
         until("its certificate to be refused", async || {
             // A connection of its own each time.
             let said = HttpPeers::new(&gone, at.clone()).ping(&region.name, Duration::from_secs(5)).await;

@@ -13,7 +13,7 @@ use onceway::protocol::view::{Member, Standing};
 
 use super::*;
 use crate::net::support::region;
-use crate::said;
+use crate::support::said;
 
 /// A view of the two regions that another one has left, while rows of it live.
 fn left_behind(witness: u128) -> Arc<View> {
@@ -45,32 +45,16 @@ async fn no_cell_that_forbids_is_answered_and_each_is_told_once() {
     let (to, mut refused) = (region("witness-1"), 0);
     for (name, sender) in senders {
         let identity = house.pki.identity(name);
-        for (kind, request) in said::all(&region(name), &to) {
-            let message = *Kind::ALL.iter().find(|message| message.name() == kind).unwrap();
-            if message.who().contains(&sender) {
-                continue;
-            }
-            for request in [request.clone(), request] {
-                let (status, code) = said::say(&identity, &to, &house.peer, request).await.unwrap();
-                assert_eq!((status.as_u16(), code.as_str()), (403, "peer-forbidden"), "{kind} of {name}");
-            }
-            refused += 1;
-        }
+        let twice = async || said::forbidden(&identity, &region(name), sender, &to, &house.peer).await;
+        twice().await;
+        refused += twice().await;
     }
     let cells = Kind::ALL.iter().map(|message| Sender::ALL.len() - message.who().len()).sum::<usize>();
     assert_eq!(refused, cells, "each cell that forbids");
     // A region, in the name of another one.
-    for (kind, request) in said::all(&region("eu-west"), &to) {
-        let message = *Kind::ALL.iter().find(|message| message.name() == kind).unwrap();
-        if message.is_of_its_sender() {
-            let identity = house.pki.identity("us-east");
-            let mut request = request;
-            request.headers_mut().insert("onceway-peer-from", "us-east".parse().unwrap());
-            let (status, code) = said::say(&identity, &to, &house.peer, request).await.unwrap();
-            assert_eq!((status.as_u16(), code.as_str()), (403, "peer-forbidden"), "{kind} for eu-west");
-            refused += 1;
-        }
-    }
+    let (from, named) = (region("us-east"), region("eu-west"));
+    let identity = house.pki.identity("us-east");
+    refused += said::in_anothers_name(&identity, &from, &named, &to, &house.peer).await;
     assert_eq!(fs::read(house.path("witness.state")).unwrap(), before, "nothing was promised");
     let counted: usize = house.gauge("onceway_witness_refusals_total").await.parse().unwrap();
     assert!(counted > refused, "{counted}: each is counted, the second one too");
