@@ -216,7 +216,7 @@ pub struct Loss {
 /// heartbeat of each origin that is applied here. `outlived` is the newest epoch agreed on so long
 /// ago that every key claimed before it has been forgotten; 0 if no epoch is. `waived` are the
 /// losses whose risk an operator accepted: this region opened although rows up to a mark may be
-/// missing here. A waiver ends with the loss, so a region that is back counts as waived.
+/// missing here.
 ///
 /// Suppose a region that is back were left out at once: its successor would start keys whose
 /// earlier claims have not arrived, and would leave no trace of that.
@@ -256,12 +256,11 @@ pub fn losses(
     let open = found.into_iter().filter(|(loss, _)| open(loss));
     open.map(|((origin, at), gap)| {
         let before = at.saturating_sub(1);
-        let back = view.origin(&origin.region).as_ref() == Some(&origin)
-            && !matches!(view.standing(&origin.region), Some(Standing::Lost { .. }));
-        let opened = back || waived.contains(&(origin.region.clone(), at));
         let first = match gap {
             true => 1,
-            false if opened => epochs.get(&origin).copied().unwrap_or(0).max(1).min(before),
+            false if waived.contains(&(origin.region.clone(), at)) => {
+                epochs.get(&origin).copied().unwrap_or(0).max(1).min(before)
+            }
             false => before,
         };
         let under = (first..at.max(1)).map(|epoch| views.get(&epoch).cloned()).collect();

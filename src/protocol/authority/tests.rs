@@ -340,9 +340,4 @@ fn an_accepted_risk_is_that_of_all_who_ran_the_key_since_the_newest_heartbeat() 
     assert_eq!(waived_risk(&both, &views, &[("a#1", 2)], &waived, &key), ["c"], "{after}");
     let unwaived = "nothing opens before rows up to the seals are here";
     assert_eq!(risk(&both, &views, &[("a#1", 1)], &key), ["c"], "{unwaived}");
-    // The waiver ends as a returns, and its rows are on their way.
-    let back = seal(&both, "a", 9);
-    let views = [&one, &moved, &lost, &both, &back];
-    let waived = BTreeSet::from([(name("c"), 4)]);
-    assert_eq!(waived_risk(&back, &views, &[("a#1", 1)], &waived, &key), ["a", "c"]);
 }
