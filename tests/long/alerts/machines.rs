@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use crate::alerts::requests::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};
 use crate::support::clock::{BEHIND, RIGHT};
-use crate::support::{BODY, PATIENCE, ask, post, until};
+use crate::support::{BODY, PATIENCE, ask, post, said, until};
 
 /// Longer than the bound of OncewayStoreSlow.
 const STALL: Duration = Duration::from_millis(350);
@@ -224,9 +224,8 @@ pub async fn stranger(stage: &Stage) {
     add(&folder, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
     let files = files_in(&folder, &mallory);
     let identity = PeerIdentity::load(mallory, &files).unwrap();
-    let file = fs::read_to_string(stage.fleet.dir().join(format!("{}.toml", us.name))).unwrap();
-    let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"')).unwrap();
-    let peers = HttpPeers::new(&identity, BTreeMap::from([(us.name.clone(), peer.to_owned())]));
+    let at = BTreeMap::from([(us.name.clone(), said::listens(&stage.fleet, us))]);
+    let peers = HttpPeers::new(&identity, at);
     let refused = peers.ping(&us.name, Duration::from_secs(5)).await;
     let why = refused.expect_err("nobody answers a stranger").to_string();
     assert!(why.contains("403"), "{why}");

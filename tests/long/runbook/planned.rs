@@ -20,7 +20,7 @@ use onceway::protocol::region::RegionName;
 
 use crate::runbook::book::{Section, metric};
 use crate::support::clock::{BEHIND, RIGHT};
-use crate::support::{ask, until};
+use crate::support::{ask, said, until};
 
 const SERVING: &str = "onceway_region_serving{member=\"eu-west\"}";
 
@@ -167,9 +167,7 @@ pub async fn refused(mut section: Section<'_>, fleet: &Deployment) {
     add(&live, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
     let identity = PeerIdentity::load(mallory.clone(), &files_in(&live, &mallory)).unwrap();
     let us = &fleet.regions[0];
-    let file = std::fs::read_to_string(fleet.dir().join(format!("{}.toml", us.name))).unwrap();
-    let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"')).unwrap();
-    let at = BTreeMap::from([(us.name.clone(), peer.to_owned())]);
+    let at = BTreeMap::from([(us.name.clone(), said::listens(fleet, us))]);
     let ask = async || {
         // A connection of its own each time.
         let said = HttpPeers::new(&identity, at.clone()).ping(&us.name, Duration::from_secs(5)).await;

@@ -224,15 +224,7 @@ fn a_region_that_left_is_put_back_and_hands_over_what_only_it_has() {
     play(async {
         let (trio, key) = only_c_has_rows(31).await;
         assert_eq!(left_ring(&trio).await.len(), 1);
-        let gateway = trio.node(&b()).gateway;
-        let ring = ring(&[(a(), 100), (b(), 100), (c(), 100)]);
-        let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
-        trio.ask(async || {
-            let epoch = gateway.authority_status().epoch;
-            gateway.apply(ring.clone(), escrow.clone(), epoch, "test").await
-        })
-        .await
-        .unwrap();
+        trio.apply(&b(), ring(&[(a(), 100), (b(), 100), (c(), 100)])).await.unwrap();
         trio.until("b has opened", TAKEOVER, async || trio.gate(&b()).is_open()).await;
         assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, a().as_str(), "it is replayed");
         assert_eq!((trio.effects(&key).len(), trio.risk(&key).len()), (1, 0));

@@ -5,29 +5,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::trio::{Trio, a, b, c, ms, play, regions};
+use super::trio::{Trio, a, b, c, ms, play, regions, ring};
 use onceway::gateway::authority::admin_ops::ActError;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::versions::Versions;
 use tokio::time::sleep;
 
-/// The trio's ring with these regions.
-fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
-    let regions =
-        weights.iter().map(|(name, weight)| RegionSpec { name: name.clone(), weight: *weight }).collect();
-    Arc::new(Ring::build(&RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: Vec::new() }).unwrap())
-}
-
-/// Applies a ring as an operator would: repeats the act for a while if it is not possible yet.
 async fn apply(trio: &Trio, weights: &[(RegionName, u32)]) -> Result<u64, ActError> {
-    let (gateway, ring) = (trio.node(&a()).gateway, ring(weights));
-    let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
-    trio.ask(async || {
-        let epoch = gateway.authority_status().epoch;
-        gateway.apply(ring.clone(), escrow.clone(), epoch, "test").await
-    })
-    .await
+    trio.apply(&a(), ring(weights)).await
 }
 
 fn refused(told: Result<u64, ActError>, code: &str, words: &str) {

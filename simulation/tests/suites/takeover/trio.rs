@@ -303,16 +303,21 @@ impl Trio {
         self.drain(at, leaver, false).await.unwrap();
         let others: Vec<&RegionName> = self.names.iter().filter(|name| *name != leaver).collect();
         let weights: Vec<_> = others.iter().map(|name| ((*name).clone(), 100)).collect();
-        let (gateway, ring) = (self.node(at).gateway, ring(&weights));
+        self.apply(at, ring(&weights)).await.unwrap();
+        let votes = |by: &RegionName| self.gate(by).view.voters().contains_key(leaver);
+        self.until("it votes no more", ms(10_000), async || !others.iter().any(|by| votes(by))).await;
+    }
+
+    /// Applies a ring, as an operator does at `at`. Repeats the act for a while if it is not
+    /// possible yet.
+    pub async fn apply(&self, at: &RegionName, ring: Arc<Ring>) -> Result<u64, ActError> {
+        let gateway = self.node(at).gateway;
         let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
         self.ask(async || {
             let epoch = gateway.authority_status().epoch;
             gateway.apply(ring.clone(), escrow.clone(), epoch, "test").await
         })
         .await
-        .unwrap();
-        let votes = |by: &RegionName| self.gate(by).view.voters().contains_key(leaver);
-        self.until("it votes no more", ms(10_000), async || !others.iter().any(|by| votes(by))).await;
     }
 
     /// Cuts a region off the others, or mends that. A cut swallows calls and stops replication.
