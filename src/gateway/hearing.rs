@@ -58,13 +58,14 @@ impl Hearing {
 
     /// Logs a refusal, if none of this peer and kind was logged lately.
     pub fn tell(&self, from: &RegionName, sender: Sender, kind: Kind, why: &str, now: Moment) {
-        let (sender, message) = (sender.word(), kind.name());
-        match self.is_news(from, kind, now) {
+        let news = self.is_news(from, kind, now);
+        let (sender, kind) = (sender.word(), kind.name());
+        match news {
             true => {
-                tracing::warn!(%from, sender, message, why, "a peer may not say this: nothing was done; told once a minute");
+                tracing::warn!(%from, sender, kind, why, "a peer may not say this: nothing was done; told once a minute");
             }
             false => {
-                tracing::debug!(%from, sender, message, why, "a peer may not say this: nothing was done")
+                tracing::debug!(%from, sender, kind, why, "a peer may not say this: nothing was done")
             }
         }
     }
