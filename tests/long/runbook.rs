@@ -22,7 +22,7 @@ use onceway::fleet::deployment::{Deployment, Options};
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
 /// The order of the sections: each leaves three regions that serve.
-const ALL: [&str; 16] = [
+const ALL: [&str; 17] = [
     UPGRADE,
     "Planned maintenance",
     "Postgres minor upgrade",
@@ -31,6 +31,7 @@ const ALL: [&str; 16] = [
     "Certificate rotation",
     "Replacing the authority",
     "Refused peer",
+    "Poisoned register",
     "The database's clock was wrong",
     "Lost slot",
     "Disk filling from a dead subscriber",
@@ -41,13 +42,14 @@ const ALL: [&str; 16] = [
     "Removing a region",
 ];
 /// The sections of the short form.
-const SHORT: [&str; 7] = [
+const SHORT: [&str; 8] = [
     "Planned maintenance",
     "Postgres minor upgrade",
     "Stuck key",
     "Suspected double charge",
     "Certificate rotation",
     "Replacing the authority",
+    "Poisoned register",
     "Removing a region",
 ];
 
@@ -70,6 +72,7 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
         "Certificate rotation" => planned::certificates(section, fleet).await,
         "Replacing the authority" => planned::authority(section, fleet).await,
         "Refused peer" => planned::refused(section, fleet).await,
+        "Poisoned register" => losses::poisoned(section, fleet).await,
         "The database's clock was wrong" => planned::clock(section, fleet).await,
         "Stuck key" => keys::stuck(section, fleet).await,
         "Suspected double charge" => keys::double(section, fleet).await,

@@ -32,6 +32,7 @@ enum End {
     Blocked,
     Outbid,
     Silent,
+    OutOfBounds,
 }
 
 /// Has `wanted`, the next view of `base`, agreed on within a time. An error names the obstacle; the
@@ -62,6 +63,9 @@ pub(super) async fn propose<P: Ports>(
             End::Blocked => why = "a lease still runs that the change would break",
             End::Outbid => why = "another region proposes too",
             End::Silent => why = "no majority of the acceptors answers",
+            End::OutOfBounds => {
+                why = "acceptors have promised a ballot that is out of bounds: see \"Poisoned register\" in the runbook"
+            }
         }
         rest(gateway, &mut pause).await;
     }
@@ -160,7 +164,11 @@ async fn round<P: Ports>(
         authority.counter.fetch_max(counter, Ordering::SeqCst);
         return End::Outbid;
     }
-    if blocked { End::Blocked } else { End::Silent }
+    match blocked {
+        true => End::Blocked,
+        false if !far.is_empty() => End::OutOfBounds,
+        false => End::Silent,
+    }
 }
 
 /// Tells all other regions and witnesses of a chosen view. Those that miss the message learn it

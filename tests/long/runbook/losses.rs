@@ -1,14 +1,77 @@
-//! A region dies, another one too, and both return; then the disk of the second is gone.
+//! A region dies, another one too, and both return; then the disk of the second is gone. Or the
+//! register is lost: numbers stand in it that nothing can follow.
 //!
-//! A site without power is SIGKILL to everything in it. It must not stop the region whose gateway
-//! is asked.
+//! A site without power is SIGKILL to everything in it. No message of a peer poisons a register, so
+//! SQL does. It must not stop the region whose gateway is asked in the sections of a lost region.
 
+use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::Deployment;
+use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part};
 
 use crate::runbook::anew::new_store;
 use crate::runbook::book::{Section, metric};
-use crate::support::until;
+use crate::support::{BODY, PATIENCE, ask, effects, key, post, until};
+
+/// Numbers that nothing can follow: a promise of each acceptor, and the epoch of each gate. That
+/// epoch's view seals every region.
+const POISON: &str = r#"
+    update onceway.acceptor
+       set version = version + 1,
+           state = jsonb_set(state, '{promised}', '{"counter": 18446744073709551615, "region": "us-east", "proposer": 1}');
+    update onceway.gate
+       set version = version + 1, epoch = 9000000000000000000,
+           view = jsonb_set(jsonb_set(view, '{epoch}', '9000000000000000000'), '{members}', (
+               select jsonb_agg(member || '{"standing": {"sealed": {"drained": true}}}')
+               from jsonb_array_elements(view -> 'members') as member));
+"#;
+
+/// Its epoch, as each region says.
+async fn epochs(fleet: &Deployment) -> Vec<u64> {
+    let mut all = Vec::new();
+    for region in &fleet.regions {
+        let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+        all.push(status["epoch"].as_u64().unwrap());
+    }
+    all
+}
+
+pub async fn poisoned(mut section: Section<'_>, fleet: &Deployment) {
+    let [us, eu] = [&fleet.regions[0], &fleet.regions[1]];
+    let genuine = epochs(fleet).await[0];
+    for region in &fleet.regions {
+        region.act(Action::Stop, Part::Gateway).await.unwrap();
+        region.cluster.connect(DATABASE).await.unwrap().batch_execute(POISON).await.unwrap();
+    }
+    for region in &fleet.regions {
+        region.act(Action::Start, Part::Gateway).await.unwrap();
+    }
+    let followed = async || epochs(fleet).await.iter().all(|epoch| *epoch == 9_000_000_000_000_000_000);
+    until("the poisoned epoch to be shown", followed).await;
+    let key = key("poisoned");
+    let refused = post(&us.public(), "/v1/charges", &key, BODY).send(PATIENCE).await.unwrap();
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    section.there(eu);
+    section.put("--poisoned-above 7 --confirm 7", format!("--poisoned-above {genuine} --confirm {genuine}"));
+    section.run("psql --command").await.ends(&[0]).shows(&format!(" {genuine} |"));
+    section.ask(us);
+    section.run_again("onceway break-glass").await.shows("go on from the view of epoch");
+    let same = async || {
+        let all = epochs(fleet).await;
+        all[0] > 9_000_000_000_000_000_000 && all.iter().all(|epoch| *epoch == all[0])
+    };
+    until("all regions to follow", same).await;
+    section.run("onceway status ").await.ends(&[0]);
+    for region in &fleet.regions {
+        region.serves().await.unwrap();
+    }
+    until("the key to run", async || ask(post(&us.public(), "/v1/charges", &key, BODY)).await.status == 201)
+        .await;
+    assert_eq!(effects(&fleet.ledger, &key), 1);
+    section.run_again("onceway region drain eu-west --reason").await.shows("eu-west is drained");
+    section.run_again("onceway region resume eu-west").await.shows("serves again");
+    section.end();
+}
 
 pub async fn dies(mut section: Section<'_>, fleet: &Deployment) {
     let [us, eu, ap] = [&fleet.regions[0], &fleet.regions[1], &fleet.regions[2]];

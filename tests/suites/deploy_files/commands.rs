@@ -240,7 +240,7 @@ fn a_line_is_split_as_a_shell_does() {
 }
 
 /// The sections that a runbook must have, and the parts of each, in this order.
-const SECTIONS: [&str; 16] = [
+const SECTIONS: [&str; 17] = [
     "Region dies",
     "Region returns",
     "Planned maintenance",
@@ -253,6 +253,7 @@ const SECTIONS: [&str; 16] = [
     "Certificate rotation",
     "Replacing the authority",
     "Refused peer",
+    "Poisoned register",
     "The database's clock was wrong",
     "Stuck key",
     "Suspected double charge",

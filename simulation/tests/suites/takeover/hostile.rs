@@ -405,6 +405,28 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
     });
 }
 
+/// Only promises are poisoned: all regions serve, no change can be agreed on, and who asks for one
+/// hears why.
+#[test]
+fn who_asks_for_a_change_is_told_that_the_register_is_poisoned() {
+    play(async {
+        let trio = Trio::start(12).await;
+        let epoch = trio.gate(&a()).view.epoch();
+        for name in regions() {
+            let store = trio.world.cluster.store(&name);
+            let (version, acceptor) = store.acceptor().await.unwrap();
+            let promised = Some(Ballot { counter: u64::MAX, region: c(), proposer: u64::MAX });
+            store.set_acceptor(version, &Acceptor { promised, ..acceptor }).await.unwrap();
+        }
+        let gateway = trio.node(&a()).gateway;
+        let why = gateway.drain(&b(), false, "ann", "").await.unwrap_err();
+        assert!(why.code == "not-yet" && why.detail.contains("out of bounds"), "{why}");
+        assert!(trio.serves(&b()));
+        gateway.leave_poison(epoch, &BTreeSet::new(), "ann", "OPS-14").await.unwrap();
+        trio.drain(&a(), &b(), false).await.unwrap();
+    });
+}
+
 /// An acceptor that holds a view which follows the named one says so: an agreed view is not undone.
 #[test]
 fn what_was_agreed_on_is_no_poison() {
