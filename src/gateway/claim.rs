@@ -131,7 +131,10 @@ pub(super) async fn claim<P: Ports>(
 /// absence proves that none did, the row itself names those regions. So the journal of such runs is
 /// complete (docs/protocol.md#rule-31).
 fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: ClaimBasis) -> ClaimAsk {
-    let proven = stand.untouched && gateway.absence_is_proven(&ask.id, &ask.route, &ask.meanings);
+    let risk = match stand.untouched {
+        true => gateway.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
+        false => gateway.at_risk(&ask.id),
+    };
     ClaimAsk {
         id: ask.id.clone(),
         fingerprint: ask.fingerprint,
@@ -139,7 +142,7 @@ fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: Clai
         request_id: ask.request_id,
         gate: permit.gate,
         basis: stand.basis,
-        risk: if proven { Vec::new() } else { gateway.at_risk(&ask.id) },
+        risk,
         hold: ask.policy.hold,
         lifetime: lifetime(gateway, &ask.policy),
         route: ask.route.clone(),

@@ -193,44 +193,103 @@ pub fn right_if_never_sent(
     right(&open, held, tenure, id, me, now)
 }
 
-/// A loss of a region whose earlier claims may still be missing here.
+/// A loss of a store whose earlier claims may still be missing here.
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// The region.
-    pub region: RegionName,
-    /// The views under which the region made the rows that may be missing. This is the view before
-    /// its loss, or all views before it if rows are known to be missing. In between: from the view
-    /// of its newest heartbeat here, if an operator accepted the risk. Rows up to its seals may be
-    /// missing, then. `None` if one of the views is not known here.
+    /// The store.
+    pub origin: Origin,
+    /// The views under which the region made the claims that may be missing. `None` if one of them
+    /// is not known here.
     under: Option<Vec<Arc<View>>>,
 }
 
-/// The losses whose claims may still be missing at `me`:
+impl Loss {
+    /// True if the region may have run this key without a trace here: it owned the key under one of
+    /// those views. If one of them is not known here, it may.
+    pub fn may_hide(&self, id: &KeyId) -> bool {
+        let owns = |view: &Arc<View>| view.owner(id) == Some(&self.origin.region);
+        removed(Plant::RiskOfOwners) || self.under.as_ref().is_none_or(|under| under.iter().any(owns))
+    }
+}
+
+/// A region's knowledge when it looks which losses may hide claims.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The newest chosen view.
+    pub view: &'a View,
+    /// All chosen views known here, by epoch.
+    pub views: &'a BTreeMap<u64, Arc<View>>,
+    /// The epoch in the newest heartbeat of each origin that is applied here.
+    pub epochs: &'a BTreeMap<Origin, u64>,
+    /// The heartbeat up to which the rows of each origin are here, applied or imported.
+    pub rows: &'a BTreeMap<Origin, u64>,
+    /// The losses whose risk an operator accepted, by region and epoch. `None` while the gate is
+    /// not known: then each loss counts as accepted.
+    pub waived: Option<&'a BTreeSet<(RegionName, u64)>>,
+    /// This region.
+    pub me: &'a RegionName,
+    /// The newest epoch agreed on so long ago that every key claimed before it has been forgotten;
+    /// 0 if no epoch is.
+    pub outlived: u64,
+}
+
+impl Facts<'_> {
+    /// True if the region is lost by this loss now. Its store is the one of then: a rebuild ends
+    /// the loss.
+    fn is_current(&self, region: &RegionName, at: u64) -> bool {
+        matches!(self.view.standing(region), Some(Standing::Lost { at: now, .. }) if now == at)
+    }
+
+    /// True if the loss may still hide claims. A store that was replaced may have been lost before,
+    /// too, and have returned unheard.
+    fn counts(&self, origin: &Origin, at: u64) -> bool {
+        let replaced = self.view.retired().get(origin).and_then(|retired| retired.lost);
+        let left = replaced.is_some_and(|last| at <= last) && at > self.outlived;
+        let heard = self.epochs.get(origin).is_some_and(|epoch| *epoch >= at);
+        let heard = heard && !removed(Plant::RiskOfOwners) || removed(Plant::LossUntilHeard);
+        let mine = self.view.origin(self.me).as_ref() == Some(origin);
+        !mine && (self.view.is_present(origin) || left) && (self.is_current(&origin.region, at) || !heard)
+    }
+
+    /// The first epoch under which claims may be missing.
+    ///
+    /// Rows of earlier views are here up to the store's last seal, as nothing opens without them.
+    /// An operator who accepts the loss opens all the same. The waiver is gone once the region is
+    /// back, and its claims may still be on their way. So such a loss counts as accepted.
+    fn since(&self, origin: &Origin, at: u64, gap: bool) -> u64 {
+        if gap {
+            return 1;
+        }
+        let before = at.saturating_sub(1);
+        let member = self.views.get(&before).filter(|view| view.is_present(origin));
+        let seal = member.and_then(|view| view.members().get(&origin.region)).map(|member| member.mark);
+        let waived = self.waived.is_none_or(|waived| waived.contains(&(origin.region.clone(), at)));
+        let opened = waived || !self.is_current(&origin.region, at);
+        let covered = self.rows.get(origin).copied().unwrap_or(0) >= seal.unwrap_or(u64::MAX);
+        if covered || !opened {
+            return before;
+        }
+        self.epochs.get(origin).copied().unwrap_or(0).max(1).min(before)
+    }
+}
+
+/// The losses whose claims may still be missing at this region:
 ///
 /// - of regions that are lost;
 /// - of regions that are back, until a heartbeat is applied that the region wrote after it had
 ///   learned of its loss: all its earlier claims come with that heartbeat;
 /// - of stores that were replaced, until none of their keys is remembered any more.
 ///
-/// `views` are all chosen views known here, by epoch. `epochs` has the epoch in the newest
-/// heartbeat of each origin that is applied here. `outlived` is the newest epoch agreed on so long
-/// ago that every key claimed before it has been forgotten; 0 if no epoch is. `waived` are the
-/// losses whose risk an operator accepted: this region opened although rows up to a mark may be
-/// missing here.
+/// Claims may be missing of the view before the loss, and of all views before it if rows are known
+/// to be missing. In between is a loss that an operator accepted: from the view of its newest
+/// heartbeat here, until all rows up to its seal are here.
 ///
 /// Suppose a region that is back were left out at once: its successor would start keys whose
 /// earlier claims have not arrived, and would leave no trace of that.
-pub fn losses(
-    view: &View,
-    views: &BTreeMap<u64, Arc<View>>,
-    epochs: &BTreeMap<Origin, u64>,
-    waived: &BTreeSet<(RegionName, u64)>,
-    me: &RegionName,
-    outlived: u64,
-) -> Vec<Loss> {
+pub fn losses(facts: &Facts<'_>) -> Vec<Loss> {
     let mut found: BTreeMap<(Origin, u64), bool> = BTreeMap::new();
-    let known = views.values().map(Arc::as_ref).filter(|known| known.epoch() < view.epoch());
-    for known in known.chain([view]) {
+    let known = facts.views.values().map(Arc::as_ref).filter(|known| known.epoch() < facts.view.epoch());
+    for known in known.chain([facts.view]) {
         for (region, member) in known.members() {
             if let Standing::Lost { at, gap } = member.standing {
                 let origin = Origin { region: region.clone(), generation: member.generation };
@@ -239,46 +298,16 @@ pub fn losses(
         }
     }
     // A store that was added later may lack the older views.
-    for (loss, at) in view.losses() {
+    for (loss, at) in facts.view.losses() {
         found.entry((loss, at)).or_insert(false);
     }
-    let mine = view.origin(me);
-    let replaced = |origin: &Origin| view.retired().get(origin).and_then(|retired| retired.lost);
-    let open = |(origin, at): &(Origin, u64)| {
-        let lost =
-            matches!(view.standing(&origin.region), Some(Standing::Lost { at: now, .. }) if now == *at);
-        let current = view.origin(&origin.region).as_ref() == Some(origin);
-        let matters = current || (replaced(origin) == Some(*at) && *at > outlived);
-        let heard = epochs.get(origin).is_some_and(|epoch| epoch >= at) && !removed(Plant::RiskOfOwners)
-            || removed(Plant::LossUntilHeard);
-        mine.as_ref() != Some(origin) && matters && ((lost && current) || !heard)
-    };
-    let open = found.into_iter().filter(|(loss, _)| open(loss));
+    let open = found.into_iter().filter(|((origin, at), _)| facts.counts(origin, *at));
     open.map(|((origin, at), gap)| {
-        let before = at.saturating_sub(1);
-        let first = match gap {
-            true => 1,
-            false if waived.contains(&(origin.region.clone(), at)) => {
-                epochs.get(&origin).copied().unwrap_or(0).max(1).min(before)
-            }
-            false => before,
-        };
-        let under = (first..at.max(1)).map(|epoch| views.get(&epoch).cloned()).collect();
-        Loss { region: origin.region, under }
+        let epochs = facts.since(&origin, at, gap)..at.max(1);
+        let under = epochs.map(|epoch| facts.views.get(&epoch).cloned()).collect();
+        Loss { origin, under }
     })
     .collect()
-}
-
-/// Regions that may have run this key without a trace here: they owned the key when they were lost,
-/// or at any time if earlier rows are known to be missing. If one of those views is not known here,
-/// the region counts.
-pub fn at_risk(losses: &[Loss], id: &KeyId) -> Vec<RegionName> {
-    let owned = |loss: &&Loss| {
-        let owns = |view: &Arc<View>| view.owner(id) == Some(&loss.region);
-        removed(Plant::RiskOfOwners) || loss.under.as_ref().is_none_or(|under| under.iter().any(owns))
-    };
-    let regions: BTreeSet<&RegionName> = losses.iter().filter(owned).map(|loss| &loss.region).collect();
-    regions.into_iter().cloned().collect()
 }
 
 #[cfg(test)]

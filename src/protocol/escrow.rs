@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::digest::Digest32;
 use super::key::KeyId;
 use super::plant::{Plant, removed};
-use super::region::RegionName;
+use super::region::{Origin, RegionName};
 use super::view::View;
 
 /// Digests of the meanings of a gateway's routes, by name. Each region reads routes from its own
@@ -47,9 +47,9 @@ pub struct Facts<'a> {
     pub view: &'a View,
     /// This region.
     pub me: &'a RegionName,
-    /// The lost region.
-    pub lost: &'a RegionName,
-    /// The epoch in the newest heartbeat of the lost region that is applied here: claims of older
+    /// The lost store.
+    pub lost: &'a Origin,
+    /// The epoch in the newest heartbeat of the lost store that is applied here: claims of older
     /// epochs are rows here (iii).
     pub heartbeat_epoch: u64,
     /// The route of the request.
@@ -58,25 +58,24 @@ pub struct Facts<'a> {
     pub mine: &'a Meanings,
 }
 
-/// True if absence proves that the lost region never sent the key (ii, iv).
+/// True if absence proves that the region of the lost store never sent the key with it (ii, iv).
+/// It says nothing of a store that the region had before.
 ///
-/// The list of views must be unbroken, from an epoch `f` that the lost region's heartbeat has
+/// The list of views must be unbroken, from an epoch `f` that the lost store's heartbeat has
 /// reached to the last epoch before its loss. In each of them:
 ///
-/// - the lost region, with the same store, owned the key;
+/// - the lost region, with that store, owned the key;
 /// - this region, with its present store, was the target;
 /// - the route was under escrow and meant the same as here.
 pub fn proves_absence(facts: &Facts<'_>, id: &KeyId) -> bool {
-    let Some((_, at)) = facts.view.lost().find(|(region, _)| *region == facts.lost) else { return false };
-    let generation = |view: &View, of| view.members().get(of).map(|member| member.generation);
-    let same = |view: &View, of| generation(view, of) == generation(facts.view, of);
+    let region = &facts.lost.region;
+    let Some((_, at)) = facts.view.lost().find(|(lost, _)| *lost == region) else { return false };
     let holds = |view: &View| {
-        view.owner(id) == Some(facts.lost)
+        view.owner(id) == Some(region)
+            // Heartbeats of a store that replaced the lost one say nothing of its claims.
+            && view.origin(region).as_ref() == Some(facts.lost)
             && view.target(id) == Some(facts.me)
-            && same(view, facts.me)
-            // Heartbeats of a store that replaced the lost one say nothing of the lost one's
-            // claims.
-            && same(view, facts.lost)
+            && view.origin(facts.me) == facts.view.origin(facts.me)
             && is_meant(view, facts.route, facts.mine)
     };
     let mut epoch = at;

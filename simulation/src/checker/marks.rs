@@ -13,6 +13,7 @@ use onceway::protocol::region::Origin;
 use super::records::Claim;
 use super::views::Views;
 use super::{Found, Invariant};
+use crate::table::HeardOf;
 use crate::words::key;
 
 /// Of a hundred runs at risk, at most so many may be marked too much, ...
@@ -21,8 +22,8 @@ const MOST_OF_A_HUNDRED: u64 = 2;
 /// that lacks a view from before a loss marks all its keys (30 in swarm seed 1623).
 const FEW: u64 = 40;
 
-/// The epoch of each origin up to which each store has whole rows.
-pub(super) type Heard = BTreeMap<u64, BTreeMap<Origin, u64>>;
+/// Rows that each store has of each origin.
+pub(super) type Heard = BTreeMap<u64, BTreeMap<Origin, HeardOf>>;
 
 /// Runs at risk, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +53,8 @@ impl Marks {
         self.marked += 1;
         let nothing = BTreeMap::new();
         let heard = self.heard.get(store).unwrap_or(&nothing);
-        let wrong = record.risk.iter().find(|lost| !views.may_have_run(lost, id, record.token.epoch, heard));
+        let may_have_run = |lost| views.may_have_run(lost, id, (*store, record.token.epoch), heard);
+        let wrong = record.risk.iter().find(|lost| !may_have_run(lost));
         if let Some(lost) = wrong {
             self.over += 1;
             let text = || {

@@ -13,7 +13,7 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
 use super::marks::Heard;
-use crate::table::{Gated, Granted, Held, Lodgment, Table, Write};
+use crate::table::{Gated, Granted, HeardOf, Held, Lodgment, Table, Write};
 use crate::upstream::Attempted;
 use crate::world::World;
 
@@ -41,7 +41,7 @@ pub(super) struct StoreNews {
 pub(super) struct News {
     /// The time of the look.
     pub(super) now: Duration,
-    /// Up to which epoch each store had whole rows of each origin when it was read before.
+    /// Rows that each store had of each origin when it was read before.
     pub(super) heard: Heard,
     pub(super) stores: Vec<StoreNews>,
     pub(super) votes: Vec<(Voter, Vec<Held>)>,
@@ -73,7 +73,7 @@ struct StoreCursor {
     acceptors: usize,
     granted: usize,
     arrived: usize,
-    heard: BTreeMap<Origin, u64>,
+    heard: BTreeMap<Origin, HeardOf>,
 }
 
 impl News {

@@ -16,7 +16,7 @@ use onceway::protocol::view::{AcceptorId, Standing, View};
 
 use super::news::{StoreNews, Voter};
 use super::{Found, Invariant};
-use crate::table::{Gated, Held};
+use crate::table::{Gated, HeardOf, Held};
 
 /// The views seen so far.
 #[derive(Default)]
@@ -111,27 +111,28 @@ impl Views {
         gates.get(first..end).unwrap_or_default()
     }
 
-    /// Says whether a region may have run a key without a trace in a store. The store claims the
-    /// key under this epoch, and has heard so much of each origin.
+    /// Says whether a region may have run a key without a trace in a store. That store claims the
+    /// key in this epoch, and has heard so much of each origin.
     ///
     /// The region owned the key when it was lost, by the view of that time. It is still lost, or
     /// was not heard of since. If rows were known to be missing, it is enough that it owned the key
-    /// at any time. If epochs were skipped by break-glass, nobody knows which keys it owned.
+    /// at any time. If the store's gate may have opened without rows of before its last seal, it is
+    /// enough since the newest heartbeat here. If epochs were skipped by break-glass, nobody knows
+    /// which keys it owned.
     pub(super) fn may_have_run(
         &self,
         region: &RegionName,
         id: &KeyId,
-        epoch: u64,
-        heard: &BTreeMap<Origin, u64>,
+        (store, epoch): (u64, u64),
+        heard: &BTreeMap<Origin, HeardOf>,
     ) -> bool {
         let is_whole = |at: u64| {
             let standing = self.chosen.get(&at).and_then(|view| view.standing(region));
             matches!(standing, Some(Standing::Lost { gap: false, .. }))
         };
-        let owned = |at: u64| {
-            let mut under = if is_whole(at) { at.saturating_sub(1)..at } else { 1..at };
-            under.any(|epoch| self.chosen.get(&epoch).is_none_or(|view| view.owner(id) == Some(region)))
-        };
+        let mark = |at: u64| Some(self.chosen.get(&at)?.members().get(region)?.mark);
+        let gates = self.gates.get(&store).map(Vec::as_slice).unwrap_or_default();
+        let waived = |at: u64| gates.iter().any(|gate| gate.state.waived.contains(&(region.clone(), at)));
         let is_lost = |origin: &Origin, at: u64| {
             self.chosen.range(..=epoch).next_back().is_some_and(|(_, view)| {
                 view.is_present(origin)
@@ -140,8 +141,18 @@ impl Views {
         };
         let losses = self.chosen.range(..=epoch).flat_map(|(_, view)| view.losses());
         losses.filter(|(origin, _)| origin.region == *region).any(|(origin, at)| {
-            let unheard = heard.get(&origin).is_none_or(|heard| *heard < at);
-            (is_lost(&origin, at) || unheard) && owned(at)
+            let HeardOf { epoch, rows } = heard.get(&origin).copied().unwrap_or_default();
+            let before = at.saturating_sub(1);
+            let opened = waived(at) || !is_lost(&origin, at);
+            let since = match is_whole(at) {
+                true if opened && mark(before).is_none_or(|mark| rows < mark) => {
+                    epoch.clamp(1, before.max(1))
+                }
+                true => before,
+                false => 1,
+            };
+            let owns = |epoch| self.chosen.get(&epoch).is_none_or(|view| view.owner(id) == Some(region));
+            (is_lost(&origin, at) || epoch < at) && (since..at).any(owns)
         })
     }
 

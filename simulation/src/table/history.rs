@@ -16,6 +16,15 @@ use onceway::protocol::view::{AcceptorId, View};
 
 use super::{Change, Commit, Phase, Stored, Table};
 
+/// Progress of a store in an origin's rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeardOf {
+    /// The epoch of the newest heartbeat here; 0 without one.
+    pub(crate) epoch: u64,
+    /// The heartbeat up to which rows are here, applied or imported.
+    pub(crate) rows: u64,
+}
+
 /// A claim that was lodged here durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lodgment {
@@ -205,10 +214,14 @@ impl Table {
         &self.history
     }
 
-    /// The epoch of each origin up to which its rows are here.
-    pub(crate) fn heard(&self) -> BTreeMap<Origin, u64> {
-        let whole = self.beats.iter().filter(|(origin, _)| !self.copying.contains(*origin));
-        whole.map(|(origin, beat)| (origin.clone(), beat.epoch)).collect()
+    /// Progress in each origin's rows.
+    pub(crate) fn heard(&self) -> BTreeMap<Origin, HeardOf> {
+        let epoch = |origin: &Origin| {
+            let beat = self.beats.get(origin).filter(|_| !self.copying.contains(origin));
+            beat.map_or(0, |beat| beat.epoch)
+        };
+        let rows = self.applied().into_iter();
+        rows.map(|(origin, rows)| (origin.clone(), HeardOf { epoch: epoch(&origin), rows })).collect()
     }
 
     /// The heartbeat of each origin up to which its rows are here.

@@ -209,8 +209,8 @@ async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Ve
     let applied = applied(gateway).await?.rows;
     let now = gateway.ports.clock().now();
     let rule = gateway.settings.failover.window;
-    let (views, epochs) = (gateway.authority.views.load(), gateway.authority.heartbeat_epochs.load());
-    let keepers = opening::keepers(&state.view, &views, &epochs);
+    let (views, seen) = (gateway.authority.views.load(), gateway.authority.applied.load());
+    let keepers = opening::keepers(&state.view, &views, &seen.epochs);
     let gathered = gateway.authority.gathered();
     let windows: BTreeMap<Origin, window::Standing> = gathered
         .windows

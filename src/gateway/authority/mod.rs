@@ -41,7 +41,7 @@ use super::applied::Applied;
 use super::{Gateway, StoreHealth};
 use crate::ports::store::{Boot, Gate, GateVersion, StoreError};
 use crate::ports::{Clock, Dice, Ports};
-use crate::protocol::authority::{self, Closed, GateState, Right};
+use crate::protocol::authority::{self, Closed, GateState, Loss, Right};
 use crate::protocol::escrow::{self, Meanings};
 use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::health::Health;
@@ -109,8 +109,8 @@ pub(super) struct Authority {
     /// The epoch of the view that the hindrances were judged under, or 0 if never. Stored after
     /// them.
     judged: AtomicU64,
-    /// The epoch in the newest heartbeat of each origin that counts as applied here.
-    heartbeat_epochs: ArcSwap<BTreeMap<Origin, u64>>,
+    /// The rows of each origin that are here.
+    applied: ArcSwap<Applied>,
     /// Moments since which each other origin surely starts nothing more under keys that this region
     /// owns (docs/protocol.md#rule-12). The number is the epoch of the view that they hold under.
     ended: ArcSwap<(u64, BTreeMap<Origin, Moment>)>,
@@ -192,7 +192,7 @@ impl Authority {
             lease: Mutex::new(lease),
             hindrances: ArcSwap::default(),
             judged: AtomicU64::new(0),
-            heartbeat_epochs: ArcSwap::default(),
+            applied: ArcSwap::default(),
             ended: ArcSwap::default(),
             watch: Mutex::new(GrantWatch::new(drift)),
             admission: Mutex::new(Admission::new(drift, ttl)),
@@ -259,9 +259,9 @@ impl Authority {
         }
     }
 
-    /// Takes in the applied heartbeats of each origin.
+    /// Takes in what is applied here.
     pub(super) fn saw(&self, applied: &Applied) {
-        self.heartbeat_epochs.store(Arc::new(applied.epochs.clone()));
+        self.applied.store(Arc::new(applied.clone()));
     }
 
     /// Moment of the newest view that let this region serve after one that did not; 0 if never.
@@ -352,10 +352,10 @@ impl<P: Ports> Gateway<P> {
         {
             return None;
         }
-        let at_risk = self.at_risk(id);
+        let losses = self.losses(id);
         let in_the_way = |hindrance: &Hindrance| match hindrance {
             Hindrance::NotCovered { origin, .. } | Hindrance::Forgotten { origin, .. } => {
-                !at_risk.contains(&origin.region)
+                losses.iter().all(|loss| loss.origin != *origin)
             }
             Hindrance::Escrow { .. } | Hindrance::Gap { .. } => true,
             Hindrance::Window { .. }
@@ -365,9 +365,8 @@ impl<P: Ports> Gateway<P> {
             | Hindrance::LeftRing { .. }
             | Hindrance::Import { .. } => false,
         };
-        let hindrances = self.hindrances();
-        if at_risk.is_empty() || hindrances.iter().any(in_the_way) || !self.absence_is_proven(id, route, mine)
-        {
+        let proven = || losses.iter().all(|loss| self.absence_proves(loss, id, route, mine));
+        if losses.is_empty() || self.hindrances().iter().any(in_the_way) || !proven() {
             return None;
         }
         let leased = self.authority.leased.load();
@@ -394,8 +393,21 @@ impl<P: Ports> Gateway<P> {
 
     /// Lost regions that may have run this key without a trace here.
     pub(super) fn at_risk(&self, id: &KeyId) -> Vec<RegionName> {
-        let epochs = self.authority.heartbeat_epochs.load();
-        let views = self.authority.views.load();
+        regions_of(self.losses(id))
+    }
+
+    /// Those of [`Gateway::at_risk`] of which the absence of the key here does not prove that they
+    /// never sent it.
+    pub(super) fn at_risk_unproven(&self, id: &KeyId, route: &str, mine: &Meanings) -> Vec<RegionName> {
+        let mut losses = self.losses(id);
+        losses.retain(|loss| !self.absence_proves(loss, id, route, mine));
+        regions_of(losses)
+    }
+
+    /// The losses that may hide a run of this key.
+    fn losses(&self, id: &KeyId) -> Vec<Loss> {
+        let (view, views) = (self.view(), self.authority.views.load());
+        let applied = self.authority.applied.load();
         let outlived = match self.authority.outlived.load(Ordering::SeqCst) {
             // The age of a view is read from the database's clock: a step ahead would end every
             // risk at once (docs/protocol.md#rule-11).
@@ -403,34 +415,30 @@ impl<P: Ports> Gateway<P> {
             _ => 0,
         };
         let store = self.store.load();
-        let none = BTreeSet::new();
         let waived = match &**store {
-            StoreHealth::Open(gate) => gate.state.as_ref().map_or(&none, |state| &state.waived),
-            StoreHealth::Closed { .. } => &none,
+            StoreHealth::Open(gate) => gate.state.as_ref().map(|state| &state.waived),
+            StoreHealth::Closed { .. } => None,
         };
-        let me = &self.settings.me;
-        authority::at_risk(&authority::losses(&self.view(), &views, &epochs, waived, me, outlived), id)
+        let mut losses = authority::losses(&authority::Facts {
+            view: &view,
+            views: &views,
+            epochs: &applied.epochs,
+            rows: &applied.rows,
+            waived,
+            me: &self.settings.me,
+            outlived,
+        });
+        losses.retain(|loss| loss.may_hide(id));
+        losses
     }
 
-    /// True if the absence of the key here proves that no lost region has ever sent it.
-    pub(super) fn absence_is_proven(&self, id: &KeyId, route: &str, mine: &Meanings) -> bool {
+    /// True if the absence of the key here proves that the lost store's region never sent it.
+    fn absence_proves(&self, loss: &Loss, id: &KeyId, route: &str, mine: &Meanings) -> bool {
         let (view, views) = (self.view(), self.authority.views.load());
-        let epochs = self.authority.heartbeat_epochs.load();
-        self.at_risk(id).iter().all(|lost| {
-            let epoch = view.origin(lost).and_then(|origin| epochs.get(&origin).copied()).unwrap_or(0);
-            escrow::proves_absence(
-                &escrow::Facts {
-                    views: &views,
-                    view: &view,
-                    me: &self.settings.me,
-                    lost,
-                    heartbeat_epoch: epoch,
-                    route,
-                    mine,
-                },
-                id,
-            )
-        })
+        let heartbeat_epoch = self.authority.applied.load().epochs.get(&loss.origin).copied().unwrap_or(0);
+        let (me, lost) = (&self.settings.me, &loss.origin);
+        let facts = escrow::Facts { views: &views, view: &view, me, lost, heartbeat_epoch, route, mine };
+        escrow::proves_absence(&facts, id)
     }
 
     /// A reader of rows, with the facts that it needs beside them. Before all gained keys may
@@ -476,6 +484,12 @@ impl<P: Ports> Gateway<P> {
             StoreHealth::Closed { .. } => None,
         }
     }
+}
+
+/// The regions of these losses, each once.
+fn regions_of(losses: Vec<Loss>) -> Vec<RegionName> {
+    let regions: BTreeSet<RegionName> = losses.into_iter().map(|loss| loss.origin.region).collect();
+    regions.into_iter().collect()
 }
 
 #[cfg(test)]

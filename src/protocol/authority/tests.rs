@@ -168,21 +168,41 @@ fn known(views: &[&View]) -> BTreeMap<u64, Arc<View>> {
 }
 
 fn risk(view: &View, views: &[&View], epochs: &[(&str, u64)], id: &KeyId) -> Vec<String> {
-    waived_risk(view, views, epochs, &BTreeSet::new(), id)
+    At { epochs, ..At::new(view, views) }.risk(id)
 }
 
-fn waived_risk(
-    view: &View,
-    views: &[&View],
-    epochs: &[(&str, u64)],
-    waived: &BTreeSet<(RegionName, u64)>,
-    id: &KeyId,
-) -> Vec<String> {
-    let epochs = epochs.iter().map(|(text, epoch)| (origin(text), *epoch)).collect();
-    at_risk(&losses(view, &known(views), &epochs, waived, &name("b"), 0), id)
-        .iter()
-        .map(ToString::to_string)
-        .collect()
+/// Facts of b.
+#[derive(Clone)]
+struct At<'a> {
+    view: &'a View,
+    views: &'a [&'a View],
+    epochs: &'a [(&'a str, u64)],
+    rows: &'a [(&'a str, u64)],
+    waived: Option<&'a [(&'a str, u64)]>,
+    outlived: u64,
+}
+
+impl<'a> At<'a> {
+    fn new(view: &'a View, views: &'a [&'a View]) -> Self {
+        At { view, views, epochs: &[], rows: &[], waived: Some(&[]), outlived: 0 }
+    }
+
+    fn risk(&self, id: &KeyId) -> Vec<String> {
+        let of = |pairs: &[(&str, u64)]| pairs.iter().map(|(text, upto)| (origin(text), *upto)).collect();
+        let waived = self.waived.map(|waived| waived.iter().map(|(text, at)| (name(text), *at)).collect());
+        let losses = losses(&Facts {
+            view: self.view,
+            views: &known(self.views),
+            epochs: &of(self.epochs),
+            rows: &of(self.rows),
+            waived: waived.as_ref(),
+            me: &name("b"),
+            outlived: self.outlived,
+        });
+        let hide = losses.iter().filter(|loss| loss.may_hide(id));
+        let regions: BTreeSet<&RegionName> = hide.map(|loss| &loss.origin.region).collect();
+        regions.into_iter().map(ToString::to_string).collect()
+    }
 }
 
 const NOBODY: [&str; 0] = [];
@@ -288,9 +308,9 @@ fn a_replaced_store_is_no_risk_once_its_keys_are_forgotten() {
     let key = key(&one, &["a", "b"]);
     let lost = lose(&one, "a", 5);
     let rebuilt = next(&lost, Change::Rebuild { region: name("a") });
-    let views = known(&[&one, &lost, &rebuilt]);
-    let risk = |view: &View, views: &BTreeMap<u64, Arc<View>>, outlived: u64| {
-        at_risk(&losses(view, views, &BTreeMap::new(), &BTreeSet::new(), &name("b"), outlived), &key).len()
+    let views = [&one, &lost, &rebuilt];
+    let risk = |view: &View, views: &[&View], outlived: u64| {
+        At { outlived, ..At::new(view, views) }.risk(&key).len()
     };
     assert_eq!(risk(&rebuilt, &views, 1), 1, "it was lost under the second view");
     assert_eq!(risk(&rebuilt, &views, 2), 0);
@@ -299,11 +319,25 @@ fn a_replaced_store_is_no_risk_once_its_keys_are_forgotten() {
         1,
         "a store that may come back is waited for, however old its loss is"
     );
-    assert_eq!(
-        risk(&rebuilt, &BTreeMap::new(), 1),
-        1,
-        "a store that came later has none of the views of then"
-    );
+    assert_eq!(risk(&rebuilt, &[], 1), 1, "a store that came later has none of the views of then");
+}
+
+/// a ran keys, was lost, came back unheard, and was lost again while c owned them. Then its store
+/// was replaced: its claims of before the first loss never arrive.
+#[test]
+fn a_store_that_was_replaced_stays_a_risk_by_each_loss_that_it_had() {
+    let one = first();
+    let key = key(&one, &["a", "b"]);
+    let lost = lose(&one, "a", 0);
+    let back = seal(&lost, "a", 9);
+    let again = lose(&back, "a", 9);
+    let rebuilt = next(&again, Change::Rebuild { region: name("a") });
+    let views = [&one, &lost, &back, &again, &rebuilt];
+    let rows = [("a#1", 9)];
+    let at = |outlived: u64| At { outlived, rows: &rows, ..At::new(&rebuilt, &views) };
+    assert_eq!(at(0).risk(&key), ["a"]);
+    assert_eq!(at(2).risk(&key), NOBODY, "those keys are forgotten");
+    assert_eq!(risk(&rebuilt, &views, &[("a#1", 3)], &key), NOBODY, "a was heard of in between");
 }
 
 #[test]
@@ -332,12 +366,27 @@ fn an_accepted_risk_is_that_of_all_who_ran_the_key_since_the_newest_heartbeat() 
     let lost = lose(&moved, "a", 5);
     let both = lose(&lost, "c", 5);
     let views = [&one, &moved, &lost, &both];
-    let waived = BTreeSet::from([(name("a"), 3), (name("c"), 4)]);
     assert_eq!(moved.owner(&key), Some(&name("c")));
-    assert_eq!(waived_risk(&both, &views, &[("a#1", 1)], &waived, &key), ["a", "c"]);
-    assert_eq!(waived_risk(&both, &views, &[], &waived, &key), ["a", "c"], "nothing of a is here");
-    let after = "all rows of before the move are here";
-    assert_eq!(waived_risk(&both, &views, &[("a#1", 2)], &waived, &key), ["c"], "{after}");
-    let unwaived = "nothing opens before rows up to the seals are here";
-    assert_eq!(risk(&both, &views, &[("a#1", 1)], &key), ["c"], "{unwaived}");
+    let at = |epoch: u64, seq: u64| {
+        let (epochs, rows) = ([("a#1", epoch)], [("a#1", seq)]);
+        At { epochs: &epochs, rows: &rows, waived: Some(&[("a", 3), ("c", 4)]), ..At::new(&both, &views) }
+            .risk(&key)
+    };
+    assert_eq!(at(1, 4), ["a", "c"]);
+    assert_eq!(at(0, 0), ["a", "c"], "nothing of a is here");
+    assert_eq!(at(2, 4), ["c"], "all rows of before the move are here");
+    assert_eq!(at(1, 5), ["c"], "all rows up to its seal are here");
+    assert_eq!(risk(&both, &views, &[("a#1", 1)], &key), ["c"], "nothing opens before they are");
+    let unknown = At { epochs: &[("a#1", 1)], waived: None, ..At::new(&both, &views) };
+    assert_eq!(unknown.risk(&key), ["a", "c"], "the gate is not known, so it may have opened");
+    // a is back, and so its loss is not accepted any more. Its rows are on their way.
+    let back = seal(&both, "a", 9);
+    let views = [&one, &moved, &lost, &both, &back];
+    let at = |epoch: u64, seq: u64| {
+        let (epochs, rows) = ([("a#1", epoch)], [("a#1", seq)]);
+        At { epochs: &epochs, rows: &rows, waived: Some(&[("c", 4)]), ..At::new(&back, &views) }.risk(&key)
+    };
+    assert_eq!(at(1, 4), ["a", "c"]);
+    assert_eq!(at(1, 5), ["c"], "all rows up to the seal of before its loss are here");
+    assert_eq!(at(3, 9), ["c"], "it was heard of since");
 }

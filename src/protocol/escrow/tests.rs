@@ -4,7 +4,7 @@
 //! This file must not look at rows.
 
 use super::super::change::Change;
-use super::super::example_tests::{drained, first, key, lose, meaning, name, next, resumed, seal};
+use super::super::example_tests::{drained, first, key, lose, meaning, name, next, origin, resumed, seal};
 use super::super::key::KeyId;
 use super::super::view::{Content, Escrowed};
 use super::*;
@@ -16,6 +16,7 @@ struct World {
     id: KeyId,
     heartbeat_epoch: u64,
     me: &'static str,
+    lost: &'static str,
     route: &'static str,
     mine: Meanings,
 }
@@ -37,7 +38,7 @@ impl World {
         let id = key(&chain[0], &["a", "b", "c"]);
         let views = chain.iter().map(|view| (view.epoch(), Arc::new(view.clone()))).collect();
         let view = chain.last().unwrap().clone();
-        Self { views, view, id, heartbeat_epoch: 2, me: "b", route: "pay", mine: mine() }
+        Self { views, view, id, heartbeat_epoch: 2, me: "b", lost: "a#1", route: "pay", mine: mine() }
     }
 
     fn new() -> Self {
@@ -47,7 +48,7 @@ impl World {
     }
 
     fn proves(&self) -> bool {
-        let (me, lost) = (name(self.me), name("a"));
+        let (me, lost) = (name(self.me), origin(self.lost));
         let facts = Facts {
             views: &self.views,
             view: &self.view,
@@ -155,6 +156,19 @@ fn four_heartbeats_of_the_store_that_replaced_the_lost_one_say_nothing() {
     other.members.get_mut(&name("a")).unwrap().generation = 9;
     world.views.insert(3, Arc::new(View::from_content(other)));
     assert!(!world.proves(), "another store owned the key then");
+}
+
+/// a ran the key with its first store, which was lost and replaced. The second store is lost, too.
+#[test]
+fn four_what_the_second_store_proves_says_nothing_of_the_first() {
+    let lost = lose(&first(), "a", 1);
+    let rebuilt = next(&lost, Change::Rebuild { region: name("a") });
+    let back = resumed(&rebuilt, "a", 1);
+    let again = lose(&back, "a", 1);
+    let heartbeat_epoch = back.epoch();
+    let world = || World { heartbeat_epoch, ..World::of(&[first(), back.clone(), again.clone()]) };
+    assert!(World { lost: "a#2", ..world() }.proves());
+    assert!(!World { lost: "a#1", ..world() }.proves());
 }
 
 #[test]

@@ -4,14 +4,18 @@
 
 use super::super::marks::Marks;
 use super::*;
+use crate::table::HeardOf;
+use onceway::protocol::view;
+
+fn numbered(number: u32) -> KeyId {
+    KeyId::new(Tenant::parse("t").unwrap(), Key::parse(&format!("m-{number}")).unwrap())
+}
 
 /// Keys that this region owns while all serve, and b once a is lost.
 fn keys_of(owner: &str) -> impl Iterator<Item = KeyId> {
-    let id =
-        |number: u32| KeyId::new(Tenant::parse("t").unwrap(), Key::parse(&format!("m-{number}")).unwrap());
     let (view, after) = (first(), lost(&first(), "a"));
     let is = move |id: &KeyId| view.owner(id) == Some(&name(owner)) && after.owner(id) == Some(&name("b"));
-    (0..).map(id).filter(is)
+    (0..).map(numbered).filter(is)
 }
 
 /// a is lost, and perhaps returns in epoch 3. Then b runs so many keys of this owner at risk. At
@@ -21,10 +25,7 @@ fn marked(owner: &str, risk: &str, returns: bool, heard: u64, runs: usize) -> (M
     let without = lost(&first(), "a");
     let mut content: Content = without.content();
     content.epoch = 3;
-    content
-        .members
-        .entry(name("a"))
-        .and_modify(|member| member.standing = onceway::protocol::view::Standing::Serving);
+    content.members.entry(name("a")).and_modify(|member| member.standing = view::Standing::Serving);
     let again = Arc::new(View::from_content(content));
     let epoch = if returns { 3 } else { 2 };
     let claims = keys_of(owner).take(runs).map(|id| {
@@ -33,7 +34,7 @@ fn marked(owner: &str, risk: &str, returns: bool, heard: u64, runs: usize) -> (M
         })
     });
     let claims = News {
-        heard: [(2, [(origin("a"), heard)].into())].into(),
+        heard: [(2, [(origin("a"), HeardOf { epoch: heard, rows: 0 })].into())].into(),
         ..writes(2, "b", claims.collect::<Vec<_>>())
     };
     let views =
@@ -55,6 +56,50 @@ fn a_mark_is_earned_by_who_owned_the_key_when_it_was_lost_and_was_not_heard_of_s
     assert_eq!(over("a", "a", true, 2), 1, "b has all rows of before its loss");
     assert_eq!(over("a", "c", false, 1), 1, "c never was lost");
     assert_eq!(over("b", "a", false, 1), 1, "a never owned it");
+}
+
+/// c is drained, and its mark says how far its rows went. Then it is lost, and b's gate may accept
+/// that, or it returns. b has so many rows of it, and runs a key that c owned at first.
+fn after_a_seal(waived: bool, returns: bool, rows: u64) -> u64 {
+    let id = (0..).map(numbered).find(|id| first().owner(id) == Some(&name("c"))).unwrap();
+    let with = |view: &View, standing, mark| {
+        let mut content: Content = view.content();
+        content.epoch += 1;
+        let member = |member: &mut view::Member| (member.standing, member.mark) = (standing, mark);
+        content.members.entry(name("c")).and_modify(member);
+        Arc::new(View::from_content(content))
+    };
+    let drained = with(&first(), view::Standing::Sealed { drained: true }, 50);
+    let gone = with(&drained, view::Standing::Lost { at: 3, gap: false }, 50);
+    let again = with(&gone, view::Standing::Serving, 50);
+    let views = [drained, gone.clone(), again];
+    let epoch = if returns { 4 } else { 3 };
+    let state = GateState::founded(gone);
+    let state = GateState { waived: waived.then(|| (name("c"), 3)).into_iter().collect(), ..state };
+    let claim = recorded(write(100, &id, token(epoch, 1), Standing::Claimed), |record| {
+        record.risk = vec![name("c")];
+    });
+    let mut checker = Checker::new(BTreeSet::new(), FLOOR);
+    let chosen = (2..=epoch).zip(&views).map(|(counter, view)| majority_accepts(counter, view));
+    let news = News {
+        heard: [(2, [(origin("c"), HeardOf { epoch: 1, rows })].into())].into(),
+        ..writes(2, "b", [claim])
+    };
+    let gate = gates(2, "b", [gated(90, state, &[])]);
+    for news in founded().into_iter().chain(chosen).chain([gate, news]) {
+        checker.judge(news);
+    }
+    checker.marks().over
+}
+
+#[test]
+fn an_accepted_loss_and_one_that_is_over_are_a_risk_of_before_the_seal_too() {
+    let (accepted, over) = ((true, false), (false, true));
+    assert_eq!(after_a_seal(accepted.0, accepted.1, 49), 0, "the gate opened without its last rows");
+    assert_eq!(after_a_seal(over.0, over.1, 49), 0, "a waiver of before is gone with the loss");
+    assert_eq!(after_a_seal(accepted.0, accepted.1, 50), 1, "all rows up to the seal are here");
+    assert_eq!(after_a_seal(over.0, over.1, 50), 1);
+    assert_eq!(after_a_seal(false, false, 49), 1, "no gate opens without them");
 }
 
 #[test]

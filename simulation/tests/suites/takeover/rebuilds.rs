@@ -129,6 +129,38 @@ fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
     });
 }
 
+/// a ran a key without escrow, and its disk is lost. Its second store runs keys of that route under
+/// escrow, and is lost, too. Absence proves that this store never sent the key, and nothing of the
+/// first.
+#[test]
+fn what_the_second_store_proves_says_nothing_of_the_first() {
+    play(async {
+        let trio = Trio::start(9).await;
+        let (ran, fresh) = (key_of(&a(), &c(), "ran"), key_of(&b(), &c(), "fresh"));
+        trio.hold(&a(), &[b(), c()], true);
+        assert_eq!(trio.send(&a(), "/park", &ran).await.status, 201);
+        disk_is_lost(&trio).await;
+        trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
+        begin_anew(&trio);
+        trio.hold(&a(), &[b(), c()], false);
+        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
+        let gateway = trio.node(&b()).gateway;
+        let agreed = async || {
+            let view = trio.gate(&b()).view;
+            gateway.apply(view.ring().clone(), ["park".into()].into(), view.epoch(), "test").await
+        };
+        trio.ask(agreed).await.unwrap();
+        sleep(ms(2_000)).await;
+        trio.lose(&a());
+        let told = trio.insist(&c(), "/park", &ran, TAKEOVER).await;
+        assert_eq!((told.by.as_str(), told.replayed), (c().as_str(), false));
+        assert!(trio.effects(&ran).len() == 2 && trio.risk(&ran).contains(&a()), "its row says so");
+        // What no store of a ever owned is at no risk.
+        assert_eq!(trio.insist(&c(), "/park", &fresh, TAKEOVER).await.status, 201);
+        assert!(trio.risk(&fresh).is_empty());
+    });
+}
+
 /// The rows lost with the old store may be of any key of its arcs: each key that runs says so,
 /// until no key of that time is remembered.
 #[test]
