@@ -347,8 +347,8 @@ impl Peer {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| describe(&error))?;
-        // Every request on a connection gets the error that breaks it. The driver's own result adds
-        // nothing.
+        // A request gets the error that breaks its connection, so the driver's result adds nothing.
+        // hyper 1.12 may leave one without it that was sent just then. So each caller has a bound.
         tokio::spawn(async move { drop(driver.await) });
         let speaks = self.identity.speaks;
         let hello = wire::encode_get(&self.me, speaks, &self.name, wire::HELLO_PATH).map(Full::new);

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http2::handshake;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::{PeerIdentity, server_name};
 use onceway::adapters::wire;
@@ -180,6 +181,20 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
     asked.chain(more).collect()
 }
 
+/// Sends a request on a new connection. Returns an error if the connection ends first.
+///
+/// hyper 1.12 may leave a request without an error whose connection ends just then.
+pub async fn first_answer(
+    (mut sender, driver): (SendRequest<Full<Bytes>>, impl Future),
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, String> {
+    tokio::select! {
+        biased;
+        answer = sender.send_request(request) => answer.map_err(|error| error.to_string()),
+        _ = driver => Err("the connection ended before the answer".to_owned()),
+    }
+}
+
 /// Sends it to the peer listener at that address, over a connection of its own. Returns the status
 /// and the problem's code, or an error without a connection.
 pub async fn say(
@@ -192,11 +207,8 @@ pub async fn say(
         let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         let stream = TlsConnector::from(identity.client_config()).connect(server_name(to), stream).await;
         let stream = TokioIo::new(stream.map_err(|error| error.to_string())?);
-        let (mut sender, driver) =
-            handshake(TokioExecutor::new(), stream).await.map_err(|error| error.to_string())?;
-        tokio::spawn(driver);
-        let response =
-            sender.send_request(request.map(Full::new)).await.map_err(|error| error.to_string())?;
+        let made = handshake(TokioExecutor::new(), stream).await.map_err(|error| error.to_string())?;
+        let response = first_answer(made, request.map(Full::new)).await?;
         let (head, body) = response.into_parts();
         let json = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
         let problem: serde_json::Value = serde_json::from_slice(&json).unwrap_or_default();

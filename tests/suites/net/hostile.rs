@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
-use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::client::conn::http2::{Connection, SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::{PeerIdentity, server_name};
 use onceway::adapters::issue::{Purpose, add, revoke};
@@ -32,11 +32,15 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run};
 use crate::net::support::{Pki, fed, key_id, region, soon, text};
+use crate::support::said::first_answer;
 
-async fn connect<B>(config: Arc<ClientConfig>, address: &str) -> Result<SendRequest<B>, String>
+type Made<B> = (SendRequest<B>, Connection<TokioIo<TlsStream<TcpStream>>, B, TokioExecutor>);
+
+async fn made<B>(config: Arc<ClientConfig>, address: &str) -> Result<Made<B>, String>
 where
     B: Body<Data = Bytes, Error: Error + Send + Sync> + Send + Unpin + 'static,
 {
@@ -45,8 +49,14 @@ where
         .connect(server_name(&region("us")), stream)
         .await
         .map_err(|error| error.to_string())?;
-    let (sender, driver) =
-        handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(|error| error.to_string())
+}
+
+async fn connect<B>(config: Arc<ClientConfig>, address: &str) -> Result<SendRequest<B>, String>
+where
+    B: Body<Data = Bytes, Error: Error + Send + Sync> + Send + Unpin + 'static,
+{
+    let (sender, driver) = made(config, address).await?;
     tokio::spawn(driver);
     Ok(sender)
 }
@@ -56,8 +66,8 @@ async fn raw(
     address: &str,
     request: Request<Bytes>,
 ) -> Result<Response<Incoming>, String> {
-    let mut sender = soon(connect(config, address)).await?;
-    soon(sender.send_request(request.map(Full::new))).await.map_err(|error| error.to_string())
+    let made = soon(made(config, address)).await?;
+    soon(first_answer(made, request.map(Full::new))).await
 }
 
 async fn code(response: Response<Incoming>) -> String {
