@@ -11,7 +11,7 @@ use crate::hunt::Bounds;
 use crate::results::{Counts, Equivalents, Results, report};
 use crate::suites::Suite;
 use crate::tree::Tree;
-use crate::{Work, changed, code};
+use crate::{Work, changed, code, project};
 
 const LIBRARY: &str = r#"//! A lease.
 /// True if it may be relied on.
@@ -65,6 +65,16 @@ fn hunted(top: &Path, bounds: Bounds) -> (Counts, usize, String) {
     let work = Work { tree: &tree, packages: &["small"], suites: &SUITE, bounds };
     let left = work.all(&sites, &equivalents, &mut results).unwrap();
     (report(&sites, &results, &equivalents), left, fs::read_to_string(path).unwrap())
+}
+
+/// A file that moved, or a line that changed, is seen here, and not by the next hunt weeks later.
+#[test]
+fn the_projects_files_are_there_and_each_equivalence_belongs_to_a_mutant() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let tree = Tree { top: top.to_owned(), scratch: top.join("target/mutation") };
+    let sites = tree.sites(&project::PATHS.map(str::to_owned)).unwrap();
+    assert!(project::PATHS.iter().all(|path| sites.iter().any(|site| site.file.starts_with(path))));
+    Equivalents::read(&top.join("mutation/equivalent.toml"), &sites).unwrap();
 }
 
 #[test]
