@@ -29,11 +29,11 @@ async fn count(key: &str) -> u64 {
 }
 
 /// Repeats the request until the answer no longer asks to come back, as a client would.
-async fn persist(path: &str, key: &str) -> Answer {
+async fn persist(path: &str, key: &str, behave: &str) -> Answer {
     let last = std::sync::Mutex::new(None);
     until("a final answer", async || {
-        let answer = send(path, key, BODY, "").await;
-        let done = answer.status.as_u16() != 409;
+        let answer = send(path, key, BODY, behave).await;
+        let done = ![409, 503].contains(&answer.status.as_u16());
         *last.lock().unwrap() = Some(answer);
         done
     })
@@ -145,13 +145,16 @@ fn a_duplicate_attaches_and_gets_the_same_bytes() {
         let key = key("attached");
         let copies = (0..20).map(|_| {
             let key = key.clone();
-            tokio::spawn(async move { send("/v1/charges", &key, BODY, "slow=500ms").await })
+            // A busy machine may refuse a copy that waits, or its claim.
+            tokio::spawn(async move { persist("/v1/charges", &key, "slow=500ms").await })
         });
         let mut answers = Vec::new();
         for copy in copies.collect::<Vec<_>>() {
             answers.push(copy.await.unwrap());
         }
-        assert!(answers.iter().all(|answer| answer.status == 201 && answer.body == answers[0].body));
+        for answer in &answers {
+            assert_eq!((answer.status.as_u16(), &answer.body), (201, &answers[0].body), "{}", answer.text());
+        }
         let replayed = answers.iter().filter(|answer| answer.header("idempotent-replayed") == "true").count();
         assert_eq!((replayed, count(&key).await), (19, 1));
     });
@@ -220,7 +223,7 @@ fn an_unknown_status_is_in_doubt_and_the_probe_says_what_became_of_it() {
         // hold.
         let early = send("/v1/charges", &key, BODY, "").await;
         assert_eq!((early.status.as_u16(), code(&early).as_str()), (409, "outcome-unknown"));
-        let late = persist("/v1/charges", &key).await;
+        let late = persist("/v1/charges", &key, "").await;
         assert_eq!(
             (late.status.as_u16(), late.header("idempotent-replayed"), count(&key).await),
             (201, "", 1),
@@ -262,7 +265,7 @@ fn a_probe_that_says_no_counts_only_once_the_attempt_is_over() {
             "the hold still runs"
         );
         assert!(early.header("retry-after").parse::<u64>().is_ok_and(|after| (1..=7).contains(&after)));
-        let late = persist("/v1/charges", &key).await;
+        let late = persist("/v1/charges", &key, "").await;
         assert_eq!(
             (late.status.as_u16(), late.header("idempotent-replayed"), count(&key).await),
             (201, "", 1)
