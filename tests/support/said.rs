@@ -38,8 +38,8 @@ use tokio_rustls::TlsConnector;
 
 use super::BOUND;
 
-/// The epoch of the view that is said. No deployment reaches it, nor does the one whose register the
-/// runbook's test poisons and leaves.
+/// The epoch of the view that is said. No deployment reaches it, nor does the one whose register
+/// the runbook poisons and leaves.
 pub const POISONED: u64 = 9_200_000_000_000_000_000;
 
 /// All nineteen, as requests of `from` to `to`. `named` is the region for which they speak.
