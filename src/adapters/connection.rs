@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::streaming::{Patience, streaming};
-use super::strict::{self, Awaited, Strict};
+use super::strict::{Awaited, Strict};
 use super::upload::watched;
 use crate::ports::Body;
 use crate::ports::upstream::SendError;
@@ -223,9 +223,8 @@ impl Pool {
             .map_err(|_| failed("timed out".into()))?
             .map_err(|error| failed(error.to_string()))?;
         let awaited = Awaited::default();
-        // As many headers as a head has room for.
+        // No `max_headers`: set, it makes hyper allocate and fill an array of that size per head.
         let (sender, driver) = http1::Builder::new()
-            .max_headers(strict::HEAD_LIMIT / strict::OF_FIELD)
             .handshake(TokioIo::new(Strict::new(stream, awaited.clone())))
             .await
             .map_err(|error| failed(error.to_string()))?;

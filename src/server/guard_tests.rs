@@ -304,7 +304,6 @@ async fn served(raw: Vec<u8>) -> (Vec<(String, Option<Vec<u8>>)>, String) {
     );
     let connection = hyper::server::conn::http1::Builder::new()
         .header_read_timeout(None)
-        .max_headers(head::MOST_HEADERS)
         .serve_connection(hyper_util::rt::TokioIo::new(guard), service);
     client.write_all(&raw).await.unwrap();
     client.shutdown().await.unwrap();

@@ -32,7 +32,7 @@ use super::connection::drive;
 use super::connection_limit::Places;
 use super::drain_body::lingering;
 use super::guard::{Guard, Refusal};
-use super::head::{HEAD_LIMIT, MOST_HEADERS};
+use super::head::HEAD_LIMIT;
 use super::heads::Heads;
 use super::idle_watch::{Cut, Watch};
 use super::listener_kind::Door;
@@ -185,10 +185,10 @@ async fn speak_http1<S: PublicService>(
     let held = bounds.heads.nothing(limits.heads);
     let stream = Guard::new(stream, limits.head_time, held, client.refusal.clone());
     let handler = service_fn(|request| answer(service.clone(), request, &client, &watch, &bounds));
-    // No timer here: the guard, the watch and the body's patience have them all.
+    // No timer here: the guard, the watch and the body's patience have them all. No `max_headers`:
+    // hyper's default is `MOST_HEADERS`, and set, it allocates an array of that size per head.
     let connection = http1::Builder::new()
         .header_read_timeout(None)
-        .max_headers(MOST_HEADERS)
         .max_buf_size(HTTP1_BUFFER)
         .serve_connection(TokioIo::new(stream), handler);
     drive(connection, &mut stop, cut(&watch)).await

@@ -269,9 +269,16 @@ async fn no_time_left_is_not_sent() {
 
 #[tokio::test]
 async fn what_breaks_after_the_request_was_read_is_unknown_and_never_resent() {
-    for broken in
-        ["", "HTTP/1.1 200", "garbage\r\n\r\n", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"]
-    {
+    let headers = |count| format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{}\r\nhi", "a: b\r\n".repeat(count));
+    let server = RawServer::start(Then::AnswerAndClose(headers(99).leak())).await;
+    soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap();
+    for broken in [
+        "",
+        "HTTP/1.1 200",
+        "garbage\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+        headers(100).leak(),
+    ] {
         let server = RawServer::start(Then::AnswerAndClose(broken)).await;
         let error = soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap_err();
         assert!(matches!(error, SendError::Unknown(_)), "{broken:?}: {error}");
