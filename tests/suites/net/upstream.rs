@@ -269,7 +269,8 @@ async fn no_time_left_is_not_sent() {
 
 #[tokio::test]
 async fn what_breaks_after_the_request_was_read_is_unknown_and_never_resent() {
-    let headers = |count| format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{}\r\nhi", "a: b\r\n".repeat(count));
+    let headers =
+        |count| format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{}\r\nhi", "a: b\r\n".repeat(count));
     let server = RawServer::start(Then::AnswerAndClose(headers(99).leak())).await;
     soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap();
     for broken in [
