@@ -1,11 +1,12 @@
 //! The suites that take minutes: whole deployments under load, killed and mended, and every command
 //! of the documents.
 //!
-//! `cargo test --test long` runs them all, `cargo test --test long storm::` one. `.ci/run` runs
-//! them; plain `cargo test` does not. `docs/testing.md` says which suite proves which property. It
-//! must not hold tests itself.
+//! `cargo test --test long` runs them all, `cargo test --test long storm::` one. `.ci/nightly` runs
+//! them, and `.ci/run` two of them; plain `cargo test` does not. tests/README.md says which. It must
+//! not hold tests itself.
 
 mod alerts;
+mod console;
 mod container;
 mod drill;
 mod gateways;

@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "each suite uses its own part")]
 
 pub mod clock;
+pub mod console;
 pub mod documents;
 pub mod keepalive;
 pub mod promtool;

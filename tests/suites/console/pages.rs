@@ -1,6 +1,6 @@
 //! The console's pages over plain HTTP: access, headers, the effects of forms, and refusals.
 //!
-//! `seen.rs` looks at the same pages in a browser. Every request is one that a browser could send,
+//! `tests/long/console.rs` looks at the same pages in a browser. Every request is one that a browser could send,
 //! or a page that misuses one. A test must not send others.
 
 use onceway::fleet::client::{Answer, Ask};
@@ -8,7 +8,8 @@ use onceway::fleet::region::{Action, Part};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::console::{TOKEN, alone, doubt, encoded, form, retry, solo, start};
+use crate::console::{encoded, form};
+use crate::support::console::{TOKEN, alone, doubt, retry, solo, start};
 use crate::support::{ask, key, run, until};
 
 async fn admin() -> String {

@@ -1,8 +1,11 @@
 //! The console in a browser: signing in, the queue, a key settled, a region lost, on a desktop, on
 //! a phone and in the dark.
 //!
-//! The tests look at the page as rendered: texts, colours and widths. It must not poke at the
-//! page's state.
+//! The tests look at the page as rendered: texts, colours and widths. If Chromium is not installed,
+//! they say so on stderr; with ONCEWAY_TOOLS=all, as CI sets it, they fail. Screenshots:
+//! docs/testing.md. It must not poke at the page's state.
+
+mod browser;
 
 use std::time::Duration;
 
@@ -10,8 +13,9 @@ use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part};
 
-use crate::console::browser::Browser;
-use crate::console::{TOKEN, alone, doubt, retry, solo};
+use browser::Browser;
+
+use crate::support::console::{TOKEN, alone, doubt, retry, solo};
 use crate::support::{BODY, ask, key, key_status, port_base, post, program, room, run, until};
 
 /// A window long enough to be looked at.

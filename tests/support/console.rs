@@ -1,0 +1,53 @@
+//! A region whose console asks for a token, shared by the suites that look at the console: over
+//! plain HTTP (`tests/suites/console.rs`) and in a browser (`tests/long/console.rs`).
+//!
+//! It must not reach behind the admin listener.
+
+use std::fs;
+
+use super::solo::{Solo, routes};
+use super::{BODY, ask, post};
+use onceway::fleet::client::Answer;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+/// The token of [`solo`]'s admin listener.
+pub const TOKEN: &str = "letmein-letmein-letmein";
+
+/// A region alone whose admin listener asks for a token. All tests of this process share it.
+pub async fn solo() -> &'static Solo {
+    static SOLO: OnceCell<Solo> = OnceCell::const_new();
+    SOLO.get_or_init(start).await
+}
+
+/// Starts such a region.
+pub async fn start() -> Solo {
+    let settle = "settle_time = \"0s\"\n";
+    let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));
+    Solo::start_with(&routes, None, |dir| {
+        fs::write(dir.join("token"), TOKEN).unwrap();
+        let file = dir.join("solo.toml");
+        fs::write(&file, fs::read_to_string(&file).unwrap() + "\n[admin]\ntoken_file = \"token\"\n").unwrap();
+    })
+    .await
+}
+
+/// The lock of tests that look at all keys of [`solo`] or stop its store, and of tests that such a
+/// test would disturb.
+pub async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
+}
+
+/// Makes a key in doubt whose attempt is over: its upstream answered with a status that says
+/// nothing.
+pub async fn doubt(public: &str, key: &str) -> Answer {
+    let request = post(public, "/v1/payouts", &format!("\"{key}\""), BODY).with("Demo-Behave", "status=500");
+    let answer = ask(request).await;
+    assert_eq!(answer.status, 500, "{}", answer.text());
+    answer
+}
+
+/// A client's retry.
+pub async fn retry(public: &str, key: &str) -> Answer {
+    ask(post(public, "/v1/payouts", &format!("\"{key}\""), BODY)).await
+}
