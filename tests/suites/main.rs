@@ -6,6 +6,7 @@
 //! suite proves which property. It must not hold tests itself.
 
 mod accept;
+mod builds;
 mod by_hand;
 mod cli;
 mod config;

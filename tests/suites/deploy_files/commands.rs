@@ -209,7 +209,7 @@ fn a_command_that_does_not_exist_is_found() {
             "unexpected argument '--forever'",
         ),
         ("x=1 onceway audit --days a", "invalid value 'a'"),
-        ("cargo run --release -- demo --exitt", "unexpected argument '--exitt'"),
+        ("cargo run -- demo --exitt", "unexpected argument '--exitt'"),
         ("runuser -u onceway -- onceway witness --innit", "unexpected argument '--innit'"),
     ] {
         let [line] = &block(text)[..] else { panic!("{text}: not one command") };

@@ -94,7 +94,10 @@ fn plain(word: &str) -> &str {
 }
 
 /// True if such a target exists, in either package, with such a suite, if one is named.
+///
+/// The simulation's suites are called `simulated`, since they stand in the gateway's package.
 fn is_suite(target: &str, suite: Option<&str>) -> bool {
+    let target = if target == "simulated" { "suites" } else { target };
     let files = match suite {
         None => [format!("tests/{target}.rs"), format!("tests/{target}/main.rs")],
         Some(suite) => [format!("tests/{target}/{suite}.rs"), format!("tests/{target}/{suite}/mod.rs")],

@@ -1,7 +1,7 @@
 //! Random requests under random faults, from a seed; afterwards everything is healed and the
 //! invariants are checked.
 //!
-//! A failing seed prints itself: `ONCEWAY_SEED=<seed> cargo test -p simulation --test suites
+//! A failing seed prints itself: `ONCEWAY_SEED=<seed> cargo test --test simulated
 //! gateway::swarm` plays it alone. It must draw from its own dice only, so that a seed replays
 //! whatever the gateways draw.
 
@@ -260,9 +260,7 @@ fn random_faults_never_make_a_key_take_effect_twice() {
         match std::panic::catch_unwind(|| run(seed)) {
             Ok((_, count)) => answered += count,
             Err(cause) => {
-                eprintln!(
-                    "rerun with: ONCEWAY_SEED={seed} cargo test -p simulation --test suites gateway::swarm"
-                );
+                eprintln!("rerun with: ONCEWAY_SEED={seed} cargo test --test simulated gateway::swarm");
                 std::panic::resume_unwind(cause);
             }
         }

@@ -1,7 +1,7 @@
 //! Random losses, cuts, pauses, moves and requests, from a seed; then everything is healed, and
 //! every key has to end.
 //!
-//! A failing seed prints itself: `ONCEWAY_SEED=<seed> cargo test -p simulation --test suites
+//! A failing seed prints itself: `ONCEWAY_SEED=<seed> cargo test --test simulated
 //! takeover::swarm` plays it alone, `ONCEWAY_SEEDS=<n>` or `<from>..<to>` plays so many. The
 //! invariants are checked after every step. Requests prefer keys that were sent before, most of all
 //! just after a view changed, because forgotten rows do harm there. It must draw from its own dice
@@ -297,7 +297,7 @@ fn random_losses_and_moves_run_nothing_twice_and_everything_ends() {
                         Ok(more) => locked(&reached).add(&more),
                         Err(_) => {
                             let text = locked(&text);
-                            eprintln!("{text}\nagain: ONCEWAY_SEED={seed} cargo test -p simulation --test suites takeover::swarm");
+                            eprintln!("{text}\nagain: ONCEWAY_SEED={seed} cargo test --test simulated takeover::swarm");
                             locked(&failed).push(seed);
                         }
                     }

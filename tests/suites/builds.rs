@@ -1,0 +1,57 @@
+//! One build serves `cargo run -- demo`, `cargo test` and the simulation, and what users install has
+//! no switch that takes checks out.
+//!
+//! Cargo compiles a crate once for each set of features that the chosen targets ask for. So one
+//! dependency of a test can have the whole gateway compiled a second time. Cargo itself is asked. It
+//! must not build anything.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use crate::support::documents::{pages, text};
+
+/// The crates that cargo would build, each with its features.
+fn crates(chosen: &[&str]) -> BTreeSet<String> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["tree", "--locked", "--prefix", "none", "--format", "{p} [{f}]"]).args(chosen);
+    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    said.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+const RUN: &[&str] = &["--edges", "normal,build"];
+const TEST: &[&str] = &["--edges", "normal,build,dev"];
+const SIMULATION: &[&str] = &["-p", "simulation", "--edges", "normal,build,dev"];
+const PRODUCT: &[&str] = &["-p", "onceway", "--edges", "normal,build"];
+
+/// The crates of the first build that the second would compile once more.
+fn again(first: &[&str], second: &[&str]) -> Vec<String> {
+    let (first, second) = (crates(first), crates(second));
+    assert!(first.len() > 100, "hardly a build: {first:?}");
+    let names: BTreeSet<_> = second.iter().map(|one| one.split(" [").next()).collect();
+    first.difference(&second).filter(|one| names.contains(&one.split(" [").next())).cloned().collect()
+}
+
+#[test]
+fn the_demo_the_tests_and_the_simulation_share_each_crate() {
+    assert_eq!(again(RUN, TEST), Vec::<String>::new());
+    assert_eq!(again(SIMULATION, TEST), Vec::<String>::new());
+    // The comparison sees the switch, which the product alone does without.
+    assert!(again(PRODUCT, TEST).iter().any(|one| one.starts_with("onceway ")));
+}
+
+#[test]
+fn what_is_installed_has_no_switch_that_takes_checks_out() {
+    let gateway =
+        |chosen: &[&str]| crates(chosen).into_iter().find(|one| one.starts_with("onceway ")).unwrap();
+    assert!(!gateway(PRODUCT).contains("plant") && gateway(RUN).contains("plant"));
+    let mut builds = 0;
+    for page in pages().iter().map(String::as_str).chain(["deploy/Containerfile", "src/config/region.rs"]) {
+        for line in text(page).lines().filter(|line| line.contains("cargo build --release")) {
+            builds += 1;
+            assert!(line.contains("-p onceway"), "{page}: {line}");
+        }
+    }
+    assert!(builds >= 4, "the documents build the gateway, the image and spans: {builds}");
+}
