@@ -2,8 +2,7 @@
 //! of the documents.
 //!
 //! `cargo test --test long` runs them all, `cargo test --test long storm::` one. `.ci/nightly` runs
-//! them, and `.ci/run` two of them; plain `cargo test` does not. tests/README.md says which. It must
-//! not hold tests itself.
+//! them, and `.ci/run` two of them. tests/README.md says which. It must not hold tests itself.
 
 mod alerts;
 mod console;

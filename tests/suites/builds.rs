@@ -1,9 +1,9 @@
-//! One build serves `cargo run -- demo`, `cargo test` and the simulation, and what users install has
-//! no switch that takes checks out.
+//! One build serves `cargo run -- demo`, `cargo test` and the simulation. What users install has no
+//! switch that takes checks out.
 //!
 //! Cargo compiles a crate once for each set of features that the chosen targets ask for. So one
-//! dependency of a test can have the whole gateway compiled a second time. Cargo itself is asked. It
-//! must not build anything.
+//! dependency of a test can have the whole gateway compiled a second time. Cargo itself is asked,
+//! and must not build anything.
 
 use std::collections::BTreeSet;
 use std::process::Command;

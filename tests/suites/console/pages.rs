@@ -1,7 +1,7 @@
 //! The console's pages over plain HTTP: access, headers, the effects of forms, and refusals.
 //!
-//! `tests/long/console.rs` looks at the same pages in a browser. Every request is one that a browser could send,
-//! or a page that misuses one. A test must not send others.
+//! `tests/long/console.rs` looks at the same pages in a browser. Every request is one that a
+//! browser could send, or a page that misuses one. A test must not send others.
 
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
