@@ -157,7 +157,8 @@ enum Command {
     /// unnoticed.
     ///
     /// Scenarios are tried in this order, then the one that was written for the check. The search
-    /// ends at the first scenario with a seed that breaks without the check and not with it.
+    /// ends at the first scenario with a seed that breaks without the check and not with it. The
+    /// check's own scenario is played ten seeds at a time.
     Plants {
         /// Scenarios' files, or names of some that come along.
         #[arg(required = true)]

@@ -20,21 +20,22 @@ use super::out::say;
 /// Some seeds of a scenario.
 struct Seeds {
     scenario: Arc<Scenario>,
+    from: u64,
     count: u64,
     /// The seeds that break with all checks in place.
     broken: BTreeSet<u64>,
 }
 
 impl Seeds {
-    fn of(scenario: Arc<Scenario>, count: u64) -> Self {
-        let broken = broken(&scenario, count, None).into_keys().collect();
-        Self { scenario, count, broken }
+    fn of(scenario: Arc<Scenario>, from: u64, count: u64) -> Self {
+        let broken = broken(&scenario, from, count, None).into_keys().collect();
+        Self { scenario, from, count, broken }
     }
 
     /// The seeds that break without the check and hold with it, each with the invariant that broke
     /// first.
     fn noticing(&self, check: Plant) -> BTreeMap<u64, String> {
-        let mut found = broken(&self.scenario, self.count, Some(check));
+        let mut found = broken(&self.scenario, self.from, self.count, Some(check));
         found.retain(|seed, _| !self.broken.contains(seed));
         found
     }
@@ -46,25 +47,18 @@ impl Seeds {
 /// # Errors
 /// A fault in a directed scenario.
 pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Result<bool, String> {
-    let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, count)).collect();
-    let mut known: BTreeMap<(&str, u64), Seeds> = BTreeMap::new();
+    let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, 0, count)).collect();
+    let mut own = Own::default();
     say!("{:<22} {:<18} {:>12} {:>10}  what broke first", "removed check", "scenario", "seeds", "mean seeds");
     let mut unnoticed = 0;
     for check in checks {
         let noticing = |seeds: &Seeds| {
             let found = seeds.noticing(*check);
-            (!found.is_empty()).then(|| row(*check, seeds, &found))
+            (!found.is_empty()).then(|| row(*check, &seeds.scenario.name, seeds.count, &found))
         };
         let told = match asked.iter().find_map(noticing) {
             Some(told) => Some(told),
-            None => {
-                let own = directed(*check);
-                let seeds = match known.entry((own.scenario, own.seeds)) {
-                    Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(new) => new.insert(Seeds::of(as_it_is(own.scenario)?, own.seeds)),
-                };
-                noticing(seeds)
-            }
+            None => own.noticing(*check)?,
         };
         unnoticed += usize::from(told.is_none());
         say!("{}", told.unwrap_or_else(|| format!("{:<22} goes unnoticed", check.name())));
@@ -73,16 +67,40 @@ pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Res
     Ok(unnoticed == 0)
 }
 
-fn row(check: Plant, seeds: &Seeds, found: &BTreeMap<u64, String>) -> String {
-    let (count, name) = (seeds.count, &seeds.scenario.name);
+/// The directed scenarios, each played once with all checks in place.
+#[derive(Default)]
+struct Own(BTreeMap<(&'static str, u64, u64), Seeds>);
+
+impl Own {
+    /// The row of this check, if its own scenario notices. A scenario of chance takes many seeds, so
+    /// they are played a few at a time, until one notices.
+    fn noticing(&mut self, check: Plant) -> Result<Option<String>, String> {
+        const AT_A_TIME: u64 = 10;
+        let own = directed(check);
+        for from in (0..own.seeds).step_by(AT_A_TIME as usize) {
+            let to = own.seeds.min(from + AT_A_TIME);
+            let seeds = match self.0.entry((own.scenario, from, to)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => new.insert(Seeds::of(as_it_is(own.scenario)?, from, to - from)),
+            };
+            let found = seeds.noticing(check);
+            if !found.is_empty() {
+                return Ok(Some(row(check, own.scenario, to, &found)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn row(check: Plant, name: &str, count: u64, found: &BTreeMap<u64, String>) -> String {
     let noticed = format!("{} of {count}", found.len());
     let mean = count as f64 / found.len() as f64;
     format!("{:<22} {name:<18} {noticed:>12} {mean:>10.1}  {}", check.name(), first_of(found))
 }
 
 /// The invariant that each broken seed broke first, by its number.
-fn broken(scenario: &Arc<Scenario>, count: u64, check: Option<Plant>) -> BTreeMap<u64, String> {
-    let batch = Batch::play(scenario, 0, count, check);
+fn broken(scenario: &Arc<Scenario>, from: u64, count: u64, check: Option<Plant>) -> BTreeMap<u64, String> {
+    let batch = Batch::play(scenario, from, count, check);
     batch.broke.into_iter().map(|broke| (broke.seed, broke.breach.number().to_owned())).collect()
 }
 
