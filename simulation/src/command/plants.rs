@@ -72,8 +72,8 @@ pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Res
 struct Own(BTreeMap<(&'static str, u64, u64), Seeds>);
 
 impl Own {
-    /// The row of this check, if its own scenario notices. A scenario of chance takes many seeds, so
-    /// they are played a few at a time, until one notices.
+    /// The row of this check, if its own scenario notices. A scenario of chance takes many seeds.
+    /// They are played a few at a time, until one notices.
     fn noticing(&mut self, check: Plant) -> Result<Option<String>, String> {
         const AT_A_TIME: u64 = 10;
         let own = directed(check);

@@ -35,17 +35,17 @@ async fn an_answer_that_two_readers_take_differently_is_unknown() {
 }
 
 #[tokio::test]
-async fn answers_keep_their_headers_up_to_the_bound_in_bytes() {
+async fn answers_keep_their_headers_up_to_a_hundred() {
     let with = |count: usize| -> &'static str {
         let lines: String = (0..count).map(|number| format!("x-{number}: {number}\r\n")).collect();
         Box::leak(format!("HTTP/1.1 200 OK\r\n{lines}Content-Length: 2\r\n\r\nhi").into_boxed_str())
     };
-    for count in [101, 1_000] {
-        let answer = sent(with(count)).await.unwrap();
-        assert_eq!(answer.headers().len(), count + 1);
-        assert_eq!(answer.headers()[&format!("x-{}", count - 1)], (count - 1).to_string());
+    let answer = sent(with(99)).await.unwrap();
+    assert_eq!(answer.headers().len(), 100);
+    assert_eq!(answer.headers()["x-98"], "98");
+    for count in [100, 3_000] {
+        assert!(matches!(sent(with(count)).await, Err(SendError::Unknown(_))));
     }
-    assert!(matches!(sent(with(3_000)).await, Err(SendError::Unknown(_))));
 }
 
 #[tokio::test]
