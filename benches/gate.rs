@@ -7,6 +7,8 @@
 //! bench must not pass if a change or a claim failed. Nor may it pass if a change took more than 50
 //! ms beyond the longest claim on its way at its start.
 
+#![allow(clippy::disallowed_methods, reason = "it measures real time")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,6 +6,8 @@
 //! (500 rows, a pause of four times a batch's duration). Only the figures of one run are
 //! comparable. It must not assert anything: on a busy machine the result would be wrong.
 
+#![allow(clippy::disallowed_methods, reason = "it measures real time")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

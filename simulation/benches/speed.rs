@@ -7,6 +7,8 @@
 //! `tests/suites/takeover/settings.rs` has the gateways' settings. It must not assert a speed: a
 //! busy machine would make it lie.
 
+#![allow(clippy::disallowed_methods, reason = "it measures real time")]
+
 #[path = "../tests/suites/takeover/settings.rs"]
 mod settings;
 

@@ -3,6 +3,8 @@
 //! `ports::Clock` and `ports::Dice` say what they promise. No other code reads a clock or draws a
 //! number for the gateway. This file must not be seeded.
 
+#![allow(clippy::disallowed_methods, reason = "the clocks of the Clock port")]
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rand::TryRng;

@@ -4,6 +4,8 @@
 //! `cargo test --test long` runs them all, `cargo test --test long storm::` one. `.ci/nightly` runs
 //! them, and `.ci/run` two of them. tests/README.md says which. It must not hold tests itself.
 
+#![allow(clippy::disallowed_methods, reason = "tests measure real time")]
+
 mod alerts;
 mod console;
 mod container;

@@ -5,6 +5,8 @@
 //! one process, so a suite uses folders, ports and keys of its own. `docs/testing.md` says which
 //! suite proves which property. It must not hold tests itself.
 
+#![allow(clippy::disallowed_methods, reason = "tests measure real time")]
+
 mod accept;
 mod builds;
 mod by_hand;

@@ -33,6 +33,8 @@
 //! a brief one. The long form is run by hand: `ONCEWAY_MODEL=long cargo test --release -p
 //! simulation --test long model::no_state_breaks_an_invariant -- --nocapture`.
 
+#![allow(clippy::disallowed_methods, reason = "it measures real time")]
+
 mod acts;
 mod holders;
 mod parts;

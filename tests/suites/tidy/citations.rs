@@ -8,18 +8,10 @@ use crate::support::documents::anchors;
 use crate::tidy::proofs::exists;
 use crate::tidy::{HOUSE, Offence, Rule};
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
 
 const PROTOCOL: &str = "docs/protocol.md";
-const GLOSSARY: &str = "docs/glossary.md";
 /// The list of all checks that can be taken out.
 const PLANTED: &str = "src/protocol/plant.rs";
-
-/// Every word of code in `src/`.
-static WORDS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
-    let sources = HOUSE.iter().filter(|source| source.within(&["src/"]));
-    sources.flat_map(|source| &source.tokens).map(|token| token.text.as_str()).collect()
-});
 
 pub const ANCHORS: Rule = Rule {
     reason: "Code cites a rule as a page of docs/ with an anchor: the page must have that heading. A \
@@ -256,81 +248,3 @@ pub const PLANTS: Rule = Rule {
         vec![(PLANTED, text.to_string()), ("src/a.rs", text.replace(" //~", ""))]
     },
 };
-
-pub const NAMES: Rule = Rule {
-    reason: "The glossary's third column is the name in the code: src/ must have each of them. Correct the \
-             page when one is renamed.",
-    check: |source| {
-        if source.path != GLOSSARY {
-            return Vec::new();
-        }
-        let mut found: Vec<Offence> = Vec::new();
-        let rows = source.raw.lines().enumerate().filter(|(_, line)| line.starts_with("| "));
-        for (index, line) in rows {
-            let last = line.split(" | ").nth(2).unwrap_or_default();
-            let names = last.split('`').skip(1).step_by(2);
-            let missing = names.filter(|name| !name.split("::").all(|part| WORDS.contains(part)));
-            found.extend(missing.map(|name| (index + 1, format!("nothing in src/ is named `{name}`"))));
-        }
-        found
-    },
-    forged: || {
-        vec![
-            (GLOSSARY, "| view | The `moon`. | `View::epoch`, `Ring` |\n| moon | x | `Moon` | //~".into()),
-            ("docs/a.md", "| moon | x | `Moon` |".to_string()),
-        ]
-    },
-};
-
-/// The ways to cite papers outside of this repository, in halves: this file is read, too.
-const PAPERS_SAID: [&str; 5] = [
-    concat!("protocol ", "reference"),
-    concat!("reliability ", "reference"),
-    concat!("design, ", "section"),
-    concat!("DESIGN ", "section"),
-    concat!("(reference, ", "section"),
-];
-
-pub const PAPERS: Rule = Rule {
-    reason: "A comment cites what a reader can open: a rule of docs/protocol.md with its anchor, not a \
-             paper that is not in the repository, nor a number of it.",
-    check: |source| {
-        let mut found: Vec<Offence> = Vec::new();
-        for (index, line) in source.raw.lines().enumerate() {
-            if !source.is_rust() && !source.path.ends_with(".sql") {
-                break;
-            }
-            let said = PAPERS_SAID.into_iter().find(|said| line.contains(said));
-            found.extend(said.map(|said| (index + 1, format!("cites a {said}"))));
-            let numbered = numbered(line).map(|number| (index + 1, format!("cites a number: {number}")));
-            found.extend(numbered);
-        }
-        found
-    },
-    forged: || {
-        let [paper, reliable, design, capital, reference] = PAPERS_SAID;
-        let text = format!(
-            "//! A ({paper}, 2.3). //~\n/// B ({reliable}, C.1) //~\n// C ({design} 2) //~\n// {capital} 1 //~\n// D {reference} 5)\
-             \x20//~\n// E (@H12) //~\n// F (@H6, x) //~\n// G (@mutation 3) //~\n// H12,\
-             \x20(H), (Hash), (HTTP 1), (L), RFC 9110 section 2, x.h1 {{ }}"
-        );
-        let text = text.replace('@', "");
-        vec![("src/a.rs", text.clone()), ("src/a.sql", text.clone()), ("a.md", text.replace(" //~", ""))]
-    },
-};
-
-/// A number of a paper that a line cites in parentheses: `H` or `L` with a number, or a mutation.
-fn numbered(line: &str) -> Option<&str> {
-    let mut inside = line.match_indices('(').map(|(at, _)| &line[at + 1..]);
-    inside.find_map(|rest| {
-        let length = ["H", "L", "mutation "].into_iter().find_map(|mark| number_after(mark, rest))?;
-        Some(&rest[..length])
-    })
-}
-
-/// The end of a mark and the number after it, if a parenthesis or a comma follows.
-fn number_after(mark: &str, text: &str) -> Option<usize> {
-    let digits = text.strip_prefix(mark)?;
-    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
-    (end > 0 && digits[end..].starts_with([')', ','])).then_some(mark.len() + end)
-}

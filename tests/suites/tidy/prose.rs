@@ -1,20 +1,15 @@
-//! The rules on prose: how wide a line, how long a sentence, and how a doc comment begins.
+//! The rules on prose: how wide a line is, and how long a sentence.
 //!
 //! They hold mechanically what can be held so of "plain English": comments in Rust, and documents.
 //! A reader still has to judge if a sentence is true and names its things. This file must not look
 //! at code or at string literals: those have other readers.
 
-use crate::tidy::source::Source;
-use crate::tidy::{Offence, Rule};
+use crate::tidy::{Rule, Source};
 
 /// Columns of a line of prose.
 const COLUMNS: usize = 100;
 /// Words of a sentence.
 const WORDS: usize = 25;
-/// Words that begin no doc comment: the thing or the action stands first.
-const OPENINGS_OF_OLD: [&str; 12] =
-    ["What", "How", "Whether", "Who", "Whose", "Whoever", "Whatever", "Where", "There", "It", "Why", "When"];
-
 /// A line of a comment or of a document: its number, the marks before the prose, and the prose.
 struct Line<'a> {
     number: usize,
@@ -171,55 +166,5 @@ pub const SENTENCES: Rule = Rule {
             ("docs/b.md", format!("{} [a](b c d e f g h) {}", words(12), words(12))),
             ("docs/c.md", format!("| {} | {} |", words(20), words(20))),
         ]
-    },
-};
-
-pub const OPENINGS: Rule = Rule {
-    reason: "A doc comment begins with the thing or the action: \"Retention.\", not \"How long a key is remembered.\"; \
-             \"True if it counts.\", not \"Whether it counts.\".",
-    check: |source| {
-        if !source.is_rust() {
-            return Vec::new();
-        }
-        let mut found: Vec<Offence> = Vec::new();
-        let mut before = "";
-        for (index, raw) in source.raw.lines().enumerate() {
-            let (mark, text) = comment(raw).unwrap_or_default();
-            let first = text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
-            // Only the first line of a comment opens it.
-            if mark != before && mark != "//" && OPENINGS_OF_OLD.contains(&first) {
-                found.push((index + 1, text.to_owned()));
-            }
-            before = mark;
-        }
-        found
-    },
-    forged: || {
-        let text = "//! What it is. //~\n//! What it is not.\n//!\n//! It is so.\n\n/// Whether it counts. //~\nfn f() {}\n/// True if it counts.\n/// Where it\
-                    \x20does, that is.\n// What a plain comment says\nfn g() {}\n/// It is. //~\nlet a = \"/// What\";";
-        vec![("src/a.rs", text.to_owned()), ("docs/a.md", "What a document says".to_owned())]
-    },
-};
-
-pub const NEIGHBOURS: Rule = Rule {
-    reason: "A header lists no neighbours: such lists name modules that are long gone. If a reader has to know another \
-             file, one sentence says why.",
-    check: |source| {
-        let listed = source.raw.lines().enumerate().filter(|(_, line)| {
-            comment(line)
-                .is_some_and(|(mark, text)| mark == "//!" && text.contains(concat!("Neigh", "bours")))
-        });
-        if !source.is_rust() {
-            return Vec::new();
-        }
-        listed.map(|(index, _)| (index + 1, "a list of neighbours".to_owned())).collect()
-    },
-    forged: || {
-        let listed = concat!(
-            "//! A file. Neigh",
-            "bours: `a`. //~\n// Neigh",
-            "bours in a plain comment\n//! Its near ones."
-        );
-        vec![("src/a.rs", listed.to_owned())]
     },
 };
