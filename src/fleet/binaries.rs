@@ -65,6 +65,11 @@ impl Binaries {
         self.folder.join("initdb")
     }
 
+    /// The program that makes the write-ahead log of a data folder anew.
+    pub fn pg_resetwal(&self) -> PathBuf {
+        self.folder.join("pg_resetwal")
+    }
+
     /// Major version, at least [`OLDEST_MAJOR`].
     pub fn major(&self) -> u32 {
         self.major

@@ -22,7 +22,7 @@ use tokio_postgres::NoTls;
 use super::account::Account;
 use super::binaries::Binaries;
 use super::process::{Launch, Process, State};
-use super::{proctable, shared_memory, wait};
+use super::{proctable, shared_memory, template, wait};
 
 /// The superuser of every private cluster; no password.
 pub const SUPERUSER: &str = "postgres";
@@ -88,6 +88,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Makes the data folder in `dir` (made if absent) unless it exists, and writes the settings.
+    /// The folder is a copy of the user's template, if there is one.
     /// `settings` (name, value) override the default ones. Starts nothing. Errors name the folder
     /// or show the output of `initdb`.
     pub async fn create(
@@ -114,18 +115,46 @@ impl Cluster {
             starting: tokio::sync::Mutex::default(),
         };
         if !cluster.data().join("PG_VERSION").exists() {
-            cluster.initdb().await?;
+            cluster.copy_or_make().await?;
         }
         cluster.write_settings(settings)?;
         Ok(cluster)
     }
 
-    async fn initdb(&self) -> Result<()> {
-        // Another name until the folder is whole: an existing data folder is then always complete.
+    /// Copies the user's template, or makes a data folder and keeps it as that.
+    async fn copy_or_make(&self) -> Result<()> {
+        let Some(place) = template::place(&self.binaries, self.account.as_ref()) else {
+            return self.initdb().await;
+        };
+        let fresh = self.unfinished()?;
+        let (from, binaries, account) = (place.clone(), self.binaries.clone(), self.account.clone());
+        let make = move || template::make(&from, &fresh, &binaries, account.as_ref());
+        if tokio::task::spawn_blocking(make).await? {
+            return self.finish();
+        }
+        self.initdb().await?;
+        let data = self.data();
+        tokio::task::spawn_blocking(move || template::keep(&data, &place)).await?;
+        Ok(())
+    }
+
+    /// The name of the data folder until it is whole: an existing data folder is then always
+    /// complete. Removes what an earlier try left there.
+    fn unfinished(&self) -> Result<PathBuf> {
         let fresh = self.dir.join("data.new");
         if fresh.exists() {
             fs::remove_dir_all(&fresh).with_context(|| format!("cannot remove {}", fresh.display()))?;
         }
+        Ok(fresh)
+    }
+
+    fn finish(&self) -> Result<()> {
+        let fresh = self.dir.join("data.new");
+        fs::rename(&fresh, self.data()).with_context(|| format!("cannot rename {}", fresh.display()))
+    }
+
+    async fn initdb(&self) -> Result<()> {
+        let fresh = self.unfinished()?;
         let mut command = Command::new(self.binaries.initdb());
         command
             .args([
@@ -159,10 +188,11 @@ impl Cluster {
         let main_file = fresh.join("postgresql.conf");
         let text = fs::read_to_string(&main_file)?;
         fs::write(&main_file, format!("{text}\ninclude '{SETTINGS_FILE}'\n"))?;
-        fs::rename(&fresh, self.data()).with_context(|| format!("cannot rename {}", fresh.display()))
+        self.finish()
     }
 
-    /// Deletes the data folder of a stopped cluster and makes an empty one.
+    /// Deletes the data folder of a stopped cluster and makes an empty one, with a system
+    /// identifier of its own: it is another store.
     pub async fn make_anew(&self) -> Result<()> {
         fs::remove_dir_all(self.data())
             .with_context(|| format!("cannot remove {}", self.data().display()))?;

@@ -35,6 +35,23 @@ fn processes(cluster: &Cluster) -> Vec<Pid> {
     proctable::living_under(&cluster.data(), &proctable::is_postgres)
 }
 
+/// Two subscribers with one identifier would take each other's slots away.
+#[tokio::test]
+async fn clusters_are_copies_with_identifiers_of_their_own() {
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        let (_dir, cluster) = cluster().await;
+        cluster.start().await.unwrap();
+        cluster.create_database("shop").await.unwrap();
+        seen.insert(ask(&cluster, "select system_identifier::text from pg_control_system()").await);
+    }
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    // The first of them was made by initdb, if nobody had made the template before.
+    let account = Account::for_postgres().unwrap();
+    let place = template::place(&Binaries::find_or_install().unwrap(), account.as_ref());
+    assert!(place.is_none_or(|place| place.join("PG_VERSION").exists()), "the template is kept");
+}
+
 #[tokio::test]
 async fn what_was_committed_survives_a_kill_and_a_restart() {
     let (_dir, cluster) = cluster().await;

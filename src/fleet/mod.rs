@@ -46,6 +46,7 @@ pub mod relay;
 pub mod sample;
 pub mod scratch;
 pub mod shared_memory;
+mod template;
 pub mod tour;
 pub mod upstream;
 pub mod wait;
