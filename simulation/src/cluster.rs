@@ -375,14 +375,6 @@ impl Cluster {
         inner.link(from, to).stalled = stalled;
     }
 
-    /// The time up to which all commits of `from` are applied at `to`, by the world's time. Other
-    /// replicated data of a region is carried as far.
-    pub(crate) fn reached(&self, from: &RegionName, to: &RegionName) -> Duration {
-        let mut inner = self.lock();
-        inner.catch_up(to);
-        inner.link(from, to).reached
-    }
-
     /// The mode of `region`'s store for the next statement, and the statement's duration.
     pub(crate) fn manners(&self, region: &RegionName) -> (StoreMode, Duration) {
         let mut inner = self.lock();

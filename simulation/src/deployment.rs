@@ -24,11 +24,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::clock::SimClock;
 use crate::cluster::StoreMode;
-use crate::peers::{LinkMode, Region};
+use crate::peers::LinkMode;
 use crate::ports::SimPorts;
 use crate::process::Process;
-use crate::rivals::gateway::Rival;
-use crate::rivals::{Design, Rivals};
 use crate::scenario::Scenario;
 use crate::scenario::workload::tenant;
 use crate::upstream::{Promise, UpstreamMode};
@@ -43,9 +41,6 @@ pub struct Node {
     pub process: Process,
     /// The process's clocks, which can be made to drift.
     pub clock: SimClock,
-    /// The rival that answers in the gateway's place, if another design is played. The gateway is
-    /// never started then.
-    rival: Option<Arc<Rival>>,
 }
 
 /// The largest answer that a client takes.
@@ -115,8 +110,6 @@ pub struct Deployment {
     shortest_retention: Mutex<Option<Duration>>,
     /// The losses of regions, with their times since the world began.
     losses: Mutex<Vec<(RegionName, Duration)>>,
-    design: Design,
-    rivals: Arc<Rivals>,
 }
 
 impl Deployment {
@@ -124,7 +117,7 @@ impl Deployment {
     ///
     /// # Errors
     /// The regions' own reasons why they do not serve.
-    pub async fn start(scenario: &Arc<Scenario>, seed: u64, design: Design) -> Result<Arc<Self>, String> {
+    pub async fn start(scenario: &Arc<Scenario>, seed: u64) -> Result<Arc<Self>, String> {
         let shared = &scenario.shared;
         let regions: Vec<RegionName> =
             shared.ring.regions().iter().map(|region| region.name.clone()).collect();
@@ -145,7 +138,6 @@ impl Deployment {
             credentials.insert(digest(token(number).as_bytes()), caller);
         }
         let (scenario, credentials) = (scenario.clone(), Arc::new(credentials));
-        let rivals = Rivals::new(world.cluster.clone(), &regions);
         let deployment = Self {
             world,
             scenario,
@@ -158,8 +150,6 @@ impl Deployment {
             dated_ahead: Mutex::default(),
             shortest_retention: Mutex::default(),
             losses: Mutex::default(),
-            design,
-            rivals,
         };
         let deployment = Arc::new(deployment);
         deployment.all_links(false);
@@ -181,11 +171,6 @@ impl Deployment {
         &self.regions
     }
 
-    /// The design that protects the upstreams.
-    pub fn design(&self) -> Design {
-        self.design
-    }
-
     /// The scenario that is played.
     pub fn scenario(&self) -> &Arc<Scenario> {
         &self.scenario
@@ -196,27 +181,15 @@ impl Deployment {
     pub fn begin_process(&self, region: &RegionName) {
         let ports = self.world.ports(region);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
-        let rival = (self.design != Design::Onceway).then(|| ports.clone());
         let generation = self.world.cluster.origin(region).generation;
         let mut told: Settings =
             self.scenario.shared.settings(region.clone(), generation, self.credentials.clone());
         told.routes = self.files(region).routes(&told.routes);
         let view = View::unfounded(self.scenario.shared.ring.clone());
         let Ok(gateway) = Gateway::new(ports, told, view) else { panic!("a scenario that was checked") };
-        let rival = rival
-            .map(|ports| Rival::new(region.clone(), self.design, self.rivals.clone(), &self.scenario, ports));
-        let answers: Arc<dyn Region> = match &rival {
-            Some(rival) => {
-                rival.start();
-                Arc::new(rival.clone())
-            }
-            None => {
-                gateway.start(None);
-                Arc::new(gateway.clone())
-            }
-        };
-        self.world.network.plug_process(region.clone(), answers, process.clone());
-        self.nodes().insert(region.clone(), Node { gateway, process, clock, rival });
+        gateway.start(None);
+        self.world.network.plug_process(region.clone(), Arc::new(gateway.clone()), process.clone());
+        self.nodes().insert(region.clone(), Node { gateway, process, clock });
     }
 
     /// A region's newest process.
@@ -230,18 +203,12 @@ impl Deployment {
     /// True if a region runs keys.
     pub fn serves(&self, region: &RegionName) -> bool {
         let node = self.node(region);
-        match self.design {
-            Design::Onceway => !node.process.is_dead() && node.gateway.readiness().serves,
-            Design::Local | Design::Sticky => !node.process.is_dead(),
-        }
+        !node.process.is_dead() && node.gateway.readiness().serves
     }
 
     /// True if every owner serves in the views of all regions, has opened everything and holds its
     /// lease.
     pub fn is_home(&self) -> bool {
-        if self.design != Design::Onceway {
-            return self.regions.iter().all(|region| self.serves(region));
-        }
         let owners = || self.regions.iter().filter(|region| self.is_owner(region));
         let gate = |region: &RegionName| self.world.cluster.gate(region);
         let seen =
@@ -287,11 +254,7 @@ impl Deployment {
         }
         let asking = async {
             node.process.runs().await;
-            let response = match &node.rival {
-                Some(rival) => rival.handle(request).await,
-                None => node.gateway.handle(request).await,
-            };
-            let reply = told(response).await;
+            let reply = told(node.gateway.handle(request).await).await;
             node.process.runs().await;
             reply
         };

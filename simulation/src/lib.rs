@@ -6,7 +6,6 @@
 //! It must not be kinder than the world. [`world::World`] can do everything that Postgres, a
 //! network or an upstream can do to a gateway.
 
-pub mod advice;
 mod authority;
 pub mod checker;
 pub mod clock;
@@ -22,7 +21,6 @@ pub mod points;
 pub mod ports;
 pub mod process;
 pub mod report;
-pub mod rivals;
 pub mod scenario;
 pub mod store;
 pub mod study;

@@ -1,7 +1,7 @@
 //! A study: the outcomes of the same seeds of one scenario at several points, and its table for
 //! terminals and pages.
 //!
-//! Commands make it, [`crate::advice`] reads it, [`crate::report`] draws it. It must not play
+//! Commands make it, [`crate::report`] draws it. It must not play
 //! anything, nor hold data that differs between two plays of the same seeds.
 
 use std::collections::BTreeMap;
@@ -9,20 +9,17 @@ use std::sync::Arc;
 
 use onceway::gateway::route::Escrow;
 use onceway::protocol::decide::Recovery;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use crate::rivals::Design;
 use crate::scenario::{Scenario, policy_of};
 use crate::sums::{Figures, Spread};
 
 /// A smaller multiple needs `unsafe_multiple` in a ring file.
 pub const LEAST_SAFE: f64 = 2.0;
 
-/// A point: a design, and the scenario with some settings.
+/// A point: the scenario with some settings.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// The design that protects the upstreams.
-    pub design: Design,
     /// The values that make this point, as `(key, value)`.
     pub settings: Vec<(String, String)>,
     /// The scenario with these values.
@@ -34,9 +31,6 @@ pub struct Point {
 pub struct Row {
     /// The point's name.
     pub name: String,
-    /// The design that protects the upstreams.
-    #[serde(serialize_with = "design")]
-    pub design: Design,
     /// The values that make this point.
     pub settings: Vec<(String, String)>,
     /// The multiple of the lag by which a successor waits.
@@ -75,25 +69,12 @@ pub struct RouteIs {
     pub escrow: String,
 }
 
-fn design<S: Serializer>(design: &Design, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(match design {
-        Design::Onceway => "onceway",
-        Design::Local => "local",
-        Design::Sticky => "sticky",
-    })
-}
-
 impl Point {
     /// The name.
     pub fn name(&self) -> String {
         let settings: Vec<String> =
             self.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        match self.design {
-            Design::Local => "no gateway: a store per region".to_owned(),
-            Design::Sticky => "sticky hash, no waiting".to_owned(),
-            Design::Onceway if settings.is_empty() => "onceway".to_owned(),
-            Design::Onceway => format!("onceway {}", settings.join(" ")),
-        }
+        [vec!["onceway".to_owned()], settings].concat().join(" ")
     }
 
     /// A row of this point with these figures.
@@ -102,10 +83,9 @@ impl Point {
         let multiple = f64::from(window.percent) / 100.0;
         Row {
             name: self.name(),
-            design: self.design,
             settings: self.settings.clone(),
             multiple,
-            needs_unsafe_multiple: self.design == Design::Onceway && multiple < LEAST_SAFE,
+            needs_unsafe_multiple: multiple < LEAST_SAFE,
             floor_ms: u64::try_from(window.floor.as_millis()).unwrap_or(u64::MAX),
             figures,
         }
@@ -157,7 +137,7 @@ pub const LEGEND: [&str; 7] = [
     "no service: in each seed, of the arc and route that was hit worst: from the first key that a living gateway refused to the next that was answered",
     "added: from a key's first request to its answer, over all keys, less what a direct call to the upstream takes",
     "hops: calls from one region to another for the sake of a key",
-    "invariants: of onceway's protocol; no other design has them. Doubles after a wait that was too short break none, if their claims say that they ran at risk and a journal lists them",
+    "invariants: doubles after a wait that was too short break none, if their claims say that they ran at risk and a journal lists them",
 ];
 
 impl Row {
@@ -175,10 +155,9 @@ impl Row {
             shown(&self.figures.without_service),
             format!("{} / {} ms", latency.p50, latency.p99),
             format!("{:.0}", self.figures.hops_per_hundred),
-            match (self.design, self.figures.broke) {
-                (Design::Local | Design::Sticky, _) => "none".to_owned(),
-                (Design::Onceway, 0) => "held".to_owned(),
-                (Design::Onceway, broke) => format!("broke in {broke}"),
+            match self.figures.broke {
+                0 => "held".to_owned(),
+                broke => format!("broke in {broke}"),
             },
         ]
     }

@@ -16,7 +16,6 @@ use onceway::protocol::plant::{self, Plant};
 use serde::Serialize;
 use simulation::outcome::{Breach, Keys, Outcome, Requests};
 use simulation::play;
-use simulation::rivals::Design;
 use simulation::scenario::Scenario;
 
 /// Acts with one safety check removed, if one is named.
@@ -55,9 +54,9 @@ pub fn on_all_cores<T>(count: u64, work: impl Fn(u64) -> T + Sync, take: impl Fn
 }
 
 /// Plays one seed. A panic is a breach like any other: a gateway would have died.
-pub fn play(scenario: &Arc<Scenario>, design: Design, seed: u64, check: Option<Plant>) -> Outcome {
+pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Plant>) -> Outcome {
     let played = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        planted(check, || play::play_design(scenario, seed, design, false)).outcome
+        planted(check, || play::play(scenario, seed, false)).outcome
     }));
     played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -136,11 +135,7 @@ impl Batch {
             threads: threads(),
             ..Self::default()
         };
-        on_all_cores(
-            count,
-            |number| play(scenario, Design::Onceway, from + number, check),
-            |_, outcome| batch.add(&outcome),
-        );
+        on_all_cores(count, |number| play(scenario, from + number, check), |_, outcome| batch.add(&outcome));
         batch.took_ms = begun.elapsed().as_millis() as u64;
         batch.latency_ms.sort_unstable();
         batch.broke.sort_by_key(|broke| broke.seed);

@@ -8,7 +8,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use simulation::rivals::Design;
 use simulation::scenario::{self, kept, shipped};
 
 use super::batch::{self, Broke};
@@ -27,7 +26,7 @@ pub fn replay() -> Result<bool, String> {
     for seed in &all {
         let scenario = scenario::load(&seed.scenario, &[]).map_err(|errors| errors.to_string())?;
         let scenario = Arc::new(scenario);
-        let outcome = batch::play(&scenario, Design::Onceway, seed.seed, None);
+        let outcome = batch::play(&scenario, seed.seed, None);
         held &= outcome.held();
         match outcome.breaches.first() {
             None => say!("held          {} {}: once {}", scenario.name, seed.seed, seed.broke),

@@ -20,7 +20,6 @@ use clap::{Parser, Subcommand};
 use onceway::protocol::plant::Plant;
 use simulation::play;
 use simulation::report::Report;
-use simulation::rivals::Design;
 use simulation::scenario::directed::directed;
 use simulation::scenario::fault::Kind;
 use simulation::scenario::vary::Setting;
@@ -54,8 +53,8 @@ const EXAMPLES: &str = "Examples:
   onceway-sim run region-loss                        one run, its result as a table
   onceway-sim seeds swarm --count 1000               a thousand runs on all cores
   onceway-sim sweep region-loss --vary failover.multiple=0,1,2,3,5   which multiple?
-  onceway-sim report region-loss --count 500         a page with charts and what follows for ring.toml
-  onceway-sim compare region-loss                    what other designs do in the same place
+  onceway-sim report region-loss --count 500         a page with charts
+  onceway-sim compare region-loss                    hasty, patient, and with escrow
   onceway-sim replay swarm --seed 17                 what happened in one of them, line by line
   onceway-sim seeds swarm --count 50 --plant window  what one safety check is worth
 
@@ -116,13 +115,10 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Play the same seeds with onceway and with the designs that are built first, side by side.
+    /// Play the same seeds at the multiples 0 to 3, and with each kind of escrow on all routes.
     ///
-    /// The same clients send the same keys at the same times, and the same things break: (a)
-    /// without a gateway, each region with a store of its own that is replicated without waiting;
-    /// (b) a sticky hash, each key to its home region and at once to the next when that cannot be
-    /// reached; (c) onceway at the multiples 0 to 3; (d) onceway with escrow on all routes. Effects
-    /// are counted at the upstreams, for all in the same way.
+    /// The same clients send the same keys at the same times, and the same things break. Effects
+    /// are counted at the upstreams.
     Compare {
         #[command(flatten)]
         deployment: Described,
@@ -132,9 +128,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Sweep, compare, and write one page with charts and with advice for ring.toml.
+    /// Sweep, compare, and write one page with charts.
     ///
-    /// The page needs no network and no script. The table and the advice are printed, too. Without
+    /// The page needs no network and no script. The table is printed, too. Without
     /// --vary the multiples 0, 1, 2, 3 and 5 are swept.
     #[command(after_help = REPORTS)]
     Report {
@@ -289,7 +285,7 @@ fn perform(command: Command) -> Result<bool, String> {
         }
         Command::Run { what, seed, json } => {
             let (_, scenario, plant) = what.load()?;
-            let outcome = batch::play(&scenario, Design::Onceway, seed, plant);
+            let outcome = batch::play(&scenario, seed, plant);
             let held = outcome.held();
             match json {
                 true => say!("{}", serde_json::to_string(&outcome).map_err(|error| error.to_string())?),
@@ -307,16 +303,16 @@ fn perform(command: Command) -> Result<bool, String> {
         }
         Command::Compare { deployment, seeds, json } => {
             let path = find::find(&deployment.scenario)?;
-            let points = points::designs(&path, &deployment.settings)?;
+            let points = points::compared(&path, &deployment.settings)?;
             study(&deployment, &points, &seeds, json)
         }
         Command::Report { deployment, vary, seeds, out, json } => {
             let (path, scenario) = deployment.load()?;
             let mut points = points::grid(&path, &deployment.settings, &vary)?;
-            points::join(&mut points, points::designs(&path, &deployment.settings)?);
+            points::join(&mut points, points::compared(&path, &deployment.settings)?);
             let study = points::play(&scenario, &points, seeds.from, seeds.count);
-            let shown = batch::play(&scenario, Design::Onceway, seeds.from, None);
-            report::write(&path, Report::new(study, shown), out, json)
+            let shown = batch::play(&scenario, seeds.from, None);
+            report::write(&path, Report { study, shown }, out, json)
         }
         Command::Plants { scenarios, count, only } => {
             let scenarios: Result<Vec<_>, _> = scenarios.iter().map(|name| as_it_is(name)).collect();

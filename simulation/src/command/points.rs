@@ -7,7 +7,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use simulation::rivals::Design;
 use simulation::scenario::vary::Setting;
 use simulation::scenario::{self, Scenario, find};
 use simulation::study::{self, LEGEND, Point, Study};
@@ -47,7 +46,7 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
     let alone: Vec<Vec<Setting>> = axes.iter().flatten().map(|value| vec![value.clone()]).collect();
     for settings in alone {
         let shown = settings[0].shown();
-        let found = point(path, base, Design::Onceway, settings).err().unwrap_or_default();
+        let found = point(path, base, settings).err().unwrap_or_default();
         errors.extend(found.into_iter().map(|error| format!("{error} ({shown})")));
     }
     if !errors.is_empty() {
@@ -64,54 +63,40 @@ pub fn grid(path: &Path, base: &[Setting], vary: &[String]) -> Result<Vec<Point>
     }
     let points = all.into_iter().map(|settings| {
         let shown: Vec<String> = settings.iter().map(Setting::shown).collect();
-        point(path, base, Design::Onceway, settings).map_err(|errors| {
+        point(path, base, settings).map_err(|errors| {
             errors.iter().map(|error| format!("{error} ({})", shown.join(" "))).collect::<Vec<_>>()
         })
     });
     points.collect::<Result<_, _>>().map_err(|errors| errors.join("\n"))
 }
 
-/// The designs of a comparison: the two that are built first, onceway at several multiples, and
-/// with escrow on all routes.
+/// The points of a comparison: several multiples, and escrow on all routes.
 ///
 /// # Errors
 /// All faults of the scenario at any of them, a line each.
-pub fn designs(path: &Path, base: &[Setting]) -> Result<Vec<Point>, String> {
-    let of = |text: &str| text.parse::<Setting>();
-    let mut all = vec![(Design::Local, Vec::new()), (Design::Sticky, Vec::new())];
-    for multiple in MULTIPLES {
-        all.push((Design::Onceway, vec![of(&format!("failover.multiple={multiple}"))?]));
-    }
-    for escrow in ["claim", "claim+answer"] {
-        all.push((Design::Onceway, vec![of(&format!("route.escrow={escrow}"))?]));
-    }
-    let points = all.into_iter().map(|(design, settings)| point(path, base, design, settings));
+pub fn compared(path: &Path, base: &[Setting]) -> Result<Vec<Point>, String> {
+    let multiples = MULTIPLES.iter().map(|multiple| format!("failover.multiple={multiple}"));
+    let escrows = ["claim", "claim+answer"].iter().map(|escrow| format!("route.escrow={escrow}"));
+    let all: Vec<Setting> = multiples.chain(escrows).map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let points = all.into_iter().map(|setting| point(path, base, vec![setting]));
     points.collect::<Result<_, _>>().map_err(|errors: Vec<String>| errors.join("\n"))
 }
 
-fn point(
-    path: &Path,
-    base: &[Setting],
-    design: Design,
-    settings: Vec<Setting>,
-) -> Result<Point, Vec<String>> {
+fn point(path: &Path, base: &[Setting], settings: Vec<Setting>) -> Result<Point, Vec<String>> {
     let together = [base, &settings].concat();
     let settings: Vec<(String, String)> =
         settings.iter().map(|setting| (setting.key(), setting.value.clone())).collect();
     match scenario::load(path, &together) {
-        Ok(scenario) => Ok(Point { design, settings, scenario: Arc::new(scenario) }),
+        Ok(scenario) => Ok(Point { settings, scenario: Arc::new(scenario) }),
         Err(errors) => Err(errors.0.iter().map(ToString::to_string).collect()),
     }
 }
 
-/// Adds the points that are not there yet: other designs first.
+/// Adds the points that are not there yet.
 pub fn join(points: &mut Vec<Point>, more: Vec<Point>) {
-    let new = |point: &Point| {
-        points.iter().all(|other| (other.design, &other.settings) != (point.design, &point.settings))
-    };
+    let new = |point: &Point| points.iter().all(|other| other.settings != point.settings);
     let fresh: Vec<Point> = more.into_iter().filter(new).collect();
     points.extend(fresh);
-    points.sort_by_key(|point| point.design == Design::Onceway);
 }
 
 /// Plays the same seeds at all points, on all cores.
@@ -122,7 +107,7 @@ pub fn play(scenario: &Scenario, points: &[Point], from: u64, count: u64) -> Stu
         count * points.len() as u64,
         |number| {
             let (point, seed) = of(number);
-            batch::play(&points[point].scenario, points[point].design, seed, None)
+            batch::play(&points[point].scenario, seed, None)
         },
         |number, outcome| sums[of(number).0].add(&outcome),
     );

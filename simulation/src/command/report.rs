@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use simulation::report::{Report, page, told};
+use simulation::report::{Report, page};
 
 use super::out::say;
 use super::points;
@@ -30,8 +30,6 @@ pub fn write(
                 put(&file, &data)?;
             }
             points::show(path, &report.study);
-            say!();
-            told(&report.advice).iter().for_each(|line| say!("{line}"));
             say!("\nThe charts are in {}.", out.display());
         }
     }

@@ -18,7 +18,6 @@ use super::log::Log;
 use super::organs::Organs;
 use crate::deployment::Deployment;
 use crate::ports::SimPorts;
-use crate::rivals::Design;
 
 /// The time for which an operator repeats a command, and the pause between two tries. Nobody gives
 /// up a region that needs a new store.
@@ -118,11 +117,11 @@ pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Insta
 }
 
 /// Waits until the gateways of all other regions have heard of a later heartbeat than this one;
-/// false if they do not. Other designs notice nothing.
+/// false if they do not.
 async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u64) -> bool {
     let origin = deployment.world.cluster.origin(region);
     let end = Instant::now() + PATIENCE_FOR_A_COPY;
-    while deployment.design() == Design::Onceway {
+    loop {
         let mut behind = 0;
         for other in deployment.regions().iter().filter(|other| *other != region) {
             let pong = deployment.node(other).gateway.pong().await;
@@ -137,7 +136,6 @@ async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u
         }
         sleep(AGAIN).await;
     }
-    true
 }
 
 /// Loses the slot that one region keeps for the other. The operator reseeds it later, once both
@@ -216,10 +214,6 @@ async fn repeated(
     about: &RegionName,
     act: &Act,
 ) -> Option<Option<u32>> {
-    if deployment.design() != Design::Onceway {
-        // No other design has such commands.
-        return Some(None);
-    }
     let patience = match act {
         Act::Rebuild => PATIENCE_FOR_A_STORE,
         Act::Drain | Act::Resume | Act::Apply(_) => PATIENCE,

@@ -24,7 +24,6 @@ use crate::deployment::{Deployment, Files, Pace};
 use crate::letters::Post;
 use crate::peers::LinkMode;
 use crate::points::Point;
-use crate::rivals::Design;
 use crate::scenario::fault::{
     CLOCK_MOST, CONNECTS_MS, Fault, GHOST_MS, Happens, How, Kind, LAGS_MS, LOWERED_MS, OfLink, OfRegion,
     RAISED, Swarm,
@@ -359,13 +358,12 @@ impl Faults {
     }
 
     /// True if another region's store has all its rows and follows a view. A store that was
-    /// restored follows none before it was approved, and alone it could not go on. Other designs
-    /// have no views.
+    /// restored follows none before it was approved, and alone it could not go on.
     fn another_is_whole(&self, region: &str) -> bool {
         let forgot = lock(&self.forgot);
         let is_whole = |other: &RegionName| {
             let follows = || self.deployment.world.cluster.gate(other).is_some();
-            !forgot.contains(other.as_str()) && (self.deployment.design() != Design::Onceway || follows())
+            !forgot.contains(other.as_str()) && follows()
         };
         self.deployment.regions().iter().any(|other| other.as_str() != region && is_whole(other))
     }

@@ -24,7 +24,6 @@ use crate::deployment::{Deployment, Reply};
 use crate::outcome::{
     Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
 };
-use crate::rivals::Design;
 use crate::scenario::policy_of;
 use crate::table::{Standing, Truth};
 
@@ -77,10 +76,6 @@ impl Judge {
         for region in self.deployment.regions() {
             self.log.serves(region, self.deployment.serves(region));
         }
-        if self.deployment.design() != Design::Onceway {
-            // The invariants are those of onceway's protocol: no other design writes such records.
-            return;
-        }
         if self.tells {
             for region in self.deployment.regions() {
                 let node = self.deployment.node(region);
@@ -109,8 +104,7 @@ impl Judge {
 
     /// Notes a breach at this time, since the world began.
     fn broke(&mut self, invariant: String, at: Duration, text: String) {
-        // Another design promises nothing.
-        if self.deployment.design() == Design::Onceway && self.breaches.len() < MOST_BREACHES {
+        if self.breaches.len() < MOST_BREACHES {
             let at_ms = millis(self.begun.elapsed());
             let before = self.deployment.world.elapsed().saturating_sub(at);
             let broke_us = u64::try_from(self.begun.elapsed().saturating_sub(before).as_micros());
@@ -121,9 +115,6 @@ impl Judge {
 
     /// Runs the checks that need the end of the play.
     pub fn finish(&mut self) {
-        if self.deployment.design() != Design::Onceway {
-            return;
-        }
         let breaches = self.checker.finish(&self.deployment.world);
         self.tell(breaches);
         let ledger = self.deployment.world.upstreams.ledger();
@@ -199,10 +190,8 @@ impl Judge {
             .filter_map(|(id, _)| id.as_ref())
             .collect();
         let ledger = self.deployment.world.upstreams.ledger();
-        // Another design has no lives of keys to judge by.
-        let onceway = self.deployment.design() == Design::Onceway;
-        let in_one_life = |id: &KeyId| !onceway || self.checker.doubled().contains(id);
-        let twice = ledger.iter().filter(|(id, effects)| effects.len() > 1 && in_one_life(id));
+        let doubled = self.checker.doubled();
+        let twice = ledger.iter().filter(|(id, effects)| effects.len() > 1 && doubled.contains(id));
         let doubles: BTreeSet<&KeyId> = twice.map(|(id, _)| id).collect();
         let gone = if doubles.is_empty() { BTreeSet::new() } else { self.gone() };
         let scenario = self.deployment.scenario();

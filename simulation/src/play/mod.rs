@@ -29,7 +29,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outcome};
-use crate::rivals::Design;
 use crate::scenario::{Scenario, policy_of};
 use crate::words;
 use chance::Chance;
@@ -64,24 +63,15 @@ pub struct Played {
 /// # Panics
 /// If a runtime cannot be made, or is one already.
 pub fn play(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played {
-    play_design(scenario, seed, Design::Onceway, with_story)
-}
-
-/// Like [`play`], with another design in the gateways' place: the same clients with the same keys,
-/// and the same faults.
-///
-/// # Panics
-/// If a runtime cannot be made, or is one already.
-pub fn play_design(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story: bool) -> Played {
     let Ok(runtime) = Builder::new_current_thread().enable_time().start_paused(true).build() else {
         panic!("a runtime without I/O")
     };
-    runtime.block_on(played(scenario, seed, design, with_story))
+    runtime.block_on(played(scenario, seed, with_story))
 }
 
-async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story: bool) -> Played {
+async fn played(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played {
     let founded = Instant::now();
-    let deployment = match Deployment::start(scenario, seed, design).await {
+    let deployment = match Deployment::start(scenario, seed).await {
         Ok(deployment) => deployment,
         Err(why) => {
             let breach = Breach {
@@ -98,9 +88,7 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, design: Design, with_story:
     let mut judge = Judge::new(deployment.clone(), log.clone(), Instant::now(), with_story);
     let organs = Arc::new(Organs::default());
     let mut on_call = JoinSet::new();
-    if deployment.design() == Design::Onceway {
-        on_call.spawn(Operator::new(deployment.clone(), log.clone(), organs.clone()).run());
-    }
+    on_call.spawn(Operator::new(deployment.clone(), log.clone(), organs.clone()).run());
     let sent = asked_and_broken(&deployment, &log, &organs, seed, &mut judge).await;
     judge.all_mended();
     heal(&deployment, &log, &mut judge).await;

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use super::svg::{Anchor, Svg, steps};
 use crate::outcome::{Outcome, Second};
-use crate::rivals::Design;
 use crate::study::{Row, Study};
 
 const WIDTH: f64 = 860.0;
@@ -29,10 +28,10 @@ fn across(share: f64) -> f64 {
 
 /// Doubles against the time without service: a point for each wait.
 pub fn curve(study: &Study) -> String {
-    let rows: Vec<&Row> = study.rows.iter().filter(|row| row.design == Design::Onceway).collect();
+    let rows = &study.rows;
     let (top, height) = (20.0, 360.0);
     let x_of = |row: &Row| row.figures.without_service.p50_ms as f64 / 1_000.0;
-    let xs = steps(rows.iter().map(|row| x_of(row)).fold(1.0, f64::max));
+    let xs = steps(rows.iter().map(x_of).fold(1.0, f64::max));
     let ys = steps(rows.iter().map(|row| row.figures.doubles_between.1).fold(1.0, f64::max));
     let (most_x, most_y) = (xs.last().copied().unwrap_or(1.0), ys.last().copied().unwrap_or(1.0));
     let down = |value: f64| top + height * (1.0 - value / most_y);

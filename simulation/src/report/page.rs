@@ -1,11 +1,11 @@
-//! The page of a report: charts with a table beside each, and the advice at its end. It needs no
-//! network, no script and no other file.
+//! The page of a report: charts with a table beside each. It needs no network, no script and no
+//! other file.
 //!
 //! [`super::charts`] has the drawings, [`crate::study`] the table's cells. It must not write a text
 //! that is not escaped.
 
 use super::svg::escaped;
-use super::{Report, charts, files};
+use super::{Report, charts};
 use crate::outcome::Outcome;
 use crate::study::{HEADS, LEGEND, Study};
 use crate::sums::Figures;
@@ -36,15 +36,14 @@ pre { border: 1px solid var(--line); padding: 0.8rem; overflow-x: auto; }
 
 /// The page, as HTML that is also XML.
 pub fn html(report: &Report) -> String {
-    let Report { study, shown, advice: _ } = report;
+    let Report { study, shown } = report;
     let (name, title) = (escaped(&study.scenario), escaped(&study.title));
     let last = study.from + study.count.saturating_sub(1);
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{name}: which multiple</title>\n\
          <style>{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{name}: {title}</h1>\n\
-         <p>Seeds {} to {last} at each of {} points: the same clients, keys and faults at all of them. \
-         <a href=\"#advice\">What follows</a> stands at the end.</p>\n",
+         <p>Seeds {} to {last} at each of {} points: the same clients, keys and faults at all of them.</p>\n",
         study.from,
         study.rows.len()
     );
@@ -84,7 +83,6 @@ pub fn html(report: &Report) -> String {
         &charts::seconds(shown),
         &folded("As a table", &seconds(shown)),
     ));
-    page.push_str(&advice(report));
     page.push_str("</main>\n</body>\n</html>\n");
     page
 }
@@ -162,20 +160,6 @@ fn seconds(outcome: &Outcome) -> String {
     table(&heads, outcome.seconds.iter().enumerate().map(row))
 }
 
-fn advice(report: &Report) -> String {
-    let list = |lines: &[String]| {
-        let items: Vec<String> = lines.iter().map(|line| format!("<li>{}</li>\n", escaped(line))).collect();
-        format!("<ul>\n{}</ul>\n", items.concat())
-    };
-    let written = files(&report.advice).lines().map(escaped).collect::<Vec<_>>().join("\n");
-    format!(
-        "<section id=\"advice\">\n<h2>What follows for ring.toml and routes.toml</h2>\n<pre>{written}</pre>\n{}\
-         <h3>What this cannot tell</h3>\n{}</section>\n",
-        list(&report.advice.reasons),
-        list(&report.advice.limits)
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,7 +218,7 @@ mod tests {
             seconds: vec![Second { answered: 3, refused: 1, ..Second::default() }],
             ..Outcome::default()
         };
-        Report::new(study, shown)
+        Report { study, shown }
     }
 
     #[test]
