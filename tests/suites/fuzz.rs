@@ -2,7 +2,7 @@
 //! never a guess.
 //!
 //! Each target takes known-interesting texts first, then changes them at random for
-//! `ONCEWAY_FUZZ_SECONDS` (1 by default, 60 in `.ci/run`). It compares the result with a second
+//! `ONCEWAY_FUZZ_SECONDS` (3 by default). It compares the result with a second
 //! reading: another library's, or our own encoder. Texts of former faults are kept. It must not
 //! fuzz through sockets: `net/` does.
 

@@ -12,10 +12,10 @@ connect() {
     echo "$2" >"/run/guide/${3%/*}.pid"
 }
 
-# The build is a step of .ci/run with the same words, and takes minutes; here the binary under test takes its place.
+# The build is a step of .ci/nightly with the same words, and takes minutes; here the binary under test takes its place.
 cargo() {
-    if [ "$*" != 'build --release --locked' ]; then
-        echo "only the line that .ci/run has is played, not cargo $*" >&2
+    if [ "$*" != 'build --release --locked -p onceway' ]; then
+        echo "only the line that .ci/nightly has is played, not cargo $*" >&2
         return 1
     fi
     mkdir -p target/release && cp "$BINARY" target/release/onceway

@@ -29,7 +29,7 @@ pub fn fuzz(texts: &[&[u8]], words: &[&[u8]], check: impl Fn(&[u8]) + RefUnwindS
 
 fn time() -> Duration {
     let asked = std::env::var("ONCEWAY_FUZZ_SECONDS").ok();
-    Duration::from_secs(asked.map_or(1, |text| text.parse().expect("ONCEWAY_FUZZ_SECONDS is a number")))
+    Duration::from_secs(asked.map_or(3, |text| text.parse().expect("ONCEWAY_FUZZ_SECONDS is a number")))
 }
 
 /// Follows a script: its first byte picks the text to begin with, every four further ones are a
