@@ -3,9 +3,9 @@
 //!
 //! 64 clients claim one key after the other through the store port against a private Postgres.
 //! Meanwhile the bench sets the gate's state again and again. It prints the durations of changes
-//! and claims. `adapters/postgres/sql/0006_gate.sql` says which of the two waits for the other. The
-//! bench must not pass if a change or a claim failed. Nor may it pass if a change took more than 50
-//! ms beyond the longest claim on its way at its start.
+//! and claims. `adapters/postgres/sql/0001_schema.sql` says which of the two waits for the other.
+//! The bench must not pass if a change or a claim failed. Nor may it pass if a change took more
+//! than 50 ms beyond the longest claim on its way at its start.
 
 #![allow(clippy::disallowed_methods, reason = "it measures real time")]
 
@@ -147,6 +147,7 @@ async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
         admin: cluster.url(DATABASE).parse()?,
         subscribe: Vec::new(),
         publishers_ca: None,
+        migrations: provision::MIGRATIONS,
     };
     provision::init(&plan).await?;
     let config = StoreConfig::new(

@@ -101,6 +101,7 @@ async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
         admin: cluster.url(DATABASE).parse()?,
         subscribe: Vec::new(),
         publishers_ca: None,
+        migrations: provision::MIGRATIONS,
     };
     provision::init(&plan).await?;
     let config = StoreConfig::new(

@@ -301,6 +301,7 @@ impl<'a> Wanted<'a> {
                 .map_err(|why: BadAddress| bad(file, &format!("[provision]: the admin URL: {why}")))?,
             subscribe: subscribe.collect::<Result<_, Failure>>()?,
             publishers_ca: provision.publishers_ca.clone(),
+            migrations: provision::MIGRATIONS,
         })
     }
 

@@ -241,6 +241,7 @@ impl Deployment {
             admin: region.cluster.url(files::DATABASE).parse()?,
             subscribe,
             publishers_ca: None,
+            migrations: provision::MIGRATIONS,
         })
     }
 

@@ -62,7 +62,7 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         // A look every 100 ms, a heartbeat every 250 ms.
         assert!(i64::try_from(beaten).unwrap() * 6 > read, "{read} reads in {beaten} heartbeats");
 
-        set("update onceway.meta set gateways_from = 3; select onceway.need_gateways(99)").await;
+        set("update onceway.meta set gateways_from = 1; select onceway.need_gateways(99)").await;
         let (refused, key) = (key("closed"), key("open"));
         until("it to say why", async || {
             let readiness = status(&solo.region).await["readiness"].clone();
@@ -76,7 +76,7 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         until("some more looks", async || reads().await >= begun + 20).await;
         assert_eq!(lines(closed), 1, "said once, too");
 
-        set("select onceway.need_gateways(4)").await;
+        set("select onceway.need_gateways(1)").await;
         solo.serves().await;
         assert_eq!(ask(post(&solo.public(), "/v1/charges", &key, BODY)).await.status, 201);
     });

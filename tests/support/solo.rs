@@ -122,7 +122,7 @@ impl Solo {
 }
 
 async fn provision(name: &RegionName, cluster: &Cluster) {
-    use onceway::adapters::postgres::provision::{Plan, Role, init};
+    use onceway::adapters::postgres::provision::{MIGRATIONS, Plan, Role, init};
     use onceway::protocol::region::Origin;
     let me = Origin { region: name.clone(), generation: 1 };
     let plan = Plan {
@@ -134,6 +134,7 @@ async fn provision(name: &RegionName, cluster: &Cluster) {
         admin: cluster.url(files::DATABASE).parse().expect("a URL"),
         subscribe: Vec::new(),
         publishers_ca: None,
+        migrations: MIGRATIONS,
     };
     assert!(init(&plan).await.expect("provisioning").is_complete());
 }

@@ -166,6 +166,7 @@ impl Three {
             admin: self.regions[to].cluster.url(files::DATABASE).parse()?,
             subscribe,
             publishers_ca: None,
+            migrations: provision::MIGRATIONS,
         })
     }
 

@@ -7,15 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::support::{
-    HOLD, RETENTION, Region, ask, attempt, id, init_until_complete, only_row, open, print, seq,
-};
+use crate::store::support::{HOLD, RETENTION, Region, ask, id, only_row, open, print, seq};
 use onceway::adapters::postgres::PgStore;
 use onceway::fleet::wait;
 use onceway::ports::authority::{Lodged, Lodging};
 use onceway::ports::contract::ANY_DATE;
 use onceway::ports::contract::by;
-use onceway::ports::store::{ClaimReply, GateVersion, PeerMemory, Written};
+use onceway::ports::store::{ClaimReply, PeerMemory, Written};
 use onceway::ports::{Authority, Escrows, Imports, KeyStore, Replica};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::lifetime::{Lifetime, Retention};
@@ -277,49 +275,4 @@ async fn what_was_imported_is_remembered_and_never_goes_back() {
         store.remember(&at(imported)).await.unwrap();
     }
     assert_eq!(store.recall().await, Ok(at(9)));
-}
-
-/// A store of schema 2, with a key in it: another `store init` upgrades it, and nothing is lost.
-#[tokio::test]
-async fn a_store_of_the_schema_before_is_brought_up() {
-    const OLD: [&str; 2] = [
-        include_str!("../../../src/adapters/postgres/sql/0001_base.sql"),
-        include_str!("../../../src/adapters/postgres/sql/0002_lifecycle.sql"),
-    ];
-    let region = Region::start("eu#1").await;
-    let admin = region.admin().await;
-    for (number, migration) in (1..).zip(OLD) {
-        admin.batch_execute(migration).await.unwrap();
-        let digest =
-            onceway::protocol::digest::digest("onceway/store/sql/1", &[migration.as_bytes()]).to_string();
-        let sql = "insert into onceway.migrations (number, digest) values ($1, $2)";
-        admin.execute(sql, &[&number, &digest]).await.unwrap();
-    }
-    admin
-        .batch_execute(
-            "insert into onceway.meta (schema_version, deployment) values (2, 'test'); \
-             insert into onceway.gate (origin, version, epoch) values ('eu#1', 7, 1); \
-             create table onceway.records_eu_g1 partition of onceway.records for values in ('eu#1'); \
-             create table onceway.heartbeats_eu_g1 partition of onceway.heartbeats for values in ('eu#1'); \
-             insert into onceway.heartbeats (origin, seq, epoch, beat_at) values ('eu#1', 41, 1, now()); \
-             insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
-                 expires_at) values ('acme', 'old', 'eu#1', 1, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), \
-                 interval '1 hour', now() + interval '1 day')",
-        )
-        .await
-        .unwrap();
-    let plan = region.plan(&[], &["other#1"]);
-    let before = onceway::adapters::postgres::provision::check(&plan).await.unwrap();
-    assert!(!before.is_complete() && !before.is_broken(), "{before}");
-    init_until_complete(&plan).await;
-    let after = onceway::adapters::postgres::provision::check(&plan).await.unwrap();
-    assert!(after.is_complete(), "{after}");
-    let store = region.store();
-    let gate = open(&store).await;
-    assert_eq!((gate.version, gate.state.clone()), (GateVersion(8), None));
-    assert_eq!(seq(&store).await, Some(42));
-    let old = only_row(&store, "old").await;
-    let old = attempt(&id("old"), old.token, old.nonce);
-    assert_eq!(store.release(&old).await, Ok(Written::Done));
-    assert_eq!(store.set_gate(gate.version, &state(1)).await, Ok(Written::Done), "the founding");
 }

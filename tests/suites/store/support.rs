@@ -67,6 +67,7 @@ impl Region {
             admin: self.cluster.url(DATABASE).parse().unwrap(),
             subscribe: peers.iter().map(|peer| (peer.origin.clone(), peer.conninfo())).collect(),
             publishers_ca: None,
+            migrations: provision::MIGRATIONS,
         }
     }
 

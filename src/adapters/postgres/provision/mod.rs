@@ -35,6 +35,7 @@ use super::{connect, errors, names};
 use crate::protocol::region::{Origin, RegionName};
 
 pub use report::{Hint, Line, Report, Status};
+pub use schema::MIGRATIONS;
 pub(super) use schema::SCHEMA;
 pub use script::{Script, Whence, script, verifiers};
 
@@ -82,6 +83,8 @@ pub struct Plan {
     /// `sslrootcert` in `subscribe` is a file of the region's Postgres. It is looked for on this
     /// machine only if this field is empty.
     pub publishers_ca: Option<PathBuf>,
+    /// The schema, as migrations from the first on: [`MIGRATIONS`].
+    pub migrations: &'static [&'static str],
 }
 
 /// Reason why provisioning stopped. Nothing is left half done: the schema is made in one

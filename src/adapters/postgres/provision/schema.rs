@@ -11,16 +11,9 @@ use super::{Error, Plan, Report, Status, execute, get, holds, query};
 use crate::protocol::digest::digest;
 use crate::protocol::region::Origin;
 
-/// All migrations, oldest first. The number of a migration is its place.
-const MIGRATIONS: [&str; 7] = [
-    include_str!("../sql/0001_base.sql"),
-    include_str!("../sql/0002_lifecycle.sql"),
-    include_str!("../sql/0003_authority.sql"),
-    include_str!("../sql/0004_versions.sql"),
-    include_str!("../sql/0005_turns.sql"),
-    include_str!("../sql/0006_gate.sql"),
-    include_str!("../sql/0007_forgetting.sql"),
-];
+/// All migrations of this program, oldest first. The number of a migration is its place. One that
+/// was released never changes.
+pub const MIGRATIONS: &[&str] = &[include_str!("../sql/0001_schema.sql")];
 /// Makes the acceptor. One that is made anew is another acceptor.
 pub(super) const ACCEPTOR: &str =
     "insert into onceway.acceptor (id) values (gen_random_uuid()) on conflict do nothing";
@@ -32,10 +25,13 @@ const NOT_MADE: &str = "run `onceway store init`";
 /// Migrates the schema, and adds missing parts.
 pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     let applied = applied(client, plan).await?;
-    for (_, migration) in migrations(&plan.deployment).skip(applied) {
+    for (_, migration) in migrations(&plan.deployment, plan.migrations).skip(applied) {
         execute(client, "migrating the schema", &migration).await?;
     }
-    report.add(version_line(), if applied < MIGRATIONS.len() { Status::Changed } else { Status::Fine });
+    report.add(
+        version_line(plan),
+        if applied < plan.migrations.len() { Status::Changed } else { Status::Fine },
+    );
 
     for origin in &plan.all {
         let there = has_leaves(client, origin).await?;
@@ -59,7 +55,7 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
 pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<bool, Error> {
     let applied = applied(client, plan).await?;
     let missing = |there: bool| if there { Status::Fine } else { Status::Pending(NOT_MADE.to_owned()) };
-    report.add(version_line(), missing(applied == MIGRATIONS.len()));
+    report.add(version_line(plan), missing(applied == plan.migrations.len()));
     if applied == 0 {
         return Ok(false);
     }
@@ -71,12 +67,12 @@ pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> 
     }
     let gate = holds(client, "reading the gate", "select count(*) = 1 from onceway.gate", &[]).await?;
     report.add("the gate", missing(gate));
-    let acceptor = applied == MIGRATIONS.len()
+    let acceptor = applied == plan.migrations.len()
         && holds(client, "reading the acceptor", "select count(*) = 1 from onceway.acceptor", &[]).await?;
     report.add("the acceptor", missing(acceptor));
     report.add("claim routines", missing(has_routines(client, plan).await?));
     // Rights on objects that an older schema lacks cannot be looked up.
-    Ok(all_there && applied == MIGRATIONS.len())
+    Ok(all_there && applied == plan.migrations.len())
 }
 
 /// Number of applied migrations in the store of the plan. All of them must be this program's.
@@ -102,14 +98,14 @@ async fn applied(client: &Client, plan: &Plan) -> Result<usize, Error> {
     }
     let rows =
         query(client, WHAT, "select number, digest from onceway.migrations order by number", &[]).await?;
-    if rows.len() > MIGRATIONS.len() {
+    if rows.len() > plan.migrations.len() {
         return Err(Error::Foreign(format!(
             "its schema has version {}, this program knows {}: use a newer onceway",
             rows.len(),
-            MIGRATIONS.len()
+            plan.migrations.len()
         )));
     }
-    for (at, (row, ours)) in rows.iter().zip(MIGRATIONS).enumerate() {
+    for (at, (row, ours)) in rows.iter().zip(plan.migrations).enumerate() {
         let (number, theirs): (i32, &str) = (get(row, WHAT, 0)?, get(row, WHAT, 1)?);
         if number != number_of(at) || theirs != text_digest(ours) {
             return Err(Error::Foreign(format!(
@@ -140,9 +136,12 @@ async fn own_rows(client: &Client, plan: &Plan, report: &mut Report) -> Result<(
 }
 
 /// Each migration with its number, as a statement to run once.
-pub(super) fn migrations(deployment: &str) -> impl Iterator<Item = (i32, String)> {
+pub(super) fn migrations(
+    deployment: &str,
+    all: &'static [&'static str],
+) -> impl Iterator<Item = (i32, String)> {
     let deployment = names::literal(deployment);
-    MIGRATIONS.iter().enumerate().map(move |(at, migration)| {
+    all.iter().enumerate().map(move |(at, migration)| {
         let (number, digest) = (number_of(at), names::literal(&text_digest(migration)));
         let sql = format!(
             "{migration}\ninsert into onceway.migrations (number, digest) values ({number}, {digest});\n\
@@ -202,8 +201,8 @@ fn number_of(at: usize) -> i32 {
     i32::try_from(at).map_or(i32::MAX, |at| at.saturating_add(1))
 }
 
-fn version_line() -> String {
-    format!("schema version {}", MIGRATIONS.len())
+fn version_line(plan: &Plan) -> String {
+    format!("schema version {}", plan.migrations.len())
 }
 
 fn leaves_line(origin: &Origin) -> String {

@@ -176,7 +176,7 @@ fn with_verifier(has_password: bool, name: &str, create: impl Fn(&str) -> String
 
 fn of_schema(plan: &Script, out: &mut String) {
     let (me, deployment) = (names::literal(&plan.me.to_string()), names::literal(&plan.deployment));
-    for (number, migration) in schema::migrations(&plan.deployment) {
+    for (number, migration) in schema::migrations(&plan.deployment, schema::MIGRATIONS) {
         let _ = write!(out, "\n-- Schema, version {number}.\n");
         if number == 1 {
             when(out, "to_regclass('onceway.migrations') is null", &migration);

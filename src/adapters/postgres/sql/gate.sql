@@ -3,6 +3,6 @@ select g.origin, g.version, g.epoch, g.boot_system, g.boot_timeline,
        s.system_identifier, c.timeline_id,
        (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint as started,
        g.view, g.since, g.pending, g.waivers,
-       (to_jsonb(m) ->> 'schema_version')::int as schema_version,
-       coalesce((to_jsonb(m) ->> 'gateways_from')::int, 1) as gateways_from
+       m.schema_version,
+       m.gateways_from
   from onceway.gate g, onceway.meta m, pg_control_system() s, pg_control_checkpoint() c

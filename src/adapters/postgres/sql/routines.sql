@@ -3,7 +3,7 @@
 --
 -- VOLATILE on purpose: each statement inside gets a new snapshot, so the loser of a race sees the
 -- winner's row and the answer is never empty (docs/protocol.md#rule-5). The statement that writes
--- holds the gate (0006_gate.sql) at its version and approved boot: once a change of the gate is
+-- holds the gate (0001_schema.sql) at its version and approved boot: once a change of the gate is
 -- committed, no older claim can commit. Where nothing was written, the gate is read to say why.
 
 create or replace function onceway.claim(

@@ -1,4 +1,4 @@
--- The gate first, which waits for every claim that holds it (0006_gate.sql); so the heartbeat that
+-- The gate first, which waits for every claim that holds it (0001_schema.sql); so the heartbeat that
 -- follows in the same transaction is committed after the last of them. The epoch never goes back.
 with g as (
     update onceway.gate
