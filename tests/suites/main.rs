@@ -28,7 +28,6 @@ mod lifecycle;
 mod listener;
 mod net;
 mod policy;
-mod protocol_model;
 mod reference;
 mod regions;
 mod reload;

@@ -6,8 +6,8 @@
 //! it. A state is made of numbers of protocol values (`model/parts.rs`). Two values have one number
 //! exactly if they answer the same from then on.
 //!
-//! *Time.* All clocks tick at once. A lease runs for two ticks. Drift is left out: the tests of
-//! `protocol::time` and the simulation have it.
+//! *Time.* All clocks tick at once, but for the worlds in which one clock runs at half the speed of
+//! the others. A lease runs for two ticks.
 //! - A state holds no absolute time, only distances from now. A moment a lease's time ago or more
 //!   is just past, because the protocol compares moments with now by spans no longer than that.
 //! - Nothing is urgent: any number of ticks may pass before the next act. So every process may

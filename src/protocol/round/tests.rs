@@ -1,6 +1,6 @@
 //! Tests of the proposer's side: one round (docs/protocol.md#rule-15).
 //!
-//! `tests/suites/protocol_model.rs` runs many rounds at a time. This file must not look into a
+//! The exhaustive model runs many rounds at a time. This file must not look into a
 //! round but by its steps.
 
 use super::super::change::Change;

@@ -10,18 +10,19 @@ use onceway::protocol::lease::Lease;
 use onceway::protocol::register::Reply;
 use onceway::protocol::view::View;
 
-use crate::model::parts::{BEGIN, DRIFT, Held, Holder, Parts, TICK, TTL};
+use crate::model::parts::{BEGIN, Held, Holder, Parts, TICK, TTL};
 use crate::model::state::{Site, ViewId};
 use crate::model::text;
 
 impl Parts {
     fn holder(&self, holder: Holder) -> u32 {
-        let key = text::lease(&holder.lease, holder.now, &|view| self.named(view));
+        let key = text::lease(&holder.lease, self.past(holder.now), &|view| self.named(view));
         self.holders.id(&key, || holder)
     }
 
     pub fn new_holder(&self) -> u32 {
-        self.fresh.get((), || self.holder(Holder { lease: Lease::new(TTL, DRIFT), asked: BEGIN, now: BEGIN }))
+        let lease = || Lease::new(TTL, self.drift);
+        self.fresh.get((), || self.holder(Holder { lease: lease(), asked: BEGIN, now: BEGIN }))
     }
 
     /// One tick later: a lapse is noticed at once.

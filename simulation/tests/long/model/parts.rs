@@ -28,7 +28,11 @@ use crate::model::wishes::Wish;
 /// The number of ticks for which a lease runs.
 pub const TTL_TICKS: u64 = 2;
 pub const TTL: Duration = Duration::from_nanos(TTL_TICKS);
-pub const DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
+/// All clocks run at one speed.
+pub const EVEN: Drift = Drift { ppm: 0, margin: Duration::ZERO };
+/// A clock may run at half the speed of another: a holder relies on one tick of a lease, and a judge
+/// waits for three.
+pub const UNEVEN: Drift = Drift { ppm: 500_000, margin: Duration::ZERO };
 /// Any moment will do: a state's moments are relative to its own now.
 pub const BEGIN: Moment = Moment::from_nanos(100);
 pub const TICK: Duration = Duration::from_nanos(1);
@@ -113,6 +117,10 @@ pub type Held = (u32, bool);
 pub struct Parts {
     pub names: Vec<RegionName>,
     pub regions: Site,
+    /// The drift that the protocol allows for.
+    pub drift: Drift,
+    /// One clock is slow, so spans of two clocks cannot be compared.
+    slow: bool,
     pub keys: Vec<KeyId>,
     pub views: Pool<View>,
     pub desks: Pool<Desk>,
@@ -161,7 +169,7 @@ fn ring(names: &[RegionName]) -> (Arc<Ring>, Vec<KeyId>) {
 
 impl Parts {
     /// Three regions, or two and a witness; and the number of their first view.
-    pub fn new(regions: Site) -> (Self, ViewId) {
+    pub fn new(regions: Site, drift: Drift, slow: bool) -> (Self, ViewId) {
         let all = if regions == 3 { ["a", "b", "c"] } else { ["a", "b", "w"] };
         let names: Vec<RegionName> = all.iter().map(|name| RegionName::parse(name).unwrap()).collect();
         let (ring, keys) = ring(&names[..usize::from(regions)]);
@@ -169,6 +177,8 @@ impl Parts {
         let parts = Self {
             names,
             regions,
+            drift,
+            slow,
             keys,
             views: Pool::default(),
             desks: Pool::default(),
@@ -199,6 +209,11 @@ impl Parts {
         };
         let first = parts.view(&View::founding(1, ring, BTreeMap::new(), voters));
         (parts, first)
+    }
+
+    /// The present, for texts, and the time after which a moment is just past.
+    pub fn past(&self, now: Moment) -> text::Past {
+        text::Past { now, ticks: self.drift.judge(TTL).as_nanos() as i64 }
     }
 
     pub fn name(&self, site: Site) -> &RegionName {
@@ -258,16 +273,16 @@ impl Parts {
 
     fn desk(&self, desk: Desk) -> u32 {
         let Desk { acceptor, promised: _, watch, admission, now } = &desk;
-        let key = text::desk(acceptor, watch, admission, *now, &|view| self.named(view));
+        let key = text::desk(acceptor, watch, admission, self.past(*now), &|view| self.named(view));
         let promised = desk.acceptor.promised.as_ref().map(|promised| self.short(promised));
         self.desks.id(&key, || Desk { promised, ..desk })
     }
 
     /// An acceptor that no process has watched so far.
     pub fn new_desk(&self, acceptor: Acceptor) -> u32 {
-        let mut watch = GrantWatch::new(DRIFT);
+        let mut watch = GrantWatch::new(self.drift);
         watch.observe(&acceptor, BEGIN);
-        let admission = Admission::new(DRIFT, TTL);
+        let admission = Admission::new(self.drift, TTL);
         self.desk(Desk { acceptor, promised: None, watch, admission, now: BEGIN })
     }
 
@@ -413,6 +428,7 @@ impl Parts {
             let Holder { lease, now, .. } = &*self.holders.get(holder);
             let Some(held) = lease.current().filter(|held| *now < held.until) else { return true };
             let left = now.until(held.until);
+            let left = if self.slow { left.min(TICK) } else { left };
             let backs = |(site, desk): (usize, u32)| {
                 let desk = self.desks.get(desk);
                 let voters = held.view.voters();

@@ -35,6 +35,7 @@ pub fn founded(parts: &Parts, first: ViewId) -> State {
         seq: [0; 3],
         applied: [[0; 3]; 3],
         left: Left::default(),
+        ticks: false,
         broken: None,
         chosen: vec![first],
         mistaken: Vec::new(),

@@ -118,6 +118,8 @@ pub struct State {
     /// `applied[at][of]`.
     pub applied: [[u8; 3]; 3],
     pub left: Left,
+    /// The slow clock ticks with the others the next time.
+    pub ticks: bool,
     pub broken: Option<Broken>,
     /// The chosen views, oldest first: that of the start, and those after it.
     pub chosen: Vec<ViewId>,

@@ -88,10 +88,12 @@ impl World {
     }
 
     fn tick(&self, state: &mut State) -> Option<()> {
-        for desk in &mut state.desks {
+        let stands = self.bounds.slow.filter(|_| !state.ticks);
+        state.ticks = stands.is_some();
+        for (_, desk) in (0..).zip(&mut state.desks).filter(|(at, _)| Some(*at) != stands) {
             *desk = self.parts.tick_desk(*desk);
         }
-        for at in 0..self.parts.regions {
+        for at in (0..self.parts.regions).filter(|at| Some(*at) != stands) {
             let held = self.parts.tick_holder(state.leases[usize::from(at)]);
             self.holds(state, at, held);
         }

@@ -13,14 +13,19 @@ use onceway::protocol::round::Round;
 use onceway::protocol::time::Moment;
 use onceway::protocol::view::{Content, View};
 
-use crate::model::parts::TTL_TICKS;
-
 /// The number of a view, by its `Debug` text.
 pub type Named<'a> = &'a dyn Fn(&str) -> u32;
 
-/// A `Debug` text with views by their numbers and moments relative to `now`. A moment a lease's
-/// time ago or earlier counts as just past.
-fn squeezed(text: &str, now: Moment, named: Named<'_>) -> String {
+/// The present, and the ticks after which a moment counts as just past: no span that the protocol
+/// compares with is longer.
+#[derive(Clone, Copy)]
+pub struct Past {
+    pub now: Moment,
+    pub ticks: i64,
+}
+
+/// A `Debug` text with views by their numbers and moments relative to the present.
+fn squeezed(text: &str, past: Past, named: Named<'_>) -> String {
     const MOMENT: &str = "Moment(";
     const VIEW: &str = "View { epoch: ";
     let mut out = String::new();
@@ -29,8 +34,8 @@ fn squeezed(text: &str, now: Moment, named: Named<'_>) -> String {
         if let Some(tail) = rest.strip_prefix(MOMENT) {
             let (digits, after) = tail.split_once(')').unwrap_or((tail, ""));
             let nanos: u64 = digits.parse().unwrap_or_else(|_| panic!("no moment: {digits}"));
-            let ahead = nanos as i64 - now.as_nanos() as i64;
-            out.push_str(&format!("<{}>", ahead.max(-(TTL_TICKS as i64))));
+            let ahead = nanos as i64 - past.now.as_nanos() as i64;
+            out.push_str(&format!("<{}>", ahead.max(-past.ticks)));
             rest = after;
         } else if rest.starts_with(VIEW) {
             let (view, after) = rest.split_at(block(rest));
@@ -62,11 +67,11 @@ fn block(text: &str) -> usize {
 
 /// A lease without the number of the tenure. Only its end matters, and `State::refuse` keeps that.
 /// A passed time of quiet, and a last request of an earlier tick, say nothing any more.
-pub fn lease(lease: &Lease, now: Moment, named: Named<'_>) -> String {
-    let text = squeezed(&format!("{lease:?}"), now, named);
+pub fn lease(lease: &Lease, past: Past, named: Named<'_>) -> String {
+    let text = squeezed(&format!("{lease:?}"), past, named);
     let tenure = format!("{:?}", lease.tenure());
     let mut text = text.replacen(&tenure, "", 1);
-    for ago in 0..=TTL_TICKS as i64 {
+    for ago in 0..=past.ticks {
         text = text.replace(&format!("quiet_until: Some(<{}>)", -ago), "quiet_until: None");
         if ago > 0 {
             text = text.replace(&format!("asked: Some(<{}>)", -ago), "asked: None");
@@ -76,7 +81,7 @@ pub fn lease(lease: &Lease, now: Moment, named: Named<'_>) -> String {
 }
 
 pub fn round(round: &Round, named: Named<'_>) -> String {
-    squeezed(&format!("{round:?}"), Moment::default(), named)
+    squeezed(&format!("{round:?}"), Past { now: Moment::default(), ticks: 0 }, named)
 }
 
 pub fn view(view: &View) -> String {
@@ -113,7 +118,7 @@ pub fn desk(
     acceptor: &Acceptor,
     watch: &GrantWatch,
     admission: &Admission,
-    now: Moment,
+    past: Past,
     named: Named<'_>,
 ) -> String {
     let Acceptor { id, admitted, promised, accepted, grants } = acceptor;
@@ -122,9 +127,9 @@ pub fn desk(
     });
     let mut text = format!("{id:?} {admitted} {} {accepted}", ballot(promised));
     for (region, grant) in grants {
-        text.push_str(&one_grant(region, grant, watch, now, named));
+        text.push_str(&one_grant(region, grant, watch, past.now, named));
     }
-    text + &squeezed(&format!("{admission:?}"), now, named)
+    text + &squeezed(&format!("{admission:?}"), past, named)
 }
 
 fn one_grant(

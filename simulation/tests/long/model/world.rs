@@ -8,7 +8,7 @@ use onceway::protocol::plant::{Plant, planted};
 use stateright::{Model, Property};
 
 use crate::model::acts::Act;
-use crate::model::parts::Parts;
+use crate::model::parts::{EVEN, Parts, UNEVEN};
 use crate::model::state::{Broken, Handler, Left, Site, State};
 
 /// A proposal that a process may make.
@@ -41,6 +41,8 @@ pub enum Fault {
     SealsEarly,
     /// A process that starts takes the existing grants for over.
     StartsKnowing,
+    /// All clocks are taken for equally fast.
+    TrustsClocks,
     /// An acceptor that was made anew answers as soon as a view names it
     /// (docs/protocol.md#rule-17).
     AdmitsAtOnce,
@@ -64,6 +66,8 @@ pub struct Bounds {
     pub plans: Vec<(Site, Plan)>,
     /// A process reaches its own acceptor at once, and hears it.
     pub near: bool,
+    /// The site whose clock runs at half the speed of the others.
+    pub slow: Option<Site>,
     pub only: Only,
     /// Steps before the exploration starts, with all that they need.
     pub before: Vec<Before>,
@@ -108,7 +112,9 @@ pub struct World {
 
 impl World {
     pub fn new(bounds: Bounds, mutant: Option<Mutant>) -> Self {
-        let (parts, first) = Parts::new(bounds.regions);
+        let trusts = bounds.slow.is_none() || mutant == Some(Mutant::Undone(Fault::TrustsClocks));
+        let drift = if trusts { EVEN } else { UNEVEN };
+        let (parts, first) = Parts::new(bounds.regions, drift, bounds.slow.is_some());
         let start = crate::model::start::founded(&parts, first);
         let mut world = Self { bounds, mutant, parts, start, begun: false };
         let start = world.with_plant(|| crate::model::start::begin(&world));

@@ -36,6 +36,7 @@ fn small(left: Left, plans: &[(Site, Plan)], only: Only, before: &[Before]) -> B
         left,
         plans: plans.to_vec(),
         near: true,
+        slow: None,
         only,
         before: before.to_vec(),
     }
@@ -73,27 +74,36 @@ pub fn wholes() -> Vec<Whole> {
     let everywhere = |regions: Site| -> Vec<(Site, Site)> {
         (0..regions).flat_map(|at| (0..regions).map(move |of| (at, of))).filter(|(at, of)| at != of).collect()
     };
-    let whole = |name,
-                 form,
-                 regions,
-                 left,
-                 plans: &[(Site, Plan)],
-                 renew: &[Site],
-                 before: &[Before],
-                 seen| {
-        let claims = 2 * usize::from(before.len() > both.len());
-        let claim = if claims > 0 { vec![0, 1] } else { Vec::new() };
-        let only = Only { renew: renew.to_vec(), claim, arrive: everywhere(regions), cut: Vec::new() };
-        let plans = plans.to_vec();
-        let bounds =
-            Bounds { regions, changes: 2, claims, left, plans, near: true, only, before: before.to_vec() };
-        Whole { name, form, bounds, seen }
-    };
+    let whole =
+        |name, form, regions, left, plans: &[(Site, Plan)], renew: &[Site], before: &[Before], seen| {
+            let claims = 2 * usize::from(before.len() > both.len());
+            let claim = if claims > 0 { vec![0, 1] } else { Vec::new() };
+            let only = Only { renew: renew.to_vec(), claim, arrive: everywhere(regions), cut: Vec::new() };
+            let plans = plans.to_vec();
+            let bounds = Bounds {
+                regions,
+                changes: 2,
+                claims,
+                left,
+                plans,
+                near: true,
+                slow: None,
+                only,
+                before: before.to_vec(),
+            };
+            Whole { name, form, bounds, seen }
+        };
     let taken = ["a takeover", "the last change"].as_slice();
     let returned = ["a return", "the last change", "a stale writer refused"].as_slice();
     let restarted = ["a takeover", "the last change", "a restart"].as_slice();
     let all = loses_or_moves.as_slice();
+    let drifts = |name, at| {
+        let bounds = small(left(1, 1, 0), &[(1, Plan::Lose(0))], only(&[0], &[], &[], &[]), &both);
+        Whole { name, form: Form::Brief, bounds: Bounds { slow: Some(at), claims: 0, ..bounds }, seen: taken }
+    };
     vec![
+        drifts("three regions, the clock of the lost one is slow", 0),
+        drifts("three regions, the clock of a survivor is slow", 1),
         whole("three regions, a release", Form::Brief, 3, left(2, 0, 1), all, &[], &both, taken),
         whole("three regions, a restart", Form::Brief, 3, restart(left(2, 0, 0)), all, &[], &both, restarted),
         whole("three regions, a renewal", Form::Short, 3, left(2, 1, 0), all, &[1], &both, taken),
@@ -189,6 +199,10 @@ fn faults() -> Vec<(Fault, Bounds)> {
     let by_c = only(&[1], &[], &[], &[(0, 1), (0, 2)]);
     let moves = only(&[1], &[1], &[(1, 0)], &[(1, 2)]);
     vec![
+        (
+            Fault::TrustsClocks,
+            Bounds { slow: Some(0), ..small(left(0, 1, 0), &[], only(&[0], &[], &[], &[]), &[]) },
+        ),
         (Fault::AdoptsAccepted, small(left(1, 0, 0), &lose_a, only(&[], &[], &[], &[]), &[])),
         (Fault::SendsUnchecked, small(left(1, 1, 0), &lose_a, without_a.clone(), &slept)),
         (Fault::ReusesReport, small(left(2, 1, 0), &turn_a, moves.clone(), &killed)),
