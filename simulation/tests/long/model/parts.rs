@@ -30,8 +30,8 @@ pub const TTL_TICKS: u64 = 2;
 pub const TTL: Duration = Duration::from_nanos(TTL_TICKS);
 /// All clocks run at one speed.
 pub const EVEN: Drift = Drift { ppm: 0, margin: Duration::ZERO };
-/// A clock may run at half the speed of another: a holder relies on one tick of a lease, and a judge
-/// waits for three.
+/// A clock may run at half the speed of another: a holder relies on one tick of a lease, and a
+/// judge waits for three.
 pub const UNEVEN: Drift = Drift { ppm: 500_000, margin: Duration::ZERO };
 /// Any moment will do: a state's moments are relative to its own now.
 pub const BEGIN: Moment = Moment::from_nanos(100);
