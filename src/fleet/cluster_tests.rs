@@ -46,10 +46,6 @@ async fn clusters_are_copies_with_identifiers_of_their_own() {
         seen.insert(ask(&cluster, "select system_identifier::text from pg_control_system()").await);
     }
     assert_eq!(seen.len(), 3, "{seen:?}");
-    // The first of them was made by initdb, if nobody had made the template before.
-    let account = Account::for_postgres().unwrap();
-    let place = template::place(&Binaries::find_or_install().unwrap(), account.as_ref());
-    assert!(place.is_none_or(|place| place.join("PG_VERSION").exists()), "the template is kept");
 }
 
 #[tokio::test]
