@@ -4,8 +4,8 @@
 //! The reference files are used as they are, with their ports and addresses. One time differs:
 //! before its keys come home, a region has to be well for five seconds instead of a minute, unless
 //! ONCEWAY_GUIDE is `exact`. Two programs are replaced at the desk (`guide/desk.sh`): cargo, whose
-//! line is a step of `.ci/run`, and scp. It must not type anything that the guide does not say, nor
-//! leave out a line of it.
+//! line is a step of `.ci/nightly`, and scp. It must not type anything that the guide does not say,
+//! nor leave out a line of it.
 
 mod book;
 mod machines;

@@ -29,9 +29,8 @@
 //! rings, weights: the simulation has those. Numbers that are only compared for equality (of
 //! grants, of tenures) are kept as equal or not. States are told apart by 64 bits.
 //!
-//! `cargo test --release -p simulation --test long model::` is CI's form, an unoptimized build has
-//! a brief one. The long form is run by hand: `ONCEWAY_MODEL=long cargo test --release -p
-//! simulation --test long model::no_state_breaks_an_invariant -- --nocapture`.
+//! An unoptimized build has a brief form, which `.ci/run` takes. `.ci/nightly model` takes the long
+//! one: `ONCEWAY_MODEL=long cargo test --release -p simulation --test long model::`.
 
 #![allow(clippy::disallowed_methods, reason = "it measures real time")]
 
