@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use onceway::adapters::identity::{files_in, server_name};
 use onceway::adapters::issue::{Generated, generate};
@@ -355,6 +355,10 @@ async fn connect(address: &str, made: &Generated) -> Result<TlsStream<TcpStream>
     connected.map_err(|error| error.to_string())
 }
 
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
+}
+
 async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
     stream.write_all(b"GET /v1/anything HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     let mut begin = [0; 9];
@@ -367,6 +371,7 @@ fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
     run(async {
         let name = RegionName::parse("solo").unwrap();
         let old = generate(std::slice::from_ref(&name)).unwrap();
+        let made_by = unix_seconds();
         let folder = tempfile::tempdir().unwrap();
         old.write(folder.path()).unwrap();
         let at = |path: &Path| path.display().to_string();
@@ -381,7 +386,8 @@ fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
             fs::write(&file, fs::read_to_string(&file).unwrap() + &tables).unwrap();
         })
         .await;
-        // Made seconds after the old one, so it also expires later.
+        // A certificate tells whole seconds: one of a later second also expires later.
+        until("a second after the old certificate", async || unix_seconds() > made_by).await;
         let new = generate(std::slice::from_ref(&name)).unwrap();
         let expires =
             async || series(&solo, "onceway_certificate_expires_timestamp_seconds{of=\"public\"}").await;
