@@ -4,9 +4,7 @@
 //! `fleet::drill` does it. Reports go to stdout, progress to stderr. It must not leave anything
 //! behind, nor report a run as held if a bound was not.
 
-use std::fs::OpenOptions;
 use std::future::Future;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -19,7 +17,7 @@ use crate::config::span;
 use crate::fleet::deployment::Options;
 use crate::fleet::drill::report::Report;
 use crate::fleet::drill::summary::Summary;
-use crate::fleet::drill::{self, Drill as Name, Settings, histories, window};
+use crate::fleet::drill::{self, Drill as Name, Settings, window};
 use crate::fleet::ports;
 
 /// Break three regions on this machine on purpose, under load, and count effects.
@@ -39,8 +37,7 @@ Examples:
   onceway drill window                    what the window is worth: doubles measured and predicted
   onceway drill soak --minutes 30         two gateways per region under load, while files, certificates and gateways are replaced
   onceway drill reseed                    slots lost, the region killed, taken over and back while its records are copied
-  onceway drill histories                 what three stores without gateways did that follow one another, as it was recorded
-  onceway drill                           all of them but the soak; takes half an hour
+  onceway drill                           all of them but the soak; takes ten minutes
 
 The soak changes routes and back (SIGHUP) every 20 s, replaces all certificates every 90 s, restarts one gateway a minute (orderly and by SIGKILL
 in turn) and drains a region every five minutes; below ten minutes everything comes more often. It holds: no double effect but by
@@ -55,9 +52,6 @@ Reseed drops the slots that two regions have at a third, kills the third and sta
 nobody else knows, are sent again. It holds: the region is not heard of before its records are copied, and a key with a second effect is
 listed by a store and by `onceway audit`.
 
-The histories are random calls on three stores of which each follows the others: links are cut, servers killed, replies lost, rows held up at
-who applies them, slots lost. The simulation's stores are held to the same lines; --record FILE writes them anew.
-
 A route that says recovery = \"rerun\" asks for a second effect where the first is in doubt: those doubles are counted apart.
 
 Exit codes: 0 every bound held; 1 one did not, or something could not be started; 2 wrong arguments.")]
@@ -65,7 +59,7 @@ pub struct Drill {
     /// Names of the drills; all but the soak if none is named.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Runs of each drill, except window and histories, which run once.
+    /// Runs of each drill, except window, which runs once.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
     /// Seconds that a fault lasts, for drills that have no length of their own.
@@ -87,9 +81,6 @@ pub struct Drill {
     /// too.
     #[arg(long)]
     untimed: bool,
-    /// Write the histories to this file, instead of comparing them with the recorded ones.
-    #[arg(long, value_name = "FILE")]
-    record: Option<PathBuf>,
     /// Print one JSON object per run, then one per drill that adds its runs up.
     #[arg(long)]
     json: bool,
@@ -102,14 +93,6 @@ impl Drill {
     /// Runs the command.
     pub fn run(self) -> Result<(), Failure> {
         let drills = self.drills()?;
-        if let Some(file) = &self.record {
-            if !self.names.iter().any(|name| name == Name::Histories.name()) {
-                return Err(Failure::Bad("--record is for the drill histories: name it".to_owned()));
-            }
-            // An error now is better than one after a minute.
-            let opened = OpenOptions::new().create(true).append(true).open(file);
-            opened.map_err(|why| Failure::Bad(format!("cannot write {}: {why}", file.display())))?;
-        }
         if self.list {
             return print(&listed(&drills, self.json));
         }
@@ -179,47 +162,10 @@ impl Drill {
             }
             broken.extend(wrong);
         }
-        if drills.contains(&Name::Histories) {
-            broken.extend(self.histories(options, &say).await?);
-        }
         match broken.is_empty() {
             true => Ok(()),
             false => Err(Failure::Failed(format!("bounds did not hold: {}", broken.join("; ")))),
         }
-    }
-}
-
-impl Drill {
-    /// Name of the drill if its results differ from the recording; nothing if they are recorded
-    /// now.
-    async fn histories(
-        &self,
-        options: &Options,
-        say: &(dyn Fn(&str) + Sync),
-    ) -> Result<Option<String>, Failure> {
-        let played = unless_asked_to_leave(histories::play(options, say)).await?;
-        let wrong = match &self.record {
-            Some(file) => {
-                let written = std::fs::write(file, &played);
-                let cannot = || format!("cannot write {}", file.display());
-                written.with_context(cannot).map_err(Failure::failed)?;
-                None
-            }
-            None => histories::differs(&played),
-        };
-        let lines = played.lines().count();
-        let words = match (&wrong, &self.record) {
-            (Some(wrong), _) => wrong.clone(),
-            (None, Some(file)) => format!("{lines} lines written to {}", file.display()),
-            (None, None) => format!("{lines} lines, all as recorded"),
-        };
-        match self.json {
-            true => {
-                print(&format!("{}\n", json!({ "drill": "histories", "lines": lines, "broken": wrong })))?
-            }
-            false => print(&format!("histories: {words}\n"))?,
-        }
-        Ok(wrong.map(|_| "histories".to_owned()))
     }
 }
 

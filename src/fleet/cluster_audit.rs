@@ -2,8 +2,7 @@
 //! of the product's audit.
 //!
 //! The drills compare this with the ledger. This file reads as the superuser and bypasses the
-//! gateway, so that a fault of the audit itself shows. It must not change a row, apart from the
-//! acceptor in [`Cluster::replace_acceptor`].
+//! gateway, so that a fault of the audit itself shows. It must not change a row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -115,13 +114,5 @@ impl Cluster {
         let sql = "select (select count(*) from pg_subscription where subname like $1) + \
                           (select count(*) from pg_replication_slots where slot_name like $1)";
         Ok(client.query_one(sql, &[&like]).await?.try_get(0)?)
-    }
-
-    /// Throws this region's acceptor away and makes another one, as a new disk would.
-    pub async fn replace_acceptor(&self, database: &str) -> Result<()> {
-        let client = self.connect(database).await?;
-        let anew = "update onceway.acceptor set id = gen_random_uuid(), version = 1, state = null";
-        client.execute(anew, &[]).await?;
-        Ok(())
     }
 }

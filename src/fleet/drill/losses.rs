@@ -1,23 +1,25 @@
-//! Drills that take a region or a part of it away: killed, paused, its Postgres dead, its gateway
-//! dead, two in a row, again on its return.
+//! Drills that take a region away: killed, cut off, or dead with its disk.
 //!
 //! `schedule` runs them and mends after them. `bounds` has the time limit of a takeover. They must
 //! not wait for anything without a deadline.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tokio::time::Instant;
 
 use super::bounds::{Takeover, millis};
+use super::moves::until_done;
 use super::prober::{Prober, first_run_elsewhere};
 use super::report::FirstRun;
 use super::schedule::Run;
 use crate::fleet::region::{Action, Part};
-use crate::fleet::wait;
+use crate::fleet::{files, wait};
 
 /// Longer than any bound: after this time a takeover counts as missing.
 const TAKEN_WITHIN: Duration = Duration::from_secs(40);
+/// Time limit until the others report a region lost.
+const LOST_WITHIN: Duration = Duration::from_secs(30);
 /// Time that a dead part stays dead after its keys run elsewhere.
 const STAYS_DEAD: Duration = Duration::from_secs(3);
 
@@ -91,83 +93,75 @@ pub async fn kill(run: &mut Run<'_>) -> Result<()> {
     run.act(victim, Action::Start, Part::Both).await
 }
 
-/// Stops everything (SIGSTOP) until its keys run elsewhere, then resumes it, with unfinished
-/// requests.
-pub async fn pause_long(run: &mut Run<'_>) -> Result<()> {
+/// Cuts both links of a region. Its clients go on talking to it, and it must refuse them.
+pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
-    lose(run, victim, Action::Pause, Part::Both).await?;
-    wait::pause(run.span(STAYS_DEAD)).await;
-    run.act(victim, Action::Resume, Part::Both).await
-}
-
-/// Stops everything (SIGSTOP) for half a lease, three times: no region may take over.
-pub async fn pause_short(run: &mut Run<'_>) -> Result<()> {
-    let (victim, before) = (run.victim, run.watching.epoch());
-    let rest = run.span(Duration::from_secs(2));
-    for _ in 0..3 {
-        run.act(victim, Action::Pause, Part::Both).await?;
-        wait::pause(run.lease() / 2).await;
-        run.act(victim, Action::Resume, Part::Both).await?;
-        wait::pause(rest).await;
+    let loss = Loss::expect(run, victim, run.others(victim));
+    let inside = run.prober("inside", vec![victim], vec![victim], PLAIN);
+    wait::pause(Duration::from_secs(1)).await;
+    let death = Instant::now();
+    for other in run.others(victim) {
+        cut(run, victim, other)?;
     }
-    no_new_epoch(run, before);
+    loss.measured(run, death).await?;
+    wait::pause(run.span(Duration::from_secs(3))).await;
+    let inside = inside.end().await?;
+    // Validity counts from before the last renewal was sent, so no request sent a lease later may
+    // run.
+    let over = death + run.lease();
+    let late = |exchange: &super::ask::Exchange| exchange.sent > over && exchange.told.success().is_some();
+    let ran = inside.iter().filter(|probe| late(&probe.exchange)).count();
+    run.report.numbers.insert("ran_inside_after_the_lease", ran.into());
+    if ran > 0 {
+        run.report.broke(format!("{ran} keys ran in the region that was cut off, after its lease"));
+    }
+    run.probes.extend(inside);
+    for other in run.others(victim) {
+        heal(run, victim, other)?;
+    }
     Ok(())
 }
 
-/// Checks that no region has changed the view, since none had a reason.
-pub fn no_new_epoch(run: &mut Run<'_>, before: u64) {
-    let after = run.watching.epoch();
-    if after != before {
-        run.report.broke(format!("the epoch went from {before} to {after} without a reason"));
-    }
-}
-
-/// Kills one part and leaves the other alive. Gateways without a store give up; a store without
-/// gateways runs no keys.
-pub async fn part_dead(run: &mut Run<'_>, part: Part) -> Result<()> {
+/// Kills all of a region, and its Postgres' disk with it.
+pub async fn disk_lost(run: &mut Run<'_>) -> Result<()> {
     let victim = run.victim;
-    lose(run, victim, Action::Kill, part).await?;
-    wait::pause(run.span(STAYS_DEAD)).await;
-    run.act(victim, Action::Start, part).await
-}
-
-/// Kills one region, and the next one once the first one's keys run elsewhere. Then starts both,
-/// one after the other. The third alone is no majority, and must say so.
-pub async fn two_killed(run: &mut Run<'_>) -> Result<()> {
-    let (first, second, third) = (run.victim, (run.victim + 1) % 3, (run.victim + 2) % 3);
-    lose(run, first, Action::Kill, Part::Both).await?;
-    run.act(second, Action::Kill, Part::Both).await?;
-    // One of three is no majority: a lease later nothing runs, and clients learn that.
-    wait::pause(run.lease() * 2).await;
-    let prober = run.prober("alone", vec![third], vec![third], PLAIN);
-    wait::pause(Duration::from_secs(1)).await;
-    let alone = prober.end().await?;
-    let ran = alone.iter().filter(|probe| probe.exchange.told.success().is_some()).count();
-    run.report.numbers.insert("ran_without_majority", ran.into());
-    if ran > 0 {
-        run.report.broke(format!("{ran} keys ran in a region that has no majority"));
-    }
-    run.probes.extend(alone);
-    run.act(first, Action::Start, Part::Both).await?;
-    // The first region is back and is a majority with the third: the second's keys must move on
-    // without it.
-    wait::pause(run.span(run.lease() * 3)).await;
-    run.act(second, Action::Start, Part::Both).await
-}
-
-/// Kills a region, starts it, and kills it again as soon as its return has begun.
-pub async fn kill_in_return(run: &mut Run<'_>) -> Result<()> {
-    let victim = run.victim;
-    let witness = (victim + 1) % 3;
     lose(run, victim, Action::Kill, Part::Both).await?;
-    run.act(victim, Action::Start, Part::Both).await?;
-    run.until_standing(witness, victim, "sealed", TAKEN_WITHIN).await?;
+    replaced(run).await
+}
+
+/// Replaces the old store by an empty one, with the commands of docs/operate/replace-a-store.md.
+async fn replaced(run: &mut Run<'_>) -> Result<()> {
+    let victim = run.victim;
+    let (name, other) = (run.name(victim), run.others(victim)[0]);
+    run.until_standing(other, victim, "lost", LOST_WITHIN).await?;
+    let words = ["region", "rebuild", &name, "--accept-risk", "--actor", "drill", "--reason", "drill"];
+    until_done(run, other, &words).await?;
     run.act(victim, Action::Kill, Part::Both).await?;
-    wait::pause(run.span(run.lease() * 2)).await;
-    run.act(victim, Action::Start, Part::Both).await?;
-    run.until_standing(witness, victim, "serving", TAKEN_WITHIN).await?;
-    run.note("killed as its keys come home");
-    run.act(victim, Action::Kill, Part::Both).await?;
-    wait::pause(run.span(run.lease() * 3)).await;
+    let region = run.region(victim);
+    region.cluster.make_anew().await?;
+    region.cluster.start().await?;
+    region.cluster.create_database(files::DATABASE).await?;
+    let file = run.deployment.dir().join(format!("{name}.toml"));
+    let text = tokio::fs::read_to_string(&file).await?;
+    let text = text.replacen("[store]\n", "[store]\ngeneration = 2\n", 1);
+    tokio::fs::write(&file, text).await.with_context(|| format!("cannot write {}", file.display()))?;
+    let init = async |number: usize| {
+        let words = ["store", "init", "--wait", "60s"];
+        let told = run.region(number).run(&words).await?;
+        run.said(&words, &told).map(drop)
+    };
+    // At once: each waits for objects that the others have to make.
+    tokio::try_join!(init(0), init(1), init(2))?;
     run.act(victim, Action::Start, Part::Both).await
+}
+
+fn cut(run: &Run<'_>, a: usize, b: usize) -> Result<()> {
+    run.note(format!("link {} – {} cut", run.name(a), run.name(b)));
+    Ok(run.deployment.links.cut(a, b, false)?)
+}
+
+fn heal(run: &mut Run<'_>, a: usize, b: usize) -> Result<()> {
+    run.note(format!("link {} – {} healed", run.name(a), run.name(b)));
+    run.mended = Some(Instant::now());
+    Ok(run.deployment.links.heal(a, b, false)?)
 }

@@ -1,13 +1,12 @@
 //! Drills: real regions under load, broken on purpose, with every key's history checked against the
 //! ledger.
 //!
-//! - [`schedule`] runs one drill once. [`losses`], [`network`], [`moves`], [`members`], [`stores`]
-//!   and [`reseeds`] have the faults.
+//! - [`schedule`] runs one drill once. [`losses`], [`moves`] and [`reseeds`] have the faults.
 //! - [`soak`] is the long run, with its [`meter`] and its verdict [`soaked`].
 //! - [`load`] and [`prober`] are the clients, [`ask`] their connections.
 //! - [`watching`] records the regions' statuses. [`audited`] asks the product's audit.
 //! - [`verdict`] judges by [`bounds`] into a [`report`]; [`summary`] adds runs up.
-//! - [`window`] makes the table of windows, [`histories`] records stores' behaviour.
+//! - [`window`] makes the table of windows.
 //!
 //! `cli::drill` prints the reports, and `tests/long/drill.rs` runs a short form. Drills act as
 //! operators and clients can, and read stores only to check the audit. They must not make a bound
@@ -16,20 +15,16 @@
 pub mod ask;
 mod audited;
 pub mod bounds;
-pub mod histories;
 pub mod load;
 mod losses;
-mod members;
 pub mod meter;
 mod moves;
-mod network;
 pub mod prober;
 pub mod report;
 mod reseeds;
 mod schedule;
 pub mod soak;
 pub mod soaked;
-mod stores;
 pub mod summary;
 pub mod verdict;
 pub mod watching;
@@ -47,36 +42,8 @@ use super::deployment::{Deployment, Options};
 pub enum Drill {
     /// Gateway and Postgres of a region killed.
     Kill,
-    /// All of a region paused for longer than its lease.
-    PauseLong,
-    /// All of a region paused for shorter than its lease.
-    PauseShort,
     /// Cut off from both others.
     Isolate,
-    /// One link cut.
-    LinkCut,
-    /// Nothing arrives in one direction.
-    OneWay,
-    /// Cut off and back, every two seconds.
-    Flap,
-    /// Two seconds of latency.
-    Slow,
-    /// Killed in the middle of a drain.
-    KillInDrain,
-    /// Killed in the middle of its return.
-    KillInReturn,
-    /// Killed in the middle of a change of the ring.
-    KillInRingChange,
-    /// Two regions, one after the other.
-    TwoKilled,
-    /// Postgres dead, gateways alive.
-    PostgresDead,
-    /// Gateways dead, Postgres alive.
-    GatewayDead,
-    /// An acceptor's disk replaced.
-    AcceptorReplaced,
-    /// Postgres restored from an old copy.
-    Restored,
     /// A disk lost.
     DiskLost,
     /// Slots lost, and records copied anew while heartbeats arrive.
@@ -85,72 +52,36 @@ pub enum Drill {
     Drain,
     /// A planned change of weights.
     Ring,
-    /// A region added, and removed again.
-    RingMembers,
     /// A long run with all work that operators do.
     Soak,
     /// Doubles for several multiples of the lag.
     Window,
-    /// Behaviour of stores that replicate from one another, recorded.
-    Histories,
 }
 
 impl Drill {
-    /// All drills; the table and the histories come last.
-    pub const ALL: [Drill; 24] = [
+    /// All drills; the table comes last.
+    pub const ALL: [Drill; 8] = [
         Drill::Kill,
-        Drill::PauseLong,
-        Drill::PauseShort,
         Drill::Isolate,
-        Drill::LinkCut,
-        Drill::OneWay,
-        Drill::Flap,
-        Drill::Slow,
-        Drill::KillInDrain,
-        Drill::KillInReturn,
-        Drill::KillInRingChange,
-        Drill::TwoKilled,
-        Drill::PostgresDead,
-        Drill::GatewayDead,
-        Drill::AcceptorReplaced,
         Drill::Drain,
         Drill::Ring,
-        Drill::RingMembers,
-        Drill::Restored,
         Drill::DiskLost,
         Drill::Reseed,
         Drill::Soak,
         Drill::Window,
-        Drill::Histories,
     ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Drill::Kill => "kill",
-            Drill::PauseLong => "pause-long",
-            Drill::PauseShort => "pause-short",
             Drill::Isolate => "isolate",
-            Drill::LinkCut => "link-cut",
-            Drill::OneWay => "one-way",
-            Drill::Flap => "flap",
-            Drill::Slow => "slow",
-            Drill::KillInDrain => "kill-in-drain",
-            Drill::KillInReturn => "kill-in-return",
-            Drill::KillInRingChange => "kill-in-ring-change",
-            Drill::TwoKilled => "two-killed",
-            Drill::PostgresDead => "postgres-dead",
-            Drill::GatewayDead => "gateway-dead",
-            Drill::AcceptorReplaced => "acceptor-replaced",
-            Drill::Restored => "restored",
             Drill::DiskLost => "disk-lost",
             Drill::Reseed => "reseed",
             Drill::Drain => "drain",
             Drill::Ring => "ring",
-            Drill::RingMembers => "ring-members",
             Drill::Soak => "soak",
             Drill::Window => "window",
-            Drill::Histories => "histories",
         }
     }
 
@@ -158,27 +89,7 @@ impl Drill {
     pub fn about(self) -> &'static str {
         match self {
             Drill::Kill => "a region's gateway and Postgres killed (SIGKILL) under load, and started again",
-            Drill::PauseLong => "all of a region paused (SIGSTOP) until its keys run elsewhere, then resumed",
-            Drill::PauseShort => "all of a region paused for half a lease, three times: nobody may take over",
             Drill::Isolate => "both links of a region cut, while its clients go on talking to it",
-            Drill::LinkCut => "one link cut while the third region sees both: no takeover, clear refusals",
-            Drill::OneWay => "nothing arrives from a region: at one other, then at both",
-            Drill::Flap => "both links of a region cut and healed every two seconds",
-            Drill::Slow => "two seconds of round trip between a region and the others",
-            Drill::KillInDrain => "a region killed in the middle of its drain",
-            Drill::KillInReturn => {
-                "a region killed in the middle of its return, and again as its keys are home"
-            }
-            Drill::KillInRingChange => "a region killed while it gives arcs up to another ring",
-            Drill::TwoKilled => "two regions killed one after the other: the third alone runs nothing",
-            Drill::PostgresDead => "a region's Postgres killed, its gateway alive",
-            Drill::GatewayDead => "a region's gateway killed, its Postgres alive",
-            Drill::AcceptorReplaced => {
-                "an acceptor made anew, then another region killed, so that its vote is needed"
-            }
-            Drill::Restored => {
-                "a region's Postgres comes back as an old copy: noticed, serves nothing until it is rebuilt"
-            }
             Drill::DiskLost => {
                 "a region dies with its disk: rebuilt from the others while they serve its keys"
             }
@@ -187,24 +98,18 @@ impl Drill {
             }
             Drill::Drain => "a planned drain and return under load: pauses below a second, nothing twice",
             Drill::Ring => "other weights and back under load: exactly the planned arcs move, nothing twice",
-            Drill::RingMembers => {
-                "a fourth region added under load, and removed again; then one of the others is killed"
-            }
             Drill::Soak => {
                 "two gateways per region for --minutes: reloads, rotated certificates, restarts, drains; nothing may leak"
             }
             Drill::Window => {
                 "doubles without escrow, measured and predicted, for multiples 0, 1, 2 and 4 of the lag"
             }
-            Drill::Histories => {
-                "calls on three stores, no gateways, while links, servers and slots break: as was recorded?"
-            }
         }
     }
 
     /// True if [`run`] gives the drill a deployment under load.
     fn is_under_load(self) -> bool {
-        !matches!(self, Drill::Window | Drill::Histories)
+        self != Drill::Window
     }
 
     /// The drill of this name.
@@ -264,14 +169,13 @@ pub async fn run(
     let mut reports = Vec::new();
     for drill in drills.iter().copied().filter(|drill| drill.is_under_load()) {
         let mut of_drill = Vec::new();
-        let of_its_own = matches!(drill, Drill::RingMembers | Drill::Soak);
+        let of_its_own = drill == Drill::Soak;
         if of_its_own && let Some(another) = deployment.take() {
             another.shut_down().await?;
         }
         for number in 1..=settings.runs {
             let ready = match deployment.take() {
                 Some(ready) => ready,
-                None if drill == Drill::RingMembers => Deployment::start_with_spare(options, say).await?,
                 None if drill == Drill::Soak => {
                     let failover = options.failover.clone().or(Some(soak::FAILOVER.to_owned()));
                     let options = Options { failover, ..options.clone() };
@@ -289,10 +193,7 @@ pub async fn run(
                 }
             };
             // A run's permanent damage, or its lag, must not count against the next run.
-            if report.held
-                && !of_its_own
-                && !matches!(drill, Drill::Restored | Drill::DiskLost | Drill::Reseed)
-            {
+            if report.held && !of_its_own && !matches!(drill, Drill::DiskLost | Drill::Reseed) {
                 deployment = Some(ready);
             } else {
                 ready.shut_down().await?;

@@ -1,5 +1,4 @@
-//! Drills that move arcs on purpose: drain and return, another ring, and a death in the middle of
-//! either.
+//! Drills that move arcs on purpose: drain and return, and another ring.
 //!
 //! `schedule` runs them. They ask for every move with an operator's command. They must not ask for
 //! more than one move at a time: an operator's tool must refuse that, and other tests cover it.
@@ -7,15 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::bounds::{PAUSE, millis};
-use super::losses::Loss;
 use super::prober::{Probe, pauses};
 use super::schedule::Run;
-use crate::fleet::region::{Action, Part};
 use crate::fleet::{files, wait};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
@@ -27,9 +24,6 @@ const STANDS_WITHIN: Duration = Duration::from_secs(40);
 const STANDS: Duration = Duration::from_secs(3);
 /// Class of probes: a route without escrow, so that only the move counts.
 const PLAIN: usize = 1;
-/// Time from the command to the death in the middle of it. By then the command's process has
-/// started and the loser's gate is closing.
-const IN_THE_MIDDLE: Duration = Duration::from_millis(150);
 
 /// Drains a region and returns it, both under load.
 pub async fn drain(run: &mut Run<'_>) -> Result<()> {
@@ -78,21 +72,16 @@ pub async fn ring(run: &mut Run<'_>) -> Result<()> {
 }
 
 /// A ring that was put in force.
-pub struct Moved {
-    pub from: Arc<Ring>,
-    pub to: Arc<Ring>,
-    pub asked: Instant,
-    pub done: Instant,
+struct Moved {
+    from: Arc<Ring>,
+    to: Arc<Ring>,
+    asked: Instant,
+    done: Instant,
 }
 
 /// Writes the file, plans, compares the plan with the rings, applies.
 async fn change_ring(run: &mut Run<'_>, weights: &[u32]) -> Result<Moved> {
     let (from, to) = write_ring(run, weights)?;
-    apply_ring(run, from, to).await
-}
-
-/// Puts the file's ring in force: plans, compares the plan with the rings, applies.
-pub async fn apply_ring(run: &mut Run<'_>, from: Arc<Ring>, to: Arc<Ring>) -> Result<Moved> {
     let at = (run.victim + 1) % 3;
     let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
     let plan: Value = serde_json::from_str(&run.said(&["ring", "plan"], &told)?)?;
@@ -135,13 +124,8 @@ pub async fn apply_ring(run: &mut Run<'_>, from: Arc<Ring>, to: Arc<Ring>) -> Re
 /// Writes a ring file with these weights. Returns the rings before and after.
 fn write_ring(run: &Run<'_>, weights: &[u32]) -> Result<(Arc<Ring>, Arc<Ring>)> {
     let names: Vec<RegionName> = run.deployment.regions.iter().map(|region| region.name.clone()).collect();
-    write_ring_of(run, &names, weights)
-}
-
-/// Does the same for these regions.
-pub fn write_ring_of(run: &Run<'_>, names: &[RegionName], weights: &[u32]) -> Result<(Arc<Ring>, Arc<Ring>)> {
     let from = run.field.ring();
-    files::write(run.deployment.dir(), "ring.toml", &files::ring(names, weights, files::FAILOVER))?;
+    files::write(run.deployment.dir(), "ring.toml", &files::ring(&names, weights, files::FAILOVER))?;
     let file = run.deployment.dir().join("ring.toml");
     // A ring takes time to build; clients and the links between regions run on meanwhile.
     let to =
@@ -152,7 +136,7 @@ pub fn write_ring_of(run: &Run<'_>, names: &[RegionName], weights: &[u32]) -> Re
 
 /// Checks every probe around a move against the rings. Before the move the old owner ran the key,
 /// after it the new owner. A key that does not move was never answered with `moving`.
-pub fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
+fn who_ran(run: &mut Run<'_>, probes: &[Probe], moved: &Moved) {
     let near = |probe: &&Probe| {
         probe.exchange.done > moved.asked - STANDS && probe.exchange.sent < moved.done + STANDS / 2
     };
@@ -195,87 +179,6 @@ fn hold_pauses(run: &mut Run<'_>, probes: &[Probe]) {
         }
         run.report.pauses.insert(bucket, millis(pause));
     }
-}
-
-/// Drains a region that dies in the middle of it.
-pub async fn kill_in_drain(run: &mut Run<'_>) -> Result<()> {
-    let victim = run.victim;
-    let (at, name) = ((victim + 1) % 3, run.name(victim));
-    let loss = Loss::expect(run, victim, run.others(victim));
-    wait::pause(Duration::from_secs(1)).await;
-    let words = ["region", "drain", &name, "--actor", "drill", "--reason", "drill"];
-    run.note(format!("onceway {}", words.join(" ")));
-    let region = run.region(at);
-    let drained = tokio::join!(region.operate(&words), async {
-        wait::pause(IN_THE_MIDDLE).await;
-        let death = Instant::now();
-        run.note(format!("kill {name}"));
-        (death, run.region(victim).act(Action::Kill, Part::Both).await)
-    });
-    let (told, (death, killed)) = drained;
-    killed?;
-    run.allowed.harmed.insert(victim);
-    // The drain may end before the death or not: this drill is about that race.
-    let drained = run.said(&words, &told?).is_ok();
-    run.report.numbers.insert("drained_before_it_died", drained.into());
-    loss.measured(run, death).await?;
-    run.act(victim, Action::Start, Part::Both).await?;
-    let back = async || {
-        let status = run.watching.last(&run.name(at));
-        let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
-        let standing =
-            regions.iter().find(|one| one["name"] == name.as_str()).map(|one| one["standing"].clone());
-        match standing.as_ref().and_then(Value::as_str) {
-            Some("serving") => Ok(Some(())),
-            Some("drained") => {
-                // An error means that the return is not possible yet.
-                drop(run.operate(at, &["region", "resume", &name, "--actor", "drill"]).await);
-                Ok(None)
-            }
-            Some(_) | None => Ok(None),
-        }
-    };
-    wait::for_some("the region to serve again", STANDS_WITHIN + STANDS_WITHIN, back).await
-}
-
-/// Changes the ring while the region that loses arcs dies.
-pub async fn kill_in_ring_change(run: &mut Run<'_>) -> Result<()> {
-    let victim = run.victim;
-    let at = (victim + 1) % 3;
-    let mut weights = [2, 2, 2];
-    weights[victim] = 1;
-    let (from, to) = write_ring(run, &weights)?;
-    let epoch = run.watching.epoch().to_string();
-    let loss = Loss::expect(run, victim, run.others(victim));
-    wait::pause(Duration::from_secs(1)).await;
-    let words = ["ring", "apply", "--expect-epoch", &epoch, "--yes", "--actor", "drill"];
-    run.note(format!("onceway {}", words.join(" ")));
-    let (told, (death, killed)) = tokio::join!(run.region(at).run(&words), async {
-        wait::pause(IN_THE_MIDDLE).await;
-        let death = Instant::now();
-        run.note(format!("kill {}", run.name(victim)));
-        (death, run.region(victim).act(Action::Kill, Part::Both).await)
-    });
-    killed?;
-    run.allowed.harmed.insert(victim);
-    let in_force = run.said(&words, &told?).is_ok();
-    run.report.numbers.insert("in_force_before_it_died", in_force.into());
-    loss.measured(run, death).await?;
-    run.act(victim, Action::Start, Part::Both).await?;
-    run.until_standing(at, victim, "serving", STANDS_WITHIN).await?;
-    // Either of the two rings may be in force: this drill is about that race. The file must fit the
-    // ring in force for the next drill.
-    write_ring(run, &[1; 3])?;
-    let told = run.region(at).run(&["ring", "plan", "--json"]).await?;
-    let plan: Value = serde_json::from_str(&run.said(&["ring", "plan"], &told)?)?;
-    let in_force = plan["moves"].as_array().is_some_and(|moves| !moves.is_empty());
-    run.report.numbers.insert("in_force_in_the_end", in_force.into());
-    if in_force {
-        run.field.set_ring(to);
-        let back = change_ring(run, &[1; 3]).await?;
-        ensure!(back.to.digest() == from.digest(), "the ring before is not in force again");
-    }
-    Ok(())
 }
 
 /// Asks until the command succeeds: exit code 3 says that it is not possible yet.

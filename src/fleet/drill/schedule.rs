@@ -1,7 +1,7 @@
 //! One run of a drill, from a healthy deployment to a verdict: load, faults and repairs, the ends
 //! of all keys, the count.
 //!
-//! `losses`, `network`, `moves` and `stores` have the middle part, and act through [`Run`];
+//! `losses`, `moves` and `reseeds` have the middle part, and act through [`Run`];
 //! `verdict` judges. The run mends every fault before it brings keys to their ends. It must not
 //! skip the count when the middle fails.
 
@@ -18,7 +18,7 @@ use super::prober::{Aim, Probe, Prober};
 use super::report::Report;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{Drill, Settings, audited, losses, members, moves, network, reseeds, soak, soaked, stores};
+use super::{Drill, Settings, audited, losses, moves, reseeds, soak, soaked};
 use crate::config::ring::RingFile;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::deployment::Deployment;
@@ -53,8 +53,6 @@ pub struct Run<'a> {
     pub allowed: Allowed,
     /// Probes with their results.
     pub probes: Vec<Probe>,
-    /// True if the broken region has to stay out: the run must not wait for it.
-    pub stays_out: bool,
     /// Results of a soak, to be judged.
     pub soaked: Option<soaked::Soaked>,
     /// Receives the progress of a long run, in words.
@@ -88,7 +86,6 @@ pub async fn once(
         victim: usize::try_from(number)? % deployment.regions.len(),
         allowed: Allowed::default(),
         probes: Vec::new(),
-        stays_out: false,
         soaked: None,
         say,
         mended: None,
@@ -104,15 +101,13 @@ pub async fn once(
     }
     run.mend().await?;
     let mended = run.mended.unwrap_or_else(Instant::now);
-    if !run.stays_out {
-        match run.home(bounds::HOME_WITHIN).await {
-            Ok(()) if mended.elapsed() > bounds::HOME_WITHIN => {
-                run.report.broke(format!("home again after {:?} only", mended.elapsed()));
-            }
-            Ok(()) => run.report.home_again_ms = Some(millis(mended.elapsed())),
-            Err(error) => {
-                run.report.broke(format!("not home again within {:?}: {error:#}", bounds::HOME_WITHIN))
-            }
+    match run.home(bounds::HOME_WITHIN).await {
+        Ok(()) if mended.elapsed() > bounds::HOME_WITHIN => {
+            run.report.broke(format!("home again after {:?} only", mended.elapsed()));
+        }
+        Ok(()) => run.report.home_again_ms = Some(millis(mended.elapsed())),
+        Err(error) => {
+            run.report.broke(format!("not home again within {:?}: {error:#}", bounds::HOME_WITHIN));
         }
     }
     wait::pause(AFTER).await;
@@ -131,28 +126,13 @@ pub async fn once(
 async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
     match drill {
         Drill::Kill => losses::kill(run).await,
-        Drill::PauseLong => losses::pause_long(run).await,
-        Drill::PauseShort => losses::pause_short(run).await,
-        Drill::TwoKilled => losses::two_killed(run).await,
-        Drill::PostgresDead => losses::part_dead(run, Part::Postgres).await,
-        Drill::GatewayDead => losses::part_dead(run, Part::Gateway).await,
-        Drill::Isolate => network::isolate(run).await,
-        Drill::LinkCut => network::link_cut(run).await,
-        Drill::OneWay => network::one_way(run).await,
-        Drill::Flap => network::flap(run).await,
-        Drill::Slow => network::slow(run).await,
-        Drill::KillInDrain => moves::kill_in_drain(run).await,
-        Drill::KillInReturn => losses::kill_in_return(run).await,
-        Drill::KillInRingChange => moves::kill_in_ring_change(run).await,
+        Drill::Isolate => losses::isolate(run).await,
         Drill::Drain => moves::drain(run).await,
         Drill::Ring => moves::ring(run).await,
-        Drill::RingMembers => members::members(run).await,
-        Drill::AcceptorReplaced => stores::acceptor_replaced(run).await,
-        Drill::Restored => stores::restored(run).await,
-        Drill::DiskLost => stores::disk_lost(run).await,
+        Drill::DiskLost => losses::disk_lost(run).await,
         Drill::Reseed => reseeds::reseed(run).await,
         Drill::Soak => soak::soak(run).await,
-        Drill::Window | Drill::Histories => bail!("this drill has machines of its own"),
+        Drill::Window => bail!("this drill has machines of its own"),
     }
 }
 
@@ -293,17 +273,15 @@ impl Run<'_> {
 
     async fn finish(mut self) -> Result<Report> {
         let mut noted: BTreeMap<String, Noted> = BTreeMap::new();
-        // A region that was added and has left has no row that the others lack.
-        for region in self.deployment.all().filter(|region| region.cluster.pid().is_some()) {
+        for region in self.deployment.all() {
             for (key, told) in region.cluster.noted(files::DATABASE, self.field.mark()).await? {
                 noted.entry(key).or_default().merge(told);
             }
         }
         let mut audited = BTreeMap::new();
         for region in &self.deployment.regions {
-            match audited::add(&mut audited, region, self.field.mark()).await {
-                Err(error) if !self.stays_out => self.report.broke(format!("{error:#}")),
-                Err(_) | Ok(()) => {}
+            if let Err(error) = audited::add(&mut audited, region, self.field.mark()).await {
+                self.report.broke(format!("{error:#}"));
             }
         }
         let totals = self.deployment.ledger.totals(None);

@@ -307,3 +307,32 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
         trio.check();
     });
 }
+
+/// A region dies a second time while it is sealed, and a third time as it has its keys again.
+#[test]
+fn a_region_that_dies_on_its_way_home_comes_home_when_it_lives() {
+    play(async {
+        let trio = Trio::start(11).await;
+        let mut ran = Vec::new();
+        for standing in ["lost", "sealed", "serving"] {
+            let key = key_of(&a(), &b(), standing);
+            if standing != "lost" {
+                trio.bring_back(&a());
+                let seen = async || trio.standing(&a(), &b()) == standing;
+                trio.until("its death comes in time", TAKEOVER + STABLE + ms(20_000), seen).await;
+            }
+            trio.lose(&a());
+            // Where it is sealed its keys are elsewhere already.
+            assert_eq!(trio.insist(&c(), "/park", &key, TAKEOVER).await.by, b().as_str());
+            ran.push(key);
+            trio.check();
+        }
+        trio.bring_back(&a());
+        trio.all_home(TAKEOVER + STABLE + ms(20_000)).await;
+        for key in &ran {
+            assert_eq!(trio.effects(key).len(), 1, "{key}");
+            assert!(trio.send(&a(), "/park", key).await.replayed, "{key}");
+        }
+        trio.finish();
+    });
+}

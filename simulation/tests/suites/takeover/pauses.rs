@@ -3,7 +3,7 @@
 //!
 //! `overtaken.rs` has clean moves in the same gap. A test must not look into a gateway.
 
-use super::trio::{STABLE, TAKEOVER, Trio, a, b, key_of, ms, play, regions};
+use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions};
 use tokio::time::sleep;
 
 /// A claims, sleeps before it sends, and wakes when b has run the key: it must not send
@@ -68,6 +68,27 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
         assert_eq!(trio.arrived(&a(), &key), 0, "sent after it woke: {told:?}");
         assert!(told.status == 503 || told.replayed, "{told:?}");
         assert_eq!(trio.effects(&key).len(), 1);
+        trio.check();
+    });
+}
+
+/// Half a lease is no silence: nobody takes over, however often it happens.
+#[test]
+fn pauses_of_half_a_lease_cost_no_view() {
+    play(async {
+        let trio = Trio::start(4).await;
+        let before = trio.gate(&b()).view.epoch();
+        let paused = trio.node(&a()).process;
+        for number in 0..10 {
+            paused.pause();
+            sleep(LEASE / 2).await;
+            paused.resume();
+            let key = key_of(&a(), &b(), &format!("short{number}"));
+            assert_eq!(trio.insist(&c(), "/park", &key, LEASE).await.by, a().as_str());
+        }
+        for by in regions() {
+            assert_eq!((trio.gate(&by).view.epoch(), trio.standing(&a(), &by)), (before, "serving"), "{by}");
+        }
         trio.check();
     });
 }

@@ -1,10 +1,8 @@
-//! The drill that records histories of three private Postgres servers that replicate from one
-//! another, without gateways.
+//! Three private Postgres servers that replicate from one another, without gateways.
 //!
-//! It calls them as gateways would, while it cuts links, kills servers, loses replies, delays rows
-//! and drops slots. `ports::contract::replication` draws the calls and records their results. The
-//! simulation's own tests hold the simulated stores to that text. `cli::drill` and
-//! `tests/long/histories.rs` play the drill. It must not judge a store's behaviour.
+//! They are called as gateways would call them, while links are cut, servers killed, replies lost,
+//! rows delayed and slots dropped. `ports::contract` draws the calls and records their results. It
+//! must not judge a store's behaviour.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,70 +10,46 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::support::program;
 use anyhow::{Context, Result, anyhow, ensure};
 
-use crate::adapters::postgres::provision::{self, Plan, Role};
-use crate::adapters::postgres::{PgStore, StoreConfig};
-use crate::fleet::binaries::Binaries;
-use crate::fleet::cluster::Cluster;
-use crate::fleet::cluster_slots::HeldUp;
-use crate::fleet::deployment::Options;
-use crate::fleet::janitor::Janitor;
-use crate::fleet::ports::FleetPorts;
-use crate::fleet::relay::{Direction, Relay};
-use crate::fleet::{files, scratch, wait};
-use crate::ports::contract::copying;
-use crate::ports::contract::replication::{self, REGIONS, ReplicationBench};
-use crate::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
-use crate::ports::{KeyStore, Replica};
-use crate::protocol::decide::Basis;
-use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::record::Nonce;
-use crate::protocol::region::Origin;
+use onceway::adapters::postgres::provision::{self, Plan, Role};
+use onceway::adapters::postgres::{PgStore, StoreConfig};
+use onceway::fleet::binaries::Binaries;
+use onceway::fleet::cluster::Cluster;
+use onceway::fleet::cluster_slots::HeldUp;
+use onceway::fleet::janitor::Janitor;
+use onceway::fleet::ports::{FleetPorts, free_run};
+use onceway::fleet::relay::{Direction, Relay};
+use onceway::fleet::{files, scratch, wait};
+use onceway::ports::contract::copying;
+use onceway::ports::contract::replication::{self, REGIONS, ReplicationBench};
+use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
+use onceway::ports::{KeyStore, Replica};
+use onceway::protocol::decide::Basis;
+use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::record::Nonce;
+use onceway::protocol::region::Origin;
 
-/// The last recording, by `onceway drill histories --record`.
-const RECORDED: &str = include_str!("../../../simulation/histories/replication.txt");
 const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
 /// Time limit for anything that has to happen.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Plays the histories on three new servers, on a deployment's usual ports. Returns the results, a
-/// line each. Takes about a minute.
-///
-/// # Errors
-/// A server cannot be started, or a step failed at it.
-pub async fn play(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<String> {
-    let three = Three::start(options, say).await?;
-    let played = replication::all(&three, say).await.map_err(|why| anyhow!(why));
+/// Plays the histories on three new servers. Returns the results, a line each. Takes about a
+/// minute.
+pub async fn play() -> Result<String> {
+    let three = Three::start().await?;
+    let played = replication::all(&three, &|_| {}).await.map_err(|why| anyhow!(why));
     let ended = three.shut_down().await;
     played.and_then(|played| ended.map(|()| played))
 }
 
 /// Plays the contract of first copies on three new servers.
-///
-/// # Errors
-/// A server cannot be started, or a clause does not hold.
-pub async fn copies(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
-    let three = Three::start(options, say).await?;
+pub async fn copies() -> Result<()> {
+    let three = Three::start().await?;
     let kept = copying::suite(&three).await.map_err(|why| anyhow!(why));
     let ended = three.shut_down().await;
     kept.and(ended)
-}
-
-/// The first line that differs from the recording, in words; none if all are the same.
-pub fn differs(played: &str) -> Option<String> {
-    let (mut played, mut recorded) = (played.lines(), RECORDED.lines());
-    for number in 1.. {
-        match (played.next(), recorded.next()) {
-            (None, None) => break,
-            (now, then) if now == then => {}
-            (now, then) => {
-                let (now, then) = (now.unwrap_or("(no line)"), then.unwrap_or("(no line)"));
-                return Some(format!("line {number} differs\n  recorded: {then}\n  played:   {now}"));
-            }
-        }
-    }
-    None
 }
 
 /// One of the servers, and the store in it.
@@ -100,13 +74,11 @@ struct Three {
 }
 
 impl Three {
-    async fn start(options: &Options, say: &(dyn Fn(&str) + Sync)) -> Result<Three> {
-        say("starting three servers of Postgres that follow one another");
-        let ports = FleetPorts::lay_out(options.port_base, REGIONS)?;
-        ports.check_free(&ORIGINS.map(str::to_owned))?;
+    async fn start() -> Result<Three> {
+        let ports = FleetPorts::lay_out(free_run(40)?, REGIONS)?;
         let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
         let dir = scratch::create("onceway-histories")?;
-        let janitor = Janitor::spawn(&options.program, &dir, true)?;
+        let janitor = Janitor::spawn(&program(), &dir, true)?;
         let mut regions = Vec::new();
         for (origin, ports) in ORIGINS.iter().zip(&ports.regions) {
             let (origin, port) = (Origin::parse(origin).context("an origin")?, ports.postgres);
@@ -373,18 +345,4 @@ fn words(error: anyhow::Error) -> String {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_line_that_differs_is_told() {
-        assert_eq!(differs(RECORDED), None);
-        let cut = RECORDED.trim_end().rsplit_once('\n').unwrap().0;
-        assert!(differs(cut).unwrap().ends_with("played:   (no line)"));
-        let bent = RECORDED.replacen("won", "lost", 1);
-        assert!(differs(&bent).unwrap().contains("lost"));
-    }
 }
