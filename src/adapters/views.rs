@@ -19,7 +19,7 @@ use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::digest::Digest32;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
-use crate::protocol::versions::{MEANINGS, NEWEST};
+use crate::protocol::versions::NEXT;
 use crate::protocol::view::{AcceptorId, Content, Member, Release, Retired, Standing, View};
 
 /// Error for a document that cannot be read. It names the part, in our own words.
@@ -74,7 +74,7 @@ pub(super) fn newer(text: &str) -> Option<&'static str> {
         let digits = text[at + name.len()..].split(|c: char| !c.is_ascii_digit()).next()?;
         digits.parse::<u64>().ok()
     });
-    said.max().filter(|version| *version > u64::from(NEWEST)).map(|_| NEWER)
+    said.max().filter(|version| *version > u64::from(NEXT)).map(|_| NEWER)
 }
 
 /// A view.
@@ -82,8 +82,6 @@ pub(super) fn newer(text: &str) -> Option<&'static str> {
 #[serde(deny_unknown_fields)]
 pub struct ViewDoc {
     epoch: u64,
-    /// Left out for the first version, so that programs of that version read it.
-    #[serde(default = "first", skip_serializing_if = "is_first")]
     protocol: u16,
     ring: RingDoc,
     escrow: Vec<EscrowDoc>,
@@ -93,28 +91,21 @@ pub struct ViewDoc {
     retired: Vec<RetiredDoc>,
 }
 
-/// A route under escrow: its name alone under versions without meanings.
+/// A route under escrow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
-enum EscrowDoc {
-    Named(String),
-    Meant { route: String, means: String },
+#[serde(deny_unknown_fields)]
+struct EscrowDoc {
+    route: String,
+    means: String,
 }
 
 impl EscrowDoc {
-    fn of((route, meaning): (&Arc<str>, &Option<Digest32>)) -> Self {
-        let route = route.to_string();
-        match meaning {
-            None => Self::Named(route),
-            Some(meaning) => Self::Meant { route, means: meaning.to_string() },
-        }
+    fn of((route, meaning): (&Arc<str>, &Digest32)) -> Self {
+        Self { route: route.to_string(), means: meaning.to_string() }
     }
 
-    fn read(self) -> Result<(Arc<str>, Option<Digest32>), Malformed> {
-        match self {
-            Self::Named(route) => Ok((route.into(), None)),
-            Self::Meant { route, means } => Ok((route.into(), Some(digest(&means)?))),
-        }
+    fn read(self) -> Result<(Arc<str>, Digest32), Malformed> {
+        Ok((self.route.into(), digest(&self.means)?))
     }
 }
 
@@ -229,15 +220,6 @@ pub struct PendingDoc {
     seal: Option<u64>,
 }
 
-fn first() -> u16 {
-    1
-}
-
-/// Takes a reference, as serde asks.
-fn is_first(protocol: &u16) -> bool {
-    *protocol == first()
-}
-
 fn voter_docs(voters: &BTreeMap<RegionName, AcceptorId>) -> Vec<VoterDoc> {
     voters.iter().map(|(name, id)| VoterDoc { name: name.to_string(), id: acceptor_id(*id) }).collect()
 }
@@ -273,12 +255,8 @@ impl Spelled for Arc<View> {
 
     fn from_doc(doc: ViewDoc) -> Result<Self, Malformed> {
         let ViewDoc { epoch, protocol, ring, escrow, voters, voters_before, members, retired } = doc;
-        if protocol > NEWEST {
+        if protocol > NEXT {
             return Err(Malformed(NEWER));
-        }
-        let says_meanings = |doc: &EscrowDoc| matches!(doc, EscrowDoc::Meant { .. });
-        if protocol < MEANINGS && escrow.iter().any(says_meanings) {
-            return Err(Malformed("a meaning under a version that has none"));
         }
         let content = Content {
             epoch,

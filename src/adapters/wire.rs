@@ -26,7 +26,7 @@ use crate::protocol::digest::Digest32;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::RequestId;
 use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::versions::{HEARD, OLDEST, Versions};
+use crate::protocol::versions::Versions;
 
 /// Path of forwards, by POST.
 pub const FORWARD_PATH: &str = "/peer/v1/forward";
@@ -45,8 +45,8 @@ const PEER_PREFIX: &str = "onceway-peer-";
 
 /// The versions that the sender of a hello, a ping or a question speaks, and those of its receiver.
 ///
-/// A process of the first version neither sends the header nor looks at it. Forwards do not carry
-/// it: they travel only after an answered hello.
+/// A sender without the header speaks version 1. Forwards do not carry it: they travel only after
+/// an answered hello.
 const SPEAKS: HeaderName = HeaderName::from_static("onceway-peer-speaks");
 const FROM: HeaderName = HeaderName::from_static("onceway-peer-from");
 const EPOCH: HeaderName = HeaderName::from_static("onceway-peer-epoch");
@@ -327,14 +327,11 @@ pub fn decode_reply(mut response: Response<Body>) -> Result<ForwardReply, WireEr
 
 /// A ping's reply as JSON.
 ///
-/// Unknown members are ignored: the sender of the ping may be of an older version. Members that are
-/// `None` are left out for processes of the first version, which refuse unknown ones.
+/// Unknown members are ignored: the sender of the reply may be of a newer version.
 #[derive(Serialize, Deserialize)]
 struct PongMessage {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    speaks: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    protocol: Option<u16>,
+    speaks: String,
+    protocol: u16,
     epoch: u64,
     view: String,
     shared: String,
@@ -342,10 +339,7 @@ struct PongMessage {
     beat: Option<BeatMessage>,
     origin: Option<String>,
     applied: BTreeMap<String, u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    heard: Option<BTreeMap<String, u64>>,
-    /// Left out while false, so that older gateways can read it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    heard: BTreeMap<String, u64>,
     upstream_failing: bool,
 }
 
@@ -355,13 +349,12 @@ struct BeatMessage {
     age_ns: u64,
 }
 
-/// Writes a ping's reply as JSON, in the newest version that both ends speak.
-pub fn encode_pong(pong: &Pong, asker: Versions) -> Bytes {
-    let second = pong.speaks.common(asker).is_some_and(|version| version >= HEARD);
+/// Writes a ping's reply as JSON.
+pub fn encode_pong(pong: &Pong) -> Bytes {
     let nanos = |age: Duration| u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
     let message = PongMessage {
-        speaks: second.then(|| pong.speaks.to_string()),
-        protocol: second.then_some(pong.protocol),
+        speaks: pong.speaks.to_string(),
+        protocol: pong.protocol,
         epoch: pong.epoch,
         view: pong.view.to_string(),
         shared: pong.shared.to_string(),
@@ -369,7 +362,7 @@ pub fn encode_pong(pong: &Pong, asker: Versions) -> Bytes {
         beat: pong.beat.map(|beat| BeatMessage { seq: beat.seq, age_ns: nanos(beat.age) }),
         origin: pong.origin.as_ref().map(ToString::to_string),
         applied: by_name(&pong.applied),
-        heard: pong.heard.as_ref().filter(|_| second).map(by_name),
+        heard: by_name(&pong.heard),
         upstream_failing: pong.upstream_failing,
     };
     serde_json::to_vec(&message).expect("strings and numbers always make JSON").into()
@@ -383,12 +376,9 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
     let wrong = |what: &str| WireError::Pong(what.to_owned());
     let message: PongMessage =
         serde_json::from_slice(json).map_err(|error| WireError::Pong(error.to_string()))?;
-    let speaks = message.speaks.map(|text| Versions::parse(&text).ok_or_else(|| wrong("speaks")));
-    let speaks = speaks.transpose()?.unwrap_or(Versions::UNSAID);
-    let second = speaks.newest() >= HEARD;
     Ok(Pong {
-        speaks,
-        protocol: message.protocol.filter(|_| second).unwrap_or(OLDEST),
+        speaks: Versions::parse(&message.speaks).ok_or_else(|| wrong("speaks"))?,
+        protocol: message.protocol,
         epoch: message.epoch,
         view: hex(&message.view).ok_or_else(|| wrong("view"))?,
         shared: hex(&message.shared).ok_or_else(|| wrong("shared"))?,
@@ -400,7 +390,7 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
             .transpose()
             .map_err(|_| wrong("an origin"))?,
         applied: by_origin(message.applied)?,
-        heard: message.heard.filter(|_| second).map(by_origin).transpose()?,
+        heard: by_origin(message.heard)?,
         upstream_failing: message.upstream_failing,
     })
 }

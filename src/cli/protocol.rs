@@ -14,7 +14,7 @@ use super::rehearsal::Dry;
 use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, print};
-use crate::protocol::versions::{NEWEST, Versions};
+use crate::protocol::versions::{NEXT, Versions};
 
 /// See which versions the regions speak with one another, and end an upgrade.
 #[derive(Subcommand)]
@@ -115,7 +115,7 @@ fn left_behind(told: &Value) -> Result<(), Failure> {
 /// Versions that a process speaks.
 #[derive(Args)]
 pub(super) struct Speech {
-    /// Speak these protocol versions only, such as 1-1. For tests of two versions side by side. It
+    /// Speak these protocol versions only, such as 1-2. For tests of two versions side by side. It
     /// is a flag, because nobody types one by accident. With any value, the only possible harm is
     /// that more of the others refuse the process.
     #[arg(long, hide = true, value_name = "OLDEST-NEWEST", value_parser = versions)]
@@ -129,6 +129,6 @@ impl Speech {
 }
 
 fn versions(text: &str) -> Result<Versions, String> {
-    let versions = Versions::parse(text).filter(|versions| versions.newest() <= NEWEST + 1);
-    versions.ok_or_else(|| format!("say two numbers from 1 to {}, such as 1-{NEWEST}", NEWEST + 1))
+    let versions = Versions::parse(text).filter(|versions| versions.newest() <= NEXT);
+    versions.ok_or_else(|| format!("say two numbers from 1 to {NEXT}, such as 1-{NEXT}"))
 }

@@ -67,8 +67,6 @@ struct Kind<'a> {
     spare: Option<&'a str>,
     /// Number of gateways of each region, by region number; regions beyond the list have one.
     gateways: &'a [usize],
-    /// Protocol versions that gateways speak; all that they can, if `None`.
-    speaks: Option<&'a str>,
 }
 
 /// A running deployment.
@@ -97,16 +95,6 @@ impl Deployment {
         Deployment::launch(options, Kind::default(), progress).await
     }
 
-    /// Does the same with gateways that speak these protocol versions only.
-    pub async fn start_speaking(
-        options: &Options,
-        versions: &str,
-        progress: &(dyn Fn(&str) + Sync),
-    ) -> Result<Deployment> {
-        let kind = Kind { speaks: Some(versions), ..Kind::default() };
-        Deployment::launch(options, kind, progress).await
-    }
-
     /// Does the same with several gateways per region. `gateways` has their number by region; they
     /// share the region's store behind its one address.
     pub async fn start_shared(
@@ -125,7 +113,7 @@ impl Deployment {
 
     async fn launch(
         options: &Options,
-        Kind { spare, gateways, speaks }: Kind<'_>,
+        Kind { spare, gateways }: Kind<'_>,
         progress: &(dyn Fn(&str) + Sync),
     ) -> Result<Deployment> {
         let all = names(spare)?;
@@ -164,7 +152,6 @@ impl Deployment {
                 let files = write_files(&dir, &all, &ports, &links, number, &members)?;
                 regions.push(region(&all[number], &ports, number, &files, &dir, &binaries, options).await?);
             }
-            regions.iter().for_each(|region| region.speak(speaks));
             let spare = regions.split_off(names.len()).pop();
             Ok((ledger, upstreams, regions, spare))
         };

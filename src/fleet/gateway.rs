@@ -38,7 +38,7 @@ impl Gateway {
         Self { ports, launch, process: Mutex::default(), speaks: Mutex::default() }
     }
 
-    /// Limits the next process to these protocol versions, such as `1-1`; no limit if `None`.
+    /// Limits the next process to these protocol versions, such as `1-2`; no limit if `None`.
     pub fn speak(&self, versions: Option<&str>) {
         *self.speaks.lock().unwrap_or_else(PoisonError::into_inner) = versions.map(str::to_owned);
     }

@@ -169,7 +169,7 @@ impl Region {
         gateway.act(action).await.with_context(|| self.name.to_string())
     }
 
-    /// Limits the gateways' next processes to these protocol versions, such as `1-1`; no limit if
+    /// Limits the gateways' next processes to these protocol versions, such as `1-2`; no limit if
     /// `None`.
     pub fn speak(&self, versions: Option<&str>) {
         self.gateways.iter().for_each(|gateway| gateway.speak(versions));

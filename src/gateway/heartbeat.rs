@@ -17,7 +17,6 @@ use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::speakers::{self, Sender};
 use crate::protocol::time::Moment;
-use crate::protocol::versions::HEARD;
 use crate::protocol::view::View;
 
 /// Time limit for a ping.
@@ -139,14 +138,11 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
         );
     }
     let needed = answers_needed(&gate, answers.knowing + answers.silent);
-    if answers.hearing < needed {
-        let mut why = format!(
+    if answers.knowing < needed {
+        let why = format!(
             "the store restarted, or is new, restored or promoted: {needed} peers must say what they saw and heard of this region, {} did",
-            answers.hearing
+            answers.knowing
         );
-        if answers.knowing > answers.hearing {
-            why += "; one that runs an older onceway cannot: upgrade another region first";
-        }
         return close(gateway, why);
     }
     match gateway.ports.store().approve(gate.version, &gate.running).await {
@@ -190,10 +186,6 @@ pub(super) async fn own_state<P: Ports>(gateway: &Gateway<P>) -> Result<(Gate, u
 struct Answers {
     /// Peers that were asked since and know.
     knowing: usize,
-    /// Of these, peers that also report heartbeats they heard of. A process of the version before
-    /// does not. It reports only applied heartbeats, which may be late, so its answer could not
-    /// expose a copy. A process that speaks no other version cannot ask for more.
-    hearing: usize,
     /// Peers that did not answer, or do not know yet.
     silent: usize,
     /// The highest heartbeat of this region that any process has seen, this one included.
@@ -407,7 +399,7 @@ impl<P: Ports> Gateway<P> {
             beat: health.beat.map(|(seq, committed)| Beat { seq, age: now.since(committed) }),
             origin: Some(self.origin.clone()),
             applied,
-            heard: self.settings.speaks.has(HEARD).then_some(heard),
+            heard,
             speaks: self.settings.speaks,
             protocol: self.view().protocol(),
         }
@@ -458,16 +450,14 @@ impl<P: Ports> Gateway<P> {
     fn answers_of(&self, counts: &dyn Fn(&RegionName) -> bool, moment: Moment) -> Answers {
         let health = self.health();
         let own = health.beat.map_or(0, |(seq, _)| seq);
-        let mut answers = Answers { knowing: 0, hearing: 0, silent: 0, highest: own };
+        let mut answers = Answers { knowing: 0, silent: 0, highest: own };
         for (_, peer) in health.peers.iter().filter(|(name, _)| counts(name)) {
             let pong = peer.pong.as_ref().filter(|_| peer.asked.is_some_and(|asked| asked >= moment));
-            let heard = pong.and_then(|pong| pong.heard.as_ref());
-            answers.highest =
-                answers.highest.max(heard.and_then(|all| all.get(&self.origin).copied()).unwrap_or(0));
+            let heard = pong.and_then(|pong| pong.heard.get(&self.origin).copied());
+            answers.highest = answers.highest.max(heard.unwrap_or(0));
             match pong.and_then(|pong| pong.applied.get(&self.origin)) {
                 Some(seen) => {
                     answers.knowing += 1;
-                    answers.hearing += usize::from(heard.is_some() || !self.settings.speaks.has(HEARD));
                     answers.highest = answers.highest.max(*seen);
                 }
                 None => answers.silent += 1,

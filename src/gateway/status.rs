@@ -49,7 +49,7 @@ pub struct Status {
     pub epoch: u64,
     /// The protocol version that its view goes by.
     pub protocol: u16,
-    /// The protocol versions that it speaks, such as `1-3`.
+    /// The protocol versions that it speaks, such as `1-1`.
     pub speaks: String,
     /// Digest of its view.
     pub view: String,

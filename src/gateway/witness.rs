@@ -26,7 +26,7 @@ use crate::protocol::register::{Acceptor, Message, Reply};
 use crate::protocol::ring::Ring;
 use crate::protocol::speakers::Sender;
 use crate::protocol::time::Drift;
-use crate::protocol::versions::{HEARD, OLDEST, Versions};
+use crate::protocol::versions::{OLDEST, Versions};
 use crate::protocol::view::{AcceptorId, View};
 
 /// The part of a witness's files that its answers depend on.
@@ -197,7 +197,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             beat: None,
             origin: None,
             upstream_failing: false,
-            heard: speaks.has(HEARD).then(BTreeMap::new),
+            heard: BTreeMap::new(),
             speaks,
             protocol: accepted.as_ref().map_or(OLDEST, |accepted| accepted.view.protocol()),
             applied: BTreeMap::new(),

@@ -103,8 +103,8 @@ pub struct Pong {
     pub applied: BTreeMap<Origin, u64>,
     /// The highest heartbeat of each other region's present store that this process heard of in
     /// pings, whether its rows arrived or not. So a store that went back is noticed even if its
-    /// rows are late. `None`: the peer speaks a version without this.
-    pub heard: Option<BTreeMap<Origin, u64>>,
+    /// rows are late.
+    pub heard: BTreeMap<Origin, u64>,
     /// True if its upstream fails its checks: a region that hands keys over for that reason gains
     /// nothing by it.
     pub upstream_failing: bool,

@@ -19,22 +19,13 @@ pub type Meanings = BTreeMap<Arc<str>, Digest32>;
 /// True if a claim on this route is lodged. If `mine` differ from the routes for which the view was
 /// made, every claim is lodged: another region may take any of these requests for one under escrow.
 pub fn lodges(view: &View, route: &str, mine: &Meanings) -> bool {
-    view.escrow().contains_key(route)
-        || !view.escrow().keys().all(|agreed| means_the_same(view, agreed, mine))
+    view.escrow().contains_key(route) || !view.escrow().keys().all(|agreed| is_meant(view, agreed, mine))
 }
 
-/// True if a route under escrow has the meaning in the view. False if the view has none.
+/// True if a route under escrow means here what it means in the view.
 fn is_meant(view: &View, route: &str, mine: &Meanings) -> bool {
     let agreed = view.escrow().get(route);
-    agreed.is_some_and(|agreed| {
-        removed(Plant::EscrowMeaning) || agreed.is_some() && *agreed == mine.get(route).copied()
-    })
-}
-
-/// True if nothing says that a route under escrow means something else here. A view of an older
-/// version does not say: its proofs count for nothing, and its claims are lodged by name.
-fn means_the_same(view: &View, route: &str, mine: &Meanings) -> bool {
-    view.escrow().get(route).is_none_or(Option::is_none) || is_meant(view, route, mine)
+    agreed.is_some_and(|agreed| removed(Plant::EscrowMeaning) || mine.get(route) == Some(agreed))
 }
 
 /// A region's knowledge about a lost one, for one key.

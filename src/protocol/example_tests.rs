@@ -52,7 +52,7 @@ pub fn meaning(route: &str) -> Digest32 {
 
 /// One route under escrow, and its meaning.
 pub fn meant(route: &str) -> Escrowed {
-    Escrowed::from([(route.into(), Some(meaning(route)))])
+    Escrowed::from([(route.into(), meaning(route))])
 }
 
 /// The first view: all three serve and vote; the route `pay` is under escrow.

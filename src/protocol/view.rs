@@ -11,7 +11,7 @@ use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
 use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
-use super::versions::{self, MEANINGS};
+use super::versions;
 
 /// The state of one region, as the view says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,8 +85,8 @@ pub struct Retired {
 pub struct AcceptorId(pub u128);
 
 /// Routes under escrow, each with the digest of its meaning in the files of the region that
-/// proposed it; `None` under a version without meanings.
-pub type Escrowed = BTreeMap<Arc<str>, Option<Digest32>>;
+/// proposed it.
+pub type Escrowed = BTreeMap<Arc<str>, Digest32>;
 
 /// The agreed ring and the state of every region.
 #[derive(Clone, Debug)]
@@ -141,12 +141,9 @@ pub struct Content {
 }
 
 impl View {
-    /// A view as agreed, stored or sent. Under a version without meanings of routes it has none.
+    /// A view as agreed, stored or sent.
     pub fn from_content(content: Content) -> Self {
-        let Content { epoch, protocol, ring, mut escrow, voters, voters_before, members, retired } = content;
-        if protocol < MEANINGS {
-            escrow.values_mut().for_each(|meaning| *meaning = None);
-        }
+        let Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired } = content;
         let derived = Derived::default();
         Self { epoch, protocol, ring, escrow, voters, voters_before, members, retired, derived }
     }
@@ -409,7 +406,7 @@ impl View {
         parts.push(b"escrow".to_vec());
         for (route, meaning) in &self.escrow {
             parts.push(route.as_bytes().to_vec());
-            parts.extend(meaning.map(|meaning| format!("means {meaning}").into_bytes()));
+            parts.push(format!("means {meaning}").into_bytes());
         }
         slices("onceway/placement/1", &parts)
     }
@@ -438,10 +435,7 @@ impl View {
             let lost = lost.map(|at| format!(" lost {at}")).unwrap_or_default();
             parts.push(format!("{origin} {mark}{lost}").into_bytes());
         }
-        // Views without a version are of the first.
-        if self.protocol > 1 {
-            parts.push(format!("protocol {}", self.protocol).into_bytes());
-        }
+        parts.push(format!("protocol {}", self.protocol).into_bytes());
         slices("onceway/view/4", &parts)
     }
 }

@@ -256,8 +256,8 @@ async fn take_up<S: PeerService>(
         }
         (&Method::GET, wire::PING_PATH) => {
             hears(&PeerMessage::Ping)?;
-            let theirs = heard_of(&head, speaks)?;
-            let mut response = Response::new(full(wire::encode_pong(&service.pong().await, theirs)));
+            heard_of(&head, speaks)?;
+            let mut response = Response::new(full(wire::encode_pong(&service.pong().await)));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(response)
         }

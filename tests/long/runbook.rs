@@ -131,8 +131,7 @@ fn the_sections_do_what_they_say() {
         let options =
             Options { program: program(), port_base: port_base(), data: None, rtt, routes: None, failover };
         for title in apart {
-            let fleet =
-                Deployment::start_speaking(&options, "1-1", &|_| {}).await.expect("three regions start");
+            let fleet = Deployment::start(&options, &|_| {}).await.expect("three regions start");
             at_the_desk(fleet, &[title]).await;
         }
         if titles.is_empty() {

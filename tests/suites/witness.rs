@@ -31,7 +31,7 @@ use onceway::protocol::record::RequestId;
 use onceway::protocol::register::{Ballot, Message, Reply};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::{Date, Drift, Moment};
-use onceway::protocol::versions::Versions;
+use onceway::protocol::versions::{NEXT, Versions};
 use onceway::protocol::view::{AcceptorId, Content, View};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -497,28 +497,28 @@ async fn a_witness_that_is_gone_is_not_sent_to() {
 async fn a_witness_votes_only_on_what_it_speaks() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
-    let older = house.start_with(&["--speaks=1-1"]).await;
+    let older = house.start().await;
     let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
-    assert_eq!((pong.speaks, pong.protocol, pong.heard), (Versions::UNSAID, 1, None));
+    assert_eq!((pong.speaks, pong.protocol), (Versions::OURS, 1));
     let Reply::NotFounded(id) = house.message(Message::Read).await else { panic!("it is new") };
-    let second = view(1, id.0);
-    let first = Arc::new(View::from_content(Content { protocol: 1, ..second.content() }));
-    let refused = "the regions go by protocol version 3 and this witness speaks 1-1";
+    let first = view(1, id.0);
+    let second = Arc::new(View::from_content(Content { protocol: NEXT, ..first.content() }));
+    let refused = "the regions go by protocol version 2 and this witness speaks 1-1";
     let found = |view: &Arc<View>| Message::Found { ballot: ballot(1), view: view.clone() };
     let told = house.ask(Question::Acceptor { to: None, message: found(&second) }).await;
     assert!(matches!(&told, Told::Refused(why) if why.starts_with(refused)), "{told:?}");
     assert_eq!(house.message(found(&first)).await, Reply::Accepted);
     drop(older);
 
-    let newer = house.start().await;
+    let newer = house.start_with(&["--speaks=1-2"]).await;
     let pong = house.peers.ping(&region("witness-1"), PATIENCE).await.unwrap();
-    assert_eq!((pong.speaks, pong.protocol), (Versions::OURS, 1));
-    let raised = Arc::new(first.next(&Change::Protocol(3)).unwrap());
+    assert_eq!((pong.speaks, pong.protocol), (Versions::new(1, 2).unwrap(), 1));
+    let raised = Arc::new(first.next(&Change::Protocol(NEXT)).unwrap());
     let Reply::Promised(_) = house.message(Message::Prepare { ballot: ballot(7) }).await else {
         panic!("it is founded")
     };
     assert_eq!(house.message(Message::Accept { ballot: ballot(7), view: raised }).await, Reply::Accepted);
     drop(newer);
-    let (code, said) = house.ended(&["--speaks=1-1"]);
+    let (code, said) = house.ended(&[]);
     assert!(code == Some(1) && said.contains(refused), "{code:?}: {said}");
 }

@@ -55,7 +55,7 @@ fn origin(region: &str) -> Origin {
 /// The first view: three regions, each with a voter, and the route `strict` under escrow.
 fn first() -> Arc<View> {
     let voters = (1..).zip(NAMES).map(|(id, text)| (name(text), AcceptorId(id))).collect();
-    Arc::new(View::founding(1, ring(), [(Arc::from("strict"), None)].into(), voters))
+    Arc::new(View::founding(1, ring(), [(Arc::from("strict"), digest("route", &[]))].into(), voters))
 }
 
 fn ring() -> Arc<Ring> {

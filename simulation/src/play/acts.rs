@@ -125,7 +125,7 @@ async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u
         let mut behind = 0;
         for other in deployment.regions().iter().filter(|other| *other != region) {
             let pong = deployment.node(other).gateway.pong().await;
-            let heard = pong.heard.as_ref().and_then(|all| all.get(&origin)).max(pong.applied.get(&origin));
+            let heard = pong.heard.get(&origin).max(pong.applied.get(&origin));
             behind += usize::from(heard.is_none_or(|heard| *heard <= copied));
         }
         if behind == 0 {

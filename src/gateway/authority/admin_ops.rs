@@ -16,7 +16,6 @@ use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply};
 use crate::protocol::ring::Ring;
-use crate::protocol::versions::MEANINGS;
 use crate::protocol::view::{AcceptorId, Content, Escrowed, Standing, View};
 
 /// Time limit for founding one acceptor.
@@ -252,8 +251,7 @@ impl<P: Ports> Gateway<P> {
             map.keys().filter(|route| takes(route)).map(ToString::to_string).collect()
         };
         let is_new = |route: &Arc<str>| !view.escrow().contains_key(route);
-        let is_other =
-            |route: &Arc<str>| view.protocol() >= MEANINGS && wanted.get(route) != view.escrow().get(route);
+        let is_other = |route: &Arc<str>| wanted.get(route) != view.escrow().get(route);
         Ok(RingPlan {
             epoch: view.epoch(),
             moves: moves
@@ -300,7 +298,7 @@ impl<P: Ports> Gateway<P> {
     fn meant(&self, routes: BTreeSet<Arc<str>>) -> Result<Escrowed, ActError> {
         let meanings = self.live().meanings.clone();
         let meant = |route: Arc<str>| match meanings.get(&route) {
-            Some(meaning) => Ok((route, Some(*meaning))),
+            Some(meaning) => Ok((route, *meaning)),
             None => Err(ActError::refused(format!(
                 "the gateway has no route {route:?} with keys: let it read its routes.toml again first"
             ))),

@@ -132,7 +132,7 @@ impl<P: Ports> Gateway<P> {
         let heard = peer.filter(follows).is_some_and(|peer| peer.applied.max(peer.told) > Some(0));
         let pongs = || health.peers.values().filter_map(|peer| peer.pong.as_ref());
         // A peer whose version does not report this may have heard of the store.
-        let heard_of = |pong: &Pong| pong.heard.as_ref().is_none_or(|all| all.get(origin) > Some(&0));
+        let heard_of = |pong: &Pong| pong.heard.get(origin) > Some(&0);
         let told = pongs().any(|pong| pong.applied.get(origin) > Some(&0) || heard_of(pong));
         retired && fresh && !served && !heard && !told && *origin != self.origin
     }

@@ -129,12 +129,7 @@ fn view(region: &RegionName) -> Arc<View> {
     let spec = RingSpec { seed: u64::MAX, place_by: PlaceBy::Tenant, regions, pins: Vec::new() };
     let ring = Arc::new(Ring::build(&spec).expect("a ring"));
     let voters = BTreeMap::from([(region.clone(), AcceptorId(u128::MAX))]);
-    Arc::new(View::founding(
-        1 << 40,
-        ring,
-        [(Arc::from("charges"), Some(Digest32::new([7; 32])))].into(),
-        voters,
-    ))
+    Arc::new(View::founding(1 << 40, ring, [(Arc::from("charges"), Digest32::new([7; 32]))].into(), voters))
 }
 
 fn id() -> KeyId {

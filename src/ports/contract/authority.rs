@@ -326,7 +326,7 @@ pub(super) fn view_with(origins: &[Origin], tenant: Tenant, epoch: u64) -> Arc<V
     let ring = Arc::new(Ring::build(&spec).expect("bench: its regions must make a ring"));
     let voters: BTreeMap<_, _> =
         origins.iter().zip(1..).map(|(origin, id)| (origin.region.clone(), AcceptorId(id))).collect();
-    let escrow = BTreeMap::from([("payouts".into(), Some(Digest32::new([7; 32])))]);
+    let escrow = BTreeMap::from([("payouts".into(), Digest32::new([7; 32]))]);
     let content = View::founding(epoch, ring, escrow, voters).content();
     let retired = [(first.clone(), Retired { mark: 3, lost: Some(2) })].into();
     Arc::new(View::from_content(Content { retired, ..content }))

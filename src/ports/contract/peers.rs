@@ -211,7 +211,7 @@ pub async fn a_pong_comes_back_whole<B: PeersBench>(bench: &B) {
     let origin = |region, generation| Origin { region, generation };
     let applied = [(origin(bench.peer(), 1), 1 << 40), (origin(bench.unlisted(), u32::MAX), 0)].into();
     let own = Some(origin(bench.peer(), 2));
-    let heard = Some([(origin(bench.peer(), 1), 1 << 41)].into());
+    let heard = [(origin(bench.peer(), 1), 1 << 41)].into();
     let full = Pong { serving: true, beat: Some(beat), origin: own, applied, heard, ..pong() };
     for pong in [full, pong()] {
         bench.set_pong(pong.clone()).await;
@@ -303,7 +303,7 @@ fn pong() -> Pong {
         origin: None,
         upstream_failing: false,
         applied: BTreeMap::new(),
-        heard: Some(BTreeMap::new()),
+        heard: BTreeMap::new(),
     }
 }
 

@@ -54,7 +54,7 @@ pub async fn program_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     section.run_again("onceway region drain eu-west --reason").await.shows("eu-west is drained");
     replace(eu).await;
     section.there(eu);
-    section.run_until("onceway status --admin", "version 1, speaks 1-3").await;
+    section.run_until("onceway status --admin", "version 1, speaks 1-2").await;
     section.run_again("onceway region resume eu-west").await.shows("serves again");
     section.run("until onceway region status eu-west").await.ends(&[0]);
     for region in [us, ap] {
@@ -62,9 +62,9 @@ pub async fn program_upgrade(mut section: Section<'_>, fleet: &Deployment) {
         region.serves().await.unwrap();
     }
     section.run("onceway protocol raise  ").await.ends(&[0]).shows("Nothing was changed.");
-    section.run_again("onceway protocol raise --yes").await.shows("protocol version 3 is in force");
+    section.run_again("onceway protocol raise --yes").await.shows("protocol version 2 is in force");
     for region in &fleet.regions {
-        metric(region, "onceway_protocol_version", "3").await;
+        metric(region, "onceway_protocol_version", "2").await;
         for peer in fleet.regions.iter().filter(|peer| peer.name != region.name) {
             metric(region, &format!("onceway_peer_foreign{{peer=\"{}\"}}", peer.name), "0").await;
         }
@@ -76,7 +76,7 @@ pub async fn program_upgrade(mut section: Section<'_>, fleet: &Deployment) {
 /// Stops the region's gateway and starts the new one.
 async fn replace(region: &Region) {
     region.act(Action::Stop, Part::Gateway).await.unwrap();
-    region.speak(None);
+    region.speak(Some("1-2"));
     region.act(Action::Start, Part::Gateway).await.unwrap();
 }
 

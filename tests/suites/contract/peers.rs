@@ -90,7 +90,7 @@ impl Link {
             beat: None,
             origin: None,
             upstream_failing: false,
-            heard: Some(BTreeMap::new()),
+            heard: BTreeMap::new(),
             applied: BTreeMap::new(),
         };
         let peer = Arc::new(Played {

@@ -122,7 +122,7 @@ fn pong() -> Pong {
         origin: None,
         applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 3)]),
         upstream_failing: false,
-        heard: Some(BTreeMap::new()),
+        heard: BTreeMap::new(),
     }
 }
 

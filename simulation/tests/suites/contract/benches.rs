@@ -336,7 +336,7 @@ impl<P> Link<P> {
             beat: None,
             origin: None,
             upstream_failing: false,
-            heard: Some(Default::default()),
+            heard: Default::default(),
             applied: Default::default(),
         };
         let peer = Arc::new(Played {

@@ -28,7 +28,7 @@ use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::Drift;
-use onceway::protocol::versions::{NEWEST, Versions};
+use onceway::protocol::versions::{NEWEST, NEXT, Versions};
 use onceway::protocol::view::View;
 use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
@@ -107,6 +107,11 @@ fn ring() -> Arc<Ring> {
     Arc::new(Ring::build(&spec).unwrap())
 }
 
+/// The versions of a process that speaks the next one, too.
+pub fn upgraded() -> Versions {
+    Versions::new(NEWEST, NEXT).unwrap()
+}
+
 /// The result of a request for its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
@@ -137,20 +142,21 @@ pub struct Bench {
 impl Bench {
     /// Starts three regions and waits until all serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
-        Self::started(seed, &[], NEWEST).await
+        Self::started(seed, &[], Versions::OURS).await
     }
 
     /// Starts three regions whose claims on these routes are lodged with another one.
     pub async fn under_escrow(seed: u64, routes: &[&str]) -> Arc<Self> {
-        Self::started(seed, routes, NEWEST).await
+        Self::started(seed, routes, Versions::OURS).await
     }
 
-    /// Starts three regions whose view goes by this protocol version.
-    pub async fn going_by(seed: u64, protocol: u16) -> Arc<Self> {
-        Self::started(seed, &[], protocol).await
+    /// Starts three regions that speak the next protocol version, too. Their view does not go by it
+    /// yet.
+    pub async fn upgraded(seed: u64) -> Arc<Self> {
+        Self::started(seed, &[], upgraded()).await
     }
 
-    async fn started(seed: u64, routes: &[&str], protocol: u16) -> Arc<Self> {
+    async fn started(seed: u64, routes: &[&str], speaks: Versions) -> Arc<Self> {
         let world = Arc::new(World::new(seed, &regions(), false));
         for from in regions() {
             world.cluster.set_latency(&from, ms(2));
@@ -162,10 +168,10 @@ impl Bench {
         }
         let escrow = routes.iter().map(|route| Arc::from(*route)).collect();
         let told = settings(&regions()[0]).routes;
-        world.found_by(view().ring().clone(), escrow, &told, protocol);
+        world.found(view().ring().clone(), escrow, &told);
         let bench = Arc::new(Self { world, gateways: Mutex::default() });
         for name in regions() {
-            bench.replace(&name);
+            bench.replace_speaking(&name, speaks);
         }
         bench.all_serve().await;
         bench

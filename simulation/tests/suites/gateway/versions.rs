@@ -1,7 +1,7 @@
-//! Two protocol versions side by side, over one store and between regions, and reports of the older
-//! one that are not trusted.
+//! Two protocol versions side by side, over one store and between regions: this program's own, and
+//! the next, which is made up.
 //!
-//! [`super::approval`] has the approval within one version. A test must not look into a gateway.
+//! A test must not look into a gateway.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use onceway::protocol::change::Change;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::register::{Ballot, Message};
-use onceway::protocol::versions::{NEWEST, Versions};
+use onceway::protocol::versions::{NEXT, Versions};
 use simulation::peers::{Answering, Region};
 use tokio::time::sleep;
 
-use super::bench::{Bench, ask, key_of, ms, play, region, until};
+use super::bench::{Bench, ask, key_of, ms, play, region, until, upgraded};
 
-const BEFORE: Versions = Versions::UNSAID;
+const BEFORE: Versions = Versions::OURS;
 
 /// Both run keys of their region until the view goes by a version that one of them does not speak.
 /// That one runs nothing more, and says why.
 #[test]
 fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
     play(async {
-        let (bench, eu, us) = (Bench::going_by(61, 1).await, region("eu"), region("us"));
+        let (bench, eu, us) = (Bench::upgraded(61).await, region("eu"), region("us"));
         let old = bench.process_speaking(&eu, BEFORE);
         until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
         let key = key_of(&eu, "older");
@@ -31,8 +31,8 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
         assert_eq!(bench.effects(&key).len(), 1, "the newer process replays it");
 
         let raised = bench.gateway(&us).raise_protocol("test").await.unwrap();
-        assert_eq!((raised.protocol, raised.common), (3, 3), "{raised:?}");
-        let why = "the regions go by protocol version 3 and this process speaks 1-1";
+        assert_eq!((raised.protocol, raised.common), (2, 2), "{raised:?}");
+        let why = "the regions go by protocol version 2 and this process speaks 1-1";
         until("the older process to say why", ms(3_000), async || {
             old.readiness().reasons.iter().any(|reason| reason.starts_with(why))
         })
@@ -59,13 +59,13 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
 #[test]
 fn nothing_is_raised_while_somebody_speaks_an_older_version_or_does_not_answer() {
     play(async {
-        let (bench, us, ap) = (Bench::going_by(62, 1).await, region("us"), region("ap"));
+        let (bench, us, ap) = (Bench::upgraded(62).await, region("us"), region("ap"));
         bench.replace_speaking(&ap, BEFORE);
         bench.all_serve().await;
         let same = bench.gateway(&us).raise_protocol("test").await.unwrap();
         assert_eq!((same.protocol, same.common, same.epoch), (1, 1, 1));
         assert_eq!(same.speaks["ap"], "1-1");
-        bench.replace(&ap);
+        bench.replace_speaking(&ap, upgraded());
         bench.all_serve().await;
         bench.gateway(&ap).stop(ms(100)).await;
         bench.links(&ap, simulation::peers::LinkMode::Refuse);
@@ -75,61 +75,12 @@ fn nothing_is_raised_while_somebody_speaks_an_older_version_or_does_not_answer()
     });
 }
 
-/// None of eu's writes since the copy has arrived anywhere. Its peers heard of them in pings, but
-/// their version does not report that. They may know more than they say.
-#[test]
-fn a_restored_store_is_not_approved_by_peers_that_cannot_say_what_they_heard() {
-    play(async {
-        let (bench, eu) = (Bench::going_by(63, 1).await, region("eu"));
-        for peer in [region("us"), region("ap")] {
-            bench.replace_speaking(&peer, BEFORE);
-        }
-        bench.all_serve().await;
-        for peer in [region("us"), region("ap")] {
-            bench.world.cluster.hold(&eu, &peer, true);
-        }
-        let copy = bench.world.cluster.copy(&eu);
-        sleep(ms(2_000)).await;
-        bench.replace(&eu);
-        bench.world.cluster.restore(&eu, copy);
-        for _ in 0..80 {
-            sleep(ms(100)).await;
-            assert!(!bench.serves(&eu), "approved by peers that cannot say what they heard");
-        }
-        let reasons = bench.gateway(&eu).readiness().reasons.join("; ");
-        assert!(
-            reasons.contains("one that runs an older onceway cannot: upgrade another region first"),
-            "{reasons}"
-        );
-    });
-}
-
-/// The store itself does not show if it only restarted or is a copy. One upgraded peer has to
-/// report its last heartbeat.
-#[test]
-fn a_store_that_restarted_waits_for_a_peer_that_can_say_what_it_heard() {
-    play(async {
-        let (bench, eu) = (Bench::going_by(64, 1).await, region("eu"));
-        for peer in [region("us"), region("ap")] {
-            bench.replace_speaking(&peer, BEFORE);
-        }
-        bench.all_serve().await;
-        bench.world.cluster.restart(&eu);
-        assert_eq!(bench.send(&eu, "/probe", &key_of(&eu, "restarted")).await.status, 503);
-        sleep(ms(5_000)).await;
-        let reasons = bench.gateway(&eu).readiness().reasons.join("; ");
-        assert!(!bench.serves(&eu) && reasons.contains("upgrade another region first"), "{reasons}");
-        bench.replace(&region("us"));
-        until("approval", ms(5_000), async || bench.serves(&eu)).await;
-    });
-}
-
 /// A mere proposal is refused and forgotten. A version that all regions go by ends the older
 /// process.
 #[test]
 fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end() {
     play(async {
-        let (bench, us, ap) = (Bench::going_by(66, 1).await, region("us"), region("ap"));
+        let (bench, us, ap) = (Bench::upgraded(66).await, region("us"), region("ap"));
         bench.replace_speaking(&ap, BEFORE);
         let old = bench.gateway(&ap);
         until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
@@ -166,7 +117,7 @@ fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end(
 #[test]
 fn an_older_process_hears_in_pings_that_it_was_outgrown() {
     play(async {
-        let (bench, us, ap) = (Bench::going_by(67, 1).await, region("us"), region("ap"));
+        let (bench, us, ap) = (Bench::start(67).await, region("us"), region("ap"));
         bench.replace_speaking(&ap, BEFORE);
         let old = bench.gateway(&ap);
         until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
@@ -204,7 +155,7 @@ impl Region for Newer {
 fn a_peer_of_a_foreign_version_is_not_heard() {
     play(async {
         let (bench, us, ap) = (Bench::start(65).await, region("us"), region("ap"));
-        let foreign = Versions::new(NEWEST + 1, NEWEST + 1).unwrap();
+        let foreign = Versions::new(NEXT, NEXT).unwrap();
         bench.replace_speaking(&ap, foreign);
         let why = format!("it speaks protocol versions {foreign}, this process {}", Versions::OURS);
         until("it to be refused", ms(10_000), async || {

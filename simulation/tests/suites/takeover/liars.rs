@@ -65,12 +65,12 @@ impl Region for Liar {
             };
             let beat = |seq| Some(Beat { seq, age: ms(0) });
             match self.lie {
-                Lie::Heartbeats => Pong { beat: beat(FAR), applied: all(FAR), heard: Some(all(FAR)), ..pong },
+                Lie::Heartbeats => Pong { beat: beat(FAR), applied: all(FAR), heard: all(FAR), ..pong },
                 Lie::BeyondBounds => {
-                    let (applied, heard) = (all(u64::MAX), Some(all(u64::MAX)));
+                    let (applied, heard) = (all(u64::MAX), all(u64::MAX));
                     Pong { epoch: u64::MAX, beat: beat(u64::MAX), applied, heard, ..pong }
                 }
-                Lie::Forgetful => Pong { applied: all(1), heard: Some(all(1)), ..pong },
+                Lie::Forgetful => Pong { applied: all(1), heard: all(1), ..pong },
                 Lie::Glass => Pong { epoch: self.forged.epoch(), view: self.forged.digest(), ..pong },
                 Lie::Rows => pong,
             }

@@ -9,7 +9,7 @@ use super::trio::{Trio, a, b, c, ms, play, regions, ring};
 use onceway::gateway::authority::admin_ops::ActError;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
-use onceway::protocol::versions::Versions;
+use onceway::protocol::versions::{NEWEST, NEXT, Versions};
 use tokio::time::sleep;
 
 async fn apply(trio: &Trio, weights: &[(RegionName, u32)]) -> Result<u64, ActError> {
@@ -70,13 +70,21 @@ fn a_region_that_does_not_speak_the_version_of_the_view_cannot_join() {
         trio.drain(&a(), &c(), false).await.unwrap();
         apply(&trio, &[(a(), 100), (b(), 100)]).await.unwrap();
         let all = [(a(), 100), (b(), 100), (c(), 100)];
-        trio.node(&c()).process.kill();
-        trio.begin_speaking(&c(), Versions::UNSAID);
-        sleep(ms(3_000)).await;
+        let again = async |name: &RegionName, speaks: Versions| {
+            trio.node(name).process.kill();
+            trio.begin_speaking(name, speaks);
+            sleep(ms(3_000)).await;
+        };
+        let upgraded = Versions::new(NEWEST, NEXT).unwrap();
+        for name in regions() {
+            again(&name, upgraded).await;
+        }
+        let raised = trio.ask(async || Ok(trio.node(&a()).gateway.raise_protocol("test").await?.epoch)).await;
+        raised.unwrap();
+        again(&c(), Versions::OURS).await;
         let told = apply(&trio, &all).await;
-        refused(told, "not-yet", "the regions go by protocol version 3 and it speaks 1-1");
-        trio.node(&c()).process.kill();
-        trio.begin_process(&c());
+        refused(told, "not-yet", "the regions go by protocol version 2 and it speaks 1-1");
+        again(&c(), upgraded).await;
         apply(&trio, &all).await.unwrap();
     });
 }
@@ -119,7 +127,7 @@ fn a_route_that_the_gateway_does_not_have_comes_under_no_escrow() {
         refused(told, "refused", "no route \"nowhere\"");
         assert_eq!(trio.gate(&a()).view, before, "nothing was changed");
         let agreed: BTreeSet<Arc<str>> = before.escrow().keys().cloned().collect();
-        assert!(before.escrow().values().all(Option::is_some), "{:?}", before.escrow());
+        assert!(!before.escrow().is_empty());
         let plan = gateway.plan(before.ring(), &agreed).unwrap();
         assert_eq!((plan.escrow_added, plan.escrow_removed, plan.escrow_changed), (vec![], vec![], vec![]));
     });

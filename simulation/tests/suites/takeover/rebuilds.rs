@@ -45,7 +45,7 @@ fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
         sleep(ms(2_000)).await;
         let origin = trio.world.cluster.origin(&a());
         let told = async || trio.node(&c()).gateway.pong().await.applied[&origin];
-        let heard = async || trio.node(&c()).gateway.pong().await.heard.unwrap()[&origin];
+        let heard = async || trio.node(&c()).gateway.pong().await.heard[&origin];
         let stored = async |at: RegionName| {
             let beats = trio.world.cluster.store(&at).heartbeats().await.unwrap();
             beats.iter().find(|beat| beat.origin == origin).map_or(0, |beat| beat.seq)
@@ -248,7 +248,7 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
         let pong = trio.node(&who).gateway.pong().await;
         let known = match by {
             By::Rows => pong.applied,
-            By::Pings => pong.heard.unwrap_or_default(),
+            By::Pings => pong.heard,
         };
         known.iter().any(|(origin, seq)| origin.region == a() && origin.generation == 2 && *seq > 1)
     };

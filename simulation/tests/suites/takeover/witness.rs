@@ -2,7 +2,7 @@
 //!
 //! The root's suite `witness` has the process of a witness. A test must not look into a gateway.
 
-use onceway::protocol::versions::Versions;
+use onceway::protocol::versions::{NEXT, Versions};
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
@@ -157,13 +157,12 @@ fn a_lost_region_that_is_cut_off_from_the_one_that_serves_does_not_seal() {
     });
 }
 
-/// A new witness that runs an older onceway could not vote for anything: it becomes no voter before
-/// it can.
+/// A new witness of another version could not vote for anything: it becomes no voter before it can.
 #[test]
 fn who_does_not_speak_the_version_of_the_view_is_no_new_voter() {
     play(async {
         let trio = Trio::duo(7).await;
-        let anew = trio.new_witness(&witness(), Versions::UNSAID);
+        let anew = trio.new_witness(&witness(), Versions::new(NEXT, NEXT).unwrap());
         let id = anew.acceptor().id;
         let votes = || trio.gate(&a()).view.voters()[&witness()] == id;
         for _ in 0..100 {

@@ -44,7 +44,7 @@ static RINGS: LazyLock<[Arc<Ring>; 2]> = LazyLock::new(|| {
 fn views() -> impl Strategy<Value = Arc<View>> {
     (any::<u64>(), any::<u128>(), 0..2_usize).prop_map(|(epoch, id, ring)| {
         let voters = BTreeMap::from([(name("eu"), AcceptorId(id)), (name("w"), AcceptorId(!id))]);
-        let escrow = BTreeMap::from([("charges".into(), Some(Digest32::new([7; 32])))]);
+        let escrow = BTreeMap::from([("charges".into(), Digest32::new([7; 32]))]);
         Arc::new(View::founding(epoch, RINGS[ring].clone(), escrow, voters))
     })
 }
