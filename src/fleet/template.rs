@@ -7,7 +7,6 @@
 //! Each copy gets a system identifier of its own. Postgres names the slots of a subscription's
 //! first copy by it, so two subscribers with one identifier take each other's slots away.
 
-use std::env;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -21,21 +20,19 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::account::Account;
 use super::binaries::Binaries;
+use super::fetched;
 
 /// After this time nobody is still writing an unfinished template.
 const ABANDONED: Duration = Duration::from_secs(600);
 
 /// The place of the template for these programs and this account; none without a cache folder.
 pub fn place(binaries: &Binaries, account: Option<&Account>) -> Option<PathBuf> {
-    let absolute = |path: &PathBuf| path.is_absolute();
-    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(absolute);
-    let home = || Some(PathBuf::from(env::var_os("HOME")?).join(".cache")).filter(absolute);
     let program = binaries.initdb();
     let made = fs::metadata(&program).ok()?;
     let uid = account.map(|account| account.uid);
     let which = format!("{} {} {} {uid:?}", program.display(), made.mtime(), made.size());
     let name = format!("initdb-{}-{:016x}", binaries.major(), xxh3_64(which.as_bytes()));
-    Some(cache.or_else(home)?.join("onceway").join(name))
+    Some(fetched::cache()?.join(name))
 }
 
 /// Copies the template to a data folder with another system identifier. Returns true if all of it
