@@ -17,6 +17,7 @@ mod histories;
 mod runbook;
 mod storm;
 mod tenants;
+mod unprivileged;
 
 #[path = "../support/mod.rs"]
 mod support;
