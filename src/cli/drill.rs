@@ -38,7 +38,7 @@ Examples:
   onceway drill window                    what the window is worth: doubles measured and predicted
   onceway drill soak --minutes 30         two gateways per region under load, while files, certificates and gateways are replaced
   onceway drill reseed                    slots lost, the region killed, taken over and back while its records are copied
-  onceway drill                           all of them but the soak; takes ten minutes
+  onceway drill                           all of them but the soak
 
 The soak changes routes and back (SIGHUP) every 20 s, replaces all certificates every 90 s, restarts one gateway a minute (orderly and by SIGKILL
 in turn) and drains a region every five minutes; below ten minutes everything comes more often. It holds: no double effect but by

@@ -82,7 +82,8 @@ pub fn fetch() -> Result<()> {
     let package = unfinished.join("package");
     pip(&wanted, &package)?;
     fs::rename(&package, &place).with_context(|| format!("cannot write {}", place.display()))?;
-    fs::remove_dir_all(&unfinished).with_context(|| format!("cannot remove {}", unfinished.display()))
+    let _ = fs::remove_dir_all(&unfinished);
+    Ok(())
 }
 
 /// `--target` leaves the user's own Python alone. The hashes are of files that `pip` may find

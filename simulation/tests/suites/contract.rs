@@ -76,8 +76,8 @@ fn the_store_replies_as_a_real_one_did() {
     as_recorded(&played, include_str!("../../histories/store.txt"));
 }
 
-/// The acts of three real stores that follow one another, as `onceway drill histories --record`
-/// recorded them.
+/// The acts of three real stores that follow one another, as `tests/long/histories.rs` recorded
+/// them.
 #[test]
 fn stores_follow_one_another_as_real_ones_did() {
     let played = paused().block_on(async { contract::replication::all(&Three::new(), &|_| {}).await });
