@@ -337,7 +337,7 @@ fn seeds(what: &What, seeds: Range<u64>, json: bool, keep: bool) -> Result<bool,
     if let Some(check) = plant {
         let own = directed(check);
         let scenario = as_it_is(own.scenario)?;
-        played.directed = Some(Box::new(Batch::play(&scenario, 0, own.seeds, plant)));
+        played.directed = Some(Box::new(Batch::play(&scenario, own.from, own.seeds, plant)));
     }
     match json {
         true => say!("{}", serde_json::to_string(&played).map_err(|error| error.to_string())?),

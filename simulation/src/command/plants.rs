@@ -75,17 +75,18 @@ impl Own {
     /// The row of this check, if its own scenario notices. A scenario of chance takes many seeds.
     /// They are played a few at a time, until one notices.
     fn noticing(&mut self, check: Plant) -> Result<Option<String>, String> {
-        const AT_A_TIME: u64 = 10;
+        const AT_A_TIME: u64 = 2;
         let own = directed(check);
-        for from in (0..own.seeds).step_by(AT_A_TIME as usize) {
-            let to = own.seeds.min(from + AT_A_TIME);
+        let end = own.from + own.seeds;
+        for from in (own.from..end).step_by(AT_A_TIME as usize) {
+            let to = end.min(from + AT_A_TIME);
             let seeds = match self.0.entry((own.scenario, from, to)) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(new) => new.insert(Seeds::of(as_it_is(own.scenario)?, from, to - from)),
             };
             let found = seeds.noticing(check);
             if !found.is_empty() {
-                return Ok(Some(row(check, own.scenario, to, &found)));
+                return Ok(Some(row(check, own.scenario, to - own.from, &found)));
             }
         }
         Ok(None)

@@ -10,12 +10,18 @@ use onceway::protocol::plant::Plant;
 pub struct Directed {
     /// The scenario's name.
     pub scenario: &'static str,
-    /// The number of seeds, from the first one on.
+    /// The first seed: where chance decides, one that noticed when it was last looked for.
+    pub from: u64,
+    /// The number of seeds.
     pub seeds: u64,
 }
 
 const fn seeds(seeds: u64, scenario: &'static str) -> Directed {
-    Directed { scenario, seeds }
+    seeds_from(0, seeds, scenario)
+}
+
+const fn seeds_from(from: u64, seeds: u64, scenario: &'static str) -> Directed {
+    Directed { scenario, from, seeds }
 }
 
 /// The scenario that notices the removal of this check. A scenario of chance gets enough seeds that
@@ -43,12 +49,12 @@ pub fn directed(check: Plant) -> Directed {
         Plant::StatusEndsNothing => seeds(2, "proxy-gives-up"),
         Plant::LateRenewal => seeds(2, "late-renewal"),
         Plant::VotersBefore => seeds(2, "new-voter"),
-        Plant::Quiet => seeds(120, "swarm"),
+        Plant::Quiet => seeds_from(24, 120, "swarm"),
         Plant::ClosedWhenGained => seeds(1, "late-rows"),
         Plant::SkippedView => seeds(2, "skipped-view"),
         Plant::PendingClosed => seeds(5, "late-rows"),
-        Plant::LeaseOfOlderView => seeds(120, "swarm"),
-        Plant::LossUntilHeard => seeds(30, "late-rows"),
+        Plant::LeaseOfOlderView => seeds_from(34, 120, "swarm"),
+        Plant::LossUntilHeard => seeds_from(2, 30, "late-rows"),
         Plant::SealedAsked => seeds(2, "sealed-keeper"),
         Plant::Window => seeds(1, "late-rows"),
         Plant::WindowBegins => seeds(1, "late-rows"),
@@ -69,6 +75,6 @@ pub fn directed(check: Plant) -> Directed {
         Plant::WholeEpoch => seeds(2, "copied-target"),
         Plant::ToldOfRecords => seeds(4, "asked-first"),
         Plant::PutBack => seeds(2, "put-back"),
-        Plant::RestoredVotes => seeds(100, "swarm"),
+        Plant::RestoredVotes => seeds_from(4, 100, "swarm"),
     }
 }
