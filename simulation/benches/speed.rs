@@ -124,7 +124,7 @@ impl Deployment {
         let begin = Instant::now();
         let (mut sent, mut due) = (0, begin);
         let mut answers = tokio::task::JoinSet::new();
-        let mut checker = Checker::new([Arc::from("rerun")].into(), Duration::from_secs(1));
+        let mut checker = Checker::new([Arc::from("rerun")].into(), failover().window);
         let (mut now, mut answered) = (begin, 0);
         while now - begin < length {
             if run.cuts {

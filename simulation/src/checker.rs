@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use onceway::protocol::key::KeyId;
 use onceway::protocol::region::RegionName;
+use onceway::protocol::window::WindowRule;
 
 use crate::words::moment;
 use crate::world::World;
@@ -236,13 +237,13 @@ pub struct Checker {
 
 impl Checker {
     /// A checker that has seen nothing yet. On the routes in `reruns` doubts are run again, so a
-    /// second effect breaks nothing there. No window after a loss is shorter than `floor`.
-    pub fn new(reruns: BTreeSet<Arc<str>>, floor: Duration) -> Self {
+    /// second effect breaks nothing there. No window after a loss is shorter than `rule` says.
+    pub fn new(reruns: BTreeSet<Arc<str>>, rule: WindowRule) -> Self {
         Self {
             cursors: Cursors::default(),
             zero: Duration::ZERO,
             reruns,
-            views: views::Views::new(floor),
+            views: views::Views::new(rule),
             records: records::Records::default(),
             leases: leases::Leases::default(),
             sends: sends::Sends::default(),

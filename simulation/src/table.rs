@@ -456,6 +456,7 @@ impl Table {
             let applied = peer.applied.max(known);
             let known = self.memory.get(&peer.origin).map_or(0, |known| known.imported);
             let imported = peer.imported.max(known);
+            self.history.remembers(&peer.origin, peer.lag, self.clock.elapsed());
             self.memory.insert(peer.origin.clone(), PeerMemory { applied, imported, ..peer.clone() });
             self.flushed();
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::applied::{Applied, applied};
-use super::{Gateway, StoreHealth, authority, clock_trust, metrics};
+use super::{Gateway, Health, StoreHealth, authority, clock_trust, metrics};
 use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
@@ -293,35 +293,24 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     }
 }
 
+/// Reads what this store remembers of others. The view may not be known yet, so nothing is dropped.
 async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
     let Ok(memory) = gateway.ports.store().recall().await else { return false };
     let now = gateway.ports.clock().now();
-    let mut health = gateway.health();
-    for past in memory {
-        let known = gateway.view().origin(&past.origin.region) == Some(past.origin.clone());
-        if known && !health.peers.contains_key(&past.origin.region) {
-            // It left the ring, and the files no longer name it.
-            health.gone.extend(past.lag.map(|lag| (past.origin.clone(), lag)));
-        }
-        if let Some(peer) = health.peers.get_mut(&past.origin.region).filter(|_| known) {
-            peer.follow(Some(past.origin));
-            // The peer was seen once; the store says how far its rows are here now.
-            peer.told = peer.told.max(Some(past.applied));
-            if let Some(lag) = past.lag {
-                peer.lag.restore(lag, now);
-            }
-        }
-    }
+    let memory = memory.into_iter().map(|past| (past.origin.clone(), past)).collect();
+    gateway.health().remembered = Some((memory, now));
     true
 }
 
 fn seen<P: Ports>(gateway: &Gateway<P>, applied: &Applied, now: Moment) {
     let timings = &gateway.settings.timings;
+    let view = gateway.view();
     let mut health = gateway.health();
-    for (name, peer) in &mut health.peers {
-        let origin = authority::origin_of(&gateway.view(), name);
+    let Health { peers, remembered, .. } = &mut *health;
+    for (name, peer) in peers {
+        let origin = authority::origin_of(&view, name);
         let (rows, written) = (applied.rows(&origin), applied.written(&origin));
-        peer.follow(Some(origin));
+        peer.follow(origin, remembered.as_ref());
         peer.lag.seen(rows, now);
         peer.applied = Some(rows);
         peer.told = peer.told.max(Some(written));

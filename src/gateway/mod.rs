@@ -69,11 +69,12 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use crate::ports::peers::Pong;
-use crate::ports::store::Gate;
+use crate::ports::store::{Gate, PeerMemory};
 use crate::ports::{Clock, Ports};
 use crate::protocol::digest::Digest32;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::lease::Lease;
+use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
@@ -217,8 +218,9 @@ pub struct Gateway<P: Ports> {
 struct Health {
     beat: Option<(u64, Moment)>,
     peers: BTreeMap<RegionName, Peer>,
-    /// Remembered lag of regions that are peers no more: a window behind one may still need it.
-    gone: BTreeMap<Origin, Duration>,
+    /// What the store remembered of other stores when this process began, and the moment when it
+    /// was read. No window begins before that (docs/protocol.md#rule-31).
+    remembered: Option<(BTreeMap<Origin, PeerMemory>, Moment)>,
 }
 
 /// State of the store: can keys be run here?
@@ -281,12 +283,21 @@ impl Peer {
         }
     }
 
-    /// Follows its store in the view. Knowledge about another store is dropped.
-    fn follow(&mut self, origin: Option<Origin>) {
-        if self.origin != origin {
-            (self.origin, self.applied, self.told) = (origin, None, None);
-            self.lag = LagMeter::new(LAG_PERIOD);
+    /// Follows its store in the view. Knowledge about another store is dropped; what was remembered
+    /// of this one counts.
+    fn follow(&mut self, origin: Origin, remembered: Option<&(BTreeMap<Origin, PeerMemory>, Moment)>) {
+        if self.origin.as_ref() == Some(&origin) {
+            return;
         }
+        (self.applied, self.told, self.lag) = (None, None, LagMeter::new(LAG_PERIOD));
+        if let Some((memory, read)) = remembered
+            && let Some(past) = memory.get(&origin).filter(|_| !removed(Plant::LagRemembered))
+        {
+            // The peer was seen once; the store says how far its rows are here now.
+            self.told = Some(past.applied);
+            past.lag.into_iter().for_each(|lag| self.lag.restore(lag, *read));
+        }
+        self.origin = Some(origin);
     }
 
     /// True if the peer was silent for so long that it counts as not reachable.
@@ -342,7 +353,7 @@ impl<P: Ports> Gateway<P> {
             shadow,
             generators: key_habits::Generators::new(),
             store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
-            health: Mutex::new(Health { beat: None, peers, gone: BTreeMap::new() }),
+            health: Mutex::new(Health { beat: None, peers, remembered: None }),
             clock_watch,
             hearing: hearing::Hearing::default(),
             looks: Mutex::default(),

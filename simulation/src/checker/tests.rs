@@ -29,6 +29,7 @@ use onceway::protocol::register::{Accepted, Ballot};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, Content, View};
+use onceway::protocol::window::WindowRule;
 
 use super::news::{StoreNews, Voter};
 use super::*;
@@ -36,11 +37,11 @@ use crate::table::{Gated, Held, History, Lodgment, Record, Standing, Truth, Writ
 use crate::upstream::{Attempted, Happening};
 
 /// The shortest window of these deployments.
-const FLOOR: Duration = Duration::from_millis(1);
+const RULE: WindowRule = WindowRule { percent: 200, floor: ms(1), beyond: ms(60_000) };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-fn ms(millis: u64) -> Duration {
+const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
@@ -110,7 +111,7 @@ fn stores(stores: impl IntoIterator<Item = StoreNews>) -> News {
 
 fn gated(at: u64, state: GateState, applied: &[(&str, u64)]) -> Gated {
     let applied = applied.iter().map(|(region, seq)| (origin(region), *seq)).collect();
-    Gated { at: ms(at), state, applied, lodged: BTreeSet::new() }
+    Gated { at: ms(at), state, applied, lodged: BTreeSet::new(), lags: BTreeMap::new() }
 }
 
 fn gates(number: u64, region: &str, gates: impl IntoIterator<Item = Gated>) -> News {
@@ -161,7 +162,7 @@ fn happens(effects: impl IntoIterator<Item = Attempted>) -> News {
 
 /// The invariants that these histories break, in order.
 fn judged(histories: impl IntoIterator<Item = News>) -> Vec<Invariant> {
-    let mut checker = Checker::new([Arc::from("rerun")].into(), FLOOR);
+    let mut checker = Checker::new([Arc::from("rerun")].into(), RULE);
     histories.into_iter().flat_map(|news| checker.judge(news)).map(|breach| breach.invariant).collect()
 }
 

@@ -12,14 +12,15 @@ use onceway::protocol::digest::Digest32;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Ballot, majority};
+use onceway::protocol::time::Moment;
 use onceway::protocol::view::{AcceptorId, Standing, View};
+use onceway::protocol::window::{Window, WindowRule};
 
 use super::news::{StoreNews, Voter};
 use super::{Found, Invariant};
 use crate::table::{Gated, HeardOf, Held};
 
 /// The views seen so far.
-#[derive(Default)]
 pub(super) struct Views {
     /// The last state of each acceptor.
     held: BTreeMap<Voter, Held>,
@@ -29,16 +30,24 @@ pub(super) struct Views {
     left_out: BTreeSet<u64>,
     /// Each state of each store's gate.
     gates: BTreeMap<u64, Vec<Gated>>,
-    /// The shortest window after a loss.
-    floor: Duration,
+    /// The rule for the window after a loss.
+    rule: WindowRule,
     /// The time of the first adoption of a view that declared a region lost in that epoch.
     lost: BTreeMap<(RegionName, u64), Duration>,
 }
 
 impl Views {
-    /// Nothing is known yet. No window is shorter than `floor`.
-    pub(super) fn new(floor: Duration) -> Self {
-        Self { floor, ..Self::default() }
+    /// Nothing is known yet. No window is shorter than `rule` says.
+    pub(super) fn new(rule: WindowRule) -> Self {
+        Self {
+            held: BTreeMap::new(),
+            votes: BTreeMap::new(),
+            chosen: BTreeMap::new(),
+            left_out: BTreeSet::new(),
+            gates: BTreeMap::new(),
+            rule,
+            lost: BTreeMap::new(),
+        }
     }
 
     /// Judges the states of acceptors.
@@ -65,7 +74,7 @@ impl Views {
                 nothing_is_known_of_views_that_were_skipped(&store.origin, before, gate, found);
                 gate_opens_when_covered(&store.origin, before, gate, found);
                 if opens(&store.origin, before, gate) {
-                    opens_after_each_loss(&store.origin, gates, gate, self.floor, found);
+                    opens_after_each_loss(&store.origin, gates, gate, &self.rule, found);
                 }
             }
             gates.push(gate.clone());
@@ -283,14 +292,14 @@ fn nothing_is_known_of_views_that_were_skipped(
     }
 }
 
-/// 10: a gate that opens has waited the shortest window since it learned of a loss. Exempt are
-/// losses that an operator accepted, and stores that were replaced. The claims that the lost region
+/// 10: a gate that opens has waited the window since it learned of a loss: the multiple of the lag
+/// that its store remembered then, and never less than the floor. Exempt are losses that an operator accepted, and stores that were replaced. The claims that the lost region
 /// had lodged here became records.
 fn opens_after_each_loss(
     origin: &Origin,
     history: &[Gated],
     opened: &Gated,
-    floor: Duration,
+    rule: &WindowRule,
     found: &mut Found,
 ) {
     let view = &opened.state.view;
@@ -302,8 +311,10 @@ fn opens_after_each_loss(
         let waived = opened.state.waived.contains(&(lost.region.clone(), at));
         let first = history.iter().find(|gate| gate.state.view.epoch() >= at);
         let waited = opened.at.saturating_sub(first.map_or(opened.at, |gate| gate.at));
+        let lag = first.and_then(|gate| gate.lags.get(&lost)).copied().unwrap_or_default();
+        let window = Window::begin(at, Some(lag), 0, Moment::default()).length(rule).unwrap_or_default();
         // The clock may be fast, but by far less than this.
-        let surely = floor.saturating_sub(floor / 50);
+        let surely = window.saturating_sub(window / 50);
         if !waived && !view.retired().contains_key(&lost) && waited < surely {
             let text = format!("{origin} opened {waited:?} after it had learned of the loss of {lost}");
             found.push(Invariant::OpenWhenCovered, opened.at, text);

@@ -52,8 +52,8 @@ impl Judge {
             route.policy().is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. }))
         };
         let routes = deployment.scenario().shared.routes.0.iter();
-        let floor = deployment.scenario().shared.failover.window.floor;
-        let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), floor)
+        let rule = deployment.scenario().shared.failover.window;
+        let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), rule)
             .counting_from(deployment.world.elapsed().saturating_sub(begun.elapsed()));
         let starters = Starters::default();
         Self { deployment, log, begun, checker, starters, tells, breaches: Vec::new(), mended: (begun, 0) }

@@ -39,6 +39,7 @@ files! {
     "scenarios/hidden-doubt.toml"
     "scenarios/isolated.toml"
     "scenarios/lag-spike.toml"
+    "scenarios/lag-remembered.toml"
     "scenarios/last-region.toml"
     "scenarios/late-renewal.toml"
     "scenarios/late-rows.toml"

@@ -65,11 +65,13 @@ impl Table {
         self.epoch = state.view.epoch();
         self.version.0 += 1;
         let at = self.clock.elapsed();
+        let lags = self.history.lags_at(at);
         self.history.gates.push(Gated {
             at,
             state: state.clone(),
             applied: self.applied(),
             lodged: self.lodged(),
+            lags,
         });
         self.state = Some(state);
         self.flushed();

@@ -50,6 +50,8 @@ pub struct Gated {
     pub applied: BTreeMap<Origin, u64>,
     /// The origins whose lodged claims were here at that time and were no records yet.
     pub lodged: BTreeSet<Origin>,
+    /// The largest lag behind each origin that the store was told to remember in the last minutes.
+    pub lags: BTreeMap<Origin, Duration>,
 }
 
 /// The state of an acceptor from some moment on, without leases.
@@ -120,6 +122,25 @@ pub struct History {
     pub lodged: Vec<Lodgment>,
     /// Each view that was kept here, in order.
     pub views: Vec<Arc<View>>,
+    /// The largest lag behind each origin that was remembered here, and since when.
+    lags: BTreeMap<Origin, (Duration, Duration)>,
+}
+
+/// The time for which a lag counts: less than a gateway's trailing period.
+const LAG_COUNTS: Duration = Duration::from_secs(500);
+
+impl History {
+    pub(super) fn remembers(&mut self, origin: &Origin, lag: Option<Duration>, at: Duration) {
+        let known = self.lags.get(origin).filter(|(_, since)| at.saturating_sub(*since) < LAG_COUNTS);
+        if let Some(lag) = lag.filter(|lag| known.is_none_or(|(known, _)| lag > known)) {
+            self.lags.insert(origin.clone(), (lag, at));
+        }
+    }
+
+    pub(super) fn lags_at(&self, at: Duration) -> BTreeMap<Origin, Duration> {
+        let counts = self.lags.iter().filter(|(_, (_, since))| at.saturating_sub(*since) < LAG_COUNTS);
+        counts.map(|(origin, (lag, _))| (origin.clone(), *lag)).collect()
+    }
 }
 
 /// The state of a record.

@@ -135,6 +135,7 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) {
 fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
     let now = gateway.ports.clock().now();
     let health = gateway.health();
+    let Some((remembered, _)) = &health.remembered else { return };
     let mut gathered = gateway.authority.gathered();
     let lost: BTreeMap<Origin, u64> = state.view.losses().collect();
     let retired = state.view.retired();
@@ -151,7 +152,7 @@ fn measure<P: Ports>(gateway: &Gateway<P>, state: &GateState) {
         if !gathered.windows.contains_key(&origin) {
             // The outage itself is not lag: the lag at the last contact counts.
             let lag = peer.and_then(|peer| peer.lag.maximum(peer.heard.unwrap_or(now)));
-            let lag = lag.or_else(|| health.gone.get(&origin).copied());
+            let lag = lag.or_else(|| remembered.get(&origin).and_then(|past| past.lag));
             tracing::info!(%origin, at, ?lag, applied, "the window of a lost store begins");
             gathered.converted.remove(&origin);
             gathered.told.retain(|(_, lost), _| *lost != origin);

@@ -23,7 +23,7 @@ fn twice(settled: bool, second: u64) -> (Vec<Invariant>, u64, bool) {
         gone.insert(2, Write { record: None, ..write(again - 1, &id, token(1, 1), Standing::Tombstone) });
     }
     let effects = [sent(11, "a", &id, token(1, 1)), sent(again + 1, "a", &id, token(1, 2))];
-    let mut checker = Checker::new([Arc::from("rerun")].into(), FLOOR);
+    let mut checker = Checker::new([Arc::from("rerun")].into(), RULE);
     let all = founded().into_iter().chain([writes(1, "a", gone), happens(effects)]);
     let broken: Vec<Breach> = all.flat_map(|news| checker.judge(news)).collect();
     let second = broken.iter().map(|breach| breach.invariant);

@@ -21,7 +21,7 @@ fn keys_of(owner: &str) -> impl Iterator<Item = KeyId> {
 /// a is lost, and perhaps returns in epoch 3. Then b runs so many keys of this owner at risk. At
 /// the last look its store had rows of a up to the epoch `heard`.
 fn marked(owner: &str, risk: &str, returns: bool, heard: u64, runs: usize) -> (Marks, Vec<Invariant>) {
-    let mut checker = Checker::new(BTreeSet::new(), FLOOR);
+    let mut checker = Checker::new(BTreeSet::new(), RULE);
     let without = lost(&first(), "a");
     let mut content: Content = without.content();
     content.epoch = 3;
@@ -79,7 +79,7 @@ fn after_a_seal(waived: bool, returns: bool, rows: u64) -> u64 {
     let claim = recorded(write(100, &id, token(epoch, 1), Standing::Claimed), |record| {
         record.risk = vec![name("c")];
     });
-    let mut checker = Checker::new(BTreeSet::new(), FLOOR);
+    let mut checker = Checker::new(BTreeSet::new(), RULE);
     let chosen = (2..=epoch).zip(&views).map(|(counter, view)| majority_accepts(counter, view));
     let news = News {
         heard: [(2, [(origin("c"), HeardOf { epoch: 1, rows })].into())].into(),

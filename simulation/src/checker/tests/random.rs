@@ -104,7 +104,7 @@ fn how_often_somebody_looks_changes_nothing_that_is_found() {
         let begin = || founded().into_iter().chain([majority_accepts(2, &two)]);
         let history: Vec<News> = (10..130).map(|at| random_entry(at, &views, &ids, &dice)).collect();
         let find = |looks: Vec<News>| {
-            let mut checker = Checker::new([Arc::from("rerun")].into(), FLOOR);
+            let mut checker = Checker::new([Arc::from("rerun")].into(), RULE);
             let told = begin().chain(looks).flat_map(|news| checker.judge(news));
             told.map(|breach| (breach.invariant, breach.text)).collect::<BTreeSet<_>>()
         };

@@ -25,7 +25,7 @@ fn the_page_names_each_invariant() {
 
 #[test]
 fn a_breach_names_its_key_and_its_time_as_a_story_does() {
-    let mut checker = Checker::new(BTreeSet::new(), FLOOR).counting_from(ms(10));
+    let mut checker = Checker::new(BTreeSet::new(), RULE).counting_from(ms(10));
     let (id, token) = (key(&first()), token(1, 1));
     let history = founded().into_iter().chain([arrives([sent(30, "a", &id, token)])]);
     let breaches: Vec<Breach> = history.flat_map(|news| checker.judge(news)).collect();

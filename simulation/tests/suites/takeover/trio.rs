@@ -150,7 +150,7 @@ pub struct Trio {
 
 /// A checker that has seen nothing yet, and that knows which routes run doubts again.
 pub fn checker() -> Checker {
-    Checker::new([Arc::from("rerun"), Arc::from("strict-rerun")].into(), failover().window.floor)
+    Checker::new([Arc::from("rerun"), Arc::from("strict-rerun")].into(), failover().window)
 }
 
 /// The part of a witness's files that its answers depend on.
