@@ -78,8 +78,8 @@ pub struct Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breach {
     /// The invariant's number (docs/protocol.md#invariants) and its name, such as `3 one-sender`.
-    /// `progress` stands for a key or a fault that did not end, `panic` for a gateway that died of
-    /// itself.
+    /// `service` stands for keys that were refused for too long, `progress` for a key or a fault
+    /// that did not end. `panic`: a gateway died of itself.
     pub invariant: String,
     /// The time at which the checker noticed.
     pub at_ms: u64,

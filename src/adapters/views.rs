@@ -18,7 +18,7 @@ use self::rings::{RingDoc, ring_doc, ring_of};
 use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::digest::Digest32;
 use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
+use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant, Relies};
 use crate::protocol::versions::NEXT;
 use crate::protocol::view::{AcceptorId, Content, Member, Release, Retired, Standing, View};
 
@@ -185,6 +185,7 @@ pub struct GrantDoc {
     view: ViewDoc,
     number: u64,
     ttl: Duration,
+    holders: BTreeMap<u64, (u32, u64)>,
 }
 
 /// An acceptor.
@@ -309,19 +310,22 @@ impl Spelled for Grant {
     type Doc = GrantDoc;
 
     fn doc(&self) -> GrantDoc {
-        let Self { generation, boot, view, number, ttl } = self;
+        let Self { generation, boot, view, number, ttl, holders } = self;
         GrantDoc {
             generation: *generation,
             boot: boot.to_string(),
             view: view.doc(),
             number: *number,
             ttl: *ttl,
+            holders: holders.iter().map(|(of, relies)| (*of, (relies.starts, relies.number))).collect(),
         }
     }
 
     fn from_doc(doc: GrantDoc) -> Result<Self, Malformed> {
-        let GrantDoc { generation, boot, view, number, ttl } = doc;
-        Ok(Self { generation, boot: digest(&boot)?, view: Spelled::from_doc(view)?, number, ttl })
+        let GrantDoc { generation, boot, view, number, ttl, holders } = doc;
+        let holders =
+            holders.into_iter().map(|(of, (starts, number))| (of, Relies { starts, number })).collect();
+        Ok(Self { generation, boot: digest(&boot)?, view: Spelled::from_doc(view)?, number, ttl, holders })
     }
 }
 

@@ -340,6 +340,11 @@ fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
     authority::took(gateway, gate);
     if let StoreHealth::Closed { why: was, .. } = &*was {
         tracing::info!(was, version, epoch, "the store is open");
+        // The acceptors hear of a new start at once: while this process lives, it can say that
+        // nothing of the one before is relied on.
+        if gateway.holds_lease(gateway.ports.clock().now()) {
+            gateway.authority.renew_now.notify_one();
+        }
     }
     metrics::store_up(true);
 }

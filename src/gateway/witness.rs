@@ -297,8 +297,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         let (version, acceptor) = self.acceptors.acceptor().await?;
         let now = self.clock.now();
         seat.watch.observe(&acceptor, now);
-        let over = |region: &RegionName, grant: &_| seat.watch.is_over(region, grant, now);
-        let (next, reply) = acceptor.answer(to, message, &over);
+        let (next, reply) = seat.watch.answer(&acceptor, to, message, now);
         let Some(next) = next else { return Ok(Some(reply)) };
         match self.acceptors.set_acceptor(version, &next).await? {
             Written::Done => {

@@ -12,39 +12,75 @@ use std::time::Duration;
 use super::digest::Digest32;
 use super::plant::{Plant, removed};
 use super::region::RegionName;
-use super::register::{Acceptor, Grant};
+use super::register::{Acceptor, Grant, HELD_BY_ANOTHER_START, Message, Reply};
 use super::time::{Drift, Moment};
-use super::view::View;
+use super::view::{AcceptorId, View};
 
 /// The grants of one acceptor as one process saw them.
 #[derive(Clone, Debug)]
 pub struct GrantWatch {
     drift: Drift,
     seen: BTreeMap<RegionName, Seen>,
+    /// The last time that a new start of each region's Postgres was refused here.
+    knocked: BTreeMap<RegionName, Moment>,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// The numbers of one grant that some gateway of the region may rely on, each with the moment when
+/// it was first seen.
+#[derive(Clone, Debug)]
 struct Seen {
     boot: Digest32,
-    number: u64,
-    since: Moment,
+    numbers: BTreeMap<u64, Moment>,
 }
+
+/// The time for which a new start that was refused counts as about to be granted: it asks several
+/// times within it.
+const KNOCKS: Duration = Duration::from_secs(1);
 
 impl GrantWatch {
     /// A watch that has seen nothing.
     pub fn new(drift: Drift) -> Self {
-        Self { drift, seen: BTreeMap::new() }
+        Self { drift, seen: BTreeMap::new(), knocked: BTreeMap::new() }
     }
 
     /// Records the grants that the acceptor holds now.
     pub fn observe(&mut self, acceptor: &Acceptor, now: Moment) {
         self.seen.retain(|region, _| acceptor.grants.contains_key(region));
         for (region, grant) in &acceptor.grants {
-            let known = self.seen.get(region).filter(|seen| seen.is(grant));
-            if known.is_none() {
-                self.seen.insert(region.clone(), Seen { boot: grant.boot, number: grant.number, since: now });
-            }
+            let known = self.seen.get(region).filter(|seen| seen.boot == grant.boot);
+            let since =
+                |number: &u64| known.and_then(|seen| seen.numbers.get(number)).copied().unwrap_or(now);
+            let numbers = grant.holders.values().map(|relies| &relies.number).chain([&grant.number]);
+            let numbers = numbers.map(|number| (*number, since(number))).collect();
+            self.seen.insert(region.clone(), Seen { boot: grant.boot, numbers });
         }
+    }
+
+    /// The acceptor's answer at `now`, by what this process saw ([`Acceptor::answer`]).
+    ///
+    /// A reader asks before it takes a region over. A new start that keeps asking is granted the
+    /// lease as soon as that is over. So readers are told that it runs: else a part of the
+    /// acceptors would grant it, and the others accept its loss.
+    pub fn answer(
+        &mut self,
+        acceptor: &Acceptor,
+        to: Option<AcceptorId>,
+        message: &Message,
+        now: Moment,
+    ) -> (Option<Acceptor>, Reply) {
+        let knocks =
+            |region: &RegionName| self.knocked.get(region).is_some_and(|last| now.since(*last) <= KNOCKS);
+        let reads = matches!(message, Message::Read) && !removed(Plant::Quiet);
+        let over = |region: &RegionName, grant: &Grant| {
+            self.is_over(region, grant, now) && !(reads && knocks(region))
+        };
+        let answered = acceptor.answer(to, message, &over);
+        if let (Message::Renew { region, .. }, Reply::NotGranted(HELD_BY_ANOTHER_START)) =
+            (message, &answered.1)
+        {
+            self.knocked.insert(region.clone(), now);
+        }
+        answered
     }
 
     /// True if the grant is surely over at `now`. One that was not observed is not.
@@ -54,14 +90,8 @@ impl GrantWatch {
 
     /// The moment from which the grant is surely over, if it is not renewed.
     pub fn over_at(&self, region: &RegionName, grant: &Grant) -> Option<Moment> {
-        let seen = self.seen.get(region).filter(|seen| seen.is(grant))?;
-        Some(seen.since + self.drift.judge(grant.ttl))
-    }
-}
-
-impl Seen {
-    fn is(&self, grant: &Grant) -> bool {
-        (self.boot, self.number) == (grant.boot, grant.number)
+        let seen = self.seen.get(region).filter(|seen| seen.boot == grant.boot)?;
+        Some(*seen.numbers.get(&grant.number)? + self.drift.judge(grant.ttl))
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::digest::Digest32;
 use super::plant::{Plant, removed};
 use super::region::RegionName;
 use super::register::{Reply, agreed};
@@ -36,9 +37,16 @@ pub struct Lease {
     drift: Drift,
     tenure: Tenure,
     held: Option<Held>,
+    /// The start of the Postgres that the last renewal named.
+    boot: Option<Digest32>,
+    /// The number of starts that renewals have named.
+    starts: u32,
     asking: Option<Asking>,
     /// The moment before which nothing is asked for.
     quiet_until: Option<Moment>,
+    /// True if an acceptor was seen to hold a newer view that takes keys from this region, and that
+    /// is not known to be chosen.
+    unfinished: bool,
     /// The moment since which renewals were sent without a majority that granted.
     in_vain_since: Option<Moment>,
     /// The moment of the last renewal: a reply names its renewal by nothing else.
@@ -50,6 +58,7 @@ struct Asking {
     view: Arc<View>,
     sent: Moment,
     granted: BTreeMap<RegionName, AcceptorId>,
+    refused: BTreeMap<RegionName, AcceptorId>,
 }
 
 /// The result of a reply to a renewal.
@@ -61,6 +70,8 @@ pub enum Renewal {
     Renewed,
     /// An acceptor accepted a newer view: learn it.
     Newer,
+    /// A majority refused: no other reply decides anything.
+    Refused,
 }
 
 impl Lease {
@@ -71,8 +82,11 @@ impl Lease {
             drift,
             tenure: Tenure(1),
             held: None,
+            boot: None,
+            starts: 0,
             asking: None,
             quiet_until: None,
+            unfinished: false,
             in_vain_since: None,
             asked: None,
         }
@@ -158,14 +172,26 @@ impl Lease {
         self.quiet_until.is_none_or(|quiet| now >= quiet)
     }
 
-    /// Records that a renewal under `view` goes to all its voters at `now`, and not before.
-    pub fn asks(&mut self, view: Arc<View>, now: Moment) {
+    /// Records that a renewal under `view` goes to all its voters at `now`, and not before. With
+    /// another start of the Postgres than before, nothing that was held under that one is relied on
+    /// from now on: acceptors go by that (docs/protocol.md#rule-24).
+    /// Returns the number of starts that were asked for.
+    pub fn asks(&mut self, view: Arc<View>, boot: Digest32, now: Moment) -> u32 {
+        if self.boot.replace(boot) != Some(boot) {
+            self.starts += 1;
+            if self.held.take().is_some() {
+                self.end_tenure();
+            }
+        }
         self.quiet_until = None;
+        self.unfinished = false;
         self.in_vain_since = self.in_vain_since.or(Some(now));
         // If two were sent at one moment, perhaps under two views, a reply cannot be assigned to
         // either.
         let twin = self.asked.replace(now) == Some(now);
-        self.asking = (!twin).then(|| Asking { view, sent: now, granted: BTreeMap::new() });
+        self.asking =
+            (!twin).then(|| Asking { view, sent: now, granted: BTreeMap::new(), refused: BTreeMap::new() });
+        self.starts
     }
 
     /// Records a voter's answer to the renewal that was sent at `sent`.
@@ -198,6 +224,17 @@ impl Lease {
                 self.asking = None;
                 Renewal::Newer
             }
+            Reply::NotGranted(_) => {
+                let voter = asking.view.voters().get(from).copied();
+                asking.refused.extend(voter.map(|id| (from.clone(), id)));
+                if !agreed(asking.view.voters(), &asking.refused) {
+                    return Renewal::Open;
+                }
+                // Whoever refuses holds no grant of this renewal: none blocks a successor.
+                self.in_vain_since = None;
+                self.asking = None;
+                Renewal::Refused
+            }
             Reply::NotFounded(_)
             | Reply::OtherAcceptor(_)
             | Reply::NotAdmitted
@@ -205,14 +242,24 @@ impl Lease {
             | Reply::Promised(_)
             | Reply::Outbid(_)
             | Reply::Accepted
-            | Reply::Blocked(_)
-            | Reply::NotGranted(_) => Renewal::Open,
+            | Reply::Blocked(_) => Renewal::Open,
         }
     }
 
-    /// Asks for nothing until a newer view that an acceptor accepted is agreed on or given up.
+    /// Asks for nothing while a newer view that takes keys from this region is half agreed on: its
+    /// grants would block that view again and again. The first time all of them have to run out.
     pub fn wait_for_newer(&mut self, now: Moment) {
-        self.be_quiet(now);
+        match self.unfinished {
+            true => self.asking = None,
+            false => self.be_quiet(now),
+        }
+        self.unfinished = true;
+    }
+
+    /// True if the acceptors must be read before the next renewal: is the newer view still half
+    /// agreed on?
+    pub fn reads_first(&self) -> bool {
+        self.unfinished && !removed(Plant::Quiet)
     }
 }
 

@@ -52,7 +52,7 @@ plants! {
     StatusEndsNothing "status-ends-nothing" "A status that leaves a key in doubt does not end its attempt: hold and settle time are waited for."
     LateRenewal "late-renewal" "A renewal that was long on its way puts no older view in a grant's place."
     VotersBefore "voters-before" "A majority is of those who vote, and of those who voted before."
-    Quiet "quiet" "Who could not hold its lease asks for nothing until a minority's grants have run out."
+    Quiet "quiet" "Who could not hold its lease, or met a half agreed view that takes its keys, asks for nothing that blocks a successor; and a new start that asks is not declared lost."
     ClosedWhenGained "closed-when-gained" "What was gained stays closed until the gate opens."
     SkippedView "skipped-view" "Where a view was skipped, every key counts as gained."
     PendingClosed "pending-closed" "A key that is being given up is not run."

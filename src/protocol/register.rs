@@ -52,6 +52,18 @@ pub struct Grant {
     pub number: u64,
     /// The time that it runs, as the holder said.
     pub ttl: Duration,
+    /// The gateways of the region that may rely on it. A new start of the Postgres waits for those
+    /// that have not come to it themselves.
+    pub holders: BTreeMap<u64, Relies>,
+}
+
+/// A gateway's last renewal of a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relies {
+    /// The number of starts of its Postgres that the process had asked for by then.
+    pub starts: u32,
+    /// The number that was granted.
+    pub number: u64,
 }
 
 /// A reason for no grant: the view that the holder has adopted does not let its region serve.
@@ -99,6 +111,12 @@ pub enum Message {
         region: RegionName,
         /// The start of its Postgres.
         boot: Digest32,
+        /// The gateway that asks: 64 random bits of its process. It relies on no grant of a start
+        /// that it asked for before.
+        holder: u64,
+        /// The number of starts that it has asked for, this one included. A letter that was long on
+        /// its way is known by it.
+        starts: u32,
         /// The view that it has adopted.
         view: Arc<View>,
         /// The time that it runs.
@@ -221,18 +239,18 @@ impl Acceptor {
                 }
             },
             Message::Accept { ballot, view } => self.accept(ballot, view, over),
-            Message::Renew { region, boot, view, ttl } => self.renew(
-                accepted,
-                region,
-                Grant {
+            Message::Renew { region, boot, holder, starts, view, ttl } => {
+                let number = self.grants.get(region).map_or(0, |grant| grant.number) + 1;
+                let grant = Grant {
                     generation: view.members().get(region).map_or(0, |member| member.generation),
                     boot: *boot,
                     view: view.clone(),
-                    number: self.grants.get(region).map_or(0, |grant| grant.number) + 1,
+                    number,
                     ttl: *ttl,
-                },
-                over,
-            ),
+                    holders: [(*holder, Relies { starts: *starts, number })].into(),
+                };
+                self.renew(accepted, region, (*holder, *starts), grant, over)
+            }
         }
     }
 
@@ -358,6 +376,7 @@ impl Acceptor {
         &self,
         accepted: &Accepted,
         region: &RegionName,
+        (holder, starts): (u64, u32),
         grant: Grant,
         over: &dyn Fn(&RegionName, &Grant) -> bool,
     ) -> (Option<Acceptor>, Reply) {
@@ -374,17 +393,31 @@ impl Acceptor {
         if !grant.view.serves(region) {
             return (None, Reply::NotGranted(DOES_NOT_SERVE));
         }
-        let other = |held: &Grant| (held.generation, held.boot) != (grant.generation, grant.boot);
-        if held.is_some_and(|held| other(held) && !over(region, held)) {
-            return (None, Reply::NotGranted(HELD_BY_ANOTHER_START));
+        let mut next = self.clone();
+        let is_other = |held: &&Grant| (held.generation, held.boot) != (grant.generation, grant.boot);
+        // The gateways that may still rely on what they were granted, but for the one that asks: it
+        // has left an earlier start, and renews its own.
+        let rely = |held: &Grant| {
+            let asks =
+                |of: &u64, relies: &Relies| *of == holder && (!is_other(&held) || relies.starts < starts);
+            let over = |number| over(region, &Grant { number, ..held.clone() });
+            let others = held.holders.iter().filter(|(of, relies)| !asks(of, relies) && !over(relies.number));
+            others.map(|(of, relies)| (*of, *relies)).collect::<BTreeMap<u64, Relies>>()
+        };
+        let others = held.map(rely).unwrap_or_default();
+        if let Some(held) = held.filter(is_other)
+            && !others.is_empty()
+        {
+            let has_come = held.holders != others;
+            next.grants.insert(region.clone(), Grant { holders: others, ..held.clone() });
+            return (has_come.then_some(next), Reply::NotGranted(HELD_BY_ANOTHER_START));
         }
         let number = grant.number;
+        let same = held.filter(|held| !is_other(held));
         // Another gateway of the region may still rely on the longer time that it asked for.
-        let longest =
-            held.filter(|held| !other(held) && !over(region, held)).map_or(grant.ttl, |held| held.ttl);
-        let grant = Grant { ttl: grant.ttl.max(longest), ..grant };
-        let mut next = self.clone();
-        next.grants.insert(region.clone(), grant);
+        let longest = same.filter(|held| !over(region, held)).map_or(grant.ttl, |held| held.ttl);
+        let holders = others.into_iter().chain(grant.holders).collect();
+        next.grants.insert(region.clone(), Grant { ttl: grant.ttl.max(longest), holders, ..grant });
         (Some(next), Reply::Granted(number))
     }
 }

@@ -196,7 +196,7 @@ async fn founded_and_killed(house: &House) -> (AcceptorId, Arc<View>) {
 
 fn renew(name: &str, view: &Arc<View>) -> Message {
     let (boot, ttl) = (Digest32::new([7; 32]), Duration::from_millis(1500));
-    Message::Renew { region: region(name), boot, view: view.clone(), ttl }
+    Message::Renew { region: region(name), boot, holder: 1, starts: 1, view: view.clone(), ttl }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -144,7 +144,14 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
         Message::Read,
         Message::Prepare { ballot: ballot.clone() },
         Message::Accept { ballot: ballot.clone(), view: view.clone() },
-        Message::Renew { region: from.clone(), boot: digest("m", &[]), view: view.clone(), ttl },
+        Message::Renew {
+            region: from.clone(),
+            boot: digest("m", &[]),
+            holder: 1,
+            starts: 1,
+            view: view.clone(),
+            ttl,
+        },
         Message::Force { ballot: ballot.clone(), view: view.clone() },
         Message::Found { ballot, view: view.clone() },
     ];

@@ -293,8 +293,9 @@ fn nothing_is_known_of_views_that_were_skipped(
 }
 
 /// 10: a gate that opens has waited the window since it learned of a loss: the multiple of the lag
-/// that its store remembered then, and never less than the floor. Exempt are losses that an operator accepted, and stores that were replaced. The claims that the lost region
-/// had lodged here became records.
+/// that its store remembered then, and never less than the floor. Exempt are losses that an
+/// operator accepted, and stores that were replaced. The claims that the lost region had lodged
+/// here became records.
 fn opens_after_each_loss(
     origin: &Origin,
     history: &[Gated],

@@ -376,6 +376,7 @@ impl Faults {
         let upstream = |mode| upstreams.set_mode(region, mode);
         match kind {
             OfRegion::RegionLoss => return self.lost(region, until).await,
+            OfRegion::MachineRestarts => return self.machine_restarts(region, until).await,
             OfRegion::DiskLost => return acts::disk_lost(&self.hands(), region, until, how.copied).await,
             OfRegion::StoreRestored => {
                 return acts::store_restored(&self.hands(), region, until, how.copied).await;
@@ -437,6 +438,17 @@ impl Faults {
         self.deployment.bring_back(region);
     }
 
+    /// Kills gateway and Postgres of a region, and starts both in the end.
+    async fn machine_restarts(&self, region: &RegionName, until: Instant) {
+        self.deployment.node(region).process.kill();
+        self.deployment.world.cluster.kill(region);
+        sleep_until(until).await;
+        let _begins = self.organs.may_begin().await;
+        self.deployment.normal_store(region);
+        self.deployment.world.cluster.restart(region);
+        self.deployment.begin_process(region);
+    }
+
     /// Stops the process of a region's gateway, and lets it go on in the end.
     async fn paused(&self, region: &RegionName, until: Instant) {
         let process = self.deployment.node(region).process;
@@ -492,6 +504,7 @@ impl Faults {
             // Over by itself, or mended where it was broken.
             OfRegion::StoreRestarts
             | OfRegion::RegionLoss
+            | OfRegion::MachineRestarts
             | OfRegion::DiskLost
             | OfRegion::StoreRestored
             | OfRegion::GatewayKilled

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::deployment::{Deployment, Reply};
-use crate::outcome::{Breach, Outcome};
+use crate::outcome::{Breach, Outage, Outcome};
 use crate::scenario::{Scenario, policy_of};
 use crate::words;
 use chance::Chance;
@@ -95,10 +95,29 @@ async fn played(scenario: &Arc<Scenario>, seed: u64, with_story: bool) -> Played
     all_end(&deployment, &log, &mut judge, &sent).await;
     on_call.abort_all();
     judge.finish();
-    let outcome = judge.outcome(seed, founded.elapsed(), &sent);
+    let mut outcome = judge.outcome(seed, founded.elapsed(), &sent);
+    outcome.breaches.extend(refused_too_long(scenario, &outcome));
     let story = if with_story { story::tell(&deployment, &log, judge.begun(), &outcome) } else { Vec::new() };
     deployment.world.network.unplug_all();
     Played { outcome, story }
+}
+
+/// The times for which keys were refused longer than the scenario lets them be.
+fn refused_too_long(scenario: &Scenario, outcome: &Outcome) -> Vec<Breach> {
+    let Some(beyond) = scenario.refused_beyond_lease else { return Vec::new() };
+    let most = scenario.shared.failover.lease + beyond;
+    let too_long =
+        outcome.outages.iter().filter(|out| u128::from(out.to_ms - out.from_ms) > most.as_millis());
+    let breach = |out: &Outage| Breach {
+        invariant: "service".to_owned(),
+        at_ms: out.to_ms,
+        broke_us: out.to_ms * 1_000,
+        text: format!(
+            "keys of {} were refused from {} to {} ms: {most:?} is the most",
+            out.home, out.from_ms, out.to_ms
+        ),
+    };
+    too_long.map(breach).collect()
 }
 
 /// Lets clients ask and things break, while the judge looks.

@@ -115,6 +115,7 @@ fn of_region(kind: OfRegion, region: &RegionName, regions: &[RegionName]) -> Vec
             all.push(named("store", region));
             all
         }
+        OfRegion::MachineRestarts => [process(region), vec![named("store", region)]].concat(),
         OfRegion::RoutesRenamed => vec![named("routes", region)],
         OfRegion::RetentionReloaded | OfRegion::EscrowReloaded | OfRegion::HoldsReloaded => {
             regions.iter().map(|region| named("routes", region)).collect()

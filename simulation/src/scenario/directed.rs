@@ -49,7 +49,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::StatusEndsNothing => seeds(2, "proxy-gives-up"),
         Plant::LateRenewal => seeds(2, "late-renewal"),
         Plant::VotersBefore => seeds(2, "new-voter"),
-        Plant::Quiet => seeds_from(24, 120, "swarm"),
+        Plant::Quiet => seeds(2, "lost-grants"),
         Plant::ClosedWhenGained => seeds(1, "late-rows"),
         Plant::SkippedView => seeds(2, "skipped-view"),
         Plant::PendingClosed => seeds(5, "late-rows"),

@@ -60,6 +60,7 @@ kinds! {
     "What happens to one region."
     OfRegion {
         RegionLoss "region-loss" "Gateway, Postgres and links are gone, and come back with the data they had."
+        MachineRestarts "machine-restarts" "Gateway and Postgres are gone for a moment, and start again with the data they had."
         DiskLost "disk-lost" "Gateway and Postgres are gone with all data that had not left; an operator has an empty store put in their place, whose first copies take `copied`."
         StoreRestored "store-restored" "Postgres is gone, and comes back as a copy taken when the fault began and the writes since then forgotten."
         GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."

@@ -64,6 +64,8 @@ pub struct Scenario {
     pub swarm: Option<Swarm>,
     /// The happenings that a batch must have seen. Without them it shows nothing.
     pub expects: Expects,
+    /// The time beyond a lease for which a home region's keys may be refused at most; `None`: any.
+    pub refused_beyond_lease: Option<Duration>,
     doubled: Doubled,
 }
 
@@ -234,6 +236,9 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
     let workloads = workload::read(top, &known);
     let (faults, swarm) = fault::read(top, &known, length);
     let expects = expects(top);
+    let refused_beyond_lease = top.optional("refused_beyond_lease", |value| {
+        reader::time(value, Duration::ZERO, Duration::from_secs(86_400))
+    });
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let (title, shared) = (title?, shared?);
     Some(Scenario {
@@ -250,6 +255,7 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
         faults,
         swarm,
         expects,
+        refused_beyond_lease,
         doubled: Doubled::new(),
     })
 }

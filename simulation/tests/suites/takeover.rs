@@ -24,6 +24,7 @@ mod moves;
 mod overtaken;
 mod pauses;
 mod plants;
+mod reboots;
 mod rebuilds;
 mod rehearsals;
 mod risk;

@@ -12,6 +12,7 @@ use super::rings::{KEPT, RINGS};
 use super::*;
 use crate::protocol::digest::digest as sha;
 use crate::protocol::key::Tenant;
+use crate::protocol::register::Relies;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::versions::NEXT;
 
@@ -102,8 +103,12 @@ fn ballots() -> impl Strategy<Value = Ballot> {
 }
 
 fn acceptors() -> impl Strategy<Value = Acceptor> {
-    let grant = (any::<u32>(), digests(), views(), any::<u64>(), any::<Duration>())
-        .prop_map(|(generation, boot, view, number, ttl)| Grant { generation, boot, view, number, ttl });
+    let grant = (any::<u32>(), digests(), views(), any::<u64>(), any::<Duration>()).prop_map(
+        |(generation, boot, view, number, ttl)| {
+            let holders = [(number ^ 7, Relies { starts: generation, number })].into();
+            Grant { generation, boot, view, number, ttl, holders }
+        },
+    );
     let accepted = (ballots(), views()).prop_map(|(ballot, view)| Accepted { ballot, view });
     let held = (proptest::option::of(ballots()), proptest::option::of(accepted));
     (any::<u128>(), any::<bool>(), held, btree_map(names(), grant, 0..3)).prop_map(

@@ -58,10 +58,7 @@ pub(super) async fn answer<P: Ports>(
     for _ in 0..TRIES {
         let (version, acceptor) = store.acceptor().await.map_err(|error| error.to_string())?;
         let now = observe(gateway, &acceptor);
-        let (next, reply) = {
-            let watch = watch(gateway);
-            acceptor.answer(to, message, &|region, grant| watch.is_over(region, grant, now))
-        };
+        let (next, reply) = watch(gateway).answer(&acceptor, to, message, now);
         let Some(next) = next else { return Ok(reply) };
         match store.set_acceptor(version, &next).await.map_err(|error| error.to_string())? {
             Written::Done => {

@@ -124,13 +124,14 @@ pub(super) async fn read<P: Ports>(
     held
 }
 
-/// Finds out if a view is chosen that an acceptor holds and that is newer than this region's.
-pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
+/// Finds out if a view is chosen that an acceptor holds and that is newer than this region's. True
+/// if one is half agreed on that takes keys from this region.
+pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     let known = gateway.view();
     let held = read(gateway, &known).await;
     if gateway.view().epoch() > known.epoch() {
         // Another task of this process learned it meanwhile: the read says nothing about that view.
-        return;
+        return false;
     }
     let reported = held.iter().map(|(name, (id, accepted, _))| (name, *id, accepted));
     if let Some(accepted) = chosen(reported)
@@ -144,7 +145,7 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
             evidence::judge(gateway, &known, std::slice::from_ref(&accepted.view), &shown).pop()
         {
             learned(gateway, &view);
-            return;
+            return false;
         }
     }
     let me = &gateway.settings.me;
@@ -154,10 +155,10 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
         .filter(|accepted| accepted.view.epoch() > known.epoch())
         // A view out of bounds is not a real proposal.
         .filter(|accepted| near_epoch(accepted.view.epoch(), known.epoch()).is_ok());
-    let Some(unfinished) = unfinished.max_by(|a, b| a.ballot.cmp(&b.ballot)) else { return };
+    let Some(unfinished) = unfinished.max_by(|a, b| a.ballot.cmp(&b.ballot)) else { return false };
     let now = gateway.ports.clock().now();
-    let released = has_released(me, &unfinished.view);
-    if known.loses(&unfinished.view, me) && !released {
+    let loses = known.loses(&unfinished.view, me) && !has_released(me, &unfinished.view);
+    if loses {
         // Further renewals would block this view, and the half-agreed view would keep this region
         // from a majority. No region would serve (docs/protocol.md#rule-23).
         tracing::warn!(
@@ -167,6 +168,7 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) {
         gateway.authority.with_lease(|lease| lease.wait_for_newer(now));
     }
     propose::finish_later(gateway);
+    loses
 }
 
 /// Result of making the gate follow the newest known view.

@@ -141,7 +141,7 @@ pub(super) struct Authority {
     beyond: AtomicU16,
     /// Error of the last try to read the gate.
     unread: Mutex<Option<StoreError>>,
-    renew_now: Notify,
+    pub(super) renew_now: Notify,
     mind_now: Notify,
     /// Results of the checks of this region's upstream.
     upstream: Mutex<Health>,

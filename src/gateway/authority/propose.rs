@@ -26,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Time that the other voters get once one voter is blocked.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
+/// The first pause before a round that finishes another proposer's view; it doubles.
+const FINISH: Duration = Duration::from_millis(500);
+
 /// Result of a round.
 enum End {
     Chosen(Arc<View>),
@@ -84,7 +87,7 @@ pub(super) fn finish_later<P: Ports>(gateway: &Arc<Gateway<P>>) {
         let lease = gateway.settings.failover.lease;
         let clock = gateway.ports.clock();
         let until = clock.now() + lease * 4;
-        let mut pause = lease / 4;
+        let mut pause = (lease / 4).min(FINISH);
         while gateway.view().epoch() == base.epoch() && clock.now() < until && !gateway.is_stopping() {
             rest(&gateway, &mut pause).await;
             let one = gateway.authority.proposing.lock().await;

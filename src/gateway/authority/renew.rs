@@ -77,19 +77,21 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
         return false;
     };
     let ttl = gateway.settings.failover.lease;
-    let asked = gateway.authority.with_lease(|lease| {
-        let may = lease.may_ask(now);
-        if may {
-            lease.asks(view.clone(), now);
-        }
-        may
-    });
-    if !asked {
-        metrics::lease(gateway, now);
+    let (may, reads_first) = gateway.authority.with_lease(|lease| (lease.may_ask(now), lease.reads_first()));
+    if may && reads_first && learn::newer(gateway).await {
         return false;
     }
+    let asked = gateway.authority.with_lease(|lease| {
+        let may = lease.may_ask(now);
+        may.then(|| lease.asks(view.clone(), boot, now))
+    });
+    let Some(starts) = asked else {
+        metrics::lease(gateway, now);
+        return false;
+    };
     let region = gateway.settings.me.clone();
-    let message = Message::Renew { region, boot, view: view.clone(), ttl };
+    let holder = gateway.authority.proposer;
+    let message = Message::Renew { region, boot, holder, starts, view: view.clone(), ttl };
     let mut replies = asking::send(gateway, asking::to_all(&view, &message), ttl / 3);
     let mut renewed = false;
     while let Some((voter, _, reply)) = replies.recv().await {
@@ -100,6 +102,8 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
                 renewed = true;
                 break;
             }
+            // A voter that is gone says nothing for long: nothing waits for it.
+            Renewal::Refused => break,
             Renewal::Newer => {
                 learn::newer(gateway).await;
                 break;

@@ -16,6 +16,7 @@ use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Tenant;
 use crate::protocol::region::Origin;
+use crate::protocol::register::Relies;
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant};
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::view::{AcceptorId, Content, Retired, View};
@@ -82,6 +83,11 @@ pub async fn an_acceptor_is_read_as_it_was_written<B: AuthorityBench>(bench: &B)
             view: view(bench, 3, "grants"),
             number: u64::MAX,
             ttl: Duration::new(3, 1),
+            holders: [
+                (u64::MAX, Relies { starts: u32::MAX, number: 1 }),
+                (7, Relies { starts: 1, number: u64::MAX }),
+            ]
+            .into(),
         };
         (origin.region, grant)
     });

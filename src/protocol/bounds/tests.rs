@@ -60,6 +60,8 @@ fn an_epoch_is_at_most_a_leap_ahead() {
     let renew = |epoch| Message::Renew {
         region: region(),
         boot: Digest32::new([0; 32]),
+        holder: 1,
+        starts: 1,
         view: Arc::new(view_of_epoch(epoch)),
         ttl: LEASE,
     };
@@ -76,6 +78,8 @@ fn a_lease_is_no_longer_than_a_change_of_the_setting_explains() {
     let renew = |ttl| Message::Renew {
         region: region(),
         boot: Digest32::new([0; 32]),
+        holder: 1,
+        starts: 1,
         view: Arc::new(view_of_epoch(7)),
         ttl,
     };

@@ -26,7 +26,14 @@ fn view(epoch: u64, voters: &[(&str, u128)]) -> Arc<View> {
 }
 
 fn holding(number: u64) -> (Acceptor, Grant) {
-    let grant = Grant { generation: 1, boot: Digest32::new([1; 32]), view: view(1, &[]), number, ttl: TTL };
+    let grant = Grant {
+        generation: 1,
+        boot: Digest32::new([1; 32]),
+        view: view(1, &[]),
+        number,
+        ttl: TTL,
+        holders: BTreeMap::new(),
+    };
     let grants = BTreeMap::from([(name("a"), grant.clone())]);
     (Acceptor { grants, ..Acceptor::made(AcceptorId(7)) }, grant)
 }

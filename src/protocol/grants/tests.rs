@@ -19,7 +19,8 @@ fn at(ms: u64) -> Moment {
 }
 
 fn grant(boot: u8, number: u64) -> Grant {
-    Grant { generation: 1, boot: digest("test", &[&[boot]]), view: Arc::new(first()), number, ttl: TTL }
+    let boot = digest("test", &[&[boot]]);
+    Grant { generation: 1, boot, view: Arc::new(first()), number, ttl: TTL, holders: BTreeMap::new() }
 }
 
 fn holding(grant: Grant) -> Acceptor {

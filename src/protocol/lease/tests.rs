@@ -19,12 +19,16 @@ fn at(ms: u64) -> Moment {
 
 /// Asks for a lease at `ms`, and lets `by` grant it at `then`.
 fn granted(lease: &mut Lease, ms: u64, by: &[&str], then: u64) -> Renewal {
-    lease.asks(Arc::new(first()), at(ms));
+    lease.asks(Arc::new(first()), boot(), at(ms));
     heard(lease, ms, by, then)
 }
 
 fn heard(lease: &mut Lease, ms: u64, by: &[&str], then: u64) -> Renewal {
     by.iter().map(|from| lease.heard(&name(from), &Reply::Granted(1), at(ms), at(then))).last().unwrap()
+}
+
+fn boot() -> Digest32 {
+    Digest32::new([1; 32])
 }
 
 fn lease() -> Lease {
@@ -57,7 +61,7 @@ fn who_is_no_voter_counts_for_nothing() {
     let mut lease = lease();
     assert_eq!(granted(&mut lease, 0, &["a", "x"], 1), Renewal::Open);
     let two = Arc::new(next(&first(), Change::Voters(voters(&[("a", 1), ("b", 2)]))));
-    lease.asks(two, at(10));
+    lease.asks(two, boot(), at(10));
     assert_eq!(
         heard(&mut lease, 10, &["a", "c"], 11),
         Renewal::Open,
@@ -78,8 +82,8 @@ fn a_renewal_prolongs_it_and_keeps_the_tenure() {
 #[test]
 fn a_reply_to_an_older_renewal_counts_for_nothing() {
     let mut lease = lease();
-    lease.asks(Arc::new(first()), at(0));
-    lease.asks(Arc::new(first()), at(300));
+    lease.asks(Arc::new(first()), boot(), at(0));
+    lease.asks(Arc::new(first()), boot(), at(300));
     assert_eq!(heard(&mut lease, 0, &["a", "b"], 310), Renewal::Open);
     assert!(lease.current().is_none());
 }
@@ -87,9 +91,9 @@ fn a_reply_to_an_older_renewal_counts_for_nothing() {
 #[test]
 fn of_two_renewals_of_one_moment_none_counts() {
     let mut lease = lease();
-    lease.asks(Arc::new(first()), at(5));
+    lease.asks(Arc::new(first()), boot(), at(5));
     let two = Arc::new(next(&first(), Change::Kill));
-    lease.asks(two, at(5));
+    lease.asks(two, boot(), at(5));
     assert_eq!(heard(&mut lease, 5, &["a", "b"], 6), Renewal::Open, "granted under the first, perhaps");
     assert_eq!(granted(&mut lease, 7, &["a", "b"], 8), Renewal::Renewed);
 }
@@ -98,7 +102,7 @@ fn of_two_renewals_of_one_moment_none_counts() {
 pub fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
     let mut lease = lease();
     granted(&mut lease, 0, &["a", "b"], 1);
-    lease.asks(Arc::new(first()), at(900));
+    lease.asks(Arc::new(first()), boot(), at(900));
     assert!(!lease.may_ask(at(GOOD)));
     assert_eq!(lease.tenure(), Tenure(2));
     assert_eq!(
@@ -124,7 +128,7 @@ pub fn a_reply_cannot_bring_a_lapsed_lease_back_unnoticed() {
     // not send (docs/protocol.md#rule-9).
     let mut lease = lease();
     granted(&mut lease, 0, &["a", "b"], 1);
-    lease.asks(Arc::new(first()), at(700));
+    lease.asks(Arc::new(first()), boot(), at(700));
     assert_eq!(heard(&mut lease, 700, &["a", "b"], GOOD + 100), Renewal::Open);
     assert_eq!(lease.tenure(), Tenure(2));
     assert!(lease.current().is_none());
@@ -150,7 +154,7 @@ fn who_asks_in_vain_from_the_start_is_quiet_at_times_too() {
 fn newer_ends_the_asking_and_not_the_lease() {
     let mut lease = lease();
     granted(&mut lease, 0, &["a", "b"], 1);
-    lease.asks(Arc::new(first()), at(300));
+    lease.asks(Arc::new(first()), boot(), at(300));
     assert_eq!(lease.heard(&name("c"), &Reply::Newer, at(300), at(301)), Renewal::Newer);
     assert_eq!(heard(&mut lease, 300, &["a", "b"], 302), Renewal::Open);
     assert_eq!(lease.held(at(302)).unwrap().until, at(GOOD));
@@ -163,7 +167,7 @@ fn newer_ends_the_asking_and_not_the_lease() {
 #[test]
 fn other_replies_decide_nothing() {
     let mut lease = lease();
-    lease.asks(Arc::new(first()), at(0));
+    lease.asks(Arc::new(first()), boot(), at(0));
     let view = Arc::new(first());
     let ballot = super::super::example_tests::ballot(1, "a");
     let accepted = super::super::register::Accepted { ballot: ballot.clone(), view };
@@ -185,7 +189,7 @@ fn other_replies_decide_nothing() {
 #[test]
 fn giving_up_ends_the_tenure_at_once() {
     let mut lease = lease();
-    lease.asks(Arc::new(first()), at(0));
+    lease.asks(Arc::new(first()), boot(), at(0));
     lease.give_up(at(0));
     assert_eq!(lease.tenure(), Tenure(1), "nothing was held");
     assert_eq!(heard(&mut lease, 0, &["a", "b"], 1), Renewal::Open, "what was asked for before is given up");
@@ -211,7 +215,7 @@ fn a_lease_that_was_laid_down_is_asked_for_again_at_once() {
     assert_eq!(granted(&mut lease, 3, &["a", "b"], 4), Renewal::Renewed);
     // A renewal that was on its way then gives nothing back, and was not asked for in vain.
     let mut lease = self::lease();
-    lease.asks(Arc::new(first()), at(0));
+    lease.asks(Arc::new(first()), boot(), at(0));
     lease.lay_down();
     assert_eq!(heard(&mut lease, 0, &["a", "b"], 1), Renewal::Open);
     assert!(lease.current().is_none() && lease.may_ask(at(1_000)));
@@ -219,4 +223,44 @@ fn a_lease_that_was_laid_down_is_asked_for_again_at_once() {
     assert_eq!(granted(&mut lease, 3, &["a", "b"], 4), Renewal::Renewed);
     assert!(lease.held(at(3 + GOOD)).is_none());
     assert!(!lease.may_ask(at(4 + GOOD)));
+}
+
+/// What refuses grants nothing that could block a successor, so it is asked again and again.
+#[test]
+fn who_is_refused_by_a_majority_goes_on_asking() {
+    let mut lease = lease();
+    let no = Reply::NotGranted("another start holds it");
+    for ms in (0..3_000).step_by(100) {
+        assert!(lease.may_ask(at(ms)), "{ms}");
+        lease.asks(Arc::new(first()), boot(), at(ms));
+        assert_eq!(lease.heard(&name("b"), &no, at(ms), at(ms)), Renewal::Open);
+        assert_eq!(lease.heard(&name("b"), &no, at(ms), at(ms)), Renewal::Open, "one voter twice");
+        assert_eq!(lease.heard(&name("c"), &no, at(ms), at(ms)), Renewal::Refused);
+    }
+    assert_eq!(granted(&mut lease, 3_000, &["a", "b"], 3_001), Renewal::Renewed);
+}
+
+/// Acceptors grant the next start once nobody relies on the one before: it must be so.
+#[test]
+fn whoever_asks_for_another_start_holds_nothing_of_the_one_before() {
+    let mut lease = lease();
+    granted(&mut lease, 0, &["a", "b"], 1);
+    lease.asks(Arc::new(first()), Digest32::new([2; 32]), at(10));
+    assert!(lease.current().is_none());
+    assert_eq!(lease.tenure(), Tenure(2));
+    assert_eq!(heard(&mut lease, 10, &["a", "b"], 11), Renewal::Renewed);
+    assert_eq!(lease.tenure(), Tenure(2));
+}
+
+#[test]
+fn a_half_agreed_view_is_looked_at_before_anything_is_asked_again() {
+    let mut lease = lease();
+    assert_eq!(granted(&mut lease, 0, &["b"], 1), Renewal::Open);
+    lease.wait_for_newer(at(10));
+    assert!(!lease.may_ask(at(10 + QUIET - 1)), "the first time its grants have to run out");
+    assert!(lease.may_ask(at(10 + QUIET)) && lease.reads_first());
+    lease.wait_for_newer(at(10 + QUIET));
+    assert!(lease.may_ask(at(10 + QUIET)) && lease.reads_first(), "then it asks for nothing");
+    lease.asks(Arc::new(first()), boot(), at(10 + QUIET));
+    assert!(!lease.reads_first(), "it was given up");
 }

@@ -42,7 +42,14 @@ fn accept(counter: u64, view: &View) -> Message {
 }
 
 fn renew(region: &str, view: &View) -> Message {
-    Message::Renew { region: name(region), boot: boot(1), view: Arc::new(view.clone()), ttl: TTL }
+    Message::Renew {
+        region: name(region),
+        boot: boot(1),
+        holder: 1,
+        starts: 1,
+        view: Arc::new(view.clone()),
+        ttl: TTL,
+    }
 }
 
 fn prepare(counter: u64) -> Message {
@@ -250,7 +257,15 @@ fn each_renewal_counts_on() {
 #[test]
 fn two_starts_of_a_regions_postgres_never_hold_together() {
     let acceptor = after(&founded(), &renew("a", &first()), &runs);
-    let other = Message::Renew { region: name("a"), boot: boot(2), view: Arc::new(first()), ttl: TTL };
+    let start = |number, holder, view: &View| Message::Renew {
+        region: name("a"),
+        boot: boot(number),
+        holder,
+        starts: u32::from(number),
+        view: Arc::new(view.clone()),
+        ttl: TTL,
+    };
+    let other = start(2, 2, &first());
     assert!(matches!(acceptor.answer(None, &other, &runs), (None, Reply::NotGranted(_))));
     assert_eq!(
         says(&acceptor, &other, &over),
@@ -260,10 +275,38 @@ fn two_starts_of_a_regions_postgres_never_hold_together() {
     let rebuilt = next(&lose(&first(), "a", 0), Change::Rebuild { region: name("a") });
     let reborn = resumed(&rebuilt, "a", 1);
     assert!(
-        matches!(says(&acceptor, &renew("a", &reborn), &runs), Reply::NotGranted(_)),
+        matches!(says(&acceptor, &start(1, 2, &reborn), &runs), Reply::NotGranted(_)),
         "nor do two generations"
     );
-    assert_eq!(says(&acceptor, &renew("a", &reborn), &over), Reply::Granted(2));
+    assert_eq!(says(&acceptor, &start(1, 2, &reborn), &over), Reply::Granted(2));
+}
+
+/// The gateways that were granted the lease rely on nothing of the start before, once all of them
+/// have asked for the next. Then there is nothing to wait for.
+#[test]
+fn a_new_start_waits_for_the_gateways_that_have_not_come_to_it() {
+    let start = |number, holder| Message::Renew {
+        region: name("a"),
+        boot: boot(number),
+        holder,
+        starts: u32::from(number),
+        view: Arc::new(first()),
+        ttl: TTL,
+    };
+    let alone = after(&founded(), &start(1, 1), &runs);
+    let next = after(&alone, &start(2, 1), &runs);
+    assert_eq!(next.grants[&name("a")].boot, boot(2), "it was the only one");
+    let late = next.answer(None, &start(1, 1), &runs);
+    assert_eq!(late, (None, Reply::NotGranted(HELD_BY_ANOTHER_START)), "a letter from before");
+    let both = after(&alone, &start(1, 2), &runs);
+    let (waiting, reply) = both.answer(None, &start(2, 1), &runs);
+    assert_eq!(reply, Reply::NotGranted(HELD_BY_ANOTHER_START));
+    let waiting = waiting.unwrap();
+    assert_eq!(waiting.answer(None, &start(2, 1), &runs), (None, reply), "asked twice, it is one");
+    assert_eq!(waiting.grants[&name("a")].boot, boot(1), "the second one holds it still");
+    assert_eq!(says(&waiting, &start(2, 2), &runs), Reply::Granted(3), "the last one has come");
+    let stopped = |_: &RegionName, grant: &Grant| grant.number == 2;
+    assert_eq!(says(&waiting, &start(2, 1), &stopped), Reply::Granted(3), "the last one's time is over");
 }
 
 #[test]
@@ -277,7 +320,14 @@ fn only_who_serves_holds_a_lease() {
 #[test]
 fn a_shorter_lease_does_not_cut_what_another_gateway_relies_on() {
     let with = |acceptor: &Acceptor, ttl, over: &dyn Fn(&RegionName, &Grant) -> bool| {
-        let message = Message::Renew { region: name("a"), boot: boot(1), view: Arc::new(first()), ttl };
+        let message = Message::Renew {
+            region: name("a"),
+            boot: boot(1),
+            holder: 1,
+            starts: 1,
+            view: Arc::new(first()),
+            ttl,
+        };
         after(acceptor, &message, over)
     };
     let acceptor = with(&founded(), TTL, &runs);

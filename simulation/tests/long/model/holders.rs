@@ -51,7 +51,7 @@ impl Parts {
             let held = self.change(holder, |holder| {
                 may = holder.lease.may_ask(holder.now);
                 if may {
-                    holder.lease.asks(view.clone(), holder.now);
+                    holder.lease.asks(view.clone(), super::parts::boot(), holder.now);
                     holder.asked = holder.now;
                 }
             });

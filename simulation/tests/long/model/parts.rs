@@ -299,6 +299,8 @@ impl Parts {
                 What::Renew(view, _) => Message::Renew {
                     region: self.name(mail.from).clone(),
                     boot: boot(),
+                    holder: 1,
+                    starts: 1,
                     view: self.views.get(view),
                     ttl: TTL,
                 },

@@ -139,7 +139,7 @@ fn one_grant(
     now: Moment,
     named: Named<'_>,
 ) -> String {
-    let Grant { generation, boot, view: under, number: _, ttl } = grant;
+    let Grant { generation, boot, view: under, number: _, ttl, holders: _ } = grant;
     let over = watch.over_at(region, grant).map(|over| now.until(over).as_nanos());
     format!(" {region} {generation} {boot} v{} {ttl:?} {over:?}", named(&view(under)))
 }

@@ -119,7 +119,14 @@ impl Hostile {
             2 => Message::Accept { ballot, view },
             3 => {
                 let region = self.pick(&[self.name.clone(), self.region()]);
-                Message::Renew { region, boot: digest("hostile", &[]), view, ttl: self.span() }
+                Message::Renew {
+                    region,
+                    boot: digest("hostile", &[]),
+                    holder: 1,
+                    starts: 1,
+                    view,
+                    ttl: self.span(),
+                }
             }
             4 => Message::Force { ballot, view },
             _ => Message::Found { ballot, view },

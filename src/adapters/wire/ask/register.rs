@@ -18,7 +18,7 @@ pub(super) enum MessagePart {
     Read,
     Prepare { ballot: BallotDoc },
     Accept { ballot: BallotDoc, view: ViewDoc },
-    Renew { region: String, boot: String, view: ViewDoc, ttl: SpanPart },
+    Renew { region: String, boot: String, holder: u64, starts: u32, view: ViewDoc, ttl: SpanPart },
     Force { ballot: BallotDoc, view: ViewDoc },
     Found { ballot: BallotDoc, view: ViewDoc },
 }
@@ -29,9 +29,11 @@ impl MessagePart {
             Message::Read => Self::Read,
             Message::Prepare { ballot } => Self::Prepare { ballot: ballot.doc() },
             Message::Accept { ballot, view } => Self::Accept { ballot: ballot.doc(), view: view.doc() },
-            Message::Renew { region, boot, view, ttl } => Self::Renew {
+            Message::Renew { region, boot, holder, starts, view, ttl } => Self::Renew {
                 region: region.to_string(),
                 boot: boot.to_string(),
+                holder: *holder,
+                starts: *starts,
                 view: view.doc(),
                 ttl: SpanPart::of(*ttl),
             },
@@ -47,9 +49,11 @@ impl MessagePart {
             Self::Accept { ballot, view } => {
                 Message::Accept { ballot: Spelled::from_doc(ballot)?, view: Spelled::from_doc(view)? }
             }
-            Self::Renew { region: name, boot, view, ttl } => Message::Renew {
+            Self::Renew { region: name, boot, holder, starts, view, ttl } => Message::Renew {
                 region: region(&name)?,
                 boot: digest(&boot)?,
+                holder,
+                starts,
                 view: Spelled::from_doc(view)?,
                 ttl: ttl.read()?,
             },

@@ -172,6 +172,8 @@ fn messages() -> impl Strategy<Value = Message> {
         ballots().prop_map(|ballot| Message::Prepare { ballot }),
         (ballots(), views()).prop_map(|(ballot, view)| Message::Accept { ballot, view }),
         (names(), digests(), views(), spans()).prop_map(|(region, boot, view, ttl)| Message::Renew {
+            holder: u64::MAX - 3,
+            starts: u32::MAX,
             region,
             boot,
             view,
@@ -365,7 +367,7 @@ fn what_was_told_is_refused_if_it_is_malformed() {
 fn a_span_has_one_spelling() {
     let view = Arc::new(View::unfounded(RINGS[0].clone()));
     let (boot, ttl) = (Digest32::new([1; 32]), Duration::new(5, 6));
-    let message = Message::Renew { region: name("eu"), boot, view, ttl };
+    let message = Message::Renew { region: name("eu"), boot, holder: 9, starts: 1, view, ttl };
     let json = write_question(&Question::Acceptor { to: None, message });
     let with = |ttl: &str| str::from_utf8(&json).unwrap().replacen("[5,6]", ttl, 1);
     assert!(read_question(with("[5,999999999]").as_bytes()).is_ok());
