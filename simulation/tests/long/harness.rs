@@ -140,8 +140,8 @@ fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
     let list = onceway_sim(&["run", "swarm", "--plant", "list"]);
     let all = out(&list).lines().count();
     assert!(all >= 32 && rows.ends_with(&format!("{all} of {all} noticed\n")), "{rows}");
-    // An unfinished or a refused key says little about a check of safety: only the check of progress
-    // may show by it.
+    // An unfinished or a refused key says little about a check of safety: only the check of
+    // progress may show by it.
     let shows = |row: &&str| row.contains("progress") || row.contains("service");
     let late = rows.lines().filter(shows).filter_map(|row| row.split_whitespace().next());
     assert_eq!(late.collect::<Vec<_>>(), ["quiet"], "{rows}");
