@@ -218,8 +218,8 @@ pub struct Gateway<P: Ports> {
 struct Health {
     beat: Option<(u64, Moment)>,
     peers: BTreeMap<RegionName, Peer>,
-    /// What the store remembered of other stores when this process began, and the moment when it
-    /// was read. No window begins before that (docs/protocol.md#rule-31).
+    /// Memory of other stores that this region's store had when this process began, and the moment
+    /// when it was read. No window begins before that (docs/protocol.md#rule-31).
     remembered: Option<(BTreeMap<Origin, PeerMemory>, Moment)>,
 }
 

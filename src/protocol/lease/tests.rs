@@ -225,7 +225,7 @@ fn a_lease_that_was_laid_down_is_asked_for_again_at_once() {
     assert!(!lease.may_ask(at(4 + GOOD)));
 }
 
-/// What refuses grants nothing that could block a successor, so it is asked again and again.
+/// A refusal grants nothing that could block a successor, so the voters are asked again and again.
 #[test]
 fn who_is_refused_by_a_majority_goes_on_asking() {
     let mut lease = lease();
