@@ -1,28 +1,19 @@
 //! The public listener of a real gateway: bad input over HTTP/1.1 and HTTP/2 is a clear 4xx
 //! problem, nothing stored, nothing sent.
 //!
-//! TLS and limits come from the region file. Bad requests are written by hand (`net/frames.rs`).
-//! Each is a good charge with one mistake, and the good one is sent too. It must not use a client
-//! library for bad requests.
+//! Bad requests are written by hand (`net/frames.rs`). Each is a good charge with one mistake, and
+//! the good one is sent too. `reload.rs` has its TLS, `crowds.rs` its limits. It must not use a
+//! client library for bad requests.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::net::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, frame};
 use crate::support::solo::{Solo, routes};
 use crate::support::{self, BODY, ask, effects, key, post, run};
-use onceway::adapters::identity::server_name;
-use onceway::adapters::issue::generate;
 use onceway::fleet::client::Ask;
-use onceway::protocol::region::RegionName;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
@@ -280,55 +271,4 @@ async fn an_answer_nobody_takes_is_kept(solo: &Solo, address: &str) {
     let again = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
     assert_eq!((again.status.as_u16(), again.header("idempotent-replayed")), (201, "true"));
     assert_eq!(effects(&solo.ledger, &key), 1);
-}
-
-#[test]
-fn the_region_file_brings_tls_and_limits() {
-    run(async {
-        let folder = tempfile::tempdir().unwrap();
-        let name = RegionName::parse("solo").unwrap();
-        let made = generate(std::slice::from_ref(&name)).unwrap();
-        made.write(folder.path()).unwrap();
-        let at = |file: &str| folder.path().join(file).display().to_string();
-        let tables = format!(
-            "[listen.tls]\ncertificate = {:?}\nkey = {:?}\n[listen.limits]\nhead_time = \"500ms\"\n",
-            at("solo.pem"),
-            at("solo.key"),
-        );
-        let edit = |dir: &Path| {
-            let file = dir.join("solo.toml");
-            let written = std::fs::read_to_string(&file).unwrap();
-            std::fs::write(&file, format!("{written}\n{tables}")).unwrap();
-        };
-        let solo = Solo::start_with(&routes(), None, edit).await;
-        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
-        let connect = async || {
-            let mut roots = RootCertStore::empty();
-            roots.add(CertificateDer::from_pem_slice(made.authority.as_bytes()).unwrap()).unwrap();
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let config = ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .unwrap()
-                .with_root_certificates(roots)
-                .with_no_client_auth();
-            let stream = TcpStream::connect(&address).await.unwrap();
-            TlsConnector::from(Arc::new(config)).connect(server_name(&name), stream).await.unwrap()
-        };
-        let key = key("tls");
-        let mut stream = connect().await;
-        stream.write_all(&http1_keys(&[key.as_bytes()])).await.unwrap();
-        let mut status = [0; 12];
-        timeout(WITHIN, stream.read_exact(&mut status)).await.unwrap().unwrap();
-        assert_eq!(&status, b"HTTP/1.1 201");
-        assert_eq!(effects(&solo.ledger, &key), 1);
-        let mut slow = connect().await;
-        slow.write_all(b"POST /v1/charges HTTP/1.1\r\n").await.unwrap();
-        timeout(WITHIN, slow.read_exact(&mut status)).await.unwrap().unwrap();
-        assert_eq!(&status, b"HTTP/1.1 408");
-        let mut silent = TcpStream::connect(&address).await.unwrap();
-        assert!(matches!(timeout(WITHIN, silent.read(&mut status)).await.unwrap(), Ok(0) | Err(_)));
-        let metrics = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
-        assert!(metrics.contains("onceway_connections_cut_total{reason=\"late\"} 1"), "{metrics}");
-        assert!(metrics.contains("onceway_refusals_total{code=\"head-too-slow\"} 1"), "{metrics}");
-    });
 }

@@ -23,7 +23,7 @@ use onceway::config::witness::WitnessConfig;
 use onceway::fleet::client::Ask;
 use onceway::fleet::{ports, wait};
 use onceway::gateway::witness::{Duty, Witness};
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question, Told};
+use onceway::ports::peers::{Forward, ForwardReply, Question, Told};
 use onceway::ports::{Clock, Peers};
 use onceway::protocol::change::Change;
 use onceway::protocol::digest::Digest32;
@@ -481,14 +481,6 @@ fn the_reference_file_is_right_and_says_what_it_needs() {
         let said = said(from, to);
         assert!(said.starts_with(expected), "{said}");
     }
-}
-
-/// A caller of a witness that is gone learns that nothing was sent.
-#[tokio::test]
-async fn a_witness_that_is_gone_is_not_sent_to() {
-    let house = house();
-    let told = house.peers.ask(&region("witness-1"), Question::Views { after: 0 }, PATIENCE).await;
-    assert!(matches!(told, Err(PeerError::NotSent(_))), "{told:?}");
 }
 
 /// A witness votes on views of versions that it speaks, and does not start over a file with another

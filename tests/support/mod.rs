@@ -18,6 +18,7 @@ pub mod solo;
 
 use std::future::Future;
 use std::path::PathBuf;
+use std::process::Output;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -161,4 +162,31 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnM
         async move { Ok(held.await.then_some(())) }
     };
     onceway::fleet::wait::for_some(what, BOUND, attempt).await.expect(what);
+}
+
+/// Waits until the admin listener reports this state of a key.
+pub async fn becomes(region: &Region, key: &str, state: &str) {
+    until(&format!("{key} to be {state}"), async || key_status(region, key).await["state"] == state).await;
+}
+
+/// The page that Prometheus would get.
+pub async fn metrics(region: &Region) -> String {
+    ask(Ask::get(format!("{}/metrics", region.admin()))).await.text()
+}
+
+/// One series of that page; `None` if it is not there.
+pub async fn series(region: &Region, name: &str) -> Option<f64> {
+    metrics(region).await.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// The status that the admin listener shows.
+pub async fn status(region: &Region) -> serde_json::Value {
+    ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json()
+}
+
+/// Runs a command of the operator ada against a region's admin listener.
+pub async fn onceway(region: &Region, args: &[&str]) -> Output {
+    let mut command = tokio::process::Command::new(program());
+    command.args(args).arg("--admin").arg(region.admin()).env("USER", "ada");
+    command.env_remove("ONCEWAY_ADMIN_TOKEN_FILE").output().await.unwrap()
 }
