@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use crate::support::documents::text;
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, PATIENCE, ask, beside, effects, key, post, run};
 use onceway::fleet::client::Ask;
@@ -31,8 +32,7 @@ struct Image {
 }
 
 fn image() -> Image {
-    let file =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/Containerfile")).unwrap();
+    let file = text("deploy/Containerfile");
     let (_, last) = file.split_once("\nFROM scratch\n").expect("the last stage is empty at first");
     let after = |word: &str| {
         let mut found = last.lines().filter_map(|line| line.strip_prefix(word));

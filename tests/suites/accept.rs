@@ -12,7 +12,7 @@ use std::process::Output;
 use std::sync::{Arc, Mutex};
 
 use crate::support::solo::{POLICY, Solo, add_lines};
-use crate::support::{self, BODY, ask, becomes, code, effects, key, post, run, until};
+use crate::support::{self, BODY, ask, code, effects, key, post, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -121,29 +121,6 @@ async fn nobody() -> SocketAddr {
 }
 
 #[test]
-fn a_worker_killed_after_the_effect_and_before_the_record() {
-    run(async {
-        let solo = Solo::start(&routes(), None).await;
-        let key = key("killed");
-        let accepted =
-            ask(post(&solo.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=700ms")).await;
-        assert_eq!((accepted.status.as_u16(), &accepted.json()["state"]), (202, &"accepted".into()));
-        assert_eq!(accepted.header("location"), format!("/.well-known/onceway/requests/{key}"));
-        becomes(&solo.region, &key, "in-progress").await;
-        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
-        until("the effect to happen all the same", async || effects(&solo.ledger, &key) == 1).await;
-        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
-        solo.serves().await;
-        is_told(&solo, &key, "settled").await;
-        no_job_is_left(&solo).await;
-        let replay = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
-        assert_eq!((replay.status.as_u16(), replay.header("idempotent-replayed")), (201, "true"));
-        assert_eq!(told(&solo, &key).await.json()["answer"]["body"], replay.text());
-        assert_eq!(effects(&solo.ledger, &key), 1);
-    });
-}
-
-#[test]
 fn accepted_requests_outlive_gateway_and_postgres() {
     run(async {
         let address = nobody().await;
@@ -154,7 +131,9 @@ fn accepted_requests_outlive_gateway_and_postgres() {
                 .with("X-Canary", "in-the-open")
                 .with("X-Api-Key", "sk_of_a_client")
         };
-        assert_eq!(ask(request()).await.status, 202);
+        let accepted = ask(request()).await;
+        assert_eq!((accepted.status.as_u16(), &accepted.json()["state"]), (202, &"accepted".into()));
+        assert_eq!(accepted.header("location"), format!("/.well-known/onceway/requests/{key}"));
         let open = "select position('in-the-open'::bytea in request) > 0 and position('sk_demo_acme'::bytea in request) = 0 \
                     and position('sk_of_a_client'::bytea in request) = 0 \
                     from onceway.jobs";
@@ -262,7 +241,7 @@ fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
         let expected = "job-retried ada it is up again, job-dropped ada cancelled";
         assert_eq!(stored::<String>(&solo, journal).await, expected);
         no_job_is_left(&solo).await;
-        let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+        let page = support::metrics(&solo.region).await;
         assert!(page.contains("onceway_jobs_total{route=\"notes\",result=\"dead\"} 2"), "{page}");
 
         // The key is free again, and an ordinary request runs while its client waits.

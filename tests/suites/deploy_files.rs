@@ -17,17 +17,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::documents::text;
+
 /// The regions of `config/ring.toml`, each of which has its manifests.
 const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 
 /// A path of the source tree.
 fn top(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// A file of the source tree.
-fn text(path: &str) -> String {
-    std::fs::read_to_string(top(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// Every file below a folder, by its path in the tree.

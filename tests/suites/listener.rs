@@ -10,7 +10,6 @@ use std::time::Duration;
 use crate::net::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, frame};
 use crate::support::solo::{Solo, routes};
 use crate::support::{self, BODY, ask, effects, key, post, run};
-use onceway::fleet::client::Ask;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -115,7 +114,8 @@ async fn refused2(address: &str, head: &[u8], body: &[u8]) -> Option<(u64, Strin
     }
 }
 
-/// Requests with bad framing only, with a key of their own.
+/// Requests with bad framing only, with a key of their own: some of each kind. `net/framing.rs` has
+/// all.
 fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
     let keyed = |lines: &str, body: &str| {
         http1(format!("Idempotency-Key: {key}\r\n{lines}").as_bytes(), body.as_bytes())
@@ -132,26 +132,15 @@ fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
         ),
         (keyed(&format!("{length}{length}"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Connection: Idempotency-Key\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Connection: close, Authorization\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Connection: onceway-tenant\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Host: a\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Host: b\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}x: 1\r\n folded\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}x: \0\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Upgrade: h2c\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Expect: nothing\r\n"), BODY), 417, "expectation-failed"),
-        (keyed("Content-Length: +53\r\n", BODY), 400, "bad-request"),
         (keyed("Transfer-Encoding: gzip, chunked\r\n", &format!("{chunk}0\r\n\r\n")), 400, "bad-request"),
         (whole.replace("\r\n", "\n").into_bytes(), 400, "bad-request"),
-        (whole.replace("Host: a\r\n", "").into_bytes(), 400, "bad-request"),
-        (whole.replace("POST /", "POST http://b/").into_bytes(), 400, "bad-request"),
-        (whole.replace("HTTP/1.1", "HTTP/1.9").into_bytes(), 400, "bad-request"),
         (whole.replace(key, &format!("{key}\x01")).into_bytes(), 400, "bad-request"),
         (whole.replace("Idempotency-Key:", "Idempotency-Key :").into_bytes(), 400, "bad-request"),
         (chunked(&format!("{chunk}zz\r\n")), 400, "body-broken"),
-        (chunked(&format!("{}0\r\n\r\n", chunk.replacen("\r\n", ";a=b\r\n", 1))), 400, "body-broken"),
-        (chunked(&format!("{}0\r\n\r\n", chunk.replace("\r\n", "\n"))), 400, "body-broken"),
-        (chunked(&format!("0000000{chunk}0\r\n\r\n")), 400, "body-broken"),
         (chunked(&format!("{chunk}0\r\nx: 1\n\r\n")), 400, "body-broken"),
         (keyed("Content-Length: 70000\r\nExpect: 100-continue\r\n", ""), 413, "body-too-large"),
     ]
@@ -170,19 +159,15 @@ fn bad_input_is_a_problem_and_leaves_nothing_behind() {
             assert_eq!(refused, Some((400, code.to_owned())), "{keys:?}");
         }
         let bad = key("bad");
-        for (bytes, status, code) in bad_framing(&bad) {
-            let refused = refused1(&address, &bytes).await;
-            assert_eq!(refused, (status, code.to_owned()), "{}", bytes.escape_ascii());
+        let framings = bad_framing(&bad);
+        for (bytes, status, code) in &framings {
+            let refused = refused1(&address, bytes).await;
+            assert_eq!(refused, (*status, (*code).to_owned()), "{}", bytes.escape_ascii());
         }
         let malformed: &[(&str, &[u8])] = &[
-            ("transfer-encoding", b"chunked"),
             ("connection", b"idempotency-key"),
             ("content-length", b"7"),
-            ("host", b"b"),
-            ("Idempotency-Key", b"again"),
-            ("x\r\nonceway-tenant", b"globex"),
             ("x", b"a\r\nonceway-tenant: globex"),
-            (":authority", b"b"),
         ];
         for field in malformed {
             let head = http2(&[("idempotency-key", bad.as_bytes()), *field]);
@@ -191,13 +176,14 @@ fn bad_input_is_a_problem_and_leaves_nothing_behind() {
         }
         // Nothing was claimed, nothing was sent.
         assert!(solo.ledger.totals(None).is_empty());
-        let metrics = async || ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+        let metrics = async || support::metrics(&solo.region).await;
         let claims = "onceway_store_seconds_count{op=\"claim\",";
         let before = metrics().await;
         assert!(!before.contains(claims), "{before}");
         let refused = "onceway_refusals_total{code=\"bad-request\"} ";
         let count = before.lines().find_map(|line| line.strip_prefix(refused)).expect("a count");
-        assert!(count.parse::<u64>().unwrap() >= 18, "{count}");
+        let least = framings.iter().filter(|(_, _, code)| *code == "bad-request").count();
+        assert!(count.parse::<usize>().unwrap() >= least, "{count} of {least}");
         good_input_runs(&solo, &address).await;
         assert!(metrics().await.contains(claims));
         the_admin_listener_answers_to_its_own_names_only(&solo).await;

@@ -5,7 +5,6 @@
 //! loopback.
 
 mod answers;
-mod doors;
 pub mod frames;
 mod framing;
 mod harness;

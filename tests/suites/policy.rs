@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::support::documents;
 use crate::support::solo::{POLICY, Solo};
 use crate::support::{self, BODY, OTHER_BODY, ask, code, effects, key, post, run, until};
 use onceway::fleet::client::{Answer, Ask};
@@ -61,7 +62,7 @@ async fn get(path: &str) -> Answer {
 
 /// The value of one series of the counter for bad habits.
 async fn weak_keys(route: &str, kind: &str) -> u64 {
-    let page = ask(Ask::get(format!("{}/metrics", solo().await.region.admin()))).await.text();
+    let page = support::metrics(&solo().await.region).await;
     let series = page.lines().filter(|line| line.starts_with("onceway_weak_keys_total{"));
     let named = |line: &&str| {
         line.contains("tenant=\"globex\"")
@@ -221,15 +222,13 @@ fn sources(folder: &Path) -> Vec<String> {
 fn every_code_has_its_place_on_the_page_that_problems_link_to() {
     run(async {
         let page = get(PAGE).await.text();
-        let source =
-            |path: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
         let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
         let mut codes: BTreeSet<String> = problems::CODES.iter().map(|code| (*code).to_owned()).collect();
-        for text in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server")) {
+        for text in sources(&documents::top().join("src/server")) {
             codes
                 .extend(text.split("code: ").skip(1).filter(|rest| rest.starts_with('"')).filter_map(quoted));
         }
-        let text = source("src/gateway/problems.rs");
+        let text = documents::text("src/gateway/problems.rs");
         let said = text.split("pub fn code(").nth(1).and_then(|rest| rest.split("pub fn ").next()).unwrap();
         codes.extend(said.split('"').skip(1).step_by(2).map(str::to_owned));
         assert!(codes.contains("bad-request") && codes.contains("key-weak") && codes.len() > 30, "{codes:?}");

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::support::solo::{Solo, routes};
-use crate::support::{self, BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, post, run, until};
+use crate::support::{self, BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, post, run};
 use onceway::fleet::client::{Answer, Ask};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,19 +26,6 @@ async fn send(path: &str, key: &str, body: &str, behave: &str) -> Answer {
 
 async fn count(key: &str) -> u64 {
     effects(&solo().await.ledger, key)
-}
-
-/// Repeats the request until the answer no longer asks to come back, as a client would.
-async fn persist(path: &str, key: &str, behave: &str) -> Answer {
-    let last = std::sync::Mutex::new(None);
-    until("a final answer", async || {
-        let answer = send(path, key, BODY, behave).await;
-        let done = ![409, 503].contains(&answer.status.as_u16());
-        *last.lock().unwrap() = Some(answer);
-        done
-    })
-    .await;
-    last.into_inner().unwrap().unwrap()
 }
 
 #[test]
@@ -121,25 +108,6 @@ fn a_duplicate_whose_wait_runs_out_is_told_when_to_come_back() {
 }
 
 #[test]
-fn nothing_happened_is_passed_on_and_a_retry_runs_again() {
-    run(async {
-        for status in [401, 403, 425, 429] {
-            let key = key("released");
-            let refused = send("/v1/charges", &key, BODY, &format!("status={status}")).await;
-            assert_eq!((refused.status.as_u16(), count(&key).await), (status, 0));
-            let retry = send("/v1/charges", &key, BODY, "").await;
-            assert_eq!(
-                (retry.status.as_u16(), retry.header("idempotent-replayed")),
-                (201, ""),
-                "{}",
-                retry.text()
-            );
-            assert_eq!(count(&key).await, 1);
-        }
-    });
-}
-
-#[test]
 fn final_refusals_of_the_upstream_are_settled() {
     run(async {
         let key = key("declined");
@@ -148,28 +116,6 @@ fn final_refusals_of_the_upstream_are_settled() {
         assert_eq!((declined.status.as_u16(), again.status.as_u16()), (402, 402));
         assert_eq!((again.header("idempotent-replayed"), &again.body), ("true", &declined.body));
         assert_eq!(count(&key).await, 0);
-    });
-}
-
-#[test]
-fn an_unknown_status_is_in_doubt_and_the_probe_says_what_became_of_it() {
-    run(async {
-        let key = key("doubt-status");
-        let failed = send("/v1/charges", &key, BODY, "status=500").await;
-        assert_eq!((failed.status.as_u16(), code(&failed).as_str()), (500, "outcome-unknown"));
-        assert_eq!(failed.json()["safe_to_retry"], true);
-        assert_eq!(support::key_status(&solo().await.region, &key).await["state"], "in-doubt");
-        // A proxy could have given up while the service works: "did not happen" counts after the
-        // hold.
-        let early = send("/v1/charges", &key, BODY, "").await;
-        assert_eq!((early.status.as_u16(), code(&early).as_str()), (409, "outcome-unknown"));
-        let late = persist("/v1/charges", &key, "").await;
-        assert_eq!(
-            (late.status.as_u16(), late.header("idempotent-replayed"), count(&key).await),
-            (201, "", 1),
-            "{}",
-            late.text()
-        );
     });
 }
 
@@ -202,24 +148,6 @@ fn a_parked_key_stays_in_doubt() {
             assert_eq!((retry.status.as_u16(), code(&retry).as_str()), (409, "outcome-unknown"));
         }
         assert_eq!(count(&key).await, 1);
-    });
-}
-
-#[test]
-fn a_rerun_route_runs_again_up_to_its_attempts_and_then_parks() {
-    run(async {
-        let key = key("rerun");
-        for attempt in 1..=3 {
-            let answer = send("/v1/emails", &key, BODY, "status=500").await;
-            assert_eq!(answer.status, 500, "attempt {attempt}");
-        }
-        let parked = send("/v1/emails", &key, BODY, "").await;
-        assert_eq!((parked.status.as_u16(), code(&parked).as_str()), (409, "outcome-unknown"));
-        let status = support::key_status(&solo().await.region, &key).await;
-        assert_eq!((status["rows"][0]["token"].as_str(), count(&key).await), (Some("1.3"), 0));
-        let other = support::key("rerun-once");
-        assert_eq!(send("/v1/emails", &other, BODY, "status=500").await.status, 500);
-        assert_eq!(send("/v1/emails", &other, BODY, "").await.status, 201);
     });
 }
 

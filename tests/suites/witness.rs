@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::net::support::{self as net, Pki, region};
+use crate::support::documents::text as document;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
@@ -78,8 +79,7 @@ fn peers(pki: &Pki, peer: &str) -> HttpPeers {
 }
 
 fn reference(name: &str, edits: &[(&str, &str)]) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
-    let mut text = fs::read_to_string(file).unwrap();
+    let mut text = document(&format!("config/{name}"));
     for (from, to) in edits {
         assert!(text.contains(from), "config/{name} has no {from:?}");
         text = text.replacen(from, to, 1);

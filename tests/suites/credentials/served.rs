@@ -12,11 +12,14 @@ use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::ports::free_run;
 use onceway::gateway::credentials::digest;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use tokio::time::timeout;
 
 use crate::credentials::signing::{SigningKey, jwks};
 use crate::support::solo::{Solo, add_lines, routes};
-use crate::support::{BODY, OTHER_BODY, ask, code, effects, key, run, series, until};
+use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, run, series, until};
 
 const ISS: &str = "https://accounts.test";
 
@@ -35,7 +38,7 @@ async fn site() -> MutexGuard<'static, Site> {
         let edit = |dir: &std::path::Path| {
             fs::write(dir.join("credentials.toml"), tokens()).unwrap();
             let door = format!(
-                "[listen.trusted]\naddress = \"127.0.0.1:{port}\"\ntenant_header = \"X-Tenant\"\nprincipal_header = \"X-User\"\n"
+                "[listen.trusted]\naddress = \"127.0.0.1:{port}\"\ntenant_header = \"X-Tenant\"\nprincipal_header = \"X-User\"\nfrom = [\"127.0.0.1\"]\n"
             );
             add_lines(dir, &door);
         };
@@ -164,6 +167,20 @@ fn a_trusted_front_names_the_tenant_at_its_own_door_only() {
             site.send("sk_ann", "/v1/charges", &mine, BODY).await.header("idempotent-replayed"),
             "true"
         );
+        // Another address gets in at the public door only.
+        for (base, begin) in [(&public, "HTTP/1.1 401"), (&site.trusted, "")] {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+            let at = base.strip_prefix("http://").unwrap().parse().unwrap();
+            let mut stream = socket.connect(at).await.unwrap();
+            let head = "POST /v1/charges HTTP/1.1\r\nHost: a\r\nX-Tenant: acme\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+            // A refused connection may be gone before this is written.
+            let _ = stream.write_all(head.as_bytes()).await;
+            let mut answer = Vec::new();
+            let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("an end");
+            let answer = String::from_utf8(answer).unwrap();
+            assert!(answer.starts_with(begin) && answer.is_empty() == begin.is_empty(), "{base}: {answer}");
+        }
     });
 }
 
