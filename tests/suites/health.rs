@@ -7,7 +7,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::support::{BODY, ask, deployment, key, key_status, post, run, series, status, until};
+use crate::support::{BODY, ask, deployment, key_at, post, run, series, status, until};
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::{Action, Part};
 use serde_json::Value;
@@ -40,12 +40,7 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
             region.serves().await.unwrap();
         }
         let name = deployment.regions[0].name.to_string();
-        let sick_key = loop {
-            let candidate = key("sick");
-            if key_status(&deployment.regions[0], &candidate).await["order"][0] == name.as_str() {
-                break candidate;
-            }
-        };
+        let sick_key = key_at(&deployment.regions[0], "sick").await;
         deployment.set_sick(0, true);
         until("the region to be out", async || standing(&deployment, 1, &name).await["standing"] == "sealed")
             .await;

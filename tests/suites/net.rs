@@ -4,7 +4,6 @@
 //! `net/support.rs` has the shared parts. It must not sleep for a fixed time, nor reach beyond
 //! loopback.
 
-mod answers;
 pub mod frames;
 mod framing;
 mod harness;

@@ -16,9 +16,6 @@ use onceway::adapters::identity::{files_in, server_name};
 use onceway::adapters::issue::{Generated, generate};
 use onceway::fleet::client::Ask;
 use onceway::protocol::region::RegionName;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,6 +23,7 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::net::support::trusting;
 use crate::support::keepalive::Connections;
 use crate::support::solo::{Solo, routes as with_notes};
 use crate::support::{BODY, PATIENCE, ask, effects, key, onceway, post, run, series, status, until};
@@ -331,13 +329,7 @@ fn another_admin_token_counts_without_a_restart() {
 
 /// A connection that trusts the authority of these certificates.
 async fn connect(address: &str, made: &Generated) -> Result<TlsStream<TcpStream>, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(made.authority.as_bytes()).unwrap()).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let config = trusting(made.authority.as_bytes(), rustls::DEFAULT_VERSIONS).with_no_client_auth();
     let name = RegionName::parse("solo").unwrap();
     let stream = TcpStream::connect(address).await.unwrap();
     let connected = TlsConnector::from(Arc::new(config)).connect(server_name(&name), stream).await;

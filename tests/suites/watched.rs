@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, BOUND, ask, deployment, key, key_status, onceway, post, run, series, until};
+use crate::support::{
+    BODY, BOUND, ask, deployment, key, key_at, key_status, onceway, post, run, series, until,
+};
 use onceway::fleet::client::Ask;
 use onceway::fleet::files;
 use onceway::fleet::region::{Action, Part, Region};
@@ -331,12 +333,7 @@ fn a_forward_is_one_trace_and_a_window_is_shown_while_it_runs() {
         let deployment = deployment(Duration::from_millis(20)).await;
         let (home, asked) = (&deployment.regions[0], &deployment.regions[1]);
         let name = home.name.to_string();
-        let forwarded = loop {
-            let candidate = key("forwarded");
-            if key_status(home, &candidate).await["order"][0] == name.as_str() {
-                break candidate;
-            }
-        };
+        let forwarded = key_at(home, "forwarded").await;
         let request = post(&asked.public(), "/v1/charges", &forwarded, BODY).with("Traceparent", PARENT);
         assert_eq!(ask(request).await.status, 201);
         for (region, message) in [(home, "answered"), (asked, "forwarded")] {

@@ -155,6 +155,16 @@ pub async fn key_status(region: &Region, key: &str) -> serde_json::Value {
     ask(Ask::get(format!("{}/v1/keys/acme/{key}", region.admin()))).await.json()
 }
 
+/// A new key whose home is this region.
+pub async fn key_at(home: &Region, word: &str) -> String {
+    loop {
+        let candidate = key(word);
+        if key_status(home, &candidate).await["order"][0] == home.name.as_str() {
+            return candidate;
+        }
+    }
+}
+
 /// Waits until the condition holds.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     let attempt = || {

@@ -23,16 +23,14 @@ use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question};
 use onceway::protocol::speakers::Sender;
 use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::PeerLimits;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run};
-use crate::net::support::{Pki, fed, region, soon, text};
+use crate::net::support::{Pki, fed, region, soon, text, trusting};
 use crate::support::said::{self, first_answer};
 
 type Made<B> = (SendRequest<B>, Connection<TokioIo<TlsStream<TcpStream>>, B, TokioExecutor>);
@@ -94,13 +92,7 @@ async fn a_certificate_of_another_authority_is_refused() {
 
 /// A client that trusts the authority of `pki`, with the certificate of `of` or none.
 fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&pki.authority()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots);
+    let builder = trusting(&pki.authority(), &[&rustls::version::TLS13]);
     let mut config = match of {
         Some(identity) => {
             builder.with_client_cert_resolver(identity.client_config().client_auth_cert_resolver.clone())

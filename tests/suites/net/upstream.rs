@@ -21,13 +21,13 @@ use tokio::net::TcpListener;
 
 use crate::net::support::{RawServer, Then, fed, key_id, piece, read_request, region, soon, text};
 
-pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-pub const LONG: Duration = Duration::from_secs(20);
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
 /// More than one read takes, in bytes.
 const BIG: usize = 4 << 20;
 
-pub fn at(address: &str) -> Arc<HttpUpstream> {
+fn at(address: &str) -> Arc<HttpUpstream> {
     keeping(address, LONG)
 }
 
@@ -42,7 +42,7 @@ fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
     }))
 }
 
-pub fn send(headers: &[(&'static str, &str)]) -> Send {
+fn send(headers: &[(&'static str, &str)]) -> Send {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.append(*name, value.parse().unwrap());
@@ -58,7 +58,7 @@ pub fn send(headers: &[(&'static str, &str)]) -> Send {
     }
 }
 
-pub fn always() -> bool {
+fn always() -> bool {
     true
 }
 
@@ -259,12 +259,41 @@ async fn what_breaks_after_the_request_was_read_is_unknown_and_never_resent() {
         "garbage\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
         headers(100).leak(),
+        // Two readers could take these differently.
+        "HTTP/1.1 200 OK\r\nX: a\nSet-Cookie: forged=1\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 200 OK\nContent-Length: 2\n\nhi",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\nhi",
+        "HTTP/1.1 103 Early Hints\r\nLink: x\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 600 Odd\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 999 Odd\r\nContent-Length: 2\r\n\r\nhi",
     ] {
         let server = RawServer::start(Then::AnswerAndClose(broken)).await;
         let error = soon(at(&server.address).send(send(&[]), LONG, always)).await.unwrap_err();
         assert!(matches!(error, SendError::Unknown(_)), "{broken:?}: {error}");
         assert_eq!(server.seen().len(), 1, "{broken:?}");
     }
+    let odd = RawServer::start(Then::Answer("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na\n\nb")).await;
+    let answer = soon(at(&odd.address).send(send(&[]), LONG, always)).await.unwrap();
+    assert_eq!(text(answer.into_body()).await, "a\n\nb", "a body may hold anything");
+}
+
+#[tokio::test]
+async fn each_answer_on_a_kept_connection_is_judged() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        for answer in [OK, OK, "HTTP/1.1 200 OK\r\nX: a\nY: b\r\nContent-Length: 2\r\n\r\nhi"] {
+            read_request(&mut stream).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+        while stream.read(&mut [0; 64]).await.is_ok_and(|count| count > 0) {}
+    });
+    let upstream = at(&address);
+    for _ in 0..2 {
+        text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
+    }
+    assert!(matches!(soon(upstream.send(send(&[]), LONG, always)).await, Err(SendError::Unknown(_))));
 }
 
 #[tokio::test]
