@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::keepalive::{Connections, Dice, seed};
-use crate::support::{PATIENCE, alone, ask, code, deployment_by, metrics, run, until};
+use crate::support::{PATIENCE, alone, ask, code, deployment_with, metrics, run, until};
 use bytes::Bytes;
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::deployment::Deployment;
@@ -245,7 +245,7 @@ fn two_tenants_with_equal_keys_never_see_each_other() {
         let seed = seed();
         let asked = std::env::var("ONCEWAY_TENANTS_SECONDS").ok();
         let seconds = asked.map_or(60, |text| text.parse().expect("ONCEWAY_TENANTS_SECONDS is a number"));
-        let three = deployment_by(Duration::from_millis(10), PATIENT).await;
+        let three = deployment_with(Duration::from_millis(10), None, PATIENT).await;
         let load = Arc::new(Load {
             three,
             connections: Connections::default(),

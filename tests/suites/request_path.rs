@@ -236,22 +236,6 @@ fn unprotected_requests_stream_both_ways() {
     });
 }
 
-#[test]
-fn a_method_in_other_letters_does_not_slip_past_the_key() {
-    run(async {
-        let address = solo().await.public().trim_start_matches("http://").to_owned();
-        let mut stream = TcpStream::connect(&address).await.unwrap();
-        let head = format!(
-            "post /v1/charges HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{BODY}",
-            BODY.len()
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
-        assert!(answer.starts_with("HTTP/1.1 404") && answer.contains("no-route"), "{answer}");
-    });
-}
-
 async fn in_progress(key: &str) {
     support::becomes(&solo().await.region, key, "in-progress").await;
 }

@@ -349,17 +349,9 @@ async fn its_file_is_made_once_and_used_by_one() {
     assert_eq!(house.ended(&["--init", "--dry-run"]).0, Some(2));
     let (code, said) = house.ended(&["--init"]);
     assert!(code == Some(2) && said.contains("never overwritten"), "{said}");
-    let running = house.start().await;
-    for more in [&[][..], &["--init"]] {
-        let (code, said) = house.ended(more);
-        assert!(code == Some(2) && said.contains("another process uses this file"), "{said}");
-    }
-    drop(running);
-    let good = fs::read(house.path("witness.state")).unwrap();
-    fs::write(house.path("witness.state"), &good[..good.len() - 9]).unwrap();
+    let _running = house.start().await;
     let (code, said) = house.ended(&[]);
-    assert!(code == Some(2) && said.contains("the file is damaged"), "{said}");
-    assert_eq!(fs::read(house.path("witness.state")).unwrap(), good[..good.len() - 9]);
+    assert!(code == Some(2) && said.contains("another process uses this file"), "{said}");
 }
 
 /// A boot clock that a test moves.
