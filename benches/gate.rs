@@ -9,25 +9,19 @@
 
 #![allow(clippy::disallowed_methods, reason = "it measures real time")]
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use onceway::adapters::postgres::provision::{self, Plan, Role};
-use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway::fleet::binaries::Binaries;
-use onceway::fleet::cluster::Cluster;
-use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
+use onceway::adapters::postgres::PgStore;
+use onceway::ports::store::{ClaimReply, GateVersion, Written};
 use onceway::ports::{Authority, KeyStore};
 use onceway::protocol::authority::GateState;
-use onceway::protocol::decide::Basis;
-use onceway::protocol::fingerprint::{self, Fingerprint};
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Nonce, RequestId};
-use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::view::{AcceptorId, View};
 
@@ -41,8 +35,6 @@ const TURNS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time that a change may take beyond the longest claim of its time.
 const BEYOND: Duration = Duration::from_millis(50);
-const DATABASE: &str = "bench";
-
 /// Start and duration of a call.
 #[derive(Clone, Copy)]
 struct Took {
@@ -85,15 +77,8 @@ fn main() -> Result<()> {
 
 async fn run() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
-    let port = onceway::fleet::ports::free_run(1)?;
-    let cluster = Cluster::create(&binaries, &dir.path().join("pg"), port, &[]).await?;
-    cluster.start().await?;
-    cluster.create_database(DATABASE).await?;
-    let store = Arc::new(provisioned(&cluster).await?);
-    let gate = store.gate().await?;
-    store.approve(gate.version, &gate.running).await?;
+    let cluster = support::started(dir.path()).await?;
+    let store = support::opened(&cluster, &[], CLIENTS).await?;
     println!(
         "{CLIENTS} clients claim, {TURNS} turns of {TURN:?}; the gate is changed {PAUSE:?} after the last change"
     );
@@ -136,27 +121,6 @@ fn told(all: &Seen) -> Result<()> {
     Ok(())
 }
 
-async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
-    let me = Origin::parse("here#1").ok().context("an origin")?;
-    let plan = Plan {
-        me: me.clone(),
-        all: vec![me.clone()],
-        deployment: "bench".to_owned(),
-        gateway_role: Role { name: "gw".to_owned(), password: None },
-        replication_role: Role { name: "repl".to_owned(), password: None },
-        admin: cluster.url(DATABASE).parse()?,
-        subscribe: Vec::new(),
-        publishers_ca: None,
-        migrations: provision::MIGRATIONS,
-    };
-    provision::init(&plan).await?;
-    let config = StoreConfig::new(
-        me,
-        format!("host=127.0.0.1 port={} user=gw dbname={DATABASE}", cluster.port()).parse()?,
-    );
-    Ok(PgStore::new(&StoreConfig { connections: CLIENTS, ..config })?)
-}
-
 /// Runs one turn of all clients, and changes the gate meanwhile.
 async fn turn(store: &Arc<PgStore>) -> Result<Seen> {
     let ends = Instant::now() + TURN;
@@ -187,7 +151,7 @@ async fn claims(store: Arc<PgStore>, version: Arc<AtomicU64>, ends: Instant) -> 
     let mut seen = Seen::default();
     while Instant::now() < ends {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let ask = asked(number, GateVersion(version.load(Ordering::SeqCst)))?;
+        let ask = support::asked(number, GateVersion(version.load(Ordering::SeqCst)))?;
         let begun = Instant::now();
         match store.claim(&ask).await {
             Ok(ClaimReply::Won { .. }) => seen.claims.push(Took::since(begun)),
@@ -197,25 +161,6 @@ async fn claims(store: Arc<PgStore>, version: Arc<AtomicU64>, ends: Instant) -> 
         }
     }
     Ok(seen)
-}
-
-fn asked(number: u64, gate: GateVersion) -> Result<ClaimAsk> {
-    let life = Duration::from_secs(86_400);
-    let key = Key::parse(&format!("{:016x}-{number}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))?;
-    Ok(ClaimAsk {
-        risk: Vec::new(),
-        id: KeyId::new(Tenant::parse("acme")?, key),
-        fingerprint: Fingerprint { raw: fingerprint::raw("POST", "/", b"{}"), canonical: None },
-        nonce: Nonce(u128::from(number)),
-        request_id: RequestId(u128::from(number)),
-        gate,
-        basis: Basis::Absent,
-        hold: Duration::from_secs(30),
-        lifetime: Lifetime { retention: Retention::For(life), skew: Duration::ZERO, tombstone: life },
-        route: "bench".into(),
-        path: "/v1/bench".to_owned(),
-        principal: None,
-    })
 }
 
 fn state() -> Result<GateState> {

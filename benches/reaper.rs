@@ -8,24 +8,19 @@
 
 #![allow(clippy::disallowed_methods, reason = "it measures real time")]
 
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use onceway::adapters::postgres::provision::{self, Plan, Role};
-use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway::fleet::binaries::Binaries;
+use anyhow::{Result, bail};
+use onceway::adapters::postgres::PgStore;
 use onceway::fleet::cluster::Cluster;
 use onceway::ports::contract::by;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion};
+use onceway::ports::store::{Attempt, ClaimReply, GateVersion};
 use onceway::ports::{KeyStore, Upkeep};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::fingerprint::{self, Fingerprint};
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId};
-use onceway::protocol::region::Origin;
+use onceway::protocol::record::{Answer, AnswerBody};
 use onceway::protocol::time::Date;
 
 /// Clients at a time; each claims and settles one key after the other.
@@ -37,8 +32,6 @@ const TURNS: usize = 3;
 /// Rows that are due when a turn with the reaper begins.
 const DUE: i32 = 100_000;
 const BATCH: u32 = 500;
-const DATABASE: &str = "bench";
-
 /// Results of the clients of one turn.
 #[derive(Default)]
 struct Seen {
@@ -63,15 +56,8 @@ fn main() -> Result<()> {
 
 async fn run() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
-    let port = onceway::fleet::ports::free_run(1)?;
-    let cluster = Cluster::create(&binaries, &dir.path().join("pg"), port, &[]).await?;
-    cluster.start().await?;
-    cluster.create_database(DATABASE).await?;
-    let store = Arc::new(provisioned(&cluster).await?);
-    let gate = store.gate().await?;
-    store.approve(gate.version, &gate.running).await?;
+    let cluster = support::started(dir.path()).await?;
+    let store = support::opened(&cluster, &["there#1"], CLIENTS).await?;
     let gate = store.gate().await?.version;
     println!(
         "claim + settle, {CLIENTS} clients, {TURNS} turns of {TURN:?} each, in turns; {DUE} rows due at the start of a turn\n"
@@ -89,31 +75,9 @@ async fn run() -> Result<()> {
     Ok(())
 }
 
-async fn provisioned(cluster: &Cluster) -> Result<PgStore> {
-    let me = Origin::parse("here#1").ok().context("an origin")?;
-    let other = Origin::parse("there#1").ok().context("an origin")?;
-    let plan = Plan {
-        me: me.clone(),
-        all: vec![me.clone(), other],
-        deployment: "bench".to_owned(),
-        gateway_role: Role { name: "gw".to_owned(), password: None },
-        replication_role: Role { name: "repl".to_owned(), password: None },
-        admin: cluster.url(DATABASE).parse()?,
-        subscribe: Vec::new(),
-        publishers_ca: None,
-        migrations: provision::MIGRATIONS,
-    };
-    provision::init(&plan).await?;
-    let config = StoreConfig::new(
-        me,
-        format!("host=127.0.0.1 port={} user=gw dbname={DATABASE}", cluster.port()).parse()?,
-    );
-    Ok(PgStore::new(&StoreConfig { connections: CLIENTS, ..config })?)
-}
-
 /// Makes settled rows with a body of 1 kB whose life is over.
 async fn make_due(cluster: &Cluster, turn: usize) -> Result<()> {
-    let client = cluster.connect(DATABASE).await?;
+    let client = cluster.connect(support::DATABASE).await?;
     let sql = format!(
         "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
              expires_at, due_at, answer_status, answer_headers, answer_body, answer_length, settled_at) \
@@ -229,27 +193,9 @@ async fn reap(store: Arc<PgStore>, stop: Arc<AtomicBool>, reaped: Arc<AtomicU64>
 }
 
 async fn cycle(store: &PgStore, gate: GateVersion, number: u64) -> Result<()> {
-    let life = Duration::from_secs(86_400);
-    let id = KeyId::new(
-        Tenant::parse("acme")?,
-        Key::parse(&format!("{:016x}-{number}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))?,
-    );
-    let ask = ClaimAsk {
-        risk: Vec::new(),
-        id: id.clone(),
-        fingerprint: Fingerprint { raw: fingerprint::raw("POST", "/", b"{}"), canonical: None },
-        nonce: Nonce(u128::from(number)),
-        request_id: RequestId(u128::from(number)),
-        gate,
-        basis: Basis::Absent,
-        hold: Duration::from_secs(30),
-        lifetime: Lifetime { retention: Retention::For(life), skew: Duration::ZERO, tombstone: life },
-        route: "bench".into(),
-        path: "/v1/bench".to_owned(),
-        principal: None,
-    };
+    let ask = support::asked(number, gate)?;
     let ClaimReply::Won { token, .. } = store.claim(&ask).await? else { bail!("a fresh key was not won") };
-    let attempt = Attempt { id, token, nonce: ask.nonce };
+    let attempt = Attempt { id: ask.id, token, nonce: ask.nonce };
     let body = AnswerBody::Kept(vec![b'x'; 1_024]);
     store.settle(&attempt, &Answer { status: 201, headers: Vec::new(), body }).await?;
     Ok(())

@@ -9,14 +9,14 @@ mod browser;
 
 use std::time::Duration;
 
-use onceway::fleet::deployment::{Deployment, Options};
+use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part};
 
 use browser::Browser;
 
 use crate::support::console::{TOKEN, alone, doubt, retry, solo};
-use crate::support::{BODY, ask, key, key_status, port_base, post, program, room, run, until};
+use crate::support::{BODY, ask, deployment_with, key, key_status, post, run, until};
 
 /// A window long enough to be looked at.
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"40s\"\nstable_for = \"100ms\"\n";
@@ -76,17 +76,7 @@ async fn until_seen(browser: &Browser, what: &str, selector: &str, text: &str) {
 fn an_incident_is_seen_and_a_key_in_doubt_is_settled() {
     run(async {
         let Some(browser) = Browser::start("the console in a browser").await else { return };
-        let options = Options {
-            program: program(),
-            port_base: port_base(),
-            data: None,
-            rtt: Duration::from_millis(20),
-            routes: None,
-            failover: Some(FAILOVER.to_owned()),
-        };
-        let room = room(3).await;
-        let deployment = Deployment::start(&options, &|_| {}).await.expect("three regions start");
-        drop(room);
+        let deployment = deployment_with(Duration::from_millis(20), None, FAILOVER).await;
         let region = &deployment.regions[0];
         let evil = loop {
             let candidate = format!("<img/src=x/onerror=document.title=1>{}", key("k"));

@@ -8,14 +8,14 @@
 //! a file of this machine.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use crate::support::documents::text;
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, PATIENCE, ask, beside, effects, key, post, run};
+use crate::support::{BODY, PATIENCE, ask, beside, effects, key, not_checked, post, run};
 use onceway::fleet::client::Ask;
 use onceway::fleet::process::{Launch, Process};
 use onceway::fleet::region::{Action, Part};
@@ -31,8 +31,7 @@ struct Image {
 }
 
 fn image() -> Image {
-    let file =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/Containerfile")).unwrap();
+    let file = text("deploy/Containerfile");
     let (_, last) = file.split_once("\nFROM scratch\n").expect("the last stage is empty at first");
     let after = |word: &str| {
         let mut found = last.lines().filter_map(|line| line.strip_prefix(word));
@@ -118,9 +117,7 @@ fn inside(bare: &Path, image: &Image, words: &[&str]) -> Vec<OsString> {
 fn the_entry_point_runs_from_a_folder_with_the_images_files_alone() {
     let (image, target) = (image(), format!("{}-unknown-linux-musl", env::consts::ARCH));
     if let Some(why) = missing(&target) {
-        assert!(env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"), "{why}");
-        let line = format!("NOT CHECKED: the container's entry point ({why})\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        not_checked(&format!("the container's entry point ({why})"));
         return;
     }
     let _beside = run(beside());

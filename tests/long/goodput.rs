@@ -10,7 +10,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use std::{fs, path::Path};
 
 use crate::support::keepalive::Connections;
 use crate::support::solo::{Solo, routes};
@@ -155,17 +154,11 @@ async fn weather(solo: &Solo, steady: &Steady, tenant: usize) -> usize {
     refused
 }
 
-fn few_places(dir: &Path) {
-    let file = dir.join("solo.toml");
-    let text = fs::read_to_string(&file).unwrap();
-    fs::write(&file, format!("{text}\n{REQUESTS}")).unwrap();
-}
-
 #[test]
 fn goodput_is_back_within_ten_seconds_of_a_retry_storm() {
     run(async {
         let _alone = alone().await;
-        let solo = Solo::start_with(&routes(), None, few_places).await;
+        let solo = Solo::start_adding(&routes(), None, REQUESTS).await;
         let steady = Arc::new(Steady::default());
         let asking = tokio::spawn(ask_steadily(solo.public(), steady.clone()));
         assert_eq!(

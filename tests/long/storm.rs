@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::support::keepalive::{Connections, Dice, NotConnected, seed};
-use crate::support::{BODY, BOUND, PATIENCE, alone, deployment_with, post, run};
+use crate::support::{BODY, BOUND, FAILOVER, PATIENCE, alone, deployment_with, post, run};
 use onceway::fleet::client::Answer;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::{Action, Part};
@@ -285,7 +285,7 @@ fn a_thousand_keys_while_gateways_are_killed_have_one_effect_and_one_answer_each
     run(async {
         let _alone = alone().await;
         let seed = seed();
-        let three = deployment_with(Duration::from_millis(10), Some(ROUTES.to_owned())).await;
+        let three = deployment_with(Duration::from_millis(10), Some(ROUTES.to_owned()), FAILOVER).await;
         let storm = Arc::new(Storm {
             three,
             connections: Connections::default(),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::support::keepalive::{Connections, Dice, seed};
-use crate::support::{PATIENCE, alone, ask, code, deployment_by, run, until};
+use crate::support::{PATIENCE, alone, ask, code, deployment_with, metrics, run, until};
 use bytes::Bytes;
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::deployment::Deployment;
@@ -245,7 +245,7 @@ fn two_tenants_with_equal_keys_never_see_each_other() {
         let seed = seed();
         let asked = std::env::var("ONCEWAY_TENANTS_SECONDS").ok();
         let seconds = asked.map_or(60, |text| text.parse().expect("ONCEWAY_TENANTS_SECONDS is a number"));
-        let three = deployment_by(Duration::from_millis(10), PATIENT).await;
+        let three = deployment_with(Duration::from_millis(10), None, PATIENT).await;
         let load = Arc::new(Load {
             three,
             connections: Connections::default(),
@@ -259,16 +259,10 @@ fn two_tenants_with_equal_keys_never_see_each_other() {
         callers.join_all().await;
         let mut pages = Vec::new();
         for region in &load.three.regions {
-            pages.push(ask(Ask::get(format!("{}/metrics", region.admin()))).await.text());
+            pages.push(metrics(region).await);
         }
         ask_everywhere(&load).await;
         judge(&load);
-        type Counter = fn(&Tally) -> &AtomicU64;
-        let counters: [(&str, Counter); 3] = [
-            ("settled", |tally| &tally.settled),
-            ("replayed", |tally| &tally.replayed),
-            ("key_reused", |tally| &tally.mismatched),
-        ];
         let attached = sum(&pages, "onceway_attached_total", &[r#"result="replayed""#]);
         let copied = sum(&pages, "onceway_local_replays_total", &[]);
         assert!(
@@ -294,17 +288,6 @@ fn two_tenants_with_equal_keys_never_see_each_other() {
                 "hardly a load: {seen}"
             );
             assert!(trouble * 50 <= settled + replayed, "nothing was broken: {seen}");
-        }
-        for (number, (tenant, _)) in TENANTS.iter().enumerate() {
-            for (verdict, counter) in counters {
-                let labels = [format!(r#"tenant="{tenant}""#), format!(r#"verdict="{verdict}""#)];
-                let counted = sum(&pages, "onceway_answers_total", &labels.each_ref().map(String::as_str));
-                let [told, trouble] = [counter(&load.tallies[number]), &load.tallies[number].trouble];
-                // An answer may be lost on its way from the owner to the asked region.
-                let lost = counted.checked_sub(told.load(SeqCst));
-                let fits = lost.is_some_and(|lost| lost <= trouble.load(SeqCst));
-                assert!(fits, "{counted} of {tenant} counted as {verdict}, {told:?} told");
-            }
         }
     });
 }

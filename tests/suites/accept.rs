@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::sync::{Arc, Mutex};
 
-use crate::support::solo::{POLICY, Solo};
-use crate::support::{BODY, ask, code, effects, key, key_status, post, run, until};
+use crate::support::solo::{POLICY, Solo, add_lines};
+use crate::support::{self, BODY, ask, code, effects, key, post, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -44,7 +44,7 @@ async fn told(solo: &Solo, key: &str) -> Answer {
     ask(Ask::get(address).with("Authorization", "Bearer sk_demo_acme")).await
 }
 
-async fn becomes(solo: &Solo, key: &str, wanted: &str) {
+async fn is_told(solo: &Solo, key: &str, wanted: &str) {
     until(wanted, async || told(solo, key).await.json()["state"] == wanted).await;
 }
 
@@ -56,12 +56,9 @@ async fn no_job_is_left(solo: &Solo) {
     .await;
 }
 
-/// Runs a command against the region's admin listener.
+/// Runs a command against the region's admin listener. Returns its result, and all that it said.
 async fn onceway(solo: &Solo, args: &[&str]) -> (Output, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
-    command.args(args).arg("--admin").arg(solo.region.admin()).env_remove("ONCEWAY_ADMIN_TOKEN_FILE");
-    command.env("USER", "ada");
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let output = support::onceway(&solo.region, args).await;
     let text = [output.stdout.clone(), output.stderr.clone()].concat();
     (output, String::from_utf8(text).unwrap())
 }
@@ -71,25 +68,24 @@ async fn stored<T: for<'a> tokio_postgres::types::FromSql<'a>>(solo: &Solo, sql:
     solo.region.cluster.connect("onceway").await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// An upstream that honours keys: one effect per key, however often it is asked. If it is mute, the
-/// first call of a key gets no answer.
+/// An upstream that honours keys: one effect per key, however often it is asked.
 struct Honest {
     calls: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
 }
 
 impl Honest {
-    fn start(listener: TcpListener, mute: bool) -> Self {
+    fn start(listener: TcpListener) -> Self {
         let calls: Arc<Mutex<BTreeMap<String, Vec<String>>>> = Arc::default();
         let all = calls.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(Self::answer(stream, all.clone(), mute));
+                tokio::spawn(Self::answer(stream, all.clone()));
             }
         });
         Self { calls }
     }
 
-    async fn answer(mut stream: TcpStream, calls: Arc<Mutex<BTreeMap<String, Vec<String>>>>, mute: bool) {
+    async fn answer(mut stream: TcpStream, calls: Arc<Mutex<BTreeMap<String, Vec<String>>>>) {
         let mut request = Vec::new();
         while !request.windows(BODY.len()).any(|bytes| bytes == BODY.as_bytes()) {
             if stream.read_buf(&mut request).await.is_ok_and(|read| read == 0) {
@@ -98,15 +94,7 @@ impl Honest {
         }
         let text = String::from_utf8(request).unwrap();
         let key = header(&text, "idempotency-key");
-        let count = {
-            let mut calls = calls.lock().unwrap();
-            let of_key = calls.entry(key.clone()).or_default();
-            of_key.push(text);
-            of_key.len()
-        };
-        if mute && count == 1 {
-            std::future::pending::<()>().await;
-        }
+        calls.lock().unwrap().entry(key.clone()).or_default().push(text);
         let receipt = format!("receipt of {key}");
         let answer = format!(
             "HTTP/1.1 201 Created\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{receipt}",
@@ -133,56 +121,6 @@ async fn nobody() -> SocketAddr {
 }
 
 #[test]
-fn a_worker_killed_after_the_effect_and_before_the_record() {
-    run(async {
-        let solo = Solo::start(&routes(), None).await;
-        let key = key("killed");
-        let accepted =
-            ask(post(&solo.public(), "/v1/charges", &key, BODY).with("Demo-Behave", "slow=700ms")).await;
-        assert_eq!((accepted.status.as_u16(), &accepted.json()["state"]), (202, &"accepted".into()));
-        assert_eq!(accepted.header("location"), format!("/.well-known/onceway/requests/{key}"));
-        until("the worker to run it", async || {
-            key_status(&solo.region, &key).await["state"] == "in-progress"
-        })
-        .await;
-        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
-        until("the effect to happen all the same", async || effects(&solo.ledger, &key) == 1).await;
-        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
-        solo.serves().await;
-        becomes(&solo, &key, "settled").await;
-        no_job_is_left(&solo).await;
-        let replay = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
-        assert_eq!((replay.status.as_u16(), replay.header("idempotent-replayed")), (201, "true"));
-        assert_eq!(told(&solo, &key).await.json()["answer"]["body"], replay.text());
-        assert_eq!(effects(&solo.ledger, &key), 1);
-    });
-}
-
-#[test]
-fn a_worker_killed_where_the_upstream_honours_the_key() {
-    run(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let upstream = Honest::start(listener, true);
-        let solo = Solo::start(&routes(), Some(address)).await;
-        let key = key("honoured");
-        assert_eq!(ask(post(&solo.public(), "/v1/emails", &key, BODY)).await.status, 202);
-        until("the effect", async || upstream.calls(&key).len() == 1).await;
-        solo.region.act(Action::Kill, Part::Gateway).await.unwrap();
-        solo.region.act(Action::Start, Part::Gateway).await.unwrap();
-        solo.serves().await;
-        // Its client comes back meanwhile, and starts no run.
-        assert_eq!(ask(post(&solo.public(), "/v1/emails", &key, BODY)).await.status, 202);
-        becomes(&solo, &key, "settled").await;
-        let calls = upstream.calls(&key);
-        let attempts: Vec<String> = calls.iter().map(|call| header(call, "onceway-attempt")).collect();
-        assert_eq!(attempts, ["1", "2"], "the second one is the one that the upstream knew");
-        let replay = ask(post(&solo.public(), "/v1/emails", &key, BODY)).await;
-        assert_eq!(replay.text(), format!("receipt of \"{key}\""));
-    });
-}
-
-#[test]
 fn accepted_requests_outlive_gateway_and_postgres() {
     run(async {
         let address = nobody().await;
@@ -193,7 +131,9 @@ fn accepted_requests_outlive_gateway_and_postgres() {
                 .with("X-Canary", "in-the-open")
                 .with("X-Api-Key", "sk_of_a_client")
         };
-        assert_eq!(ask(request()).await.status, 202);
+        let accepted = ask(request()).await;
+        assert_eq!((accepted.status.as_u16(), &accepted.json()["state"]), (202, &"accepted".into()));
+        assert_eq!(accepted.header("location"), format!("/.well-known/onceway/requests/{key}"));
         let open = "select position('in-the-open'::bytea in request) > 0 and position('sk_demo_acme'::bytea in request) = 0 \
                     and position('sk_of_a_client'::bytea in request) = 0 \
                     from onceway.jobs";
@@ -207,8 +147,8 @@ fn accepted_requests_outlive_gateway_and_postgres() {
         // waits for its hold, and is in doubt until the next run asks the upstream again.
         let state = told(&solo, &key).await.json()["state"].clone();
         assert!(["accepted", "running", "in_doubt"].iter().any(|open| state == *open), "{state}");
-        let upstream = Honest::start(TcpListener::bind(address).await.unwrap(), false);
-        becomes(&solo, &key, "settled").await;
+        let upstream = Honest::start(TcpListener::bind(address).await.unwrap());
+        is_told(&solo, &key, "settled").await;
         let calls = upstream.calls(&key);
         assert_eq!(calls.len(), 1);
         assert_eq!(header(&calls[0], "x-canary"), "in-the-open");
@@ -230,9 +170,7 @@ fn a_sealed_request_is_unreadable_at_rest_and_to_another_key() {
         };
         let solo = Solo::start_with(&routes(), Some(address), |dir| {
             seal(dir, 7);
-            let file = dir.join("solo.toml");
-            let text = fs::read_to_string(&file).unwrap();
-            fs::write(file, format!("{text}\n[accept]\nkey_file = \"seal.key\"\n")).unwrap();
+            add_lines(dir, "[accept]\nkey_file = \"seal.key\"\n");
         })
         .await;
         let key = key("sealed");
@@ -245,18 +183,18 @@ fn a_sealed_request_is_unreadable_at_rest_and_to_another_key() {
         seal(&solo.dir, 8);
         solo.region.act(Action::Start, Part::Gateway).await.unwrap();
         solo.serves().await;
-        becomes(&solo, &key, "dead").await;
+        is_told(&solo, &key, "dead").await;
         let (_, listed) = onceway(&solo, &["jobs", "--dead"]).await;
         assert!(listed.contains("sealed with another key") && listed.contains(&key), "{listed}");
         solo.region.act(Action::Stop, Part::Gateway).await.unwrap();
         seal(&solo.dir, 7);
         solo.region.act(Action::Start, Part::Gateway).await.unwrap();
         solo.serves().await;
-        let upstream = Honest::start(TcpListener::bind(address).await.unwrap(), false);
+        let upstream = Honest::start(TcpListener::bind(address).await.unwrap());
         let (output, said) =
             onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "key restored"]).await;
         assert!(output.status.success(), "{said}");
-        becomes(&solo, &key, "settled").await;
+        is_told(&solo, &key, "settled").await;
         let call = upstream.calls(&key).remove(0);
         assert_eq!(header(&call, "authorization"), "Bearer sk_demo_acme", "what is sealed is stored whole");
     });
@@ -273,7 +211,7 @@ fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
         };
         let accepted = ask(poison()).await;
         assert_eq!((accepted.status.as_u16(), accepted.header("preference-applied")), (202, "respond-async"));
-        becomes(&solo, &key, "dead").await;
+        is_told(&solo, &key, "dead").await;
         let refused = ask(poison()).await;
         assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (409, "dead-letter"));
         assert_eq!(refused.json()["safe_to_retry"], false);
@@ -295,7 +233,7 @@ fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
         let (output, said) =
             onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "it is up again"]).await;
         assert!(output.status.success(), "{said}");
-        becomes(&solo, &key, "dead").await;
+        is_told(&solo, &key, "dead").await;
         let (output, said) = onceway(&solo, &["jobs", "drop", "acme", &key, "--reason", "cancelled"]).await;
         assert!(output.status.success(), "{said}");
         let journal =
@@ -303,7 +241,7 @@ fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
         let expected = "job-retried ada it is up again, job-dropped ada cancelled";
         assert_eq!(stored::<String>(&solo, journal).await, expected);
         no_job_is_left(&solo).await;
-        let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+        let page = support::metrics(&solo.region).await;
         assert!(page.contains("onceway_jobs_total{route=\"notes\",result=\"dead\"} 2"), "{page}");
 
         // The key is free again, and an ordinary request runs while its client waits.

@@ -11,77 +11,32 @@ use std::process::{Output, Stdio};
 
 use crate::support::{self, BODY, ask, key, port_base, post, program, room, run, until};
 use onceway::fleet::binaries::Binaries;
-use onceway::fleet::client::Answer;
 use onceway::fleet::cluster::Cluster;
+use onceway::fleet::files::RegionFile;
 use onceway::fleet::janitor::Janitor;
 use onceway::fleet::ledger::Ledger;
-use onceway::fleet::scratch;
+use onceway::fleet::ports::{FleetPorts, RegionPorts};
 use onceway::fleet::upstream::Upstream;
+use onceway::fleet::{files, scratch};
+use onceway::protocol::region::RegionName;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
 const NAMES: [&str; 2] = ["north", "south"];
 
-/// Five ports per region: public, admin, peer, upstream, Postgres.
-fn ports() -> Vec<u16> {
-    let base = port_base();
-    (base..base + 10).collect()
-}
-
-fn write(dir: &Path, ports: &[u16]) {
-    let ring = "deployment = \"by-hand\"\nseed = 1\nplace_by = \"key\"\nfailover = \"manual\"\n[[region]]\nname = \"north\"\nweight = 1\n[[region]]\nname = \"south\"\nweight = 1\n";
-    fs::write(dir.join("ring.toml"), ring).unwrap();
-    let routes = format!(
-        "[[route]]\nname = \"charges\"\npath = \"/v1/charges\"\nkey = \"required\"\nrecovery = \"park\"\n{}",
-        support::solo::POLICY
-    );
-    fs::write(dir.join("routes.toml"), routes).unwrap();
-    let digest = onceway::gateway::credentials::digest(b"sk_demo_acme");
-    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let known = format!("[[credential]]\ntenant = \"acme\"\nsha256 = \"{digest}\"\n");
-    fs::write(dir.join("credentials.toml"), known).unwrap();
+/// The files of the regions, as a user writes them, without certificates: a command makes those.
+fn write(dir: &Path, ports: &[RegionPorts]) {
+    let names = NAMES.map(|name| RegionName::parse(name).unwrap());
+    files::write_shared(dir, &names, &names).unwrap();
+    fs::remove_dir_all(dir.join("certificates")).unwrap();
     fs::write(dir.join("token"), "letmein-letmein-letmein\n").unwrap();
-    for (number, name) in NAMES.iter().enumerate() {
-        let (own, peer) = (&ports[number * 5..], &ports[(1 - number) * 5..]);
-        let other = NAMES[1 - number];
-        let text = format!(
-            r#"region = "{name}"
-ring = "ring.toml"
-routes = "routes.toml"
-credentials = "credentials.toml"
-[listen]
-public = "127.0.0.1:{}"
-admin = "127.0.0.1:{}"
-peer = "127.0.0.1:{}"
-[admin]
-token_file = "token"
-[store]
-url = "postgres://gw@127.0.0.1:{pg}/postgres"
-[upstream]
-address = "http://127.0.0.1:{}"
-shared = true
-[peer]
-certificate = "certificates/{name}.pem"
-key = "certificates/{name}.key"
-ca = "certificates/ca.pem"
-[peer.addresses]
-{other} = "127.0.0.1:{}"
-[provision]
-admin_url = "postgres://postgres@127.0.0.1:{pg}/postgres"
-gateway_role = "gw"
-replication_role = "repl"
-[provision.publishers]
-{other} = "host=127.0.0.1 port={} user=repl dbname=postgres"
-"#,
-            own[0],
-            own[1],
-            own[2],
-            own[3],
-            peer[2],
-            peer[4],
-            pg = own[4],
-        );
-        fs::write(dir.join(format!("{name}.toml")), text).unwrap();
+    for (number, name) in names.iter().enumerate() {
+        let (own, other) = (ports[number], ports[1 - number]);
+        let at = |port| vec![(names[1 - number].clone(), (Ipv4Addr::LOCALHOST, port).into())];
+        let (peers, publishers) = (at(other.peer), at(other.postgres));
+        let file = files::write_region(dir, &RegionFile { name, ports: own, peers, publishers }).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(file, text + "\n[admin]\ntoken_file = \"token\"\n").unwrap();
     }
 }
 
@@ -109,13 +64,14 @@ fn serve(dir: &Path, name: &str) -> Child {
         .unwrap()
 }
 
-async fn clusters(dir: &Path, ports: &[u16]) -> Vec<Cluster> {
+async fn clusters(dir: &Path, ports: &[RegionPorts]) -> Vec<Cluster> {
     let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
     let _room = room(2).await;
     let mut clusters = Vec::new();
-    for (number, name) in NAMES.iter().enumerate() {
-        let cluster = Cluster::create(&binaries, &dir.join(name), ports[number * 5 + 4], &[]).await.unwrap();
+    for (name, ports) in NAMES.iter().zip(ports) {
+        let cluster = Cluster::create(&binaries, &dir.join(name), ports.postgres, &[]).await.unwrap();
         cluster.start().await.unwrap();
+        cluster.create_database(files::DATABASE).await.unwrap();
         clusters.push(cluster);
     }
     clusters
@@ -126,13 +82,13 @@ fn two_regions_by_the_commands_of_a_set_up() {
     run(async {
         let dir: PathBuf = scratch::create("onceway-by-hand").unwrap();
         let _janitor = Janitor::spawn(&program(), &dir, true).unwrap();
-        let ports = ports();
+        let ports = FleetPorts::lay_out(port_base(), NAMES.len()).unwrap().regions;
         write(&dir, &ports);
         let _clusters = clusters(&dir, &ports).await;
         let ledger = Ledger::create(&dir.join("ledger.jsonl")).unwrap();
         let mut doors = Vec::new();
-        for (number, name) in NAMES.iter().enumerate() {
-            let address = (Ipv4Addr::LOCALHOST, ports[number * 5 + 3]).into();
+        for (name, ports) in NAMES.iter().zip(&ports) {
+            let address = (Ipv4Addr::LOCALHOST, ports.upstream).into();
             doors.push(Upstream::start(name, address, ledger.clone()).await.unwrap());
         }
 
@@ -160,10 +116,10 @@ fn two_regions_by_the_commands_of_a_set_up() {
             assert!(said["hints"].as_array().unwrap().contains(&ssl), "{said}");
         }
 
-        let [_north, mut south] = [serve(&dir, "north"), serve(&dir, "south")];
+        let [_north, _south] = [serve(&dir, "north"), serve(&dir, "south")];
         founded(&dir).await;
-        for number in 0..2 {
-            let admin = format!("http://127.0.0.1:{}", ports[number * 5 + 1]);
+        for ports in &ports {
+            let admin = format!("http://127.0.0.1:{}", ports.admin);
             until("the region to serve", async || {
                 let said =
                     onceway(&dir, &["status", "--admin", &admin, "--token-file", "token", "--json"]).await;
@@ -179,14 +135,11 @@ fn two_regions_by_the_commands_of_a_set_up() {
         let said = expect(&dir, &["init", "--config", "south.toml"], 1).await;
         assert!(said.contains("founded"), "{said}");
         let key = key("by-hand");
-        let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
+        let public = |number: usize| format!("http://127.0.0.1:{}", ports[number].public);
         let first = ask(post(&public(0), "/v1/charges", &key, BODY)).await;
         let retry = ask(post(&public(1), "/v1/charges", &key, BODY)).await;
         assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
         assert_eq!((retry.header("idempotent-replayed"), support::effects(&ledger, &key)), ("true", 1));
-
-        south.kill().await.unwrap();
-        other_ring(&dir, &ports, &ledger, (&key, &first)).await;
     });
 }
 
@@ -199,54 +152,4 @@ async fn founded(dir: &Path) {
         told.status.success()
     })
     .await;
-}
-
-async fn epoch(dir: &Path, admin: &str) -> u64 {
-    let said = onceway(dir, &["status", "--admin", admin, "--token-file", "token", "--json"]).await;
-    let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
-    if status["readiness"]["serves"] == true { status["epoch"].as_u64().unwrap_or(0) } else { 0 }
-}
-
-/// Restarts south with another ring in its file. That is a proposal: the register's ring stays in
-/// force until the proposal is applied.
-async fn other_ring(dir: &Path, ports: &[u16], ledger: &Ledger, (key, first): (&str, &Answer)) {
-    let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
-    let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5 + 1]);
-    let ring = fs::read_to_string(dir.join("ring.toml")).unwrap().replacen("weight = 1", "weight = 3", 1);
-    fs::write(dir.join("ring.toml"), ring).unwrap();
-    let _south = serve(dir, "south");
-    for number in 0..2 {
-        until("the region to serve again", async || epoch(dir, &admin(number)).await == 1).await;
-    }
-    each_key_runs_once(ports, ledger, "proposed").await;
-    let plan = expect(dir, &["ring", "plan", "--config", "south.toml"], 0).await;
-    assert!(plan.contains("south") && plan.contains("north"), "{plan}");
-    let apply = ["ring", "apply", "--config", "south.toml", "--yes", "--expect-epoch"];
-    let stale = expect(dir, &[&apply[..], &["7"]].concat(), 1).await;
-    assert!(stale.contains("epoch 1"), "{stale}");
-    expect(dir, &[&apply[..], &["1"]].concat(), 0).await;
-    for number in 0..2 {
-        until("the region to serve under the new ring", async || epoch(dir, &admin(number)).await == 2).await;
-    }
-    each_key_runs_once(ports, ledger, "applied").await;
-    for number in 0..2 {
-        let replay = ask(post(&public(number), "/v1/charges", key, BODY)).await;
-        assert_eq!((replay.status.as_u16(), &replay.body), (201, &first.body), "settled before all that");
-    }
-}
-
-/// Sends sixteen new keys, each through both regions.
-async fn each_key_runs_once(ports: &[u16], ledger: &Ledger, word: &str) {
-    let public = |number: usize| format!("http://127.0.0.1:{}", ports[number * 5]);
-    for _ in 0..16 {
-        let fresh = support::key(word);
-        for number in 0..2 {
-            until("the key to be answered", async || {
-                let told = post(&public(number), "/v1/charges", &fresh, BODY).send(support::PATIENCE).await;
-                told.is_ok_and(|answer| answer.status.as_u16() == 201)
-            })
-            .await;
-        }
-        assert_eq!(support::effects(ledger, &fresh), 1);
-    }
 }

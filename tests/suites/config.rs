@@ -23,13 +23,8 @@ use listening::LISTEN_CASES;
 use onceway::config::listen::{PublicLimits, TlsFiles};
 use onceway::config::{Config, Errors};
 use onceway::gateway::concurrency::MostAtOnce;
-use onceway::gateway::route::{Escrow, Matched, Mismatch, Mode, Policy, Protection};
-use onceway::gateway::signature::FingerprintRule;
-use onceway::protocol::decide::Recovery;
-use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
-use onceway::protocol::key_policy::KeyPolicy;
-use onceway::protocol::lifetime::Retention;
-use onceway::protocol::outcome::OutcomeSets;
+use onceway::gateway::route::{Matched, Policy, Protection};
+use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::time::Date;
 use secrets::SECRET_CASES;
@@ -199,55 +194,6 @@ fn the_reference_files_are_right_and_agree() {
         let provision = config.process.provision.as_ref().unwrap();
         assert!(provision.gateway_password.is_some() && provision.replication_password.is_some());
     }
-}
-
-#[test]
-fn the_reference_files_state_the_defaults_truly() {
-    let config = load_reference("us-east.toml");
-    let (written, default) = (policy_of(&config, "/v1/charges"), policy_of(&config, "/v1/payouts"));
-    assert_eq!(written.outcomes, OutcomeSets::default());
-    assert_eq!(written.outcomes, default.outcomes);
-    for pick in [
-        |p: &Policy| p.hold,
-        |p: &Policy| p.wait,
-        |p: &Policy| p.upstream_timeout,
-        |p: &Policy| p.settle_time,
-        |p: &Policy| p.tombstone,
-    ] {
-        assert_eq!(pick(written), pick(default));
-    }
-    assert_eq!(
-        (written.retention, default.retention),
-        (default.retention, Retention::For(Duration::from_secs(86_400)))
-    );
-    assert_eq!((written.body_limit, written.stored_limit), (default.body_limit, default.stored_limit));
-    assert_eq!((written.syntax, default.syntax), (Syntax::Lenient, Syntax::Lenient));
-    assert_eq!(written.bind, default.bind);
-    assert_eq!((written.escrow, default.escrow), (Escrow::Off, Escrow::Off));
-    assert_eq!((written.mode, default.mode), (Mode::Sync, Mode::Sync));
-    assert_eq!(policy_of(&config, "/v1/emails").accept, default.accept);
-    assert_eq!((&written.key_policy, written.mismatch), (&default.key_policy, default.mismatch));
-    assert_eq!((&default.key_policy, default.mismatch), (&KeyPolicy::default(), Mismatch::Unprocessable));
-    assert_eq!(written.fingerprint, FingerprintRule::Whole);
-    assert_eq!(written.replay_headers.len(), default.replay_headers.len() + 1);
-    assert_eq!(written.recovery, Recovery::Probe);
-    assert_eq!(written.probe.as_ref().map(ToString::to_string).as_deref(), Some("/onceway/effects"));
-    assert_eq!(policy_of(&config, "/v1/emails").recovery, Recovery::Rerun { max_attempts: 3 });
-    // Settings that us-east.toml writes out have their defaults in the others.
-    let short = load_reference("eu-west.toml");
-    assert_eq!(config.process.store.pool, short.process.store.pool);
-    assert_eq!(config.process.drain, short.process.drain);
-    assert_eq!(config.process.listen.limits, short.process.listen.limits);
-    assert_eq!(short.process.listen.limits, PublicLimits::default());
-    assert_eq!(short.process.listen.tls, None);
-    assert_eq!((config.process.quota, short.process.quota), (None, None));
-    assert_eq!((config.process.shadow, short.process.shadow), (false, false));
-    assert_eq!(config.process.log, short.process.log);
-    let roles = |config: &Config| {
-        let provision = config.process.provision.as_ref().unwrap();
-        (provision.gateway_role.clone(), provision.replication_role.clone())
-    };
-    assert_eq!(roles(&config), roles(&short));
 }
 
 #[test]

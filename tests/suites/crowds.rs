@@ -4,7 +4,6 @@
 //! Sockets are raw, with small buffers. `net/slow` has the public listener's deadlines one by one.
 //! It must not need more than one region.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::net::support::{RawServer, Then};
@@ -116,15 +115,10 @@ fn kib(pid: u32, name: &str) -> u64 {
 fn ten_thousand_unfinished_heads_are_held_within_one_budget() {
     run(async {
         let count = most_heads();
-        let edit = |dir: &Path| {
-            let file = dir.join("solo.toml");
-            let written = std::fs::read_to_string(&file).unwrap();
-            let limits = format!(
-                "[listen.limits]\nconnections = 12000\nconnections_per_ip = 12000\nheads = \"{ROOM_MIB}MiB\"\n"
-            );
-            std::fs::write(&file, format!("{written}\n{limits}")).unwrap();
-        };
-        let solo = Solo::start_with(&routes(), None, edit).await;
+        let limits = format!(
+            "[listen.limits]\nconnections = 12000\nconnections_per_ip = 12000\nheads = \"{ROOM_MIB}MiB\"\n"
+        );
+        let solo = Solo::start_adding(&routes(), None, &limits).await;
         let address = solo.public().strip_prefix("http://").unwrap().to_owned();
         let pid = solo.region.process().unwrap().pid();
         let before = kib(pid, "VmHWM");
@@ -158,12 +152,8 @@ fn ten_thousand_unfinished_heads_are_held_within_one_budget() {
 fn one_address_leaves_places_of_requests_without_a_key_to_others() {
     run(async {
         let upstream = RawServer::start(Then::AnswerAndHang("")).await;
-        let edit = |dir: &Path| {
-            let file = dir.join("solo.toml");
-            let written = std::fs::read_to_string(&file).unwrap();
-            std::fs::write(&file, format!("{written}\n[listen.limits]\nrequests = 16\n")).unwrap();
-        };
-        let solo = Solo::start_with(&routes(), Some(upstream.address.parse().unwrap()), edit).await;
+        let address = upstream.address.parse().unwrap();
+        let solo = Solo::start_adding(&routes(), Some(address), "[listen.limits]\nrequests = 16\n").await;
         let address = solo.public().strip_prefix("http://").unwrap().to_owned();
         let begin = async |from: &str| {
             let socket = TcpSocket::new_v4().unwrap();

@@ -13,9 +13,11 @@ mod manifests;
 mod pod;
 mod schema;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crate::support::documents::text;
+use crate::support::not_checked;
 
 /// The regions of `config/ring.toml`, each of which has its manifests.
 const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
@@ -23,11 +25,6 @@ const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 /// A path of the source tree.
 fn top(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// A file of the source tree.
-fn text(path: &str) -> String {
-    std::fs::read_to_string(top(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// Every file below a folder, by its path in the tree.
@@ -61,12 +58,7 @@ fn tool(name: &str, what: &str) -> Option<Command> {
     if std::env::split_paths(&path).any(|folder| folder.join(name).is_file()) {
         return Some(Command::new(name));
     }
-    assert!(
-        std::env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"),
-        "{name} is not installed, so {what} cannot be checked: install it, or leave ONCEWAY_TOOLS unset"
-    );
-    let line = format!("NOT CHECKED: {what}, because {name} is not installed\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    not_checked(&format!("{what}, because {name} is not installed"));
     None
 }
 

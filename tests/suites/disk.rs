@@ -233,25 +233,3 @@ fn a_read_only_disk_refuses_keys_and_heals() {
         assert_eq!(solo.region.process().unwrap().pid(), gateway, "the gateway needed help");
     });
 }
-
-#[test]
-fn a_store_that_takes_no_writes_refuses_keys_and_heals() {
-    run(async {
-        let solo = Solo::start(&routes(), None).await;
-        let first = key("before");
-        let told = [(first.clone(), charge(&solo, &first).await)];
-        // As a server that became a standby, or whose operator stopped all writing.
-        write_protect(&solo, "on").await;
-        until("keys to be refused", async || charge(&solo, &key("notice")).await.status == 503).await;
-        let untold = refused(&solo, "protected").await;
-        write_protect(&solo, "off").await;
-        recovers(&solo, &untold, &told).await;
-    });
-}
-
-async fn write_protect(solo: &Solo, on: &str) {
-    let store = solo.region.cluster.connect("onceway").await.unwrap();
-    store.batch_execute("set default_transaction_read_only = off").await.unwrap();
-    store.batch_execute(&format!("alter system set default_transaction_read_only = {on}")).await.unwrap();
-    store.batch_execute("select pg_reload_conf()").await.unwrap();
-}

@@ -7,8 +7,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::support::{BODY, ask, deployment, key, key_status, post, run, until};
-use onceway::fleet::client::Ask;
+use crate::support::{BODY, ask, deployment, key_at, post, run, series, status, until};
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::{Action, Part};
 use serde_json::Value;
@@ -22,13 +21,9 @@ sick_after = "2400ms"
 cool_down = "1s"
 "#;
 
-async fn status(deployment: &Deployment, region: usize) -> Value {
-    ask(Ask::get(format!("{}/v1/status", deployment.regions[region].admin()))).await.json()
-}
-
 /// The standing of a region, as another region reports it.
 async fn standing(deployment: &Deployment, by: usize, about: &str) -> Value {
-    let status = status(deployment, by).await;
+    let status = status(&deployment.regions[by]).await;
     let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
     regions.into_iter().find(|region| region["name"] == about).unwrap_or_default()
 }
@@ -45,18 +40,13 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
             region.serves().await.unwrap();
         }
         let name = deployment.regions[0].name.to_string();
-        let sick_key = loop {
-            let candidate = key("sick");
-            if key_status(&deployment.regions[0], &candidate).await["order"][0] == name.as_str() {
-                break candidate;
-            }
-        };
+        let sick_key = key_at(&deployment.regions[0], "sick").await;
         deployment.set_sick(0, true);
         until("the region to be out", async || standing(&deployment, 1, &name).await["standing"] == "sealed")
             .await;
         let told = standing(&deployment, 1, &name).await;
         assert_eq!(told["upstream_failing"], true, "{told}");
-        let own = status(&deployment, 0).await;
+        let own = status(&deployment.regions[0]).await;
         assert_eq!(
             (&own["upstream"]["sick"], &own["upstream"]["keeps_out"]),
             (&true.into(), &true.into()),
@@ -71,10 +61,8 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
         let told = deployment.regions[1].operate(&["region", "status", &name]).await.unwrap();
         let said = String::from_utf8_lossy(&told.stdout).into_owned();
         assert!(told.status.code() == Some(3) && said.contains("its upstream is sick"), "{said}");
-        let metrics = ask(Ask::get(format!("{}/metrics", deployment.regions[0].admin()))).await;
-        let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
-        for line in ["onceway_upstream_sick 1", "onceway_drains_by_health_total 1"] {
-            assert!(metrics.lines().any(|one| one == line), "{line} in\n{metrics}");
+        for name in ["onceway_upstream_sick", "onceway_drains_by_health_total"] {
+            assert_eq!(series(&deployment.regions[0], name).await, Some(1.0), "{name}");
         }
         deployment.set_sick(0, false);
         until("the region to be home", async || {

@@ -4,10 +4,12 @@
 //! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts`, `key`,
 //! `init` and `region` as an operator types them. A test must not use another one's keys.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::support::solo::{POLICY, Solo};
-use crate::support::{BODY, PATIENCE, ask, code, effects, key, key_status, post, run, until};
+use crate::support::{
+    BODY, PATIENCE, ask, code, effects, key, key_status, metrics, onceway, post, run, until,
+};
 use onceway::fleet::client::Ask;
 use onceway::fleet::region::{Action, Part};
 use tokio::sync::OnceCell;
@@ -36,14 +38,6 @@ async fn solo() -> &'static Solo {
 
 async fn state(solo: &Solo, key: &str) -> String {
     key_status(&solo.region, key).await["state"].as_str().unwrap_or_default().to_owned()
-}
-
-/// Runs a command against the region's admin listener.
-async fn onceway(solo: &Solo, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
-    command.args(args).arg("--admin").arg(solo.region.admin()).env_remove("ONCEWAY_ADMIN_TOKEN_FILE");
-    command.env("USER", "ada");
-    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
 fn out(output: &Output) -> String {
@@ -80,7 +74,7 @@ fn a_gateway_killed_between_send_and_settle_leaves_no_key_stuck() {
         solo.serves().await;
         // No client comes back.
         until("the key to become settled by itself", async || state(&solo, &key).await == "settled").await;
-        let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+        let page = metrics(&solo.region).await;
         assert!(page.contains("onceway_swept_total{result=\"abandoned\"} 1"), "found by the sweep");
         assert!(page.contains("onceway_swept_total{result=\"settled\"} 1"), "settled by the sweep");
         let replay = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
@@ -94,7 +88,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
     run(async {
         let solo = solo().await;
         let (happened, did_not) = (parked(solo, "happened").await, parked(solo, "did-not").await);
-        let listed = onceway(solo, &["doubts"]).await;
+        let listed = onceway(&solo.region, &["doubts"]).await;
         assert_eq!(listed.status.code(), Some(3), "{}", err(&listed));
         for key in [&happened, &did_not] {
             let line = out(&listed);
@@ -102,11 +96,11 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
             assert!(line.contains("acme") && line.contains("payouts") && line.contains("solo#1"), "{line}");
         }
         // Its request may still be at work: not even an operator can know.
-        let early = onceway(solo, &["key", "release", "acme", &did_not, "--reason", "hasty"]).await;
+        let early = onceway(&solo.region, &["key", "release", "acme", &did_not, "--reason", "hasty"]).await;
         assert_eq!(early.status.code(), Some(3), "not yet: run it again");
         assert!(err(&early).contains("may still be running"), "{}", err(&early));
         let over = async |key: &str| {
-            let page = onceway(solo, &["doubts", "--json"]).await;
+            let page = onceway(&solo.region, &["doubts", "--json"]).await;
             let page: serde_json::Value = serde_json::from_str(&out(&page)).unwrap();
             let doubts = page["doubts"].as_array().unwrap().clone();
             doubts.iter().any(|doubt| doubt["key"] == key && doubt["over_in_ms"] == 0)
@@ -115,7 +109,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
 
         let settle = ["key", "settle", "acme", &happened, "--status", "201", "--reason", "ledger has it"];
         let answer = ["--header", "Content-Type: application/json", "--body", "{\"id\":\"po_17\"}"];
-        let settled = onceway(solo, &[&settle[..], &answer[..]].concat()).await;
+        let settled = onceway(&solo.region, &[&settle[..], &answer[..]].concat()).await;
         assert_eq!((settled.status.code(), err(&settled).as_str()), (Some(0), ""));
         let shown = out(&settled);
         assert!(
@@ -127,24 +121,26 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
             (replay.text().as_str(), replay.header("content-type")),
             ("{\"id\":\"po_17\"}", "application/json")
         );
-        let again = onceway(solo, &settle).await;
+        let again = onceway(&solo.region, &settle).await;
         assert_eq!(
             (again.status.code(), err(&again).contains("not in doubt: it is settled")),
             (Some(1), true)
         );
 
         let args = ["key", "release", "acme", &did_not, "--reason", "no such payout", "--actor", "grace"];
-        let released = onceway(solo, &args).await;
+        let released = onceway(&solo.region, &args).await;
         assert_eq!(released.status.code(), Some(0), "{}", err(&released));
         assert!(out(&released).contains("a retry of the client runs again"));
         let before = effects(&solo.ledger, &did_not);
         let retry = ask(post(&solo.public(), "/v1/payouts", &did_not, BODY)).await;
         assert_eq!((retry.status.as_u16(), retry.header("idempotent-replayed")), (201, ""));
         assert_eq!(effects(&solo.ledger, &did_not), before + 1, "a released key runs again");
-        let shown = out(&onceway(solo, &["key", "show", "acme", &did_not]).await);
+        let shown = out(&onceway(&solo.region, &["key", "show", "acme", &did_not]).await);
         assert!(shown.contains("released-by-hand") && shown.contains("grace"), "{shown}");
-        until("the list to be empty", async || onceway(solo, &["doubts"]).await.status.code() == Some(0))
-            .await;
+        until("the list to be empty", async || {
+            onceway(&solo.region, &["doubts"]).await.status.code() == Some(0)
+        })
+        .await;
     });
 }
 
@@ -243,11 +239,11 @@ fn a_founded_register_says_what_it_holds_and_refuses_what_cannot_be() {
             (&["region", "drain", "solo"][..], 1, "the last region that serves"),
             (&["region", "resume", "north"], 2, "no region north"),
         ] {
-            let refused = onceway(solo, args).await;
+            let refused = onceway(&solo.region, args).await;
             assert_eq!(refused.status.code(), Some(code), "{args:?}");
             assert!(err(&refused).contains(why), "{}", err(&refused));
         }
-        let status = onceway(solo, &["region", "status", "solo"]).await;
+        let status = onceway(&solo.region, &["region", "status", "solo"]).await;
         assert_eq!(status.status.code(), Some(0), "{}", err(&status));
         assert!(out(&status).contains("100.00 %"), "{}", out(&status));
         let post = async |path: &str, body: &str| {

@@ -1,28 +1,18 @@
 //! The public listener of a real gateway: bad input over HTTP/1.1 and HTTP/2 is a clear 4xx
 //! problem, nothing stored, nothing sent.
 //!
-//! TLS and limits come from the region file. Bad requests are written by hand (`net/frames.rs`).
-//! Each is a good charge with one mistake, and the good one is sent too. It must not use a client
-//! library for bad requests.
+//! Bad requests are written by hand (`net/frames.rs`). Each is a good charge with one mistake, and
+//! the good one is sent too. `reload.rs` has its TLS, `crowds.rs` its limits. It must not use a
+//! client library for bad requests.
 
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::net::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, frame};
 use crate::support::solo::{Solo, routes};
 use crate::support::{self, BODY, ask, effects, key, post, run};
-use onceway::adapters::identity::server_name;
-use onceway::adapters::issue::generate;
-use onceway::fleet::client::Ask;
-use onceway::protocol::region::RegionName;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
@@ -124,7 +114,8 @@ async fn refused2(address: &str, head: &[u8], body: &[u8]) -> Option<(u64, Strin
     }
 }
 
-/// Requests with bad framing only, with a key of their own.
+/// Requests with bad framing only, with a key of their own: some of each kind. `net/framing.rs` has
+/// all.
 fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
     let keyed = |lines: &str, body: &str| {
         http1(format!("Idempotency-Key: {key}\r\n{lines}").as_bytes(), body.as_bytes())
@@ -141,26 +132,15 @@ fn bad_framing(key: &str) -> Vec<(Vec<u8>, u16, &'static str)> {
         ),
         (keyed(&format!("{length}{length}"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Connection: Idempotency-Key\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Connection: close, Authorization\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Connection: onceway-tenant\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Host: a\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}Host: b\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}x: 1\r\n folded\r\n"), BODY), 400, "bad-request"),
-        (keyed(&format!("{length}x: \0\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Upgrade: h2c\r\n"), BODY), 400, "bad-request"),
         (keyed(&format!("{length}Expect: nothing\r\n"), BODY), 417, "expectation-failed"),
-        (keyed("Content-Length: +53\r\n", BODY), 400, "bad-request"),
         (keyed("Transfer-Encoding: gzip, chunked\r\n", &format!("{chunk}0\r\n\r\n")), 400, "bad-request"),
         (whole.replace("\r\n", "\n").into_bytes(), 400, "bad-request"),
-        (whole.replace("Host: a\r\n", "").into_bytes(), 400, "bad-request"),
-        (whole.replace("POST /", "POST http://b/").into_bytes(), 400, "bad-request"),
-        (whole.replace("HTTP/1.1", "HTTP/1.9").into_bytes(), 400, "bad-request"),
         (whole.replace(key, &format!("{key}\x01")).into_bytes(), 400, "bad-request"),
         (whole.replace("Idempotency-Key:", "Idempotency-Key :").into_bytes(), 400, "bad-request"),
         (chunked(&format!("{chunk}zz\r\n")), 400, "body-broken"),
-        (chunked(&format!("{}0\r\n\r\n", chunk.replacen("\r\n", ";a=b\r\n", 1))), 400, "body-broken"),
-        (chunked(&format!("{}0\r\n\r\n", chunk.replace("\r\n", "\n"))), 400, "body-broken"),
-        (chunked(&format!("0000000{chunk}0\r\n\r\n")), 400, "body-broken"),
         (chunked(&format!("{chunk}0\r\nx: 1\n\r\n")), 400, "body-broken"),
         (keyed("Content-Length: 70000\r\nExpect: 100-continue\r\n", ""), 413, "body-too-large"),
     ]
@@ -179,19 +159,15 @@ fn bad_input_is_a_problem_and_leaves_nothing_behind() {
             assert_eq!(refused, Some((400, code.to_owned())), "{keys:?}");
         }
         let bad = key("bad");
-        for (bytes, status, code) in bad_framing(&bad) {
-            let refused = refused1(&address, &bytes).await;
-            assert_eq!(refused, (status, code.to_owned()), "{}", bytes.escape_ascii());
+        let framings = bad_framing(&bad);
+        for (bytes, status, code) in &framings {
+            let refused = refused1(&address, bytes).await;
+            assert_eq!(refused, (*status, (*code).to_owned()), "{}", bytes.escape_ascii());
         }
         let malformed: &[(&str, &[u8])] = &[
-            ("transfer-encoding", b"chunked"),
             ("connection", b"idempotency-key"),
             ("content-length", b"7"),
-            ("host", b"b"),
-            ("Idempotency-Key", b"again"),
-            ("x\r\nonceway-tenant", b"globex"),
             ("x", b"a\r\nonceway-tenant: globex"),
-            (":authority", b"b"),
         ];
         for field in malformed {
             let head = http2(&[("idempotency-key", bad.as_bytes()), *field]);
@@ -200,13 +176,14 @@ fn bad_input_is_a_problem_and_leaves_nothing_behind() {
         }
         // Nothing was claimed, nothing was sent.
         assert!(solo.ledger.totals(None).is_empty());
-        let metrics = async || ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
+        let metrics = async || support::metrics(&solo.region).await;
         let claims = "onceway_store_seconds_count{op=\"claim\",";
         let before = metrics().await;
         assert!(!before.contains(claims), "{before}");
         let refused = "onceway_refusals_total{code=\"bad-request\"} ";
         let count = before.lines().find_map(|line| line.strip_prefix(refused)).expect("a count");
-        assert!(count.parse::<u64>().unwrap() >= 18, "{count}");
+        let least = framings.iter().filter(|(_, _, code)| *code == "bad-request").count();
+        assert!(count.parse::<usize>().unwrap() >= least, "{count} of {least}");
         good_input_runs(&solo, &address).await;
         assert!(metrics().await.contains(claims));
         the_admin_listener_answers_to_its_own_names_only(&solo).await;
@@ -280,55 +257,4 @@ async fn an_answer_nobody_takes_is_kept(solo: &Solo, address: &str) {
     let again = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
     assert_eq!((again.status.as_u16(), again.header("idempotent-replayed")), (201, "true"));
     assert_eq!(effects(&solo.ledger, &key), 1);
-}
-
-#[test]
-fn the_region_file_brings_tls_and_limits() {
-    run(async {
-        let folder = tempfile::tempdir().unwrap();
-        let name = RegionName::parse("solo").unwrap();
-        let made = generate(std::slice::from_ref(&name)).unwrap();
-        made.write(folder.path()).unwrap();
-        let at = |file: &str| folder.path().join(file).display().to_string();
-        let tables = format!(
-            "[listen.tls]\ncertificate = {:?}\nkey = {:?}\n[listen.limits]\nhead_time = \"500ms\"\n",
-            at("solo.pem"),
-            at("solo.key"),
-        );
-        let edit = |dir: &Path| {
-            let file = dir.join("solo.toml");
-            let written = std::fs::read_to_string(&file).unwrap();
-            std::fs::write(&file, format!("{written}\n{tables}")).unwrap();
-        };
-        let solo = Solo::start_with(&routes(), None, edit).await;
-        let address = solo.public().strip_prefix("http://").unwrap().to_owned();
-        let connect = async || {
-            let mut roots = RootCertStore::empty();
-            roots.add(CertificateDer::from_pem_slice(made.authority.as_bytes()).unwrap()).unwrap();
-            let provider = Arc::new(rustls::crypto::ring::default_provider());
-            let config = ClientConfig::builder_with_provider(provider)
-                .with_safe_default_protocol_versions()
-                .unwrap()
-                .with_root_certificates(roots)
-                .with_no_client_auth();
-            let stream = TcpStream::connect(&address).await.unwrap();
-            TlsConnector::from(Arc::new(config)).connect(server_name(&name), stream).await.unwrap()
-        };
-        let key = key("tls");
-        let mut stream = connect().await;
-        stream.write_all(&http1_keys(&[key.as_bytes()])).await.unwrap();
-        let mut status = [0; 12];
-        timeout(WITHIN, stream.read_exact(&mut status)).await.unwrap().unwrap();
-        assert_eq!(&status, b"HTTP/1.1 201");
-        assert_eq!(effects(&solo.ledger, &key), 1);
-        let mut slow = connect().await;
-        slow.write_all(b"POST /v1/charges HTTP/1.1\r\n").await.unwrap();
-        timeout(WITHIN, slow.read_exact(&mut status)).await.unwrap().unwrap();
-        assert_eq!(&status, b"HTTP/1.1 408");
-        let mut silent = TcpStream::connect(&address).await.unwrap();
-        assert!(matches!(timeout(WITHIN, silent.read(&mut status)).await.unwrap(), Ok(0) | Err(_)));
-        let metrics = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
-        assert!(metrics.contains("onceway_connections_cut_total{reason=\"late\"} 1"), "{metrics}");
-        assert!(metrics.contains("onceway_refusals_total{code=\"head-too-slow\"} 1"), "{metrics}");
-    });
 }

@@ -20,7 +20,6 @@ mod demo;
 mod deploy_files;
 mod descriptors;
 mod disk;
-mod edges;
 mod failures;
 mod fuzz;
 mod health;

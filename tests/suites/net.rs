@@ -4,8 +4,6 @@
 //! `net/support.rs` has the shared parts. It must not sleep for a fixed time, nor reach beyond
 //! loopback.
 
-mod answers;
-mod doors;
 pub mod frames;
 mod framing;
 mod harness;

@@ -373,9 +373,7 @@ fn check_warns_of_all_that_the_reference_files_show_to_everybody() {
     };
     let seed = lines("ring.toml", "seed = ", "seed");
     let tokens = lines("credentials.toml", "sha256 = ", "credential.sha256");
-    let keys =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/accounts.jwks.json"));
-    let keys = keys.unwrap().matches("\"kid\"").count();
+    let keys = document("config/accounts.jwks.json").matches("\"kid\"").count();
     let keys = vec![("config/accounts.jwks.json".to_owned(), 0, String::new()); keys];
     assert_eq!((seed.len(), tokens.len(), keys.len()), (1, 3, 2));
     let credentials = [tokens, keys].concat();

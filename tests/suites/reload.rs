@@ -16,20 +16,17 @@ use onceway::adapters::identity::{files_in, server_name};
 use onceway::adapters::issue::{Generated, generate};
 use onceway::fleet::client::Ask;
 use onceway::protocol::region::RegionName;
-use rustix::process::{Pid, Signal, kill_process};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::net::support::trusting;
 use crate::support::keepalive::Connections;
 use crate::support::solo::{Solo, routes as with_notes};
-use crate::support::{BODY, PATIENCE, ask, effects, key, post, program, run, until};
+use crate::support::{BODY, PATIENCE, ask, effects, key, onceway, post, run, series, status, until};
 
 struct Site {
     solo: Solo,
@@ -57,16 +54,6 @@ async fn site() -> MutexGuard<'static, Site> {
     SITE.get_or_init(start).await.lock().await
 }
 
-async fn status(solo: &Solo) -> Value {
-    ask(Ask::get(format!("{}/v1/status", solo.region.admin()))).await.json()
-}
-
-async fn series(solo: &Solo, name: &str) -> f64 {
-    let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
-    let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    found.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
-}
-
 /// The admin listener's status for this token.
 async fn answered(solo: &Solo, token: &str) -> u16 {
     let shown =
@@ -75,7 +62,9 @@ async fn answered(solo: &Solo, token: &str) -> u16 {
 }
 
 async fn reloads(solo: &Solo, result: &str) -> f64 {
-    series(solo, &format!("onceway_config_reloads_total{{result=\"{result}\"}}")).await
+    series(&solo.region, &format!("onceway_config_reloads_total{{result=\"{result}\"}}"))
+        .await
+        .expect("it is counted")
 }
 
 /// Changes the files and waits until the gateway has read them, with this result.
@@ -86,15 +75,12 @@ async fn reload(solo: &Solo, result: &str, change: impl FnOnce()) {
 }
 
 fn hang_up(solo: &Solo) {
-    let pid = i32::try_from(solo.region.process().unwrap().pid()).unwrap();
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::HUP).unwrap();
+    solo.region.process().unwrap().hang_up();
 }
 
 /// The output of `onceway status`.
 async fn shown(solo: &Solo) -> String {
-    let mut command = tokio::process::Command::new(program());
-    command.args(["status", "--admin", &solo.region.admin()]);
-    String::from_utf8(command.output().await.unwrap().stdout).unwrap()
+    String::from_utf8(onceway(&solo.region, &["status"]).await.stdout).unwrap()
 }
 
 impl Site {
@@ -178,7 +164,7 @@ fn a_request_ends_as_it_began_and_the_next_one_goes_by_the_new_routes() {
     run(async {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
-        let before = status(solo).await;
+        let before = status(&solo.region).await;
         let (slow, note) = (key("slow"), key("note"));
         assert_eq!(ask(post(&public, "/v1/notes", &note, BODY)).await.status.as_u16(), 404);
         let begun = ask(post(&public, "/v1/emails", &slow, BODY).with("Demo-Behave", "slow=900ms"));
@@ -186,26 +172,29 @@ fn a_request_ends_as_it_began_and_the_next_one_goes_by_the_new_routes() {
             .replace("name = \"emails\"\n", "name = \"mails\"\n")
             .replace("/v1/emails", "/v1/mails");
         let change = async {
-            until("the attempt to run", async || status(solo).await["in_flight"] == 1).await;
+            until("the attempt to run", async || status(&solo.region).await["in_flight"] == 1).await;
             reload(solo, "ok", || {
                 site.exchange(&gone);
                 hang_up(solo);
             })
             .await;
-            assert_eq!(status(solo).await["in_flight"], 1, "the reload came while the request ran");
+            assert_eq!(status(&solo.region).await["in_flight"], 1, "the reload came while the request ran");
         };
         let (answer, ()) = tokio::join!(begun, change);
         assert_eq!((answer.status.as_u16(), effects(&solo.ledger, &slow)), (201, 1));
         assert_eq!(ask(post(&public, "/v1/emails", &key("gone"), BODY)).await.status.as_u16(), 404);
         assert_eq!(ask(post(&public, "/v1/notes", &note, BODY)).await.status.as_u16(), 201);
-        let after = status(solo).await;
+        let after = status(&solo.region).await;
         assert_ne!(after["shared"], before["shared"], "what peers compare is what runs");
         for same in ["epoch", "view", "origin"] {
             assert_eq!(after[same], before[same], "{same}");
         }
-        assert_eq!(series(solo, "onceway_attempts_total{route=\"notes\",outcome=\"final\"}").await, 1.0);
+        assert_eq!(
+            series(&solo.region, "onceway_attempts_total{route=\"notes\",outcome=\"final\"}").await,
+            Some(1.0)
+        );
         reload(solo, "ok", || site.exchange(&routes())).await;
-        assert_eq!(status(solo).await["shared"], before["shared"]);
+        assert_eq!(status(&solo.region).await["shared"], before["shared"]);
     });
 }
 
@@ -214,13 +203,13 @@ fn a_bad_file_changes_nothing_and_says_so_everywhere() {
     run(async {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
-        let before = status(solo).await;
+        let before = status(&solo.region).await;
         assert_eq!((&before["config"]["current"], &before["config"]["problems"]), (&json!(true), &json!([])));
         assert!(before["config"]["loaded_ms"].as_i64().unwrap() > 1_700_000_000_000);
         // All or nothing: the credentials beside it are right, and are not taken over either.
         let wrong = with_notes().replacen("recovery = \"park\"", "recovry = \"park\"", 1);
         reload(solo, "failed", || site.exchange(&wrong)).await;
-        let after = status(solo).await;
+        let after = status(&solo.region).await;
         let problems = after["config"]["problems"].as_array().unwrap();
         assert!(
             problems.iter().any(|problem| problem.as_str().unwrap().contains("did you mean \"recovery\"?")),
@@ -232,7 +221,7 @@ fn a_bad_file_changes_nothing_and_says_so_everywhere() {
             (&json!(false), &before["config"]["loaded_ms"])
         );
         assert_eq!(after["shared"], before["shared"]);
-        assert_eq!(series(solo, "onceway_config_current").await, 0.0);
+        assert_eq!(series(&solo.region, "onceway_config_current").await, Some(0.0));
         assert_eq!(ask(post(&public, "/v1/notes", &key("bad"), BODY)).await.status.as_u16(), 404);
         assert_eq!(ask(post(&public, "/v1/charges", &key("good"), BODY)).await.status.as_u16(), 201);
         let shown = shown(solo).await;
@@ -246,10 +235,10 @@ fn a_bad_file_changes_nothing_and_says_so_everywhere() {
         let failed = reloads(solo, "failed").await;
         reload(solo, "ok", || site.exchange(&routes())).await;
         assert_eq!(reloads(solo, "failed").await, failed);
-        let mended = status(solo).await["config"].clone();
+        let mended = status(&solo.region).await["config"].clone();
         assert_eq!((&mended["current"], &mended["problems"]), (&json!(true), &json!([])));
         assert!(mended["loaded_ms"].as_i64() > before["config"]["loaded_ms"].as_i64());
-        assert_eq!(series(solo, "onceway_config_current").await, 1.0);
+        assert_eq!(series(&solo.region, "onceway_config_current").await, Some(1.0));
     });
 }
 
@@ -258,7 +247,7 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
     run(async {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
-        let before = status(solo).await;
+        let before = status(&solo.region).await;
         let log = fs::read_to_string(solo.region.gateway_log()).unwrap();
         assert!(!log.contains("a bearer token is not accepted"), "debug lines from the start");
         let file = solo.region.name.to_string() + ".toml";
@@ -273,11 +262,11 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
             hang_up(solo);
         })
         .await;
-        let after = status(solo).await;
+        let after = status(&solo.region).await;
         assert_eq!(after["config"]["restart"], json!(["heartbeat", "listen.public"]));
         assert_eq!((&after["config"]["current"], &after["shared"]), (&json!(false), &before["shared"]));
         assert_eq!(after["epoch"], before["epoch"]);
-        assert_eq!(series(solo, "onceway_config_current").await, 0.0);
+        assert_eq!(series(&solo.region, "onceway_config_current").await, Some(0.0));
         assert_eq!(ask(post(&public, "/v1/charges", &key("still"), BODY)).await.status.as_u16(), 201);
         assert!(shown(solo).await.contains("needs a restart: listen.public"));
         // Other changes do not wait.
@@ -293,9 +282,7 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
         let statuses = async || ask(post(&public, "/v1/charges", &key("quick"), BODY)).await.status.as_u16();
         assert_eq!([statuses().await, statuses().await], [201, 429]);
         until("the tenant's keys to be counted", async || {
-            let page = ask(Ask::get(format!("{}/metrics", solo.region.admin()))).await.text();
-            let told = page.lines().find_map(|line| line.strip_prefix("onceway_live_keys{tenant=\"acme\"} "));
-            told.is_some_and(|keys| keys.parse::<f64>().unwrap() >= 1.0)
+            series(&solo.region, "onceway_live_keys{tenant=\"acme\"}").await >= Some(1.0)
         })
         .await;
         until("a line that only debug has", async || {
@@ -311,7 +298,7 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
             hang_up(solo);
         })
         .await;
-        let mended = status(solo).await["config"].clone();
+        let mended = status(&solo.region).await["config"].clone();
         assert_eq!((&mended["current"], &mended["restart"]), (&json!(true), &json!([])));
         assert_eq!([statuses().await, statuses().await], [201, 201]);
     });
@@ -342,13 +329,7 @@ fn another_admin_token_counts_without_a_restart() {
 
 /// A connection that trusts the authority of these certificates.
 async fn connect(address: &str, made: &Generated) -> Result<TlsStream<TcpStream>, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(made.authority.as_bytes()).unwrap()).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let config = trusting(made.authority.as_bytes(), rustls::DEFAULT_VERSIONS).with_no_client_auth();
     let name = RegionName::parse("solo").unwrap();
     let stream = TcpStream::connect(address).await.unwrap();
     let connected = TlsConnector::from(Arc::new(config)).connect(server_name(&name), stream).await;
@@ -381,16 +362,13 @@ fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
             at(&files.certificate),
             at(&files.key)
         );
-        let solo = Solo::start_with(&routes(), None, |dir| {
-            let file = dir.join("solo.toml");
-            fs::write(&file, fs::read_to_string(&file).unwrap() + &tables).unwrap();
-        })
-        .await;
+        let solo = Solo::start_adding(&routes(), None, &tables).await;
         // A certificate tells whole seconds: one of a later second also expires later.
         until("a second after the old certificate", async || unix_seconds() > made_by).await;
         let new = generate(std::slice::from_ref(&name)).unwrap();
-        let expires =
-            async || series(&solo, "onceway_certificate_expires_timestamp_seconds{of=\"public\"}").await;
+        let expires = async || {
+            series(&solo.region, "onceway_certificate_expires_timestamp_seconds{of=\"public\"}").await
+        };
         let first_to_expire = expires().await;
         let address = solo.public().strip_prefix("http://").unwrap().to_owned();
         let mut first = connect(&address, &old).await.unwrap();
@@ -399,7 +377,12 @@ fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
         // Half of a pair does not fit the other half: nothing changes.
         let (_, certificate, private) = &new.regions[0];
         reload(&solo, "failed", || fs::write(&files.certificate, certificate).unwrap()).await;
-        assert!(status(&solo).await["config"]["problems"][0].as_str().unwrap().contains("[listen.tls] key"));
+        assert!(
+            status(&solo.region).await["config"]["problems"][0]
+                .as_str()
+                .unwrap()
+                .contains("[listen.tls] key")
+        );
         assert!(connect(&address, &old).await.is_ok());
         assert_eq!(expires().await, first_to_expire, "a certificate that is not in use is shown");
         reload(&solo, "ok", || fs::write(&files.key, private).unwrap()).await;

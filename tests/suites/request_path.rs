@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::support::solo::{Solo, routes};
-use crate::support::{self, BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, post, run, until};
+use crate::support::{self, BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, post, run};
 use onceway::fleet::client::{Answer, Ask};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,58 +26,6 @@ async fn send(path: &str, key: &str, body: &str, behave: &str) -> Answer {
 
 async fn count(key: &str) -> u64 {
     effects(&solo().await.ledger, key)
-}
-
-/// Repeats the request until the answer no longer asks to come back, as a client would.
-async fn persist(path: &str, key: &str, behave: &str) -> Answer {
-    let last = std::sync::Mutex::new(None);
-    until("a final answer", async || {
-        let answer = send(path, key, BODY, behave).await;
-        let done = ![409, 503].contains(&answer.status.as_u16());
-        *last.lock().unwrap() = Some(answer);
-        done
-    })
-    .await;
-    last.into_inner().unwrap().unwrap()
-}
-
-#[test]
-fn bad_keys_credentials_and_bodies_are_refused_and_nothing_happens() {
-    run(async {
-        let url = format!("{}/v1/charges", solo().await.public());
-        let base = || Ask::post(url.clone(), BODY).with("Authorization", "Bearer sk_demo_acme");
-        let long = "k".repeat(256);
-        let keys: [(&[&str], &str); 7] = [
-            (&[], "key-missing"),
-            (&[""], "key-empty"),
-            (&["\"\""], "key-empty"),
-            (&[&long], "key-too-long"),
-            (&["with space"], "key-malformed"),
-            (&["one", "two"], "key-repeated"),
-            (&["one, two"], "key-repeated"),
-        ];
-        for (values, expected) in keys {
-            let request =
-                values.iter().fold(base(), |request, value| request.with("Idempotency-Key", *value));
-            let answer = ask(request).await;
-            assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (400, expected), "{values:?}");
-        }
-        let fresh = key("refused");
-        for credential in ["", "Bearer sk_wrong", "Basic sk_demo_acme"] {
-            let answer = ask(Ask::post(url.clone(), BODY)
-                .with("Authorization", credential)
-                .with("Idempotency-Key", fresh.clone()))
-            .await;
-            assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (401, "credential-invalid"));
-        }
-        let large = format!("\"{}\"", "x".repeat(65 * 1024));
-        let answer = send("/v1/charges", &fresh, &large, "").await;
-        assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (413, "body-too-large"));
-        let answer = send("/v1/unknown", &fresh, BODY, "").await;
-        assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (404, "no-route"));
-        assert_eq!(count(&fresh).await, 0);
-        assert_eq!(support::key_status(&solo().await.region, &fresh).await["state"], "absent");
-    });
 }
 
 #[test]
@@ -140,27 +88,6 @@ fn a_key_used_for_another_request_is_422_in_every_state() {
 }
 
 #[test]
-fn a_duplicate_attaches_and_gets_the_same_bytes() {
-    run(async {
-        let key = key("attached");
-        let copies = (0..20).map(|_| {
-            let key = key.clone();
-            // A busy machine may refuse a copy that waits, or its claim.
-            tokio::spawn(async move { persist("/v1/charges", &key, "slow=500ms").await })
-        });
-        let mut answers = Vec::new();
-        for copy in copies.collect::<Vec<_>>() {
-            answers.push(copy.await.unwrap());
-        }
-        for answer in &answers {
-            assert_eq!((answer.status.as_u16(), &answer.body), (201, &answers[0].body), "{}", answer.text());
-        }
-        let replayed = answers.iter().filter(|answer| answer.header("idempotent-replayed") == "true").count();
-        assert_eq!((replayed, count(&key).await), (19, 1));
-    });
-}
-
-#[test]
 fn a_duplicate_whose_wait_runs_out_is_told_when_to_come_back() {
     run(async {
         // The provider never answers: the first request waits for its upstream timeout, its copy
@@ -181,25 +108,6 @@ fn a_duplicate_whose_wait_runs_out_is_told_when_to_come_back() {
 }
 
 #[test]
-fn nothing_happened_is_passed_on_and_a_retry_runs_again() {
-    run(async {
-        for status in [401, 403, 425, 429] {
-            let key = key("released");
-            let refused = send("/v1/charges", &key, BODY, &format!("status={status}")).await;
-            assert_eq!((refused.status.as_u16(), count(&key).await), (status, 0));
-            let retry = send("/v1/charges", &key, BODY, "").await;
-            assert_eq!(
-                (retry.status.as_u16(), retry.header("idempotent-replayed")),
-                (201, ""),
-                "{}",
-                retry.text()
-            );
-            assert_eq!(count(&key).await, 1);
-        }
-    });
-}
-
-#[test]
 fn final_refusals_of_the_upstream_are_settled() {
     run(async {
         let key = key("declined");
@@ -208,28 +116,6 @@ fn final_refusals_of_the_upstream_are_settled() {
         assert_eq!((declined.status.as_u16(), again.status.as_u16()), (402, 402));
         assert_eq!((again.header("idempotent-replayed"), &again.body), ("true", &declined.body));
         assert_eq!(count(&key).await, 0);
-    });
-}
-
-#[test]
-fn an_unknown_status_is_in_doubt_and_the_probe_says_what_became_of_it() {
-    run(async {
-        let key = key("doubt-status");
-        let failed = send("/v1/charges", &key, BODY, "status=500").await;
-        assert_eq!((failed.status.as_u16(), code(&failed).as_str()), (500, "outcome-unknown"));
-        assert_eq!(failed.json()["safe_to_retry"], true);
-        assert_eq!(support::key_status(&solo().await.region, &key).await["state"], "in-doubt");
-        // A proxy could have given up while the service works: "did not happen" counts after the
-        // hold.
-        let early = send("/v1/charges", &key, BODY, "").await;
-        assert_eq!((early.status.as_u16(), code(&early).as_str()), (409, "outcome-unknown"));
-        let late = persist("/v1/charges", &key, "").await;
-        assert_eq!(
-            (late.status.as_u16(), late.header("idempotent-replayed"), count(&key).await),
-            (201, "", 1),
-            "{}",
-            late.text()
-        );
     });
 }
 
@@ -253,27 +139,6 @@ fn a_dropped_answer_is_found_again_by_the_probe() {
 }
 
 #[test]
-fn a_probe_that_says_no_counts_only_once_the_attempt_is_over() {
-    run(async {
-        let key = key("too-early");
-        let lost = send("/v1/charges", &key, BODY, "hang").await;
-        assert_eq!((lost.status.as_u16(), code(&lost).as_str()), (504, "outcome-unknown"));
-        let early = send("/v1/charges", &key, BODY, "").await;
-        assert_eq!(
-            (early.status.as_u16(), code(&early).as_str()),
-            (409, "outcome-unknown"),
-            "the hold still runs"
-        );
-        assert!(early.header("retry-after").parse::<u64>().is_ok_and(|after| (1..=7).contains(&after)));
-        let late = persist("/v1/charges", &key, "").await;
-        assert_eq!(
-            (late.status.as_u16(), late.header("idempotent-replayed"), count(&key).await),
-            (201, "", 1)
-        );
-    });
-}
-
-#[test]
 fn a_parked_key_stays_in_doubt() {
     run(async {
         let key = key("parked");
@@ -281,39 +146,6 @@ fn a_parked_key_stays_in_doubt() {
         for _ in 0..2 {
             let retry = send("/v1/payouts", &key, BODY, "").await;
             assert_eq!((retry.status.as_u16(), code(&retry).as_str()), (409, "outcome-unknown"));
-        }
-        assert_eq!(count(&key).await, 1);
-    });
-}
-
-#[test]
-fn a_rerun_route_runs_again_up_to_its_attempts_and_then_parks() {
-    run(async {
-        let key = key("rerun");
-        for attempt in 1..=3 {
-            let answer = send("/v1/emails", &key, BODY, "status=500").await;
-            assert_eq!(answer.status, 500, "attempt {attempt}");
-        }
-        let parked = send("/v1/emails", &key, BODY, "").await;
-        assert_eq!((parked.status.as_u16(), code(&parked).as_str()), (409, "outcome-unknown"));
-        let status = support::key_status(&solo().await.region, &key).await;
-        assert_eq!((status["rows"][0]["token"].as_str(), count(&key).await), (Some("1.3"), 0));
-        let other = support::key("rerun-once");
-        assert_eq!(send("/v1/emails", &other, BODY, "status=500").await.status, 500);
-        assert_eq!(send("/v1/emails", &other, BODY, "").await.status, 201);
-    });
-}
-
-#[test]
-fn an_expired_key_is_gone_and_never_runs() {
-    run(async {
-        let key = key("expired");
-        assert_eq!(send("/v1/payouts", &key, BODY, "").await.status, 201);
-        until("the key's retention to end", async || send("/v1/payouts", &key, BODY, "").await.status != 201)
-            .await;
-        for body in [BODY, OTHER_BODY] {
-            let answer = send("/v1/payouts", &key, body, "").await;
-            assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (410, "key-expired"));
         }
         assert_eq!(count(&key).await, 1);
     });
@@ -356,7 +188,7 @@ fn tenants_do_not_share_keys() {
 fn an_optional_route_protects_those_who_send_a_key() {
     run(async {
         let url = format!("{}/v1/notes", solo().await.public());
-        let keyless = ask(Ask::post(url, BODY)).await;
+        let keyless = ask(Ask::post(url.clone(), BODY)).await;
         assert_eq!((keyless.status.as_u16(), keyless.header("onceway-region")), (201, ""));
         let key = key("note");
         let first = send("/v1/notes", &key, BODY, "").await;
@@ -365,32 +197,18 @@ fn an_optional_route_protects_those_who_send_a_key() {
             (&first.body, again.header("idempotent-replayed"), count(&key).await),
             (&again.body, "true", 1)
         );
+        an_unkeyed_request_that_broke_after_sending_is_not_called_unsent(&url).await;
     });
 }
 
-#[test]
-fn a_client_that_hangs_up_cancels_nothing() {
-    run(async {
-        let key = key("hung-up");
-        let address = solo().await.public().trim_start_matches("http://").to_owned();
-        let mut stream = TcpStream::connect(&address).await.unwrap();
-        let head = format!(
-            "POST /v1/charges HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer sk_demo_acme\r\nIdempotency-Key: {key}\r\nDemo-Behave: slow=500ms\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{BODY}",
-            BODY.len()
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        in_progress(&key).await;
-        drop(stream);
-        until("the record to be settled", async || {
-            support::key_status(&solo().await.region, &key).await["state"] == "settled"
-        })
-        .await;
-        let retry = send("/v1/charges", &key, BODY, "").await;
-        assert_eq!(
-            (retry.status.as_u16(), retry.header("idempotent-replayed"), count(&key).await),
-            (201, "true", 1)
-        );
-    });
+/// No other test of this file has an effect without a key.
+async fn an_unkeyed_request_that_broke_after_sending_is_not_called_unsent(url: &str) {
+    let before = count("").await;
+    let broken = ask(Ask::post(url.to_owned(), BODY).with("Demo-Behave", "drop-answer")).await;
+    assert_eq!(count("").await, before + 1, "the effect happened");
+    assert!(!broken.text().contains("Nothing was sent"), "{}", broken.text());
+    assert_eq!(broken.json()["safe_to_retry"], false, "{}", broken.text());
+    assert_eq!(broken.header("retry-after"), "", "nobody is invited to do it twice");
 }
 
 #[test]
@@ -418,22 +236,8 @@ fn unprotected_requests_stream_both_ways() {
     });
 }
 
-#[test]
-fn the_page_that_problems_link_to_is_served() {
-    run(async {
-        let refused = ask(Ask::post(format!("{}/v1/charges", solo().await.public()), BODY)).await;
-        let link = refused.json()["documentation"].as_str().unwrap().to_owned();
-        let (path, anchor) = link.split_once('#').unwrap();
-        let page = ask(Ask::get(format!("{}{path}", solo().await.public()))).await;
-        assert!(page.status == 200 && page.text().contains(&format!("id=\"{anchor}\"")), "{link}");
-    });
-}
-
 async fn in_progress(key: &str) {
-    until("the key to be in progress", async || {
-        support::key_status(&solo().await.region, key).await["state"] == "in-progress"
-    })
-    .await;
+    support::becomes(&solo().await.region, key, "in-progress").await;
 }
 
 /// True if the text is an IMF-fixdate (RFC 9110, section 5.6.7).

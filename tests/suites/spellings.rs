@@ -2,9 +2,8 @@
 //!
 //! None of them brings a request to the upstream without its key. The upstream is a raw server that
 //! records its input. Targets are written by hand. It must not use a client library, which would
-//! tidy them up. `gateway::spelling` has the rules one by one.
-
-use std::collections::BTreeSet;
+//! tidy them up. `gateway::spelling` has the rules one by one, `gateway::route` those without a
+//! catch-all.
 
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::{POLICY, Solo};
@@ -18,8 +17,8 @@ const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const TRANSFERS: &str = "/v1/transfers/{id}";
 const PAY: &str = "/v2/pay";
 
-/// Two routes with keys, then the given ones.
-fn routes(rest: &str) -> String {
+/// Two routes with keys, then others.
+fn routes() -> String {
     let keyed = |name: &str, path: &str| {
         format!(
             "[[route]]\nname = \"{name}\"\nmethods = [\"PUT\"]\npath = \"{path}\"\nkey = \"required\"\n\
@@ -27,94 +26,43 @@ fn routes(rest: &str) -> String {
         )
     };
     let open = "[[route]]\nname = \"open\"\npath = \"/v3/open\"\nkey = \"off\"\nallow_overrides = true\n";
+    let rest = "[[route]]\nname = \"rest\"\npath = \"/*\"\nkey = \"off\"\n";
     [keyed("transfers", TRANSFERS).as_str(), &keyed("pay", PAY), open, rest].join("\n")
 }
 
-/// 64 spellings that some upstream reads as `/v1/transfers/1` or `/v2/pay`.
-const SPELLINGS: [&str; 64] = [
+/// Spellings that some upstream reads as `/v1/transfers/1` or `/v2/pay`, one of each kind.
+const SPELLINGS: [&str; 20] = [
     "/v1/%74ransfers/1",
     "/v1/%54ransfers/1",
-    "/v1/t%72ansfers/1",
-    "/v1/transfer%73/1",
-    "/v1/transfer%53/1",
-    "/%761/transfers/1",
-    "/v%31/transfers/1",
-    "/%76%31/%74%72%61%6e%73%66%65%72%73/1",
     "/%76%31/%74%72%61%6E%73%66%65%72%73/1",
-    "/v1/%2574ransfers/1",
     "/v1/%252574ransfers/1",
     "/v1/%%37%34ransfers/1",
     "/v1/%u0074ransfers/1",
     "/v1/%c1%b4ransfers/1",
-    "//v1/transfers/1",
-    "///v1/transfers/1",
-    "/v1//transfers/1",
-    "/v1/transfers//1",
-    "/v1///transfers///1",
-    "/v1/transfers/1/",
-    "/v1/transfers/1//",
     "//v1//transfers//1//",
-    "/v1%2ftransfers/1",
+    "/v1/transfers/1/",
     "/v1%2Ftransfers/1",
-    "/v1/transfers%2f1",
     "/v1%252Ftransfers/1",
-    "/%2fv1/transfers/1",
-    "/v1/%2ftransfers/1",
-    "/v1%5ctransfers/1",
     "/v1%5Ctransfers%5C1",
-    "/v1/transfers/1%2f",
-    "/v1;a/transfers/1",
     "/v1;a=b;c/transfers/1",
-    "/v1/transfers;/1",
-    "/v1/transfers;a=b/1",
-    "/v1%3ba/transfers/1",
     "/v1/transfers%3Ba/1",
-    "/;x/v1/transfers/1",
     "/v1/;x/transfers/1",
-    "/v1/transfers/1/;x",
-    "/V1/transfers/1",
-    "/v1/Transfers/1",
-    "/v1/TRANSFERS/1",
-    "/V1/%54RANSFERS/1",
-    "/v1/transfers%20/1",
+    "/V1/TRANSFERS/1",
     "/v1/%09transfers/1",
-    "/v1/transfers/1/%3fa=b",
-    "/v1/transfers/1/%23a",
-    "/v2/p%61y",
-    "/v2/%70ay",
-    "/v2/p%41y",
-    "/v2/%2570ay",
-    "//v2/pay",
-    "/v2//pay",
-    "/v2/pay/",
-    "/v2;x/pay",
-    "/v2/pay;x",
-    "/v2/pay;x=y/",
     "/v2/pay%3fa",
     "/v2/pay%23a",
     "/v2/pay%00",
-    "/v2/Pay",
-    "/v2/pay%20",
-    "/v2%2fpay",
 ];
 
 /// Paths that are no spelling of one with keys.
-const ORDINARY: [&str; 16] = [
+const ORDINARY: [&str; 8] = [
     "/",
     "/v1/transfers",
     "/v1/transfers/1/notes",
-    "/v1/transfers-1/1",
-    "/v1/notes/1",
-    "/v1/notes/1/",
     "/v1//notes",
     "/v1/notes/a%2Fb",
-    "/v1/notes/caf%C3%A9",
     "/v1/notes;a=b/1",
-    "/v1/Notes/1",
-    "/v2/payments",
-    "/v2/pay/1",
     "/v2/p%C3%A1y",
-    "/v2/pay.d",
     "/v3/transfers/1?path=/v2/pay",
 ];
 
@@ -132,16 +80,11 @@ async fn send(address: &str, method: &str, target: &str, lines: &str) -> (u16, S
     (status.unwrap_or(0), answer)
 }
 
-/// A region with these routes, its public address, and its upstream.
-async fn start(rest: &str) -> (Solo, String, RawServer) {
+/// Behind a catch-all without keys, which takes all that no other route takes.
+async fn no_spelling_passes() {
     let upstream = RawServer::start(Then::Answer(ANSWER)).await;
-    let solo = Solo::start(&routes(rest), Some(upstream.address.parse().unwrap())).await;
+    let solo = Solo::start(&routes(), Some(upstream.address.parse().unwrap())).await;
     let address = solo.public().strip_prefix("http://").unwrap().to_owned();
-    (solo, address, upstream)
-}
-
-async fn no_spelling_passes(rest: &str) {
-    let (_solo, address, upstream) = start(rest).await;
     let mut through = Vec::new();
     for target in SPELLINGS {
         let (status, answer) = send(&address, "PUT", target, "").await;
@@ -195,12 +138,6 @@ async fn no_override_passes(address: &str, upstream: &RawServer) {
 }
 
 #[test]
-fn without_a_catch_all_no_spelling_of_a_path_with_keys_passes() {
-    assert_eq!(SPELLINGS.iter().collect::<BTreeSet<_>>().len(), SPELLINGS.len(), "each is another");
-    run(no_spelling_passes(""));
-}
-
-#[test]
 fn with_a_catch_all_that_is_off_no_spelling_of_a_path_with_keys_passes() {
-    run(no_spelling_passes("[[route]]\nname = \"rest\"\npath = \"/*\"\nkey = \"off\"\n"));
+    run(no_spelling_passes());
 }

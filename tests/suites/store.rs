@@ -1,10 +1,10 @@
 //! The store over real Postgres servers, through its public functions. Each test has servers of its
 //! own, so they run in any order.
 //!
-//! - `authority`: waits when the gate moves, escrows, imports, the upgrade.
+//! - `authority`: escrows and imports.
 //! - `jobs`: many waiting requests, and operators among workers.
 //! - `gate`: statements among changes of the gate.
-//! - `keys`: claims, outcomes, the gate.
+//! - `keys`: indexes, bounds of time, another region's address.
 //! - `lanes`: separate connections for each kind of work, and calls that are refused at once.
 //! - `leaving`: a region that left.
 //! - `printed`: provisioning as SQL for psql.

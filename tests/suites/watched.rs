@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, BOUND, ask, deployment, key, key_status, post, run, until};
+use crate::support::{
+    BODY, BOUND, ask, deployment, key, key_at, key_status, onceway, post, run, series, until,
+};
 use onceway::fleet::client::Ask;
 use onceway::fleet::files;
 use onceway::fleet::region::{Action, Part, Region};
@@ -29,13 +31,7 @@ const ASKED: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TOKEN: &str = "sk_demo_acme";
 /// The setting for log lines as JSON objects.
-const JSON: &str = "\n[log]\nformat = \"json\"\n";
-
-/// One series of a region's page.
-async fn series(region: &Region, name: &str) -> Option<f64> {
-    let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
-    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
-}
+const JSON: &str = "[log]\nformat = \"json\"\n";
 
 /// All lines of a gateway's log with this message, about one key or none.
 fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Value> {
@@ -88,11 +84,7 @@ async fn recording() -> (std::net::SocketAddr, Arc<Mutex<Vec<BTreeMap<String, St
 fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_is_none() {
     run(async {
         let (address, seen) = recording().await;
-        let solo = Solo::start_with(&routes(), Some(address), |dir| {
-            let file = dir.join("solo.toml");
-            fs::write(&file, fs::read_to_string(&file).unwrap() + JSON).unwrap();
-        })
-        .await;
+        let solo = Solo::start_adding(&routes(), Some(address), JSON).await;
         let region = &solo.region;
         let (traced, begun) = (key("traced"), key("begun"));
         let request = |key: &str| post(&solo.public(), "/v1/charges", key, BODY);
@@ -138,11 +130,7 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
 fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_and_traces() {
     run(async {
         let (address, seen) = recording().await;
-        let solo = Solo::start_with(&routes(), Some(address), |dir| {
-            let file = dir.join("solo.toml");
-            fs::write(&file, fs::read_to_string(&file).unwrap() + JSON).unwrap();
-        })
-        .await;
+        let solo = Solo::start_adding(&routes(), Some(address), JSON).await;
         let (region, public) = (&solo.region, solo.public());
         let to = |path: &str| Ask::post(format!("{public}{path}"), BODY);
         // A route without keys, one with an optional key, and a path that no route takes.
@@ -204,12 +192,8 @@ fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_a
 #[test]
 fn what_a_slot_keeps_is_shown_until_it_is_dropped_and_certificates_say_when_they_expire() {
     run(async {
-        let solo = Solo::start_with(&routes(), None, |dir| {
-            let file = dir.join("solo.toml");
-            let otlp = "\n[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
-            fs::write(&file, fs::read_to_string(&file).unwrap() + otlp).unwrap();
-        })
-        .await;
+        let otlp = "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
+        let solo = Solo::start_adding(&routes(), None, otlp).await;
         let region = &solo.region;
         let log = fs::read_to_string(region.gateway_log()).unwrap();
         let warned = log.matches("this onceway was built without the export of spans").count();
@@ -283,7 +267,7 @@ async fn found_though_no_claim_says_a_risk(solo: &Solo) {
     let message = "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`";
     let log = fs::read_to_string(region.gateway_log()).unwrap();
     assert_eq!(log.matches(message).count(), 1, "{log}");
-    let audit = solo_audit(region).await;
+    let audit = onceway(region, &["audit"]).await;
     assert_eq!(audit.status.code(), Some(3));
     let (table, why) = (String::from_utf8_lossy(&audit.stdout), String::from_utf8_lossy(&audit.stderr));
     assert!(
@@ -300,15 +284,6 @@ async fn found_though_no_claim_says_a_risk(solo: &Solo) {
     assert_eq!(series(region, "onceway_unexplained_doubles_total").await, Some(1.0), "found once");
     let age = series(region, "onceway_audit_age_seconds").await.unwrap();
     assert!((0.0..60.0).contains(&age), "{age}");
-}
-
-/// `onceway audit`, as an operator calls it.
-async fn solo_audit(region: &Region) -> std::process::Output {
-    let admin = region.admin();
-    let command = move || {
-        Command::new(env!("CARGO_BIN_EXE_onceway")).args(["audit", "--admin", &admin]).output().unwrap()
-    };
-    tokio::task::spawn_blocking(command).await.unwrap()
 }
 
 /// Lets the region's Postgres show a certificate that ends with the year 2030, from now on. The
@@ -358,12 +333,7 @@ fn a_forward_is_one_trace_and_a_window_is_shown_while_it_runs() {
         let deployment = deployment(Duration::from_millis(20)).await;
         let (home, asked) = (&deployment.regions[0], &deployment.regions[1]);
         let name = home.name.to_string();
-        let forwarded = loop {
-            let candidate = key("forwarded");
-            if key_status(home, &candidate).await["order"][0] == name.as_str() {
-                break candidate;
-            }
-        };
+        let forwarded = key_at(home, "forwarded").await;
         let request = post(&asked.public(), "/v1/charges", &forwarded, BODY).with("Traceparent", PARENT);
         assert_eq!(ask(request).await.status, 201);
         for (region, message) in [(home, "answered"), (asked, "forwarded")] {

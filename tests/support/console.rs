@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use super::solo::{Solo, routes};
+use super::solo::{Solo, add_lines, routes};
 use super::{BODY, ask, post};
 use onceway::fleet::client::Answer;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
@@ -25,8 +25,7 @@ pub async fn start() -> Solo {
     let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));
     Solo::start_with(&routes, None, |dir| {
         fs::write(dir.join("token"), TOKEN).unwrap();
-        let file = dir.join("solo.toml");
-        fs::write(&file, fs::read_to_string(&file).unwrap() + "\n[admin]\ntoken_file = \"token\"\n").unwrap();
+        add_lines(dir, "[admin]\ntoken_file = \"token\"\n");
     })
     .await
 }

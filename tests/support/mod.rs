@@ -17,7 +17,9 @@ pub mod said;
 pub mod solo;
 
 use std::future::Future;
+use std::io::Write;
 use std::path::PathBuf;
+use std::process::Output;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -79,26 +81,17 @@ pub fn port_base() -> u16 {
     onceway::fleet::ports::free_run(30).expect("thirty free ports in a row")
 }
 
-/// A deployment of three regions, for one test or one suite.
-pub async fn deployment(rtt: Duration) -> Deployment {
-    deployment_with(rtt, None).await
-}
-
 /// The demo's rules with a shorter wait before a return. Many tests of one deployment break it, and
 /// each loss after the third doubles that wait.
-const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n";
+pub const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"1s\"\nstable_for = \"100ms\"\n";
 
-/// A deployment of three regions with routes of the test's choosing.
-pub async fn deployment_with(rtt: Duration, routes: Option<String>) -> Deployment {
-    start(rtt, routes, FAILOVER).await
+/// A deployment of three regions, for one test or one suite.
+pub async fn deployment(rtt: Duration) -> Deployment {
+    deployment_with(rtt, None, FAILOVER).await
 }
 
-/// A deployment of three regions with other waits: the text of its `[failover]`.
-pub async fn deployment_by(rtt: Duration, failover: &str) -> Deployment {
-    start(rtt, None, failover).await
-}
-
-async fn start(rtt: Duration, routes: Option<String>, failover: &str) -> Deployment {
+/// The same, with routes of the test's choosing, and other waits: the text of its `[failover]`.
+pub async fn deployment_with(rtt: Duration, routes: Option<String>, failover: &str) -> Deployment {
     let failover = Some(failover.to_owned());
     let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover };
     let _room = room(3).await;
@@ -154,6 +147,24 @@ pub async fn key_status(region: &Region, key: &str) -> serde_json::Value {
     ask(Ask::get(format!("{}/v1/keys/acme/{key}", region.admin()))).await.json()
 }
 
+/// A new key whose home is this region.
+pub async fn key_at(home: &Region, word: &str) -> String {
+    loop {
+        let candidate = key(word);
+        if key_status(home, &candidate).await["order"][0] == home.name.as_str() {
+            return candidate;
+        }
+    }
+}
+
+/// Says on stderr, where no harness swallows it, that this could not be checked. With
+/// ONCEWAY_TOOLS=all, as `.ci/run` sets it, it is a failure.
+pub fn not_checked(what: &str) {
+    assert!(std::env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"), "{what}");
+    let line = format!("NOT CHECKED: {what}\n");
+    std::io::stderr().write_all(line.as_bytes()).expect("stderr can be written to");
+}
+
 /// Waits until the condition holds.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     let attempt = || {
@@ -161,4 +172,31 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnM
         async move { Ok(held.await.then_some(())) }
     };
     onceway::fleet::wait::for_some(what, BOUND, attempt).await.expect(what);
+}
+
+/// Waits until the admin listener reports this state of a key.
+pub async fn becomes(region: &Region, key: &str, state: &str) {
+    until(&format!("{key} to be {state}"), async || key_status(region, key).await["state"] == state).await;
+}
+
+/// The page that Prometheus would get.
+pub async fn metrics(region: &Region) -> String {
+    ask(Ask::get(format!("{}/metrics", region.admin()))).await.text()
+}
+
+/// One series of that page; `None` if it is not there.
+pub async fn series(region: &Region, name: &str) -> Option<f64> {
+    metrics(region).await.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// The status that the admin listener shows.
+pub async fn status(region: &Region) -> serde_json::Value {
+    ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json()
+}
+
+/// Runs a command of the operator ada against a region's admin listener.
+pub async fn onceway(region: &Region, args: &[&str]) -> Output {
+    let mut command = tokio::process::Command::new(program());
+    command.args(args).arg("--admin").arg(region.admin()).env("USER", "ada");
+    command.env_remove("ONCEWAY_ADMIN_TOKEN_FILE").output().await.unwrap()
 }

@@ -8,11 +8,12 @@
 #![allow(dead_code, reason = "each suite uses its own part")]
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 use std::{env, fs};
+
+use super::not_checked;
 
 /// The environment variable that names the program.
 const ENV_FILE: &str = "ONCEWAY_PROMTOOL";
@@ -41,13 +42,6 @@ pub fn promtool(folder: &Path, words: &[&str], said: &mut String) -> bool {
     let output = output.unwrap_or_else(|error| panic!("{}: {error}. {HOW_TO_GET_IT}", program.display()));
     *said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     output.status.success()
-}
-
-/// Reports a check that was not possible, and why.
-fn not_checked(what: &str) {
-    assert!(env::var("ONCEWAY_TOOLS").as_deref() != Ok("all"), "{what}");
-    let line = format!("NOT CHECKED: {what}\n");
-    std::io::stderr().write_all(line.as_bytes()).expect("stderr can be written to");
 }
 
 /// The server, which packages have beside `promtool`. `None` if it is not available, reported in

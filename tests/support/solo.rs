@@ -106,6 +106,11 @@ impl Solo {
         solo
     }
 
+    /// Like [`Solo::start`], with these lines at the end of its file.
+    pub async fn start_adding(routes: &str, upstream: Option<SocketAddr>, lines: &str) -> Solo {
+        Self::start_with(routes, upstream, |dir| add_lines(dir, lines)).await
+    }
+
     /// Waits until it can run keys.
     pub async fn serves(&self) {
         until("the region to serve", async || {
@@ -119,6 +124,13 @@ impl Solo {
     pub fn public(&self) -> String {
         self.region.public()
     }
+}
+
+/// Adds lines to the region's file.
+pub fn add_lines(dir: &Path, lines: &str) {
+    let file = dir.join("solo.toml");
+    let written = fs::read_to_string(&file).expect("the region's file");
+    fs::write(&file, format!("{written}\n{lines}")).expect("the region's file");
 }
 
 async fn provision(name: &RegionName, cluster: &Cluster) {

@@ -3,12 +3,11 @@
 //!
 //! `stage` looks at the alerts. The last group destroys the deployment, so it must be the last.
 
-use onceway::fleet::client::Ask;
 use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part};
 
 use crate::alerts::stage::Stage;
-use crate::support::{BODY, ask, effects, post, until};
+use crate::support::{BODY, effects, post, series, until};
 
 const US: (&str, &str) = ("region", "us-east");
 
@@ -105,8 +104,7 @@ pub async fn ruins(stage: &Stage) {
     until("the slot to be lost", async || {
         next().await;
         client.batch_execute("checkpoint").await.unwrap();
-        let page = ask(Ask::get(format!("{}/metrics", us.admin()))).await.text();
-        page.contains(&format!("onceway_slot_lost{{slot=\"{}\"}} 1", SLOT.1))
+        series(us, &format!("onceway_slot_lost{{slot=\"{}\"}}", SLOT.1)).await == Some(1.0)
     })
     .await;
     stage.fires("OncewaySlotLost", &[US, SLOT]).await;

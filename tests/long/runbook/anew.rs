@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::peers::HttpPeers;
-use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::{self, DATABASE};
 use onceway::fleet::region::{Action, Part, Region};
@@ -16,7 +15,7 @@ use onceway::ports::Peers;
 use onceway::protocol::speakers::Sender;
 
 use crate::runbook::book::Section;
-use crate::support::{ask, said, until};
+use crate::support::{said, series, status, until};
 
 /// Makes an empty server and database for the region, and writes the generation that `region
 /// rebuild` printed into its file.
@@ -147,17 +146,14 @@ async fn may_not_say(fleet: &Deployment, sender: Sender) {
     let spare = fleet.spare.as_ref().expect("machines for one more region");
     let identity = identity(fleet, spare);
     for region in &fleet.regions {
-        let series = format!("onceway_peer_refusals_total{{sender=\"{}\"}} ", sender.word());
-        let refusals = async || {
-            let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
-            page.lines().find_map(|line| line.strip_prefix(&series)?.parse::<f64>().ok()).unwrap_or(0.0)
-        };
+        let name = format!("onceway_peer_refusals_total{{sender=\"{}\"}}", sender.word());
+        let refusals = async || series(region, &name).await.unwrap_or(0.0);
         let (before, members) = (refusals().await, voters(region).await);
         let at = said::listens(fleet, region);
         let count = said::forbidden(&identity, &spare.name, sender, &region.name, &at).await;
         let after = refusals().await;
         assert!(count > 10 && after >= before + count as f64, "{count} refused; {before}, then {after}");
-        let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+        let status = status(region).await;
         assert!(status["epoch"].as_u64().unwrap() < said::POISONED, "{status}");
         assert_eq!(voters(region).await, members);
     }
@@ -165,7 +161,7 @@ async fn may_not_say(fleet: &Deployment, sender: Sender) {
 
 /// The voters that a region reports.
 async fn voters(region: &Region) -> Vec<String> {
-    let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+    let status = status(region).await;
     let voters = status["authority"]["voters"].as_array().cloned().unwrap_or_default();
     voters.iter().filter_map(|voter| voter.as_str().map(str::to_owned)).collect()
 }

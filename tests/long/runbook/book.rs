@@ -15,6 +15,7 @@ use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::Region;
 use tokio::process::Command;
 
+use crate::support::documents::text;
 use crate::support::{program, until};
 
 /// The time limit for one line.
@@ -47,8 +48,7 @@ pub struct Book {
 
 impl Book {
     pub fn read() -> Self {
-        let text =
-            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/RUNBOOK.md")).unwrap();
+        let text = text("deploy/RUNBOOK.md");
         let (mut sections, mut prose) = (Vec::new(), String::new());
         for (number, section) in text.split("\n## ").enumerate() {
             let title = if number == 0 { "" } else { section.lines().next().unwrap() };

@@ -4,14 +4,13 @@
 //! A site without power is SIGKILL to everything in it. No message of a peer poisons a register, so
 //! SQL does. It must not stop the region whose gateway is asked in the sections of a lost region.
 
-use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part};
 
 use crate::runbook::anew::new_store;
 use crate::runbook::book::{Section, metric};
-use crate::support::{BODY, PATIENCE, ask, effects, key, post, until};
+use crate::support::{BODY, PATIENCE, ask, effects, key, post, status, until};
 
 /// Numbers that nothing can follow: a promise of each acceptor, and the epoch of each gate. That
 /// epoch's view seals every region.
@@ -30,7 +29,7 @@ const POISON: &str = r#"
 async fn epochs(fleet: &Deployment) -> Vec<u64> {
     let mut all = Vec::new();
     for region in &fleet.regions {
-        let status = ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json();
+        let status = status(region).await;
         all.push(status["epoch"].as_u64().unwrap());
     }
     all

@@ -11,7 +11,6 @@ use std::time::Duration;
 use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::issue::{Purpose, add};
 use onceway::adapters::peers::HttpPeers;
-use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part, Region};
@@ -20,7 +19,7 @@ use onceway::protocol::region::RegionName;
 
 use crate::runbook::book::{Section, metric};
 use crate::support::clock::{BEHIND, RIGHT};
-use crate::support::{ask, said, until};
+use crate::support::{said, series, until};
 
 const SERVING: &str = "onceway_region_serving{member=\"eu-west\"}";
 
@@ -196,11 +195,7 @@ pub async fn clock(mut section: Section<'_>, fleet: &Deployment) {
         eu.act(Action::Start, Part::Gateway).await.unwrap();
         eu.serves().await.unwrap();
     };
-    let ahead = async || {
-        let page = ask(Ask::get(format!("{}/metrics", eu.admin()))).await.text();
-        let line = page.lines().find_map(|line| line.strip_prefix("onceway_clock_ahead_seconds "));
-        line.and_then(|seconds| seconds.parse::<f64>().ok()).is_some_and(|seconds| seconds >= 172_800.0)
-    };
+    let ahead = async || series(eu, "onceway_clock_ahead_seconds").await >= Some(172_800.0);
     seen(BEHIND).await;
     until("the lead to be shown", ahead).await;
     section.there(eu);
@@ -221,10 +216,7 @@ fn in_place(from: &Path, to: &Path, names: &[&str]) {
 async fn taken_over(regions: &[Region]) -> Vec<f64> {
     let mut all = Vec::new();
     for region in regions {
-        let page = ask(Ask::get(format!("{}/metrics", region.admin()))).await.text();
-        let line =
-            page.lines().find_map(|line| line.strip_prefix("onceway_config_reloads_total{result=\"ok\"} "));
-        all.push(line.and_then(|count| count.parse().ok()).unwrap_or(0.0));
+        all.push(series(region, "onceway_config_reloads_total{result=\"ok\"}").await.unwrap_or(0.0));
     }
     all
 }

@@ -5,14 +5,13 @@
 
 use std::sync::Mutex;
 
-use onceway::fleet::client::Ask;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::fleet::wait;
 
 use crate::runbook::book::Section;
-use crate::support::{BOUND, ask, until};
+use crate::support::{BOUND, metrics, until};
 
 /// Drops the slot that `by` has at `at`.
 async fn drop_slot(at: &Region, by: &str) {
@@ -46,10 +45,6 @@ pub async fn lost(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
-async fn page(region: &Region) -> String {
-    ask(Ask::get(format!("{}/metrics", region.admin()))).await.text()
-}
-
 /// Waits until `onceway store check` ends with 0 and rows stream again.
 async fn is_whole(fleet: &Deployment, number: usize) {
     let last = Mutex::new(String::new());
@@ -67,7 +62,7 @@ pub async fn filling(mut section: Section<'_>, fleet: &Deployment) {
     section.there(us);
     eu.act(Action::Kill, Part::Both).await.unwrap();
     let kept = "onceway_slot_retained_bytes{slot=\"sub_eu_west_from_us_east\"}";
-    assert!(page(us).await.contains(kept), "how one notices");
+    assert!(metrics(us).await.contains(kept), "how one notices");
     section.run("psql --command \"select slot_name").await.ends(&[0]).shows("eu_west").shows("reserved");
     let bound = section.run("psql --command \"alter system").await;
     bound.ends(&[0]).shows("ALTER SYSTEM").shows("CHECKPOINT");

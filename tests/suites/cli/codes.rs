@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::register::{admin, at};
 use crate::cli::{err, onceway, well};
+use crate::support::documents::text;
 
 /// An address without a listener.
 const NOWHERE: &str = "http://127.0.0.1:1";
@@ -14,8 +15,7 @@ const NOWHERE: &str = "http://127.0.0.1:1";
 #[test]
 fn the_table_of_the_page_is_that_of_the_help() {
     let help = well(&["--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operate/commands.md")).unwrap();
+    let page = text("docs/operate/commands.md");
     let (_, table) = page.split_once("| exit code | meaning |").expect("the page has the table");
     let rows: Vec<&str> = table.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
     assert_eq!(rows.len(), 4);

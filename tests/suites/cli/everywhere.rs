@@ -151,12 +151,15 @@ fn dry_runs_on_files_make_none() {
 }
 
 #[test]
-fn check_lists_problems_as_json() {
+fn check_lists_problems_also_as_json() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("routes.toml");
     let text =
         "[[route]]\nname = \"a\"\npath = \"/a\"\nkey = \"required\"\nhold = \"1s\"\nrecovry = \"park\"\n";
     std::fs::write(&file, text).unwrap();
+    let plain = err(&onceway(&["check", file.to_str().unwrap()]));
+    assert!(plain.starts_with("onceway: 2 problems in the configuration:\n"), "{plain}");
+    assert!(plain.contains(&format!("{}:1: route \"a\": recovery is missing", file.display())), "{plain}");
     let wrong = onceway(&["check", "--json", file.to_str().unwrap()]);
     assert_eq!(wrong.status.code(), Some(2));
     let told: Value = serde_json::from_str(&out(&wrong)).unwrap();
@@ -182,6 +185,7 @@ fn check_lists_problems_as_json() {
         "{told}"
     );
     let absent: Value = serde_json::from_str(&out(&onceway(&["check", "--json", "absent.toml"]))).unwrap();
+    assert!(absent.to_string().contains("cannot read absent.toml"), "{absent}");
     assert!(absent["problems"][0]["line"].is_null() && absent["problems"][0]["key"].is_null(), "{absent}");
 }
 

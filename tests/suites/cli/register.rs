@@ -260,6 +260,27 @@ fn bad_acts_are_no_acts() {
         &["takeover", "eu-west"],
         &["takeover", "eu-west", "--accept-risk"],
         &["takeover", "eu-west", "--reason", " ", "--actor", "a"],
+        &["key", "release", "acme", "k", "--actor", "a"],
+        &["key", "settle", "acme", "k", "--reason", "r", "--actor", "a"],
+        &["key", "settle", "acme", "k", "--reason", "r", "--status", "x", "--actor", "a"],
+        &[
+            "key", "settle", "acme", "k", "--reason", "r", "--status", "200", "--header", "none", "--actor",
+            "a",
+        ],
+        &[
+            "key",
+            "settle",
+            "acme",
+            "k",
+            "--reason",
+            "r",
+            "--status",
+            "200",
+            "--body",
+            "a",
+            "--body-file",
+            "b",
+        ],
     ] {
         assert_eq!(onceway(bad).status.code(), Some(2), "{bad:?}");
     }
@@ -271,6 +292,10 @@ fn bad_acts_are_no_acts() {
         (&["region", "resume"], "comes back by itself"),
         (&["region", "status"], "0 it serves"),
         (&["takeover"], "may run a second time"),
+        (&["key", "release"], "a retry of the client runs again"),
+        (&["key", "settle"], "cannot be taken back"),
+        (&["key", "settle"], "--header 'content-type"),
+        (&["doubts"], "Exit codes: 0 none is in doubt, 3 some are"),
     ] {
         let help = well(&[command, &["--help"]].concat());
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -301,21 +301,6 @@ fn secrets_that_are_named_are_explained() {
     assert!(of_kind(&objects, "Secret").is_empty(), "a secret stands in no file");
 }
 
-#[test]
-fn each_region_of_the_ring_has_an_overlay() {
-    let ring = onceway::config::load_ring(&top("config/ring.toml")).unwrap();
-    let regions: BTreeSet<String> =
-        ring.ring.regions().iter().map(|region| region.name.to_string()).collect();
-    assert_eq!(regions, REGIONS.map(str::to_owned).into());
-    for name in REGIONS {
-        let files = region(name).1;
-        for file in files.values().flatten() {
-            assert!(top(file).is_file(), "{file} is not there");
-        }
-        assert!(Path::new(&top(&format!("deploy/kubernetes/{name}/region.toml"))).is_file());
-    }
-}
-
 /// Types the section's second block into a copy of the tree, without its last line, which deletes
 /// the made files. Returns true if it succeeded, the output, and the checked files, by region.
 fn looked_at(tree: &Path) -> (bool, String, BTreeSet<String>) {

@@ -19,24 +19,19 @@ use onceway::adapters::issue::{Purpose, add, revoke};
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
 use onceway::ports::Peers;
-use onceway::ports::peers::{Forward, ForwardReply, OperatorAct, PeerError, Question};
-use onceway::protocol::record::{Nonce, Token};
-use onceway::protocol::region::Origin;
-use onceway::protocol::register::{Ballot, Message};
+use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question};
 use onceway::protocol::speakers::Sender;
 use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::PeerLimits;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run};
-use crate::net::support::{Pki, fed, key_id, region, soon, text};
-use crate::support::said::first_answer;
+use crate::net::support::{Pki, fed, region, soon, text, trusting};
+use crate::support::said::{self, first_answer};
 
 type Made<B> = (SendRequest<B>, Connection<TokioIo<TlsStream<TcpStream>>, B, TokioExecutor>);
 
@@ -97,13 +92,7 @@ async fn a_certificate_of_another_authority_is_refused() {
 
 /// A client that trusts the authority of `pki`, with the certificate of `of` or none.
 fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&pki.authority()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots);
+    let builder = trusting(&pki.authority(), &[&rustls::version::TLS13]);
     let mut config = match of {
         Some(identity) => {
             builder.with_client_cert_resolver(identity.client_config().client_auth_cert_resolver.clone())
@@ -320,41 +309,14 @@ async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came()
     ));
 }
 
-/// Every possible message, as a request of `from`.
-fn all_messages(from: &str) -> Vec<Request<Bytes>> {
-    let (from, us) = (region(from), region("us"));
-    let get = |path| wire::encode_get(&from, Versions::OURS, &us, path);
-    let origin = Origin { region: us.clone(), generation: 1 };
-    let id = key_id("acme", "k");
-    let act = OperatorAct::AcceptRisk { region: us.clone(), at: 1, actor: "m".into(), reason: "m".into() };
-    let asked = [
-        Question::Acceptor { to: None, message: Message::Read },
-        Question::Acceptor {
-            to: None,
-            message: Message::Prepare { ballot: Ballot { counter: 1, region: from.clone(), proposer: 1 } },
-        },
-        Question::Views { after: 0 },
-        Question::Frontier { origin: origin.clone(), at: 0 },
-        Question::Rows { origin, after: None, most: 10 },
-        Question::Void { id: id.clone(), token: Token { epoch: 1, attempt: 1 }, nonce: Nonce(1) },
-        Question::Operator(act),
-        Question::Key { id },
-    ];
-    let forward = wire::encode_forward(&from, &us, forward("/")).unwrap();
-    [get(wire::PING_PATH), get(wire::HELLO_PATH), forward]
-        .into_iter()
-        .chain(asked.iter().map(|question| encode_ask(&from, Versions::OURS, &us, question)))
-        .collect()
-}
-
 #[tokio::test]
 async fn whoever_may_not_speak_is_refused_before_anything_is_done() {
     let pki = Pki::new(&["eu", "us"]);
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
     for sender in [Sender::Stranger, Sender::Witness] {
         *us.region.sender.lock().unwrap() = sender;
-        for request in all_messages("eu") {
-            let what = request.uri().path().to_owned();
+        for (kind, request) in said::all(&region("eu"), &region("eu"), &region("us")) {
+            let what = kind.name();
             let refused = raw(pki.identity("eu").client_config(), &us.address, request).await.unwrap();
             assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{what}");
             assert_eq!(refused.headers()["onceway-peer-reply"], "refused", "{what}");

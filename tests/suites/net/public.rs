@@ -39,16 +39,6 @@ async fn requests_follow_each_other_and_stream_both_ways() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_drops_its_request() {
-    let mut running = run(PublicLimits::default()).await;
-    let mut stream = TcpStream::connect(&running.address).await.unwrap();
-    stream.write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-    assert_eq!(soon(running.events.recv()).await, Some("arrived"));
-    drop(stream);
-    assert_eq!(soon(running.events.recv()).await, Some("over"));
-}
-
-#[tokio::test]
 async fn connections_beyond_the_limit_wait() {
     let mut running = run(PublicLimits { connections: 1, ..PublicLimits::default() }).await;
     let mut first = TcpStream::connect(&running.address).await.unwrap();

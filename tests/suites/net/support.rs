@@ -20,6 +20,10 @@ use onceway::ports::body::{Collected, collect};
 use onceway::ports::{Body, BodyError};
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::region::RegionName;
+use rustls::client::WantsClientCert;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -57,6 +61,19 @@ impl Pki {
     pub fn authority(&self) -> Vec<u8> {
         std::fs::read(self.directory.path().join("ca.pem")).unwrap()
     }
+}
+
+/// The TLS of a client that speaks these versions and trusts this authority alone.
+pub fn trusting(
+    authority: &[u8],
+    versions: &[&'static SupportedProtocolVersion],
+) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority).unwrap()).unwrap();
+    ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(roots)
 }
 
 /// Fails the test if `future` takes longer than a slow machine could need.

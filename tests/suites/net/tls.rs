@@ -14,16 +14,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use onceway::adapters::identity::{files_in, server_name};
 use onceway::adapters::tls::load;
 use onceway::config::listen::PublicLimits;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion};
+use rustls::{ProtocolVersion, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::net::harness::{Running, run_within};
-use crate::net::support::{Pki, region, soon};
+use crate::net::support::{Pki, region, soon, trusting};
 
 async fn secure(pki: &Pki, limits: PublicLimits) -> Running {
     let files = files_in(pki.path(), &region("us"));
@@ -37,14 +35,7 @@ async fn connect(
     version: &'static SupportedProtocolVersion,
     alpn: &[&[u8]],
 ) -> TlsStream<TcpStream> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&pki.authority()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[version])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut config = trusting(&pki.authority(), &[version]).with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     let stream = TcpStream::connect(address).await.unwrap();
     let connected = TlsConnector::from(Arc::new(config)).connect(server_name(&region("us")), stream);

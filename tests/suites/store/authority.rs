@@ -1,20 +1,20 @@
-//! The gate, escrows and imports over a real Postgres: the waits, and the state after a crash.
+//! Escrows and imports over a real Postgres: the waits, and the state after a crash.
 //!
 //! `ports::contract` has a store's promises without a look into it; here are the schedules that
-//! need one. `support` starts the servers. It must not repeat a clause of the contract.
+//! need one, `gate` has those about the gate. It must not repeat a clause of the contract.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::support::{HOLD, RETENTION, Region, ask, id, only_row, open, print, seq};
+use crate::store::support::{HOLD, RETENTION, Region, id, only_row, open, print};
 use onceway::adapters::postgres::PgStore;
 use onceway::fleet::wait;
 use onceway::ports::authority::{Lodged, Lodging};
 use onceway::ports::contract::ANY_DATE;
 use onceway::ports::contract::by;
-use onceway::ports::store::{ClaimReply, PeerMemory, Written};
-use onceway::ports::{Authority, Escrows, Imports, KeyStore, Replica};
+use onceway::ports::store::PeerMemory;
+use onceway::ports::{Escrows, Imports, KeyStore, Replica};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Nonce, RequestId, State, Token};
@@ -71,86 +71,6 @@ pub async fn waits(admin: &Client, text: &str) {
     })
     .await
     .unwrap();
-}
-
-/// A claim on its way under the old version delays the new state. So the heartbeat that comes with
-/// the state is committed after the claim.
-#[tokio::test]
-async fn a_new_state_waits_for_claims_that_are_on_their_way() {
-    let (region, store, gate) = Region::ready("eu#1").await;
-    let (mut slow, admin) = (region.gateway_client().await, region.admin().await);
-    let held = slow.transaction().await.unwrap();
-    let claim = format!(
-        "select verdict from onceway.claim('acme', 'slow', {}, gen_random_uuid(), gen_random_uuid(), sha256(''), null, 1000, 1000, 0, \
-         0, '', '', null, '{{}}')",
-        gate.version.0
-    );
-    assert_eq!(held.query_one(&claim, &[]).await.unwrap().get::<_, &str>(0), "won");
-    let before = seq(&store).await.unwrap();
-    let state = state(2);
-    let meanwhile = async {
-        waits(&admin, "update onceway.gate").await;
-        assert_eq!(store.gate().await.unwrap().version, gate.version, "the state passed the claim");
-        held.commit().await.unwrap();
-    };
-    let (written, ()) = tokio::join!(store.set_gate(gate.version, &state), meanwhile);
-    assert_eq!(written, Ok(Written::Done));
-    assert_eq!(only_row(&store, "slow").await.token.epoch, 1);
-    let beat =
-        store.heartbeats().await.unwrap().into_iter().find(|beat| beat.origin == region.origin).unwrap();
-    assert_eq!((beat.seq, beat.epoch), (before + 1, 2));
-}
-
-/// The reverse: claims and lodgings that meet a new state on its way wait for it and are refused.
-/// Without a share lock, they would be committed after the heartbeat that says that none are left.
-#[tokio::test]
-async fn claims_and_lodgings_under_a_state_that_is_being_replaced_are_refused() {
-    let (region, store, gate) = Region::ready("eu#1").await;
-    let (mut slow, admin) = (region.admin().await, region.admin().await);
-    let held = slow.transaction().await.unwrap();
-    held.execute("update onceway.gate set version = version + 1, epoch = 2", &[]).await.unwrap();
-    let (asked, lodged) = (ask("late", 1, gate.version), lodging("late", 1));
-    let meanwhile = async {
-        waits(&admin, "onceway.claim").await;
-        waits(&admin, "into onceway.escrows").await;
-        held.commit().await.unwrap();
-    };
-    let (claim, lodge, ()) =
-        tokio::join!(store.claim(&asked), store.lodge(&lodged, gate.version, ANY_DATE), meanwhile);
-    assert_eq!(claim, Ok(ClaimReply::GateMoved));
-    assert_eq!(lodge, Ok(Lodged::GateMoved));
-    assert_eq!(store.look_up(&[id("late")]).await, Ok(vec![vec![]]));
-    assert_eq!(store.convert(&other(), 10).await, Ok(0));
-}
-
-/// A lodging on its way delays the new state, so that a conversion under the new state finds it
-/// (docs/protocol.md#rule-37).
-#[tokio::test]
-async fn a_new_state_waits_for_lodgings_that_are_on_their_way() {
-    let (region, store, gate) = Region::ready("eu#1").await;
-    let (mut slow, admin) = (region.admin().await, region.admin().await);
-    // Holds the lodging up at its insert, after it has locked the gate.
-    let held = slow.transaction().await.unwrap();
-    held.batch_execute(
-        "insert into onceway.escrows (tenant, key, origin, epoch, attempt, nonce, fp_raw, request_id, hold, skew, tombstone, route, \
-             path, stored_at, due_at, look_at) \
-         values ('acme', 'slow', 'other#1', 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), '1 s', '1 s', '1 s', '', '', now(), \
-             now(), now())",
-    )
-    .await
-    .unwrap();
-    let (lodging, state) = (lodging("slow", 1), state(2));
-    let meanwhile = async {
-        waits(&admin, "into onceway.escrows").await;
-        let commit = async {
-            waits(&admin, "update onceway.gate").await;
-            held.rollback().await.unwrap();
-        };
-        tokio::join!(store.set_gate(gate.version, &state), commit).0
-    };
-    let (lodged, written) = tokio::join!(store.lodge(&lodging, gate.version, ANY_DATE), meanwhile);
-    assert_eq!((lodged, written), (Ok(Lodged::Done), Ok(Written::Done)));
-    assert_eq!(store.convert(&other(), 10).await, Ok(1));
 }
 
 /// A server that dies in the middle of a conversion has done all of it or nothing. Two gateways

@@ -6,7 +6,6 @@
 //! forbidden rights. It must not make a role by itself.
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,14 +14,14 @@ use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::fleet::binaries::Binaries;
 
 use crate::store::support::{DATABASE, Region, ask, init_until_complete, open, seq, won};
+use crate::support::documents::text as document;
 
 /// The lines for servers from 16 on.
 const NEWER: &str = "grant pg_create_subscription to onceway_owner;\n";
 
 /// Runs the file as its head says, twice: repetition is allowed.
 fn made(region: &Region) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/postgres/roles.sql");
-    let mut text = fs::read_to_string(file).unwrap();
+    let mut text = document("deploy/postgres/roles.sql");
     if Binaries::find_or_install().unwrap().major() < 16 {
         assert_eq!(text.matches(NEWER).count(), 1, "the grant is there");
         text = text.replace(NEWER, "");
