@@ -22,3 +22,5 @@ pub mod upstream;
 pub mod views;
 pub mod wire;
 pub mod witness;
+
+pub(crate) use strict::writes_through;

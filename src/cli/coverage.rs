@@ -73,7 +73,7 @@ enum Class {
 impl Line {
     /// Reads a line as a gateway wrote it; `None` if it is not one.
     fn read(value: &Value) -> Option<(Self, u64)> {
-        let text = |field: &str| value[field].as_str().map(plain);
+        let text = |field: &str| value[field].as_str().map(http::printable);
         let line = Self {
             path: text("path")?,
             method: text("method")?,
@@ -103,11 +103,6 @@ impl Line {
             (_, _, false) => "no route, passed".to_owned(),
         }
     }
-}
-
-/// Replaces control characters, which could rewrite the terminal that shows them.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 impl Coverage {

@@ -4,13 +4,12 @@
 //! newer gateway does not send counts as nothing. It must not judge: it prints the gateway's
 //! report.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use serde_json::Value;
 
+use super::http::Admin;
 use super::table::{Side, columns, thousands};
-use super::{Failure, block_on, http, print};
+use super::{Failure, print};
 
 /// Show how many requests a gateway in shadow mode would have run, replayed or refused.
 #[derive(Args)]
@@ -33,12 +32,8 @@ Examples:
 
 Exit codes: 0 shown; 1 the gateway does not answer, or is not in shadow mode; 2 wrong arguments.")]
 pub struct Shadow {
-    /// The gateway's admin listener.
-    #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
-    admin: String,
-    /// A file with the admin token; not needed if the listener is on loopback.
-    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    gateway: Admin,
     /// Print the gateway's JSON as it is.
     #[arg(long)]
     json: bool,
@@ -47,13 +42,10 @@ pub struct Shadow {
 impl Shadow {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
-        let token = http::token(self.token_file.as_deref())?;
-        let answer = block_on(async {
-            let asked = http::get(&self.admin, "/v1/shadow", token.as_deref()).await;
-            asked.map_err(|error| Failure::Failed(format!("{error:#} (404: it is not in shadow mode)")))
+        let report = self.gateway.get("/v1/shadow").map_err(|failure| match failure {
+            Failure::Failed(why) => Failure::Failed(format!("{why} (404: it is not in shadow mode)")),
+            other => other,
         })?;
-        let report: Value = serde_json::from_slice(&answer)
-            .map_err(|error| Failure::Failed(format!("{} answered no JSON: {error}", self.admin)))?;
         if self.json { print(&format!("{report}\n")) } else { print(&picture(&report)) }
     }
 }

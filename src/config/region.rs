@@ -338,16 +338,8 @@ fn peer(
     let Some(section) = needed(top, "peer", advice) else {
         return (None, by_region(None, top.at(), ADDRESSES, host_and_port));
     };
-    let pem = |key, advice| pem(&section, key, advice, base, surroundings);
-    let certificate = pem("certificate", "name the region's certificate; `onceway certs` makes one");
-    let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
-    let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
-    let files = certificate.zip(key).zip(ca);
-    let files =
-        files.map(|((certificate, key), authorities)| IdentityFiles { certificate, key, authorities });
-    if let (Some(me), Some(files)) = (me, &files) {
-        certificates::of_peer(&section, me, files, surroundings);
-    }
+    let advice = "name the region's certificate; `onceway certs` makes one";
+    let files = identity(&section, me, advice, base, surroundings);
     let addresses = by_region(section.table("addresses"), section.at(), ADDRESSES, host_and_port);
     section.finish();
     let values = addresses.clone().values();
@@ -358,6 +350,27 @@ fn peer(
         addresses: values,
     });
     (peer, addresses)
+}
+
+/// Reads the certificate by which others know this process, with its key and authority.
+pub(super) fn identity(
+    section: &Section<'_>,
+    me: Option<&RegionName>,
+    advice: &str,
+    base: &Path,
+    surroundings: &Surroundings<'_>,
+) -> Option<IdentityFiles> {
+    let pem = |key, advice| pem(section, key, advice, base, surroundings);
+    let certificate = pem("certificate", advice);
+    let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
+    let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
+    let files = certificate.zip(key).zip(ca);
+    let files =
+        files.map(|((certificate, key), authorities)| IdentityFiles { certificate, key, authorities });
+    if let (Some(me), Some(files)) = (me, &files) {
+        certificates::of_peer(section, me, files, surroundings);
+    }
+    files
 }
 
 /// Names of the tables by region in messages.

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::certificates;
 use super::listen::{apart, socket};
 use super::reader::{At, Problems, Section, Source};
-use super::region::{self, Log, file, needed, pem};
+use super::region::{self, Log, file, needed};
 use super::ring::{self, RingFile, region_name};
 use super::secret::{Need, Secret, Surroundings};
 use super::{Errors, Watched, judged, tokens};
@@ -34,12 +33,8 @@ pub struct WitnessConfig {
     pub admin: SocketAddr,
     /// Token that the admin listener requires; `None` only if that listens on loopback.
     pub admin_token: Option<Secret>,
-    /// The witness's certificate, PEM.
-    pub certificate: PathBuf,
-    /// The certificate's private key, PEM.
-    pub key: PathBuf,
-    /// The certificates of the deployment's authority, PEM.
-    pub ca: PathBuf,
+    /// The witness's certificate, its key, and the certificates of the deployment's authority.
+    pub identity: IdentityFiles,
     /// The ring of the files: its regions are heard before a view is known.
     pub ring: Arc<Ring>,
     /// Bounds on the error of clocks.
@@ -108,16 +103,13 @@ pub(super) fn read_text(
         problems.add(&name.at, wrong);
     }
     let RingFile { drift, failover, ring, .. } = ring?;
-    let IdentityFiles { certificate, key, authorities: ca } = identity?;
     Some(WitnessConfig {
         name: name?.value,
         file: kept?,
         peer: peer?,
         admin: admin?,
         admin_token: admin_token?,
-        certificate,
-        key,
-        ca,
+        identity: identity?,
         ring,
         drift,
         lease: failover.lease,
@@ -151,17 +143,8 @@ fn identity(
     surroundings: &Surroundings<'_>,
 ) -> Option<IdentityFiles> {
     let section = needed(top, "peer", "say how regions know it: certificate, key and ca")?;
-    let pem = |key, advice| pem(&section, key, advice, base, surroundings);
-    let certificate =
-        pem("certificate", "name the witness's certificate; `onceway certs` makes one for its name");
-    let key = pem("key", "name the private key of the certificate; `onceway certs` makes one");
-    let ca = pem("ca", "name the certificate of the deployment's authority; `onceway certs` makes one");
-    let files = certificate.zip(key).zip(ca);
-    let files =
-        files.map(|((certificate, key), authorities)| IdentityFiles { certificate, key, authorities });
-    if let (Some(me), Some(files)) = (me, &files) {
-        certificates::of_peer(&section, me, files, surroundings);
-    }
+    let advice = "name the witness's certificate; `onceway certs` makes one for its name";
+    let files = region::identity(&section, me, advice, base, surroundings);
     section.finish();
     files
 }

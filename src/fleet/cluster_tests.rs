@@ -1,4 +1,4 @@
-//! Tests of private clusters with real servers: kill and restart, pause and resume, drop, and a
+//! Tests of private clusters with real servers: kill and restart, pause and start, drop, and a
 //! start that must fail.
 //!
 //! Part of [`crate::fleet::cluster`]; they query its Postgres in SQL. They must leave no process
@@ -11,7 +11,6 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::*;
-use crate::fleet::proctable::Activity;
 
 const BOUND: Duration = Duration::from_secs(60);
 
@@ -52,6 +51,7 @@ async fn clusters_are_copies_with_identifiers_of_their_own() {
 async fn what_was_committed_survives_a_kill_and_a_restart() {
     let (_dir, cluster) = cluster().await;
     assert_eq!((cluster.pid(), cluster.state()), (None, None));
+    assert!(cluster.pause().await.is_err(), "nothing runs yet");
     cluster.start().await.unwrap();
     cluster.create_database("shop").await.unwrap();
     cluster.create_database("shop").await.unwrap();
@@ -68,6 +68,10 @@ async fn what_was_committed_survives_a_kill_and_a_restart() {
     let first = cluster.pid().unwrap();
     cluster.start().await.unwrap();
     assert_eq!(cluster.pid(), Some(first), "a second start is no restart");
+    cluster.pause().await.unwrap();
+    assert_eq!(cluster.state(), Some(State::Paused));
+    cluster.start().await.unwrap();
+    assert_eq!((cluster.pid(), cluster.state()), (Some(first), Some(State::Running)));
     cluster.kill().await.unwrap();
     assert_eq!((cluster.pid(), processes(&cluster)), (None, vec![]));
     assert!(cluster.data().join("postmaster.pid").exists(), "that was no crash");
@@ -80,29 +84,6 @@ async fn what_was_committed_survives_a_kill_and_a_restart() {
 
     cluster.stop(BOUND).await.unwrap();
     assert!(!cluster.data().join("postmaster.pid").exists(), "that was no orderly shutdown");
-}
-
-#[tokio::test]
-async fn a_paused_server_stands_still_and_goes_on() {
-    let (_dir, cluster) = cluster().await;
-    assert!(cluster.pause().await.is_err(), "nothing runs yet");
-    cluster.start().await.unwrap();
-    cluster.create_database("shop").await.unwrap();
-    let client = cluster.connect("shop").await.unwrap();
-    cluster.pause().await.unwrap();
-    assert_eq!(cluster.state(), Some(State::Paused));
-    let still = |pid: &Pid| proctable::read(*pid).is_some_and(|entry| entry.activity == Activity::Stopped);
-    let all = processes(&cluster);
-    assert!(all.len() > 3 && all.iter().all(still), "{all:?}");
-
-    let question = tokio::spawn(async move {
-        client.query_one("select 'here'", &[]).await.map(|row| row.get::<_, String>(0))
-    });
-    cluster.resume().await.unwrap();
-    assert_eq!(timeout(BOUND, question).await.unwrap().unwrap().unwrap(), "here");
-    cluster.pause().await.unwrap();
-    cluster.start().await.unwrap();
-    assert_eq!(ask(&cluster, "select 'again'").await, "again");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use super::Listeners;
-use super::admin_acts::{self, Verb};
+use super::admin_acts::{self, ActBody, Verb};
 use super::admin_authority;
 use super::admin_door;
 use super::admin_jobs;
@@ -62,11 +62,7 @@ impl<P: Ports> Admin<P> {
     }
 
     /// Answers one request. Reads the body only for an operator's act.
-    pub async fn answer<B>(&self, request: Request<B>) -> Result<Answer, Infallible>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub async fn answer<B: ActBody>(&self, request: Request<B>) -> Result<Answer, Infallible> {
         let (head, body) = request.into_parts();
         let path: Vec<&str> = head.uri.path().trim_start_matches('/').split('/').collect();
         match &path[..] {
@@ -154,29 +150,28 @@ impl<P: Ports> Admin<P> {
         }
     }
 
-    async fn act<B>(&self, verb: Verb, tenant: &str, key: &str, headers: &HeaderMap, body: B) -> Answer
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn act<B: ActBody>(
+        &self,
+        verb: Verb,
+        tenant: &str,
+        key: &str,
+        headers: &HeaderMap,
+        body: B,
+    ) -> Answer {
         match admin_acts::id(&percent::decode(tenant), &percent::decode(key)) {
             Ok(id) => admin_acts::rule(&self.gateway, verb, id, headers, body).await,
             Err(why) => problem(StatusCode::BAD_REQUEST, &why),
         }
     }
 
-    async fn act_on_job<B>(
+    async fn act_on_job<B: ActBody>(
         &self,
         what: JobAct,
         tenant: &str,
         key: &str,
         headers: &HeaderMap,
         body: B,
-    ) -> Answer
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> Answer {
         let (tenant, key) = (percent::decode(tenant), percent::decode(key));
         admin_jobs::act(&self.gateway, what, (&tenant, &key), headers, body).await
     }

@@ -104,18 +104,13 @@ pub(super) fn page(query: &str) -> Result<(u32, Option<KeyId>), Box<Answer>> {
 }
 
 /// Performs an act on a key, or rehearses it.
-pub(super) async fn rule<P, B>(
+pub(super) async fn rule<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     verb: Verb,
     id: KeyId,
     headers: &HeaderMap,
     body: B,
-) -> Answer
-where
-    P: Ports,
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> Answer {
     let said: ActRequest = match said(headers, body).await {
         Ok(said) => said,
         Err(answer) => return answer,
@@ -141,13 +136,19 @@ where
     }
 }
 
-/// Reads an operator's body, or makes the refusal.
-pub(super) async fn said<T, B>(headers: &HeaderMap, body: B) -> Result<T, Answer>
-where
-    T: DeserializeOwned,
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+/// The body of an operator's request, from the listener or from a test.
+pub trait ActBody:
+    http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
 {
+}
+
+impl<B> ActBody for B where
+    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+{
+}
+
+/// Reads an operator's body, or makes the refusal.
+pub(super) async fn said<T: DeserializeOwned, B: ActBody>(headers: &HeaderMap, body: B) -> Result<T, Answer> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.split(';').next().unwrap_or_default().trim();
     if !given.eq_ignore_ascii_case("application/json") {

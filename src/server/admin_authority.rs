@@ -13,12 +13,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::admin::{Answer, coded, json, problem};
-use super::admin_acts::{self, said};
+use super::admin_acts::{self, ActBody, said};
 use crate::gateway::authority::admin_ops::ActError;
 use crate::gateway::authority::dry_run::Act;
 use crate::gateway::{Gateway, percent};
@@ -162,17 +161,12 @@ struct Done {
 }
 
 /// Performs an act under `/v1/admin/`. `path` is the rest of the path.
-pub(super) async fn act<P, B>(
+pub(super) async fn act<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     path: &[&str],
     headers: &HeaderMap,
     body: B,
-) -> Answer
-where
-    P: Ports,
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> Answer {
     let answer = match path {
         ["init"] => init(gateway, headers, body).await,
         ["ring", "plan"] => plan(gateway, headers, body).await,
@@ -194,11 +188,7 @@ where
 /// The result of an act, or the answer with the refusal.
 type Acted = Result<Answer, Box<Answer>>;
 
-async fn init<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn init<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let InitRequest { escrow, epoch_above, dry_run } = said(headers, body).await?;
     if dry_run {
         return rehearsed(gateway, Act::Found { escrow: routes(escrow), epoch_above }).await;
@@ -206,20 +196,12 @@ where
     answer(gateway.found(routes(escrow), epoch_above).await)
 }
 
-async fn plan<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn plan<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let PlanRequest { ring, escrow } = said(headers, body).await?;
     answer(gateway.plan(&*built(ring).await?, &routes(escrow)))
 }
 
-async fn apply<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let ApplyRequest { ring, escrow, expect_epoch, actor, dry_run } = said(headers, body).await?;
     let actor = text("actor", &actor)?;
     let (ring, escrow) = (built(ring).await?, routes(escrow));
@@ -230,11 +212,7 @@ where
     answer(done.map(|epoch| Done { epoch }))
 }
 
-async fn drain<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let RegionActRequest { region, actor, reason, force, dry_run } = said(headers, body).await?;
     let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
     // An operator gives a reason for a step that breaks a rule.
@@ -245,11 +223,7 @@ where
     answer(gateway.drain(&region, force, actor, reason).await.map(|epoch| Done { epoch }))
 }
 
-async fn resume<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let RegionActRequest { region, actor, reason, force, dry_run } = said(headers, body).await?;
     if force || !reason.is_empty() {
         return Err(bad("a return takes neither force nor reason"));
@@ -261,11 +235,7 @@ where
     answer(gateway.resume(&region, actor).await.map(|epoch| Done { epoch }))
 }
 
-async fn rebuild<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn rebuild<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
     let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
     if dry_run {
@@ -274,11 +244,7 @@ where
     answer(gateway.rebuild(&region, accept_risk, actor, reason).await)
 }
 
-async fn takeover<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn takeover<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
     let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
     if dry_run {
@@ -287,11 +253,7 @@ where
     answer(gateway.takeover(&region, accept_risk, actor, reason).await)
 }
 
-async fn break_glass<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let BreakGlassRequest { stopped, poisoned_above, actor, attest, dry_run } = said(headers, body).await?;
     let (actor, attest) = (text("actor", &actor)?, text("attest", &attest)?);
     let stopped: BTreeSet<RegionName> =
@@ -315,11 +277,7 @@ where
     answer(gateway.break_glass(&stopped, actor, attest).await.map(|epoch| Done { epoch }))
 }
 
-async fn raise<P: Ports, B>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn raise<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let RaiseRequest { actor, dry_run } = said(headers, body).await?;
     let actor = text("actor", &actor)?;
     if dry_run {

@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::admin::{Answer, coded, json, problem};
-use super::admin_acts::{id, said};
+use super::admin_acts::{ActBody, id, said};
 use crate::gateway::Gateway;
 use crate::gateway::dead_letters::{JobAct, JobStatus};
 use crate::ports::Ports;
@@ -59,18 +58,13 @@ pub(super) async fn list<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer 
 }
 
 /// Performs an act on one job. Tenant and key are decoded already.
-pub(super) async fn act<P, B>(
+pub(super) async fn act<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     what: JobAct,
     (tenant, key): (&str, &str),
     headers: &HeaderMap,
     body: B,
-) -> Answer
-where
-    P: Ports,
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> Answer {
     let id = match id(tenant, key) {
         Ok(id) => id,
         Err(why) => return problem(StatusCode::BAD_REQUEST, &why),

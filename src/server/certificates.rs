@@ -63,7 +63,7 @@ pub(super) fn look(config: &Config) -> Expiries {
 
 /// Reads the dates of a witness's certificates. Blocks: it reads the files.
 pub(super) fn look_of_witness(config: &WitnessConfig) -> Expiries {
-    look_at(&[("peer", &*config.certificate), ("authority", &*config.ca)])
+    look_at(&[("peer", &*config.identity.certificate), ("authority", &*config.identity.authorities)])
 }
 
 fn look_at(files: &[(&'static str, &Path)]) -> Expiries {

@@ -13,7 +13,7 @@ use super::certificates::{self, Expiries};
 use super::changed;
 use super::reload::Levels;
 use super::replaceable::Replaceable;
-use crate::adapters::identity::{IdentityFiles, PeerIdentity};
+use crate::adapters::identity::PeerIdentity;
 use crate::adapters::system::SystemClock;
 use crate::config::witness::WitnessConfig;
 use crate::config::{Errors, Watched};
@@ -47,12 +47,7 @@ pub(super) fn token(config: &WitnessConfig) -> Option<TokenDigest> {
 
 /// The witness's certificate, and the authorities of the regions' certificates.
 pub(super) fn identity(config: &WitnessConfig) -> anyhow::Result<PeerIdentity> {
-    let files = IdentityFiles {
-        certificate: config.certificate.clone(),
-        key: config.key.clone(),
-        authorities: config.ca.clone(),
-    };
-    Ok(PeerIdentity::load(config.name.clone(), &files)?)
+    Ok(PeerIdentity::load(config.name.clone(), &config.identity)?)
 }
 
 /// Runs as long as it is polled.

@@ -102,10 +102,8 @@ enum Phase {
 
 /// Shared state of the clients: the regions' addresses, the placement of keys, and the histories.
 pub struct Field {
-    /// Public listeners, by region number; the last one belongs to the region that may be added.
+    /// Public listeners, by region number.
     pub addresses: Vec<String>,
-    /// Number of regions that have clients: those of the first ring.
-    pub clients: usize,
     /// Names, by region number.
     pub names: Vec<String>,
     /// The current ring; `drill ring` changes it.
@@ -121,11 +119,10 @@ pub struct Field {
 impl Field {
     /// Makes the state of one run; `mark` makes its keys new.
     pub fn new(deployment: &Deployment, ring: Arc<Ring>, mark: String) -> Result<Arc<Field>> {
-        let regions: Vec<_> = deployment.all().collect();
+        let regions = &deployment.regions;
         let address = |port: u16| format!("127.0.0.1:{port}");
         Ok(Arc::new(Field {
             addresses: regions.iter().map(|region| address(region.ports.public)).collect(),
-            clients: deployment.regions.len(),
             names: regions.iter().map(|region| region.name.to_string()).collect(),
             ring: Mutex::new(ring),
             connections: Connections::default(),
@@ -203,7 +200,7 @@ pub struct Load {
 impl Load {
     /// Starts clients in all regions that begin `rate` keys per second together.
     pub fn start(field: &Arc<Field>, rate: f64) -> Load {
-        let regions = field.clients;
+        let regions = field.addresses.len();
         let period = Duration::from_secs_f64(regions as f64 / rate);
         let client = |region: usize| {
             let first = Instant::now() + period.mul_f64(region as f64 / regions as f64);
@@ -250,7 +247,7 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
         KeyLife { key, class, home, exchanges: Vec::new(), end: End::Without("nothing".to_owned()) };
     // Some clients send twice at once: an impatient user, or a proxy that hedges.
     if number.is_multiple_of(7) {
-        let other = (region + 1) % field.clients;
+        let other = (region + 1) % field.addresses.len();
         let (one, two) = tokio::join!(
             field.ask(region, class, &life.key, PATIENCE),
             field.ask(other, class, &life.key, PATIENCE)
@@ -262,7 +259,7 @@ async fn live(field: Arc<Field>, region: usize, number: usize) {
     bring_to_end(&field, &mut life, region, number).await;
     // Some clients lose their answer and ask another region, although everything is well.
     if life.end == End::Definite && number.is_multiple_of(3) {
-        let other = (region + 1 + number % 2) % field.clients;
+        let other = (region + 1 + number % 2) % field.addresses.len();
         life.exchanges.push(field.ask(other, class, &life.key, PATIENCE).await);
     }
     field.lives().push(life);
@@ -293,7 +290,7 @@ async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: 
         }
         wait::pause(before_retry(&told, pause, number)).await;
         pause = (pause * 3 / 2).min(PAUSES.1);
-        via = (via + 1) % field.clients;
+        via = (via + 1) % field.addresses.len();
         let again = field.ask(via, life.class, &life.key, PATIENCE).await;
         life.exchanges.push(again);
     }
@@ -356,7 +353,7 @@ pub async fn ask_again(field: &Arc<Field>, most: usize) {
             asking.join_next().await;
         }
         asking.spawn(async move {
-            let again = field.ask(number % field.clients, class, &key, PATIENCE).await;
+            let again = field.ask(number % field.addresses.len(), class, &key, PATIENCE).await;
             if let Some(life) = field.lives().get_mut(at) {
                 life.exchanges.push(again);
             }

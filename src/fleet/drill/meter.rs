@@ -139,7 +139,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 impl Meter {
     /// Samples every gateway that runs.
     pub async fn look(&mut self, deployment: &Deployment) {
-        let upstreams: Vec<u16> = deployment.all().map(|region| region.ports.upstream).collect();
+        let upstreams: Vec<u16> = deployment.regions.iter().map(|region| region.ports.upstream).collect();
         for (number, region) in deployment.regions.iter().enumerate() {
             for (own, gateway) in region.gateways.iter().enumerate() {
                 let Some(pid) = gateway.process().map(|process| process.pid()) else { continue };

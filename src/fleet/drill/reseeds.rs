@@ -51,7 +51,7 @@ pub async fn reseed(run: &mut Run<'_>) -> Result<()> {
     let until = Instant::now() + SEALS;
     let mut sealed = false;
     while Instant::now() < until && !sealed {
-        sealed = readers.iter().any(|reader| standing(run, *reader, &name).is_some_and(|now| now != "lost"));
+        sealed = readers.iter().any(|reader| run.standing(*reader, &name).is_some_and(|now| now != "lost"));
         wait::pause(Duration::from_millis(100)).await;
     }
     let mut ran = 0_u64;
@@ -93,14 +93,6 @@ async fn follows_anew(run: &Run<'_>, reader: usize) -> Result<HeldUp> {
     ensure!(told.status.code() == Some(3), "`onceway store reseed` ended with {}: {said}", told.status);
     run.note(format!("onceway store reseed --from {name} in {}", run.name(reader)));
     Ok(held)
-}
-
-/// The standing of a region as another one reports it.
-fn standing(run: &Run<'_>, by: usize, about: &str) -> Option<String> {
-    let status = run.watching.last(&run.name(by));
-    let regions = status["authority"]["regions"].as_array()?;
-    let found = regions.iter().find(|one| one["name"] == about)?;
-    found["standing"].as_str().map(str::to_owned)
 }
 
 /// Waits until a region's copy of another one's tables is whole.

@@ -234,6 +234,14 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The standing of a region as another one reports it.
+    pub fn standing(&self, by: usize, about: &str) -> Option<String> {
+        let status = self.watching.last(&self.name(by));
+        let regions = status["authority"]["regions"].as_array()?;
+        let found = regions.iter().find(|one| one["name"] == about)?;
+        found["standing"].as_str().map(str::to_owned)
+    }
+
     /// Waits until region `told_by` reports this standing of another one: `serving`, `lost`,
     /// `sealed` or `drained`.
     pub async fn until_standing(
@@ -244,13 +252,7 @@ impl Run<'_> {
         within: Duration,
     ) -> Result<()> {
         let (by, about) = (self.name(told_by), self.name(about));
-        let stands = async || {
-            let status = self.watching.last(&by);
-            let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
-            let found =
-                regions.iter().any(|one| one["name"] == about.as_str() && one["standing"] == standing);
-            Ok(found.then_some(()))
-        };
+        let stands = async || Ok((self.standing(told_by, &about).as_deref() == Some(standing)).then_some(()));
         wait::for_some(&format!("{by} to say that {about} is {standing}"), within, stands).await
     }
 
@@ -273,7 +275,7 @@ impl Run<'_> {
 
     async fn finish(mut self) -> Result<Report> {
         let mut noted: BTreeMap<String, Noted> = BTreeMap::new();
-        for region in self.deployment.all() {
+        for region in &self.deployment.regions {
             for (key, told) in region.cluster.noted(files::DATABASE, self.field.mark()).await? {
                 noted.entry(key).or_default().merge(told);
             }

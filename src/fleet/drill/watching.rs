@@ -36,8 +36,6 @@ struct Seen {
     now: BTreeMap<String, (String, Value)>,
     /// The longest reported wait of each kind for each region: kind, region.
     waits: BTreeMap<(String, String), u64>,
-    /// The largest epoch.
-    epoch: u64,
 }
 
 /// A watch over all regions.
@@ -51,7 +49,7 @@ impl Watching {
     pub fn start(deployment: &Deployment) -> Watching {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let watch = |(name, admin): (String, String)| tokio::spawn(watch(seen.clone(), name, admin));
-        let regions = deployment.all().map(|region| (region.name.to_string(), region.admin()));
+        let regions = deployment.regions.iter().map(|region| (region.name.to_string(), region.admin()));
         let tasks = regions.map(watch).collect();
         Watching { seen, tasks }
     }
@@ -80,11 +78,6 @@ impl Watching {
     pub fn longest_wait(&self, kind: &str, region: &str) -> Option<Duration> {
         let longest = self.seen().waits.get(&(kind.to_owned(), region.to_owned())).copied();
         longest.map(Duration::from_millis)
-    }
-
-    /// The largest epoch that any region reported.
-    pub fn epoch(&self) -> u64 {
-        self.seen().epoch
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -116,7 +109,6 @@ async fn watch(seen: Arc<Mutex<Seen>>, name: String, admin: String) {
             let longest = seen.waits.entry((text("what"), text("region"))).or_default();
             *longest = (*longest).max(wait["left_ms"].as_u64().unwrap_or(0));
         }
-        seen.epoch = seen.epoch.max(status["authority"]["epoch"].as_u64().unwrap_or(0));
         let before = seen.now.insert(name.clone(), (words.clone(), status)).map(|(words, _)| words);
         if before.as_ref() != Some(&words) {
             let what = format!("{name}: {words}");

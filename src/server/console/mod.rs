@@ -38,6 +38,7 @@ use tokio::time::{Instant, timeout};
 use self::tries::Tried;
 pub(super) use self::tries::Tries;
 use super::admin::{Answer, Key, problem};
+use super::admin_acts::ActBody;
 use crate::gateway::Gateway;
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::ports::Ports;
@@ -110,18 +111,13 @@ pub(super) fn redirect() -> Answer {
 }
 
 /// Answers a request below `/console`. `path` is the rest of the path.
-pub(super) async fn answer<P, B>(
+pub(super) async fn answer<P: Ports, B: ActBody>(
     (gateway, metrics): (&Arc<Gateway<P>>, &PrometheusHandle),
     (key, tries): (&Key, &Tries),
     path: &[&str],
     head: &Parts,
     body: B,
-) -> Answer
-where
-    P: Ports,
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> Answer {
     if let [name] = path
         && let Some((_, kind, text)) = FILES.iter().find(|(known, ..)| known == name)
     {
@@ -158,17 +154,12 @@ where
 }
 
 /// Takes the token from a form. The right token is answered with a session.
-async fn sign_in<P, B>(
+async fn sign_in<P: Ports, B: ActBody>(
     gateway: &Gateway<P>,
     (token, tries): (&TokenDigest, &Tries),
     headers: &HeaderMap,
     body: B,
-) -> Answer
-where
-    P: Ports,
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) -> Answer {
     let form = match form(headers, body).await {
         Ok(form) => form,
         Err(answer) => return answer,
@@ -212,11 +203,7 @@ impl Form {
 }
 
 /// Reads a form that a page of this listener sent, or makes the refusal.
-async fn form<B>(headers: &HeaderMap, body: B) -> Result<Form, Answer>
-where
-    B: http_body::Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn form<B: ActBody>(headers: &HeaderMap, body: B) -> Result<Form, Answer> {
     session::is_own(headers).map_err(foreign)?;
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     if !kind.starts_with(b"application/x-www-form-urlencoded") {
