@@ -106,8 +106,8 @@ impl Head {
     }
 }
 
-/// The methods of `AsyncWrite` but the last, for a type that only reads in its own way: they pass on
-/// to its field `stream`.
+/// The methods of `AsyncWrite` but the last, for a type that only reads in its own way: they pass
+/// on to its field `stream`.
 macro_rules! writes_through {
     () => {
         fn poll_write(
