@@ -32,6 +32,8 @@ pub struct Process {
     slept: Arc<Mutex<Slept>>,
     /// The process dies after the first of these statements.
     dies_at: Arc<Mutex<Vec<Point>>>,
+    /// The task that sends one of these statements panics.
+    panics_at: Arc<Mutex<Vec<Point>>>,
 }
 
 /// The time for which a process has been paused, by the world's time.
@@ -48,6 +50,7 @@ impl Default for Process {
             changed: Arc::default(),
             slept: Arc::default(),
             dies_at: Arc::default(),
+            panics_at: Arc::default(),
         }
     }
 }
@@ -75,8 +78,18 @@ impl Process {
         *self.dies_at.lock().unwrap_or_else(PoisonError::into_inner) = points.to_vec();
     }
 
+    /// Lets a task panic right after its next statement of one of these kinds took effect.
+    pub fn panics_at(&self, points: &[Point]) {
+        *self.panics_at.lock().unwrap_or_else(PoisonError::into_inner) = points.to_vec();
+    }
+
     /// Notes that a statement of this kind took effect.
+    ///
+    /// # Panics
+    /// If a task is to panic there.
     pub(crate) fn passed(&self, point: Point) {
+        let panics = self.panics_at.lock().unwrap_or_else(PoisonError::into_inner).contains(&point);
+        assert!(!panics, "a task panics at {}, as it was told", point.name());
         if self.dies_at.lock().unwrap_or_else(PoisonError::into_inner).contains(&point) {
             self.kill();
         }

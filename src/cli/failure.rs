@@ -19,6 +19,8 @@ pub enum Failure {
     Bad(String),
     /// Begun and not complete, or not possible yet, or lists something: exit code 3.
     Incomplete(String),
+    /// A loop of the gateway died, and the process left: exit code 4.
+    Died(String),
 }
 
 impl Failure {
@@ -33,6 +35,7 @@ impl Failure {
             Self::Failed(why) => (1, "failed", why),
             Self::Bad(why) => (2, "wrong", why),
             Self::Incomplete(why) => (3, "incomplete", why),
+            Self::Died(why) => (4, "died", why),
         }
     }
 

@@ -85,9 +85,10 @@ Exit codes, of every command:
   2  wrong arguments or configuration: nothing was done
   3  not complete: begun, not possible yet, cut short or not known, so run it again; or a list has what somebody has to see to: keys in
      doubt (doubts), dead letters (jobs), keys that ran twice or may have (audit), a region that does not serve (region status)
+  4  a loop of the gateway died (serve): it gave its lease up and left; start it again
 
 With --json an answer is JSON on stdout, and a failure one object as the last line of stderr:
-  {\"error\":\"failed\",\"exit_code\":1,\"message\":\"...\"}     error is failed, wrong or incomplete, for 1, 2 and 3
+  {\"error\":\"failed\",\"exit_code\":1,\"message\":\"...\"}     error is failed, wrong, incomplete or died, for 1 to 4
 With --dry-run an act says what would happen and what hinders it, changes nothing, and ends with the exit code that it would end with
 (`store init` and `store reseed`: with a --wait that is long enough).
 

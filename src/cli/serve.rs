@@ -12,7 +12,7 @@ use super::{Failure, block_on, logging};
 use crate::config::Config;
 use crate::config::region::NO_OTLP;
 use crate::server::reload::Files;
-use crate::server::run;
+use crate::server::run::{self, LoopDied};
 
 /// Run one gateway of one region, until SIGTERM or SIGINT.
 ///
@@ -37,7 +37,8 @@ Before the first start: `onceway check FILE`, then `onceway store init --config 
 
 It raises its soft limit of open files to the hard one, and warns where [listen.limits] can need more.
 
-Exit codes: 0 stopped as asked; 1 could not start, or failed; 2 wrong arguments or configuration.")]
+Exit codes: 0 stopped as asked; 1 could not start, or failed; 2 wrong arguments or configuration; 4 a loop of the gateway died, so
+it gave its lease up and left: start it again.")]
 pub struct Serve {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
@@ -71,7 +72,10 @@ impl Serve {
             if let Some(exporting) = exporting {
                 exporting.stop().await;
             }
-            ended.map_err(Failure::failed)
+            ended.map_err(|error| match error.downcast::<LoopDied>() {
+                Ok(died) => Failure::Died(died.to_string()),
+                Err(error) => Failure::failed(error),
+            })
         })
     }
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::operator::{self, JournalEntry};
 use super::status::RowStatus;
+use super::supervise::supervise;
 use super::{Gateway, doubles, status};
 use crate::ports::audit::{Finding, Of, RunAtRisk};
 use crate::ports::peers::{Question, Told};
@@ -96,7 +97,7 @@ pub struct KeyLife {
 
 /// Starts the audit. It ends when the gateway is dropped.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    tokio::spawn(audit_loop(Arc::downgrade(gateway)));
+    supervise(gateway, "audit", audit_loop);
 }
 
 async fn audit_loop<P: Ports>(gateway: Weak<Gateway<P>>) {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::applied::applied;
+use super::supervise::supervise;
 use super::{Gateway, metrics};
 use crate::ports::audit::{Counted, Double, Of};
 use crate::ports::store::StoreError;
@@ -75,7 +76,7 @@ pub struct AuditStatus {
 /// - Runs at risk are looked at more often, and imported rows at once.
 /// - Only the journal outlives a restart: the next process begins a pass of its own.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    tokio::spawn(comb_loop(Arc::downgrade(gateway)));
+    supervise(gateway, "doubles", comb_loop);
 }
 
 async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::applied::{Applied, applied};
+use super::supervise::supervise;
 use super::{Gateway, Health, StoreHealth, authority, clock_trust, metrics};
 use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
@@ -28,10 +29,10 @@ const REMEMBER_EVERY: Duration = Duration::from_secs(5);
 
 /// Starts the loops. Each ends when the gateway is dropped.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    tokio::spawn(beat_loop(Arc::downgrade(gateway)));
-    tokio::spawn(poll_loop(Arc::downgrade(gateway)));
+    supervise(gateway, "heartbeat", beat_loop);
+    supervise(gateway, "poll", poll_loop);
     for peer in gateway.view().members().keys().filter(|name| **name != gateway.settings.me) {
-        tokio::spawn(ping_loop(Arc::downgrade(gateway), peer.clone()));
+        supervise(gateway, "ping", |gateway| ping_loop(gateway, peer.clone()));
     }
 }
 

@@ -22,6 +22,7 @@ use super::quota::Charged;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
 use super::route::{Matched, Policy};
+use super::supervise::supervise;
 use super::{Gateway, metrics, request, spans, trace};
 use crate::ports::jobs::{Content, Job, StoredRequest, Turns};
 use crate::ports::peers::{Forward, ForwardReply};
@@ -114,8 +115,7 @@ enum End {
 
 /// Starts the workers, and the count of all jobs; `span` begins the span of each run.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
-    let weak = Arc::downgrade(gateway);
-    tokio::spawn(async move {
+    supervise(gateway, "jobs", |weak| async move {
         while let Some(gateway) = weak.upgrade() {
             if gateway.is_stopping() {
                 return;
@@ -127,8 +127,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Beg
             race(due.notified(), ports.clock().sleep_until(next)).await;
         }
     });
-    let weak = Arc::downgrade(gateway);
-    tokio::spawn(async move {
+    supervise(gateway, "job-load", |weak| async move {
         while let Some(gateway) = weak.upgrade() {
             let store = gateway.ports.store();
             // Failures here are tried again soon; the store's own health is reported elsewhere.

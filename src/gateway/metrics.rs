@@ -21,7 +21,7 @@ use super::concurrency::Whose;
 use super::labels::{OTHER, tenant_label};
 use super::problems::{CODES, Problem};
 use super::route::Routes;
-use super::{Gateway, Settings, spans};
+use super::{Gateway, Settings, spans, supervise};
 use crate::ports::jobs::JobLoad;
 use crate::ports::observe::{self, Kind};
 use crate::ports::store::{Slot, StoreError};
@@ -67,6 +67,9 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         counter!(observe::PROBES, "result" => result).absolute(0);
     }
     prepare_store();
+    for name in supervise::LOOPS {
+        counter!(observe::LOOP_DIED, "loop" => name).absolute(0);
+    }
     for result in ["expired", "forgotten", "kept"] {
         counter!(observe::REAPED, "result" => result).absolute(0);
     }
@@ -111,6 +114,11 @@ fn prepare_peer(peer: &RegionName) {
     }
     peer_foreign(peer, false);
     peer_disagrees(peer, false);
+}
+
+/// Counts the death of a loop.
+pub(super) fn loop_died(name: &'static str) {
+    counter!(observe::LOOP_DIED, "loop" => name).increment(1);
 }
 
 /// The series of failed store calls.

@@ -56,6 +56,7 @@ pub mod spans;
 mod spelling;
 mod stand_in;
 pub mod status;
+mod supervise;
 mod sweep;
 pub mod trace;
 pub mod witness;
@@ -66,7 +67,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::ports::peers::Pong;
 use crate::ports::store::{Gate, PeerMemory};
@@ -212,6 +213,8 @@ pub struct Gateway<P: Ports> {
     requests: AtomicUsize,
     idle: Notify,
     stopping: AtomicBool,
+    /// The loop that died, if one did.
+    died: watch::Sender<Option<&'static str>>,
 }
 
 /// This gateway's knowledge of its own heartbeat and its peers.
@@ -363,6 +366,7 @@ impl<P: Ports> Gateway<P> {
             requests: AtomicUsize::new(0),
             idle: Notify::new(),
             stopping: AtomicBool::new(false),
+            died: watch::Sender::new(None),
         }))
     }
 

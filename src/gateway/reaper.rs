@@ -8,6 +8,7 @@
 
 use std::sync::{Arc, Weak};
 
+use super::supervise::supervise;
 use super::{Gateway, metrics};
 use crate::ports::{Clock, Escrows, Imports, Ports, Upkeep};
 
@@ -16,7 +17,7 @@ const BATCH: u32 = 500;
 
 /// Starts the reaper. It ends when the gateway is dropped.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    tokio::spawn(reap_loop(Arc::downgrade(gateway)));
+    supervise(gateway, "reaper", reap_loop);
 }
 
 async fn reap_loop<P: Ports>(gateway: Weak<Gateway<P>>) {

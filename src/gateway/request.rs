@@ -5,7 +5,7 @@
 //! handler recovered the key. A client that hangs up cancels nothing: the work runs in a task of
 //! its own. Must not send anything before its claim is durable.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use http::Response;
@@ -21,6 +21,7 @@ use super::problems::Problem;
 use super::race::{Won, race};
 use super::recover::{self, Recovered};
 use super::reply::Reply;
+use super::supervise::supervise;
 use super::{Gateway, accept, catching_up, escrow, forward, metrics, outcome, spans};
 use crate::ports::upstream::{Send, SendError};
 use crate::ports::{Body, Clock, KeyStore, Ports, Upstream};
@@ -418,25 +419,26 @@ pub(super) fn verdict(ask: &Ask, reading: Reading) -> Verdict {
 
 /// Looks for all duplicates of this process at once: have their attempts ended elsewhere?
 pub(super) fn start_poller<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    let gateway = Arc::downgrade(gateway);
-    tokio::spawn(async move {
-        while let Some(gateway) = gateway.upgrade() {
-            let ids = gateway.attached.keys();
-            if ids.is_empty() {
-                let attached = gateway.attached.clone();
-                drop(gateway);
-                attached.somebody_joined().await;
-                continue;
-            }
-            if let Ok(found) = gateway.ports.store().look_up(&ids).await {
-                for (id, rows) in ids.iter().zip(found) {
-                    if !matches!(read(&gateway, rows.clone()), Reading::InProgress(_)) {
-                        gateway.attached.wake(id, rows);
-                    }
+    supervise(gateway, "waiters", poll_loop);
+}
+
+async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    while let Some(gateway) = gateway.upgrade() {
+        let ids = gateway.attached.keys();
+        if ids.is_empty() {
+            let attached = gateway.attached.clone();
+            drop(gateway);
+            attached.somebody_joined().await;
+            continue;
+        }
+        if let Ok(found) = gateway.ports.store().look_up(&ids).await {
+            for (id, rows) in ids.iter().zip(found) {
+                if !matches!(read(&gateway, rows.clone()), Reading::InProgress(_)) {
+                    gateway.attached.wake(id, rows);
                 }
             }
-            let next = gateway.ports.clock().now() + gateway.settings.timings.attach_poll;
-            gateway.rest(next).await;
         }
-    });
+        let next = gateway.ports.clock().now() + gateway.settings.timings.attach_poll;
+        gateway.rest(next).await;
+    }
 }

@@ -16,6 +16,7 @@ use super::outcome::{self, Fact};
 use super::recover::{self, ProbeAnswer};
 use super::route::Policy;
 use super::stand_in::{self, For};
+use super::supervise::supervise;
 use super::{Gateway, metrics};
 use crate::ports::store::Attempt;
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
@@ -49,7 +50,7 @@ const RAREST: Duration = Duration::from_secs(300);
 ///   client. The worker handles accepted requests.
 /// - Other regions' open attempts under keys owned here get a stand-in.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    tokio::spawn(sweep_loop(Arc::downgrade(gateway)));
+    supervise(gateway, "sweep", sweep_loop);
 }
 
 async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {

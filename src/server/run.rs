@@ -16,6 +16,7 @@ use metrics_exporter_prometheus::PrometheusBuilder;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 #[cfg(feature = "otlp")]
 use tracing::Instrument;
 
@@ -46,6 +47,8 @@ use crate::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, To
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::versions::Versions;
 
+/// Longest time for what runs and for connections to finish after a loop died.
+const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 /// Longest time for connections to finish after the last request was answered.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Bounds of the store-seconds and upstream-seconds histograms, in seconds.
@@ -56,6 +59,11 @@ const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1,
 const JOB_SPAN: Option<Begin> = Some(spans::job);
 #[cfg(not(feature = "otlp"))]
 const JOB_SPAN: Option<Begin> = None;
+
+/// A loop of the gateway died, so the process has left.
+#[derive(Debug, thiserror::Error)]
+#[error("the loop `{0}` died: the log says why; start the gateway again, and report it")]
+pub struct LoopDied(&'static str);
 
 /// Service behind the listeners.
 struct Service(Arc<Gateway<RealPorts>>);
@@ -110,7 +118,7 @@ impl PeerService for Service {
 /// `levels` sets the log levels then.
 ///
 /// # Errors
-/// The setting, file or port at fault.
+/// The setting, file or port at fault; [`LoopDied`].
 pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
@@ -171,12 +179,20 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     gateway.loaded(Vec::new());
     let running = Arc::new(Mutex::new(Running::start(config)));
     let watching = tokio::spawn(reload::watch(gateway.clone(), running.clone(), files, replaced, hangup));
-    tokio::select! {
+    let died = tokio::select! {
         biased;
-        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-    }
+        _ = terminate.recv() => { tracing::info!("SIGTERM: stopping"); None }
+        _ = interrupt.recv() => { tracing::info!("SIGINT: stopping"); None }
+        name = gateway.loop_died() => Some(name),
+    };
     watching.abort();
+    if let Some(name) = died {
+        // Its lease is given up already. Nobody may wait for a process that does half of its work.
+        drop(
+            timeout(LEAVE_WITHIN, async { tokio::join!(listeners.stop(), gateway.stop(LEAVE_WITHIN)) }).await,
+        );
+        return Err(LoopDied(name).into());
+    }
     let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
     leave(&gateway, listeners, drain).await;
     Ok(())

@@ -10,6 +10,7 @@ use std::time::Duration;
 use onceway::gateway::route::Route;
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::KeyId;
+use onceway::protocol::region::RegionName;
 use onceway::protocol::view::{Standing as InView, View};
 use tokio::time::Instant;
 
@@ -40,6 +41,8 @@ pub struct Judge {
     /// True if the story is wanted: then the judge also looks at the reasons why gateways wait.
     tells: bool,
     breaches: Vec<Breach>,
+    /// The deaths of loops that were seen.
+    dead: BTreeSet<(RegionName, &'static str)>,
     /// The time at which everything was mended and the clients were done, and the number of hops by
     /// then.
     mended: (Instant, u64),
@@ -56,7 +59,17 @@ impl Judge {
         let checker = Checker::new(routes.filter(rerun).map(|route| route.name.clone()).collect(), rule)
             .counting_from(deployment.world.elapsed().saturating_sub(begun.elapsed()));
         let starters = Starters::default();
-        Self { deployment, log, begun, checker, starters, tells, breaches: Vec::new(), mended: (begun, 0) }
+        Self {
+            deployment,
+            log,
+            begun,
+            checker,
+            starters,
+            tells,
+            breaches: Vec::new(),
+            dead: BTreeSet::new(),
+            mended: (begun, 0),
+        }
     }
 
     /// The time at which clients began to ask.
@@ -73,8 +86,13 @@ impl Judge {
     /// Takes one look: notes which regions run keys, and checks the invariants for everything since
     /// the last look.
     pub fn look(&mut self) {
-        for region in self.deployment.regions() {
-            self.log.serves(region, self.deployment.serves(region));
+        for region in self.deployment.regions().to_vec() {
+            self.log.serves(&region, self.deployment.serves(&region));
+            if let Some(name) = self.deployment.node(&region).gateway.dead_loop()
+                && self.dead.insert((region.clone(), name))
+            {
+                self.breach("panic", format!("the loop `{name}` of a gateway of {region} died"));
+            }
         }
         if self.tells {
             for region in self.deployment.regions() {
@@ -459,3 +477,6 @@ fn happened(
     add("double in a journal", outcome.keys.doubles_listed as usize);
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ mod doubles;
 mod ends;
 mod forwards;
 mod lodged;
+mod loops;
 mod operators;
 mod outcomes;
 mod plants;

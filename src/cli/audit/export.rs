@@ -98,8 +98,7 @@ impl Export {
 pub fn broke_off(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(why) => Failure::Incomplete(format!("it broke off: {why}")),
-        Failure::Bad(why) => Failure::Bad(why),
-        Failure::Incomplete(why) => Failure::Incomplete(why),
+        other => other,
     }
 }
 

@@ -38,6 +38,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use super::applied::Applied;
+use super::supervise::supervise;
 use super::{Gateway, StoreHealth};
 use crate::ports::store::{Boot, Gate, GateVersion, StoreError};
 use crate::ports::{Clock, Dice, Ports};
@@ -272,12 +273,14 @@ impl Authority {
 
 /// Starts the loops. They end when the gateway is dropped.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    tokio::spawn(gate_loop::mind_loop(Arc::downgrade(gateway)));
-    tokio::spawn(renew::renew_loop(Arc::downgrade(gateway)));
-    tokio::spawn(takeover::watch_loop(Arc::downgrade(gateway)));
-    tokio::spawn(failback::home_loop(Arc::downgrade(gateway)));
-    tokio::spawn(voters::voters_loop(Arc::downgrade(gateway)));
-    tokio::spawn(upstream::check_loop(Arc::downgrade(gateway)));
+    supervise(gateway, "gate", gate_loop::mind_loop);
+    supervise(gateway, "renew", renew::renew_loop);
+    supervise(gateway, "takeover", takeover::watch_loop);
+    supervise(gateway, "return", failback::home_loop);
+    supervise(gateway, "voters", voters::voters_loop);
+    if let Some(check) = gateway.settings.upstream_health.clone() {
+        supervise(gateway, "upstream", |gateway| upstream::check_loop(gateway, check));
+    }
 }
 
 /// A number that no other process proposes under.

@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 impl Authority {
     /// Changes the lease, and publishes it to requests.
-    pub(super) fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
+    pub(in crate::gateway) fn with_lease<T>(&self, change: impl FnOnce(&mut Lease) -> T) -> T {
         let mut lease: MutexGuard<'_, Lease> = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         let value = change(&mut lease);
         let held = lease.current().cloned();

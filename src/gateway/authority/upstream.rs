@@ -47,10 +47,9 @@ pub struct UpstreamStatus {
     pub keeps_out: bool,
 }
 
-pub(super) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+pub(super) async fn check_loop<P: Ports>(gateway: Weak<Gateway<P>>, check: UpstreamHealth) {
     let mut not_before = None;
     while let Some(strong) = gateway.upgrade() {
-        let Some(check) = strong.settings.upstream_health.clone() else { return };
         let begun = strong.ports.clock().now();
         let told = strong.ports.upstream().check(&check.path, check.within).await;
         let now = strong.ports.clock().now();

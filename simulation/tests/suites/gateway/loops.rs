@@ -1,0 +1,47 @@
+//! A loop beside requests that dies takes its gateway along: nothing is sent from then on.
+//!
+//! A simulated statement panics in the loop that sent it. A test must not end a loop by hand.
+
+use std::sync::Arc;
+
+use onceway::gateway::Gateway;
+use simulation::points::Point;
+use tokio::time::sleep;
+
+use super::bench::{Bench, SWEEP, ask, key_of, ms, play, region, settings, unfounded, until};
+
+#[test]
+fn a_loop_that_dies_takes_its_gateway_along() {
+    play(async {
+        let (bench, eu) = (Bench::start(1).await, region("eu"));
+        for (point, name) in [(Point::Reap, "reaper"), (Point::Observe, "poll"), (Point::Take, "jobs")] {
+            let ports = bench.world.ports(&eu);
+            let process = ports.process().clone();
+            let gateway = Gateway::new(ports, settings(&eu), unfounded()).unwrap();
+            gateway.start(None);
+            until("it serves", ms(20_000), async || gateway.readiness().serves).await;
+            assert_eq!(gateway.dead_loop(), None);
+
+            process.panics_at(&[point]);
+            until("its death", ms(60_000), async || gateway.dead_loop() == Some(name)).await;
+            assert_eq!(gateway.loop_died().await, name);
+            assert!(!gateway.readiness().serves);
+            assert!(!gateway.authority_status().lease.held, "its lease is given up");
+            let refused = ask(&gateway, "/probe", &key_of(&eu, name), "{}").await;
+            assert_eq!((refused.status, bench.arrived(&eu)), (503, 0), "{refused:?}");
+            process.kill();
+        }
+    });
+}
+
+/// Loops end with the gateway that stops: that is no death.
+#[test]
+fn a_loop_that_ends_as_its_gateway_stops_did_not_die() {
+    play(async {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let gateway = bench.gateway(&eu);
+        assert_eq!(gateway.stop(ms(100)).await, 0);
+        sleep(SWEEP * 5).await;
+        assert_eq!((gateway.dead_loop(), Arc::strong_count(&gateway) > 0), (None, true));
+    });
+}
