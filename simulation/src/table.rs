@@ -289,10 +289,17 @@ impl Table {
             tombstone: ask.lifetime.tombstone,
             principal: ask.principal,
             accepted,
+            doubted: self.doubted(&ask.id),
             route: ask.route.clone(),
             path: ask.path.clone(),
             was_settled: None,
         }
+    }
+
+    /// The number of attempts of a key that may have happened: the claim that is written keeps it.
+    fn doubted(&self, id: &KeyId) -> u32 {
+        let open = |row: &Stored| u32::from(matches!(row.phase, Phase::Claimed | Phase::InDoubt(_)));
+        self.all(id).values().map(|row| row.doubted + open(row)).max().unwrap_or(0)
     }
 
     /// True if the own row is the one that the basis saw, in a state that lets a new attempt begin.

@@ -33,6 +33,7 @@ use crate::fleet::ports;
 Examples:
   onceway drill --list                    what there is
   onceway drill kill --runs 20            a region killed twenty times, with the distribution of the first run elsewhere
+  onceway drill restart                   a gateway, a Postgres, a machine, two machines start again: seconds in which keys are refused
   onceway drill drain --runs 20           planned drains and returns, with the distribution of pauses
   onceway drill drain ring --json         one JSON object per run, and one per drill with \"summary\"
   onceway drill window                    what the window is worth: doubles measured and predicted

@@ -334,6 +334,7 @@ mod tests {
             expires: Date(0),
             principal: None,
             accepted: false,
+            doubted: 0,
             seen: Date(0),
         };
         Trace { row, settled, over: false, claimed: None, tombstone: Duration::ZERO }

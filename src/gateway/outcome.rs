@@ -313,6 +313,7 @@ fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer:
         expires: claim.expires,
         principal: ask.bound_to(),
         accepted: false,
+        doubted: 0,
         seen: gateway.ports.clock().date(),
     }
 }

@@ -11,17 +11,17 @@ use std::time::Duration;
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
 use super::plant::{Plant, removed};
-use super::record::{Answer, Ground, Nonce, Reading, RequestId, Row, SERIES, State, Token};
+use super::record::{Answer, Ground, Nonce, Reading, RequestId, Row, State, Token};
 use super::region::Origin;
 use super::time::Date;
 
 /// A route's rule for a key in doubt. It has no default: each route that requires a key states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// Run again with the next attempt number, up to `max_attempts`, then park. The upstream is
+    /// Run again, until `max_attempts` attempts may have happened, then park. The upstream is
     /// idempotent by key or checks the token.
     Rerun {
-        /// The highest attempt number that may run.
+        /// The most attempts that may have happened. One that surely did nothing does not count.
         max_attempts: u32,
     },
     /// Ask the upstream whether the effect happened.
@@ -175,7 +175,7 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
             None => Verdict::Parked { expires: row.expires },
         },
         Reading::InDoubt(row, ground) => match facts.recovery {
-            Recovery::Rerun { max_attempts } if ground.attempt % SERIES < max_attempts => {
+            Recovery::Rerun { max_attempts } if ground.doubted < max_attempts => {
                 Verdict::Claim(basis(ground))
             }
             Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires: row.expires },

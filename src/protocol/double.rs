@@ -233,6 +233,7 @@ pub(super) mod tests {
             expires: Date(0),
             principal: None,
             accepted: false,
+            doubted: 0,
             seen: Date(0),
         };
         Trace { row, settled, over: false, claimed: Some(Date(0)), tombstone: Duration::ZERO }

@@ -171,6 +171,9 @@ pub struct Row {
     pub principal: Option<Digest32>,
     /// The request was accepted to be run without its client: while released, it waits for its job.
     pub accepted: bool,
+    /// The number of attempts before the last one that may have happened. One that was released
+    /// surely did not.
+    pub doubted: u32,
     /// The time of reading, by the clock of the database that was read.
     pub seen: Date,
 }
@@ -204,6 +207,8 @@ pub struct Ground {
     pub over: Vec<(Origin, Token)>,
     /// The highest attempt of all rows.
     pub attempt: u32,
+    /// The number of attempts that may have happened.
+    pub doubted: u32,
     /// The other rows in doubt, highest token first, if the key is in doubt. No claim may be made
     /// before each of them is answered for.
     pub beside: Vec<Row>,
@@ -304,6 +309,13 @@ pub fn resolve(mut rows: Vec<Row>, reader: &Reader) -> Reading {
     }
 }
 
+/// The number of attempts of a key that may have happened, the last ones included. A claim stores
+/// it, so that attempts which surely did nothing use up no rerun.
+pub fn doubted<'a>(rows: impl IntoIterator<Item = &'a Row>) -> u32 {
+    let may_have = |row: &Row| u32::from(matches!(row.state, State::Claimed { .. } | State::InDoubt { .. }));
+    rows.into_iter().map(|row| row.doubted.saturating_add(may_have(row))).max().unwrap_or(0)
+}
+
 /// The ground of every claim, whichever of the rows are masked.
 fn ground(rows: &[Row], reader: &Reader) -> Ground {
     let own = rows.iter().find(|row| row.origin == reader.me);
@@ -311,6 +323,7 @@ fn ground(rows: &[Row], reader: &Reader) -> Ground {
         own: own.map(|row| (row.token, row.nonce)),
         over: own.map(|row| row.over.clone()).unwrap_or_default(),
         attempt: rows.iter().map(|row| row.token.attempt).max().unwrap_or(0),
+        doubted: doubted(rows),
         beside: Vec::new(),
     }
 }

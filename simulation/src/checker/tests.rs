@@ -486,6 +486,7 @@ fn a_double_that_some_store_shows_is_in_a_journal() {
         expires: Date(1),
         principal: None,
         accepted: false,
+        doubted: 0,
         seen: Date(0),
     };
     let entry = |kind: &str| Entry {

@@ -151,6 +151,8 @@ impl Table {
             tombstone: lodging.lifetime.tombstone,
             principal: lodging.principal,
             accepted: false,
+            // An escrow row does not tell the attempts before apart: all may have happened.
+            doubted: lodging.token.attempts().saturating_sub(1),
             route: lodging.route,
             path: lodging.path,
             was_settled: None,
@@ -326,6 +328,7 @@ fn imported(copied: &CopiedRow, now: i64) -> Stored {
         tombstone,
         principal: row.principal,
         accepted: row.accepted,
+        doubted: row.doubted,
         route,
         path,
         was_settled: None,

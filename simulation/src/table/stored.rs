@@ -30,6 +30,8 @@ pub(crate) struct Stored {
     pub(crate) tombstone: Duration,
     pub(crate) principal: Option<Digest32>,
     pub(crate) accepted: bool,
+    /// Attempts before the last one that may have happened.
+    pub(crate) doubted: u32,
     pub(crate) route: Arc<str>,
     pub(crate) path: String,
     /// The time at which a tombstone's attempt was settled, if it was.
@@ -109,6 +111,7 @@ impl Stored {
             expires: self.expires,
             principal: self.principal,
             accepted: self.accepted,
+            doubted: self.doubted,
             seen: Date(now.div_euclid(1_000)),
         }
     }

@@ -113,6 +113,7 @@ struct Columns<'a> {
     paths: Vec<&'a str>,
     principals: Vec<Option<&'a [u8]>>,
     accepted: Vec<bool>,
+    doubted: Vec<i32>,
 }
 
 impl<'a> Columns<'a> {
@@ -139,6 +140,7 @@ impl<'a> Columns<'a> {
         self.paths.push(path);
         self.principals.push(row.principal.as_ref().map(bytes));
         self.accepted.push(row.accepted);
+        self.doubted.push(small(what, row.doubted)?);
         Ok(())
     }
 
@@ -161,7 +163,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Parameters in the order of the statement, after the origin.
-    fn params(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 26] {
+    fn params(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 27] {
         [
             &self.tenants,
             &self.keys,
@@ -189,6 +191,7 @@ impl<'a> Columns<'a> {
             &self.paths,
             &self.principals,
             &self.accepted,
+            &self.doubted,
         ]
     }
 }

@@ -107,6 +107,7 @@ pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
         expires: Date(get(row, "expires_ms")?),
         principal: get::<Option<&[u8]>>(row, "principal")?.map(digest).transpose()?,
         accepted: get(row, "accepted")?,
+        doubted: u32::try_from(get::<i32>(row, "doubted")?).map_err(|_| "doubted")?,
         seen: Date(get(row, "seen_ms")?),
     })
 }

@@ -42,13 +42,15 @@ const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint
 const NEXT_ATTEMPT: &str = include_str!("sql/next_attempt.sql");
 /// Keeps earlier superseded rows superseded, beside those that the new claim names.
 const OVER_KEPT: &str = include_str!("sql/over_kept.sql");
+/// The number of attempts that may have happened: `protocol::record::doubted`.
+const DOUBTED: &str = include_str!("sql/doubted.sql");
 const ACCEPT_TYPES: &str = "bigint, boolean, bytea";
 const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
 /// Result of the claim routines: a verdict and the columns of `columns.sql`.
 const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint, attempt int, nonce uuid, fp_raw bytea, \
     fp_canonical bytea, over jsonb, risk text[], request_id uuid, doubt_status smallint, answer_status smallint, \
     answer_headers bytea, answer_body bytea, hold_left_ms bigint, settled_age_ms bigint, expires_ms bigint, expired boolean, \
-    answer_coding smallint, answer_length int, principal bytea, accepted boolean, seen_ms bigint";
+    answer_coding smallint, answer_length int, principal bytea, accepted boolean, doubted int, seen_ms bigint";
 
 /// Statements that need no name.
 pub(super) const CLAIM: &str = include_str!("sql/claim.sql");
@@ -217,6 +219,7 @@ fn claiming(template: &str, arguments: &[(&str, &str)]) -> String {
     template
         .replace("{others_yield}", &named(OTHERS_YIELD))
         .replace("{over_kept}", &named(OVER_KEPT))
+        .replace("{doubted}", &named(DOUBTED))
         .replace("{next_attempt}", &next("p_attempt"))
         .replace("{first_attempt}", &next("0"))
         .replace("{lifetime_columns}", LIFETIME_COLUMNS)

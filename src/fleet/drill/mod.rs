@@ -1,7 +1,8 @@
 //! Drills: real regions under load, broken on purpose, with every key's history checked against the
 //! ledger.
 //!
-//! - [`schedule`] runs one drill once. [`losses`], [`moves`] and [`reseeds`] have the faults.
+//! - [`schedule`] runs one drill once. [`losses`], [`restarts`], [`moves`] and [`reseeds`] have the
+//!   faults.
 //! - [`soak`] is the long run, with its [`meter`] and its verdict [`soaked`].
 //! - [`load`] and [`prober`] are the clients, [`ask`] their connections.
 //! - [`watching`] records the regions' statuses. [`audited`] asks the product's audit.
@@ -22,6 +23,7 @@ mod moves;
 pub mod prober;
 pub mod report;
 mod reseeds;
+mod restarts;
 mod schedule;
 pub mod soak;
 pub mod soaked;
@@ -42,6 +44,8 @@ use super::deployment::{Deployment, Options};
 pub enum Drill {
     /// Gateway and Postgres of a region killed.
     Kill,
+    /// Gateway, Postgres, both, and two regions at once, killed and started again at once.
+    Restart,
     /// Cut off from both others.
     Isolate,
     /// A disk lost.
@@ -60,8 +64,9 @@ pub enum Drill {
 
 impl Drill {
     /// All drills; the table comes last.
-    pub const ALL: [Drill; 8] = [
+    pub const ALL: [Drill; 9] = [
         Drill::Kill,
+        Drill::Restart,
         Drill::Isolate,
         Drill::Drain,
         Drill::Ring,
@@ -75,6 +80,7 @@ impl Drill {
     pub fn name(self) -> &'static str {
         match self {
             Drill::Kill => "kill",
+            Drill::Restart => "restart",
             Drill::Isolate => "isolate",
             Drill::DiskLost => "disk-lost",
             Drill::Reseed => "reseed",
@@ -89,6 +95,9 @@ impl Drill {
     pub fn about(self) -> &'static str {
         match self {
             Drill::Kill => "a region's gateway and Postgres killed (SIGKILL) under load, and started again",
+            Drill::Restart => {
+                "gateway, Postgres, both, and two regions at once, killed and started again at once: how long keys are refused"
+            }
             Drill::Isolate => "both links of a region cut, while its clients go on talking to it",
             Drill::DiskLost => {
                 "a region dies with its disk: rebuilt from the others while they serve its keys"

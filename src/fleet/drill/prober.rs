@@ -166,7 +166,8 @@ pub fn pauses(probes: &[Probe], names: &[String]) -> Vec<(String, Duration)> {
     buckets.into_iter().map(named).collect()
 }
 
-fn longest_pause(mut exchanges: Vec<&Exchange>) -> Duration {
+/// The longest pause between two successes around a refusal, and the longest time of a success.
+pub fn longest_pause(mut exchanges: Vec<&Exchange>) -> Duration {
     exchanges.sort_by_key(|exchange| exchange.sent);
     let (mut longest, mut refused, mut last) = (Duration::ZERO, false, None);
     for exchange in exchanges {

@@ -1,7 +1,7 @@
 //! One run of a drill, from a healthy deployment to a verdict: load, faults and repairs, the ends
 //! of all keys, the count.
 //!
-//! `losses`, `moves` and `reseeds` have the middle part, and act through [`Run`];
+//! `losses`, `restarts`, `moves` and `reseeds` have the middle part, and act through [`Run`];
 //! `verdict` judges. The run mends every fault before it brings keys to their ends. It must not
 //! skip the count when the middle fails.
 
@@ -18,7 +18,7 @@ use super::prober::{Aim, Probe, Prober};
 use super::report::Report;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{Drill, Settings, audited, losses, moves, reseeds, soak, soaked};
+use super::{Drill, Settings, audited, losses, moves, reseeds, restarts, soak, soaked};
 use crate::config::ring::RingFile;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::deployment::Deployment;
@@ -126,6 +126,7 @@ pub async fn once(
 async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
     match drill {
         Drill::Kill => losses::kill(run).await,
+        Drill::Restart => restarts::restart(run).await,
         Drill::Isolate => losses::isolate(run).await,
         Drill::Drain => moves::drain(run).await,
         Drill::Ring => moves::ring(run).await,

@@ -364,6 +364,7 @@ pub(super) fn copied<B: StoreBench>(
         expires: Date(4_000_000_000_123),
         principal: Some(digest("contract", &[b"principal"])),
         accepted: false,
+        doubted: 0,
         seen: Date(0),
     };
     let (route, path) = ("imported".into(), "/v1/imported".to_owned());

@@ -33,6 +33,7 @@ fn row(name: &str, at: (u64, u32), state: State, over: &[(&str, (u64, u32))]) ->
         expires: Date(9),
         principal: None,
         accepted: false,
+        doubted: 0,
         seen: Date(0),
     }
 }

@@ -20,6 +20,7 @@ fn row(region: &str, nonce: u128, state: State) -> Row {
         expires: Date(1),
         principal: None,
         accepted: false,
+        doubted: 0,
         seen: Date(0),
     }
 }

@@ -170,6 +170,26 @@ fn an_attempt_that_got_a_status_and_did_nothing_runs_again_after_its_hold() {
 }
 
 #[test]
+fn what_surely_did_nothing_uses_up_no_rerun() {
+    play(async {
+        let (bench, eu) = (Bench::start(6).await, region("eu"));
+        let key = key_of(&eu, "refused");
+        for refused in 1..=4 {
+            bench.upstream(&eu, UpstreamMode::Busy { retry_after: 1 });
+            assert_eq!(bench.send(&eu, "/rerun", &key).await.status, 503);
+            assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (refused, "released"));
+        }
+        bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
+        for _ in 0..2 {
+            assert_eq!(bench.send(&eu, "/rerun", &key).await.said(), (504, "outcome-unknown"));
+        }
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        assert_eq!(bench.send(&eu, "/rerun", &key).await.status, 201);
+        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (7, 1));
+    });
+}
+
+#[test]
 fn rerun_runs_up_to_its_limit_and_then_parks() {
     play(async {
         let bench = Bench::start(6).await;

@@ -52,6 +52,8 @@ create table onceway.records (
     principal bytea,
     -- A request of this key was accepted to be run without its client: released and accepted means "waiting to be run".
     accepted boolean not null default false,
+    -- Attempts before the last one that may have happened.
+    doubted int not null default 0,
     -- How answer_body is stored: 0 as it is, 1 zstd. Its length before that.
     answer_coding smallint not null default 0,
     answer_length int,

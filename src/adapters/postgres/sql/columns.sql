@@ -5,5 +5,5 @@ case when r.origin = '{origin}' then ceil(extract(epoch from r.held_at + r.hold 
 greatest(0, floor(extract(epoch from clock_timestamp() - r.settled_at) * 1000))::bigint as settled_age_ms,
 floor(extract(epoch from r.expires_at) * 1000)::bigint as expires_ms,
 r.origin = '{origin}' and r.due_at <= clock_timestamp() as expired,
-{coding}, r.principal, r.accepted,
+{coding}, r.principal, r.accepted, r.doubted,
 floor(extract(epoch from clock_timestamp()) * 1000)::bigint as seen_ms

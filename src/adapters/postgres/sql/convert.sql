@@ -1,6 +1,6 @@
 -- Escrow rows of one origin become own rows, and are gone, in one statement: a crash leaves each of them here or there. Sorted, so that
 -- two gateways cannot deadlock; whoever waited finds the rows gone and takes the next ones. Hold and life count from the lodging, which was
--- before anything was sent. What is final here stays; open rows of lower tokens were superseded by whoever lodged.
+-- before anything was sent. Of the attempts before, which an escrow row does not tell apart, all may have happened. What is final here stays; open rows of lower tokens were superseded by whoever lodged.
 with g as materialized (
     select from onceway.hold_gate(null)
 ), due as materialized (
@@ -16,12 +16,12 @@ with g as materialized (
 ), made as (
     insert into {records} as r (
         tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, held_at, hold, expires_at, due_at,
-        tombstone, route, path, principal, answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at
+        tombstone, route, path, principal, answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at, doubted
     )
     select d.tenant, d.key, '{origin}', case when d.answer_status is null then 2 else 4 end, d.epoch, d.attempt, d.nonce, d.fp_raw,
            d.fp_canonical, d.request_id, d.stored_at, d.hold, coalesce(d.stored_at + d.promised, '{never}'), d.due_at, d.tombstone,
            d.route, d.path, d.principal, d.answer_status, d.answer_headers, d.answer_body, d.answer_coding, d.answer_length,
-           d.answered_at
+           d.answered_at, greatest(d.attempt % 10000 - 1, 0)
       from due d
      where not exists (
          select from onceway.records o
@@ -35,7 +35,7 @@ with g as materialized (
            due_at = excluded.due_at, tombstone = excluded.tombstone, route = excluded.route, path = excluded.path,
            principal = excluded.principal, answer_status = excluded.answer_status, answer_headers = excluded.answer_headers,
            answer_body = excluded.answer_body, answer_coding = excluded.answer_coding, answer_length = excluded.answer_length,
-           settled_at = excluded.settled_at
+           settled_at = excluded.settled_at, doubted = excluded.doubted
      where (r.epoch, r.attempt) < (excluded.epoch, excluded.attempt) and r.state in (1, 2, 3)
     returning r.tenant, r.key, r.state
 ), listed as (

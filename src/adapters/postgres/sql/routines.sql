@@ -66,7 +66,7 @@ begin
             update {records} as r
                set state = 1, epoch = g.epoch, attempt = {next_attempt}, nonce = p_nonce, request_id = p_request_id,
                    fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = p_risk,
-                   over = {over_kept},
+                   over = {over_kept}, doubted = {doubted},
                    doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
                    ({lifetime_columns}) = ({lifetime})
               from g
@@ -81,10 +81,10 @@ begin
                 select epoch from onceway.hold_gate(p_gate)
             )
             insert into {records} as r (
-                tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id,
+                tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, doubted, risk, request_id,
                 held_at, hold, {lifetime_columns}
             )
-            select p_tenant, p_key, '{origin}', 1, g.epoch, {next_attempt}, p_nonce, p_fp_raw, p_fp_canonical, p_over, p_risk,
+            select p_tenant, p_key, '{origin}', 1, g.epoch, {next_attempt}, p_nonce, p_fp_raw, p_fp_canonical, p_over, {doubted}, p_risk,
                    p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', {lifetime}
               from g
              where {others_yield}
@@ -141,7 +141,7 @@ begin
                 update {records} as r
                    set state = 3, epoch = g.epoch, attempt = p_attempt, nonce = p_nonce, request_id = p_request_id,
                        fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = p_risk,
-                       over = {over_kept},
+                       over = {over_kept}, doubted = {doubted},
                        doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
                        accepted = true, ({lifetime_columns}) = ({lifetime})
                   from g
@@ -152,11 +152,11 @@ begin
                 returning r.*
             ), made as (
                 insert into {records} as r (
-                    tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id,
+                    tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, doubted, risk, request_id,
                     held_at, hold, accepted, {lifetime_columns}
                 )
                 select p_tenant, p_key, '{origin}', 3, g.epoch, p_attempt, p_nonce, p_fp_raw, p_fp_canonical,
-                       coalesce(p_over, '[]'), p_risk, p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', true,
+                       coalesce(p_over, '[]'), {doubted}, p_risk, p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', true,
                        {lifetime}
                   from g
                  where p_own_nonce is null and {others_yield}

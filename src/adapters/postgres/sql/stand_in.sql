@@ -6,7 +6,7 @@ with g as materialized (
 ), kept as (
     update {records} as r
        set state = $21, epoch = g.epoch, attempt = {next_attempt}, nonce = $4, request_id = $5, fp_raw = $6, fp_canonical = $7,
-           risk = $15, over = {over_kept}, doubt_status = null, held_at = clock_timestamp(),
+           risk = $15, over = {over_kept}, doubted = {doubted}, doubt_status = null, held_at = clock_timestamp(),
            hold = $8::bigint * interval '1 millisecond', ({lifetime_columns}) = ({lifetime}),
            answer_status = $22, answer_headers = $23, answer_body = $24, answer_coding = $25, answer_length = $26,
            settled_at = case $21::smallint when 4 then clock_timestamp() end
@@ -17,10 +17,10 @@ with g as materialized (
     returning r.tenant, r.key, r.epoch, r.attempt
 ), made as (
     insert into {records} as r (
-        tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id, held_at, hold,
+        tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, doubted, risk, request_id, held_at, hold,
         {lifetime_columns}, answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at
     )
-    select $1, $2, '{origin}', $21, g.epoch, {next_attempt}, $4, $6, $7, $20, $15, $5, clock_timestamp(),
+    select $1, $2, '{origin}', $21, g.epoch, {next_attempt}, $4, $6, $7, $20, {doubted}, $15, $5, clock_timestamp(),
            $8::bigint * interval '1 millisecond', {lifetime}, $22, $23, $24, $25, $26,
            case $21::smallint when 4 then clock_timestamp() end
       from g

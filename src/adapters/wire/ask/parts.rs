@@ -313,6 +313,8 @@ struct RowPart {
     expires: i64,
     principal: Option<String>,
     accepted: bool,
+    #[serde(default)]
+    doubted: u32,
     seen: i64,
 }
 
@@ -331,15 +333,17 @@ impl RowPart {
             expires: row.expires.0,
             principal: row.principal.map(|digest| digest.to_string()),
             accepted: row.accepted,
+            doubted: row.doubted,
             seen: row.seen.0,
         }
     }
 
     fn read(self) -> Result<Row, Wrong> {
         let over = self.over.iter().map(|(name, token)| Ok((origin(name)?, token.read())));
+        let token = self.token.read();
         Ok(Row {
             origin: origin(&self.origin)?,
-            token: self.token.read(),
+            token,
             nonce: nonce(&self.nonce)?,
             fingerprint: self.fingerprint.read()?,
             state: self.state.read()?,
@@ -349,6 +353,8 @@ impl RowPart {
             expires: Date(self.expires),
             principal: digest_or_none(self.principal.as_ref())?,
             accepted: self.accepted,
+            // No peer makes it overflow.
+            doubted: self.doubted.min(token.attempts()),
             seen: Date(self.seen),
         })
     }

@@ -115,10 +115,12 @@ prop_compose! {
         dates in any::<(i64, i64)>(),
         principal in option::of(digests()),
         accepted in any::<bool>(),
+        doubted in 0..9u32,
     ) -> Row {
         let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
         let (expires, seen) = (Date(dates.0), Date(dates.1));
-        Row { origin, token, nonce, fingerprint, state, over, risk, request_id, expires, principal, accepted, seen }
+        let doubted = doubted.min(token.attempts());
+        Row { origin, token, nonce, fingerprint, state, over, risk, request_id, expires, principal, accepted, doubted, seen }
     }
 }
 

@@ -202,6 +202,7 @@ pub async fn a_released_key_is_won_with_the_next_attempt<B: StoreBench>(bench: &
     assert!(expires > released.expires, "store: retention counts from the newest claim");
     let row = row(bench, &first.id).await;
     assert!(is_claimed(&row), "store: it must be claimed again: {row:?}");
+    assert_eq!(row.doubted, 0, "store: a released attempt surely did nothing");
     assert_eq!(
         (row.nonce, row.request_id, row.expires),
         (ask.nonce, ask.request_id, expires),
@@ -219,7 +220,15 @@ pub async fn a_key_in_doubt_is_won_with_the_next_attempt<B: StoreBench>(bench: &
         ask.basis = known(&row(bench, &first.id).await);
         let (second, _) = wins(bench, &ask).await;
         assert_eq!(second.token.attempt, 2, "store: the claim after a doubt takes the next attempt");
-        assert!(is_claimed(&row(bench, &first.id).await), "store: it must be claimed again");
+        let again = row(bench, &first.id).await;
+        assert!(is_claimed(&again), "store: it must be claimed again");
+        assert_eq!(again.doubted, 1, "store: the attempt in doubt may have happened");
+        assert_eq!(release(bench, &second).await, Written::Done);
+        let basis = known(&row(bench, &first.id).await);
+        ask = asks(bench, &first.id, 3).await;
+        ask.basis = basis;
+        wins(bench, &ask).await;
+        assert_eq!(row(bench, &first.id).await.doubted, 1, "store: a release takes no doubt back");
     }
 }
 
