@@ -1,7 +1,7 @@
 //! The settings of the suite's gateways: routes by name, timings, and takeovers.
 //!
-//! `trio.rs` starts gateways with it, and so does `benches/speed.rs`. Everything here is short, so
-//! that a takeover takes seconds. It must not differ from region to region.
+//! `trio.rs` starts gateways with it. Everything here is short, so that a takeover takes seconds. It
+//! must not differ from region to region.
 
 use std::sync::Arc;
 use std::time::Duration;
