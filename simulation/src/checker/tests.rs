@@ -1,8 +1,7 @@
 //! Forged histories: for each invariant one that keeps it and one that breaks it, and the reported
 //! breach.
 //!
-//! The swarm shows that true histories break nothing. `tests/suites/takeover/stepwise.rs` shows
-//! that the number of looks does not matter. It must not need a gateway.
+//! The swarm shows that true histories break nothing. It must not need a gateway.
 
 mod anew;
 mod asked;

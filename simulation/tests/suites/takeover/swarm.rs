@@ -16,7 +16,6 @@ use onceway::protocol::job::JobState;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::view::Standing;
 use simulation::dice::SimDice;
-use simulation::world::World;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -64,10 +63,9 @@ struct Asked {
 }
 
 /// A deployment under a seed.
-pub struct Swarm {
+struct Swarm {
     dice: SimDice,
-    /// The deployment.
-    pub trio: Arc<Trio>,
+    trio: Arc<Trio>,
     keys: Vec<(&'static str, String)>,
     sent: BTreeSet<usize>,
     log: Arc<Mutex<Vec<Asked>>>,
@@ -79,7 +77,7 @@ pub struct Swarm {
 
 impl Swarm {
     /// Starts with three regions that serve.
-    pub async fn start(seed: u64) -> Self {
+    async fn start(seed: u64) -> Self {
         let trio = Trio::start(seed).await;
         let mut keys = Vec::new();
         for path in PATHS {
@@ -139,9 +137,9 @@ impl Swarm {
         })
     }
 
-    /// Makes faults and sends requests; looks after each step. Returns the faults, and the requests
-    /// under way.
-    pub async fn disturb(&mut self, mut look: impl FnMut(&World)) -> (Faults, Vec<JoinHandle<()>>) {
+    /// Makes faults and sends requests, and checks the invariants after each step. Returns the
+    /// faults, and the requests under way.
+    async fn disturb(&mut self) -> (Faults, Vec<JoinHandle<()>>) {
         let mut running = Vec::new();
         let mut faults = Faults::new(self.trio.clone());
         for _ in 0..STEPS {
@@ -153,14 +151,13 @@ impl Swarm {
                 _ => running.push(self.request()),
             }
             sleep(ms([0, 20, 100, 400, 2_000, 5_000][self.pick(6)])).await;
-            look(&self.trio.world);
+            self.trio.check();
         }
         (faults, running)
     }
 
     async fn play(&mut self) {
-        let trio = self.trio.clone();
-        let (mut faults, running) = self.disturb(|_| trio.check()).await;
+        let (mut faults, running) = self.disturb().await;
         self.note("healed");
         faults.heal().await;
         for request in running {

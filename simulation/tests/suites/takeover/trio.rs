@@ -148,11 +148,6 @@ pub struct Trio {
     checker: Mutex<Checker>,
 }
 
-/// A checker that has seen nothing yet, and that knows which routes run doubts again.
-pub fn checker() -> Checker {
-    Checker::new([Arc::from("rerun"), Arc::from("strict-rerun")].into(), failover().window)
-}
-
 /// The part of a witness's files that its answers depend on.
 fn duty(witness: &RegionName, ring: Arc<Ring>, failover: &Failover) -> Duty {
     Duty { me: witness.clone(), ring, drift: DRIFT, longest: failover.lease, speaks: Versions::OURS }
@@ -206,15 +201,9 @@ impl Trio {
         let routes = settings(&names[0], failover.clone(), life).routes;
         world.found(ring.clone(), escrowed.map(|(name, _)| Arc::from(*name)).collect(), &routes);
         let names = names.to_vec();
-        let trio = Arc::new(Self {
-            world,
-            names,
-            ring,
-            failover,
-            life,
-            nodes: Mutex::default(),
-            checker: Mutex::new(checker()),
-        });
+        let reruns = [Arc::from("rerun"), Arc::from("strict-rerun")].into();
+        let checker = Mutex::new(Checker::new(reruns, failover.window));
+        let trio = Arc::new(Self { world, names, ring, failover, life, nodes: Mutex::default(), checker });
         trio.names.iter().for_each(|name| trio.begin_process(name));
         trio.until("all regions serve", ms(20_000), async || trio.names.iter().all(|name| trio.serves(name)))
             .await;
