@@ -188,17 +188,6 @@ impl Bench {
         gateway
     }
 
-    /// Starts a new gateway process in each region's place, with leases of this length, and waits
-    /// until all serve. The setting is equal in all regions: a far longer lease is refused.
-    pub async fn replace_with_lease(&self, lease: Duration) {
-        for name in regions() {
-            let failover = Failover { lease, ..failover() };
-            let told = Settings { failover, ..settings(&name) };
-            self.put(&name, self.process_with(&name, told));
-        }
-        self.all_serve().await;
-    }
-
     /// Starts one more gateway process of a region over its store, which speaks these versions.
     pub fn process_speaking(&self, name: &RegionName, speaks: Versions) -> Arc<Gateway<SimPorts>> {
         self.process_with(name, Settings { speaks, ..settings(name) })
@@ -441,7 +430,6 @@ pub fn settings(me: &RegionName) -> Settings {
             moded("later-park", Recovery::Park, Mode::Accept),
             moded("later-rerun", Recovery::Rerun { max_attempts: 3 }, Mode::Accept),
             moded("prefer", Recovery::Probe, Mode::Prefer),
-            kept_for_ever(route("never", Recovery::Park)),
             bound,
             signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
             signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
@@ -474,13 +462,6 @@ pub fn settings(me: &RegionName) -> Settings {
         upstream_health: None,
         shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
     }
-}
-
-fn kept_for_ever(mut route: Route) -> Route {
-    let Some(policy) = route.policy() else { panic!("a route that looks at keys") };
-    let policy = Policy { retention: Retention::Never, ..Policy::clone(policy) };
-    route.protection = Protection::Required(Arc::new(policy));
-    route
 }
 
 fn policy(recovery: Recovery) -> Policy {

@@ -70,20 +70,6 @@ fn an_abandoned_claim_is_recovered_after_its_hold() {
 }
 
 #[test]
-fn happened_settles_with_the_attempts_own_answer() {
-    play(async {
-        let bench = Bench::start(3).await;
-        let (eu, key, _) = in_doubt(&bench, "/probe", UpstreamMode::EffectThenDrop).await;
-        for at in [&eu, &eu, &region("us")] {
-            let told = bench.send(at, "/probe", &key).await;
-            assert_eq!((told.status, told.replayed, told.by.as_str()), (201, true, "eu"));
-            assert_eq!(told.body, bench.effects(&key)[0].body);
-        }
-        assert_eq!((bench.state(&eu, &key).await, bench.arrived(&eu)), ("settled", 1));
-    });
-}
-
-#[test]
 fn cannot_say_changes_nothing() {
     let odd = ProbeMode::Happened { status: 500, body: Default::default() };
     for probes in [ProbeMode::CannotSay, ProbeMode::Silent, odd] {

@@ -104,34 +104,6 @@ fn a_worker_leaves_keys_alone_that_another_region_owns() {
     });
 }
 
-/// The owner gets it as a retry, accepts and runs it: the promise of a 202 holds when arcs move.
-#[test]
-fn a_worker_hands_on_what_another_region_owns_now() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
-        let key = key_of(&us, "handed-on");
-        leave(&bench, &eu, &key, Left::default()).await;
-        until("its end", ms(5_000), async || bench.state(&us, &key).await == "settled").await;
-        until("the job to go", ms(40_000), async || job(&bench, &eu, &key).await.is_none()).await;
-        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 0));
-    });
-}
-
-/// Once the new owner has settled it, the job ends.
-#[test]
-fn a_job_ends_when_another_region_has_settled_its_key() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
-        let key = key_of(&us, "settled-elsewhere");
-        leave(&bench, &eu, &key, Left::default()).await;
-        until("the copy", ms(5_000), async || bench.state(&us, &key).await == "released").await;
-        assert_eq!(bench.send(&us, "/park", &key).await.said(), (422, "key-reused"));
-        assert_eq!(bench.send(&us, "/later", &key).await.status, 202);
-        until("the job to go", ms(40_000), async || job(&bench, &eu, &key).await.is_none()).await;
-        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 0));
-    });
-}
-
 /// A clock that steps ahead by an hour says that every retention is over. Nothing is erased, and
 /// waiting jobs are run.
 #[test]
