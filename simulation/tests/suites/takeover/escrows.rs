@@ -55,18 +55,3 @@ fn a_key_whose_absence_is_proven_runs_before_the_window_ends() {
         trio.check();
     });
 }
-
-#[test]
-fn without_the_target_nothing_is_sent_under_escrow() {
-    play(async {
-        let trio = Trio::start(3).await;
-        let key = key_of(&a(), &b(), "no-target");
-        trio.world.cut(&a(), &b(), true, ms(20));
-        let told = trio.send(&a(), "/strict", &key).await;
-        assert_eq!(told.said(), (503, "escrow-unavailable"));
-        assert_eq!(trio.arrived(&a(), &key), 0);
-        trio.world.cut(&a(), &b(), false, ms(20));
-        assert_eq!(trio.insist(&a(), "/strict", &key, ms(10_000)).await.by, a().as_str());
-        trio.check();
-    });
-}

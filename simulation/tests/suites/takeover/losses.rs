@@ -287,14 +287,7 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
     play(async {
         let trio = Trio::start(9).await;
         let key = key_of(&a(), &c(), "running");
-        for other in [b(), c()] {
-            trio.world.cluster.set_delay(&a(), &other, ms(6_000));
-        }
-        sleep(ms(14_000)).await;
-        for other in [b(), c()] {
-            trio.world.cluster.set_delay(&a(), &other, ms(40));
-        }
-        sleep(ms(500)).await;
+        super::early::long_window(&trio).await;
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Hang);
         drop(trio.begin(&a(), "/park", &key));
         sleep(ms(500)).await;

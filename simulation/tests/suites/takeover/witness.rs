@@ -21,26 +21,6 @@ fn keys(trio: &Trio, word: &str) -> (String, String) {
 }
 
 #[test]
-fn either_region_is_taken_over_with_the_witness_and_comes_home() {
-    for (lost, left) in [(a(), b()), (b(), a())] {
-        play(async {
-            let trio = Trio::duo(1).await;
-            let (of_a, of_b) = keys(&trio, "either");
-            let (gone, other) = if lost == a() { (of_a, of_b) } else { (of_b, of_a) };
-            trio.lose(&lost);
-            trio.world.network.set_link(&lost, &witness(), LinkMode::Silent, ONE_WAY);
-            assert_eq!(trio.send(&left, "/park", &other).await.status, 201, "its own keys go on");
-            assert_eq!(trio.insist(&left, "/park", &gone, TAKEOVER).await.by, left.as_str());
-            trio.world.network.set_link(&lost, &witness(), LinkMode::Up, ONE_WAY);
-            trio.bring_back(&lost);
-            trio.all_home(ms(20_000)).await;
-            assert_eq!(trio.effects(&gone).len(), 1);
-            trio.check();
-        });
-    }
-}
-
-#[test]
 fn the_witness_may_be_gone_as_long_as_both_regions_are_there() {
     play(async {
         let trio = Trio::duo(2).await;
