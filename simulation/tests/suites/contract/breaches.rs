@@ -35,7 +35,8 @@ use simulation::peers::SimPeers;
 use simulation::store::SimStore;
 use simulation::upstream::SimUpstream;
 
-use crate::contract::benches::{Link, Service, Stores, Three, paused};
+use crate::contract::benches::{Link, Service, Stores, Three};
+use crate::shared::play;
 
 /// The result of a run that found no broken promise: questions have no headers that could be lost.
 const NOTHING: &str = "nothing was noticed";
@@ -440,7 +441,7 @@ fn a_store_that_breaks_a_promise_is_told_by_the_clause_that_makes_it() {
     for (bend, clause) in caught {
         let bent = || Stores::new(|inner| Bent { inner, bend });
         let told = told(|| {
-            paused().block_on(async {
+            play(async {
                 match bend {
                     Bend::BeatsAreOldOnes | Bend::NothingIsRecalled => {
                         contract::replica::suite(&bent()).await
@@ -468,9 +469,9 @@ fn calls_that_break_a_promise_are_told_by_the_clause_that_makes_it() {
     for (call, forwards, questions, requests) in caught {
         let peers = || Link::new(|peers| BentPeers(peers, call));
         let upstream = || Service::new(|upstream| BentUpstream(upstream, call));
-        let by_peers = told(|| paused().block_on(async { contract::peers::suite(&peers()).await }));
-        let by_asking = told(|| paused().block_on(async { contract::asking::suite(&peers()).await }));
-        let by_upstream = told(|| paused().block_on(async { contract::upstream::suite(&upstream()).await }));
+        let by_peers = told(|| play(async { contract::peers::suite(&peers()).await }));
+        let by_asking = told(|| play(async { contract::asking::suite(&peers()).await }));
+        let by_upstream = told(|| play(async { contract::upstream::suite(&upstream()).await }));
         assert!(by_peers.contains(forwards), "{call:?}: {by_peers}");
         assert!(by_asking.contains(questions), "{call:?}: {by_asking}");
         assert!(by_upstream.contains(requests), "{call:?}: {by_upstream}");
@@ -490,7 +491,7 @@ fn stores_that_follow_one_another_otherwise_do_not_go_as_recorded() {
     let recorded = include_str!("../../../histories/replication.txt");
     for (turn, step) in turns {
         let three = Turned(Three::new(), turn);
-        let played = paused().block_on(async { contract::replication::all(&three, &|_| {}).await }).unwrap();
+        let played = play(async { contract::replication::all(&three, &|_| {}).await }).unwrap();
         let mut lines = played.lines().zip(recorded.lines());
         let (played, recorded) =
             lines.find(|(played, recorded)| played != recorded).expect("it goes as it was recorded");

@@ -23,7 +23,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, play, region, settings, unfounded, until,
+    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, play, region, settings, until,
 };
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
@@ -41,10 +41,7 @@ fn pace(burst: u32) -> Pace {
 }
 
 async fn limited_to(bench: &Bench, name: &RegionName, shadow: bool, quota: Quota) -> Arc<Gateway<SimPorts>> {
-    let quota = Some(quota);
-    let settings = Settings { quota, shadow, ..settings(name) };
-    let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
-    gateway.start(None);
+    let gateway = bench.process_with(name, Settings { quota: Some(quota), shadow, ..settings(name) });
     bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
     until("the gateway to be ready", ms(20_000), async || shadow || gateway.readiness().serves).await;
     gateway

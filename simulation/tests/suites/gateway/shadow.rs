@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use http::Request;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use onceway::gateway::Gateway;
 use onceway::gateway::shadow::Counts;
+use onceway::gateway::{Gateway, Settings};
 use onceway::ports::{Body, body};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
@@ -22,10 +22,7 @@ use super::bench::{Bench, ask, key_of, ms, play, region, request, settings, told
 
 /// A gateway in shadow mode beside those of the bench.
 fn shadow(bench: &Bench, name: &RegionName) -> Arc<Gateway<SimPorts>> {
-    let settings = onceway::gateway::Settings { shadow: true, ..settings(name) };
-    let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
-    gateway.start(None);
-    gateway
+    bench.process_with(name, Settings { shadow: true, ..settings(name) })
 }
 
 fn counts(gateway: &Gateway<SimPorts>, route: &str) -> Counts {
@@ -87,7 +84,7 @@ fn neither_store_nor_peers_are_said_to_be_away() {
         let (bench, eu) = (Bench::start(1).await, region("eu"));
         let begun = |shadow: bool| {
             let recorder = PrometheusBuilder::new().build_recorder();
-            let settings = onceway::gateway::Settings { shadow, ..settings(&eu) };
+            let settings = Settings { shadow, ..settings(&eu) };
             metrics::with_local_recorder(&recorder, || {
                 Gateway::new(bench.world.ports(&eu), settings, unfounded()).unwrap();
             });

@@ -5,80 +5,62 @@
 //! operator does, and the histories of stores and upstreams decide about the invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::Request;
 use onceway::gateway::authority::Failover;
 use onceway::gateway::authority::admin_ops::ActError;
 use onceway::gateway::witness::Duty;
 use onceway::gateway::{Gateway, Settings};
-use onceway::ports::body::{self, Collected};
+use onceway::ports::body;
 use onceway::protocol::authority::GateState;
-use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::key::KeyId;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::ring::Ring;
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{Standing, View};
 use simulation::checker::Checker;
 use simulation::clock::SimClock;
 use simulation::cluster::StoreMode;
-use simulation::peers::LinkMode;
 use simulation::ports::SimPorts;
 use simulation::process::Process;
-use simulation::upstream::{Happening, UpstreamMode};
+use simulation::upstream::Happening;
 use simulation::witness::Witness;
 use simulation::world::World;
-use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
-use super::settings::{DRIFT, LIFE, ROUTES, failover, settings};
-pub use super::settings::{FLOOR, LEASE, STABLE, ms};
+pub use super::settings::STABLE;
+use super::settings::{LIFE, ROUTES, failover, settings};
+use crate::shared::{DRIFT, region, request, told, world};
+pub use crate::shared::{FLOOR, LAG, LEASE, ONE_WAY, Told, id, ms, play, ring};
 
-/// One way between two regions.
-pub const ONE_WAY: Duration = ms(20);
-/// The time of a commit from one region to another.
-pub const LAG: Duration = ms(40);
 /// The whole time of a takeover: the lease with its drift and margin, the window, and the messages.
 pub const TAKEOVER: Duration = ms(5_500);
 
 pub fn a() -> RegionName {
-    RegionName::parse("a-west").unwrap()
+    region("a-west")
 }
 
 pub fn b() -> RegionName {
-    RegionName::parse("b-mid").unwrap()
+    region("b-mid")
 }
 
 pub fn c() -> RegionName {
-    RegionName::parse("c-east").unwrap()
+    region("c-east")
 }
 
 pub fn d() -> RegionName {
-    RegionName::parse("d-north").unwrap()
+    region("d-north")
 }
 
 pub fn witness() -> RegionName {
-    RegionName::parse("w-ness").unwrap()
+    region("w-ness")
 }
 
 /// All three.
 pub fn regions() -> [RegionName; 3] {
     [a(), b(), c()]
-}
-
-/// Plays a scenario on a paused clock.
-pub fn play<T>(scenario: impl Future<Output = T>) -> T {
-    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(scenario)
-}
-
-/// A ring of these regions with these weights.
-pub fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
-    let regions = weights.iter().map(|(name, weight)| RegionSpec { name: name.clone(), weight: *weight });
-    let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions: regions.collect(), pins: Vec::new() };
-    Arc::new(Ring::build(&spec).unwrap())
 }
 
 /// The ring that three regions begin with.
@@ -98,32 +80,6 @@ pub fn key_of(home: &RegionName, next: &RegionName, word: &str) -> String {
 pub fn key_under(view: &View, owner: &RegionName, target: Option<&RegionName>, word: &str) -> String {
     let is = |key: &String| view.owner(&id(key)) == Some(owner) && view.target(&id(key)) == target;
     (0_u32..).map(|number| format!("{word}-{number}")).find(is).unwrap()
-}
-
-pub fn id(key: &str) -> KeyId {
-    KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
-}
-
-/// The result of a request for its client; status 0 if its connection broke.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    pub status: u16,
-    /// The code of a problem; empty on an answer.
-    pub code: String,
-    /// True if it is a replay.
-    pub replayed: bool,
-    /// The region that ran it, as the answer says.
-    pub by: String,
-    /// The time to wait before the next try, in seconds.
-    pub retry_after: Option<u64>,
-    pub body: Bytes,
-}
-
-impl Told {
-    /// The status and the problem's code.
-    pub fn said(&self) -> (u16, &str) {
-        (self.status, &self.code)
-    }
 }
 
 /// One gateway process.
@@ -181,15 +137,7 @@ impl Trio {
     }
 
     async fn begin_with(seed: u64, names: &[RegionName], failover: Failover, life: Duration) -> Arc<Self> {
-        let world = Arc::new(World::new(seed, names, false));
-        for from in names {
-            world.cluster.set_latency(from, ms(2));
-            world.upstreams.set_mode(from, UpstreamMode::Receipt { after: ms(50) });
-            for to in names.iter().filter(|to| *to != from) {
-                world.network.set_link(from, to, LinkMode::Up, ONE_WAY);
-                world.cluster.set_delay(from, to, LAG);
-            }
-        }
+        let world = world(seed, names);
         let ring = match names.len() {
             3 => first_ring(),
             _ => ring(&names.iter().map(|name| (name.clone(), 100)).collect::<Vec<_>>()),
@@ -350,7 +298,7 @@ impl Trio {
         }
         let asking = async {
             node.process.runs().await;
-            let told = told(node.gateway.handle(request(path, key)).await).await;
+            let told = told(node.gateway.handle(request(path, key, "{}")).await).await;
             node.process.runs().await;
             told
         };
@@ -439,33 +387,5 @@ impl Trio {
             format!("{name}: {:?} {:?}", gateway.readiness().reasons, gateway.authority_status())
         };
         self.names.iter().map(of).collect::<Vec<_>>().join("\n")
-    }
-}
-
-fn request(path: &str, key: &str) -> Request<onceway::ports::Body> {
-    Request::post(path)
-        .header("authorization", "Bearer sk")
-        .header("idempotency-key", key)
-        .header("content-type", "application/json")
-        .body(body::full("{}"))
-        .unwrap()
-}
-
-async fn told(response: http::Response<onceway::ports::Body>) -> Told {
-    let (head, rest) = response.into_parts();
-    let bytes = match body::collect(rest, 1 << 20).await.unwrap() {
-        Collected::Whole(bytes) => bytes,
-        Collected::Over(..) => panic!("an answer of more than a megabyte"),
-    };
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    let code = text.split_once("\"code\":\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
-    let header = |name: &str| head.headers.get(name).map(|text| text.to_str().unwrap()).unwrap_or_default();
-    Told {
-        status: head.status.as_u16(),
-        code: code.unwrap_or_default(),
-        replayed: header("idempotent-replayed") == "true",
-        by: header("onceway-region").to_owned(),
-        retry_after: header("retry-after").parse().ok(),
-        body: bytes,
     }
 }
