@@ -129,6 +129,6 @@ fn how_often_somebody_looks_changes_nothing_that_is_found() {
         Invariant::SilentAtFirst,
         Invariant::MarksAreEarned,
     ];
-    let all = Invariant::ALL.into_iter().filter(|invariant| !rest.contains(invariant));
+    let all = Invariant::ALL.iter().copied().filter(|invariant| !rest.contains(invariant));
     assert_eq!(broken, all.collect(), "each breaks in some seed");
 }
