@@ -23,11 +23,7 @@ fn an_escrowed_claim_of_a_destroyed_store_is_in_doubt_and_never_runs_again() {
         trio.lose(&a());
         trio.world.cluster.destroy(&a());
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
-        for _ in 0..100 {
-            let told = trio.send(&b(), "/strict", &key).await;
-            assert!([409, 503].contains(&told.status), "{told:?}");
-            sleep(ms(100)).await;
-        }
+        trio.refuses(&b(), "/strict", &key, &[409, 503], 100).await;
         assert_eq!(trio.send(&c(), "/strict", &key).await.status, 409);
         assert_eq!(trio.effects(&key).len(), 1);
         trio.check();

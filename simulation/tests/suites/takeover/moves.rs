@@ -149,11 +149,7 @@ pub fn what_was_lodged_moves_on_with_the_arcs() {
         trio.lose(&a());
         trio.until_lost(&a(), &b()).await;
         trio.drain(&c(), &b(), true).await.unwrap();
-        for _ in 0..80 {
-            let told = trio.send(&c(), "/strict-alone", &key).await;
-            assert!([409, 503].contains(&told.status), "{told:?}");
-            sleep(ms(100)).await;
-        }
+        trio.refuses(&c(), "/strict-alone", &key, &[409, 503], 80).await;
         assert_eq!(trio.send(&c(), "/strict-alone", &key).await.status, 409);
         assert_eq!(trio.effects(&key).len(), 1);
         trio.check();
@@ -170,10 +166,8 @@ fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
         trio.hold(&a(), &[b(), c()], true);
         trio.drain(&b(), &a(), true).await.unwrap();
         trio.lose(&a());
-        for _ in 0..60 {
-            assert_eq!(trio.send(&b(), "/park", &key).await.status, 503, "not covered for ever");
-            sleep(ms(100)).await;
-        }
+        // Not covered for ever.
+        trio.refuses(&b(), "/park", &key, &[503], 60).await;
         trio.node(&b()).gateway.takeover(&a(), true, "ann", "a test").await.unwrap();
         assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         assert!(trio.risk(&key).contains(&a()));

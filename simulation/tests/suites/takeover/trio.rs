@@ -13,18 +13,20 @@ use onceway::gateway::authority::Failover;
 use onceway::gateway::authority::admin_ops::ActError;
 use onceway::gateway::witness::Duty;
 use onceway::gateway::{Gateway, Settings};
+use onceway::ports::Acceptors;
 use onceway::ports::body;
+use onceway::ports::store::Written;
 use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::region::RegionName;
+use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use onceway::protocol::ring::Ring;
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{Standing, View};
 use simulation::checker::Checker;
-use simulation::clock::SimClock;
 use simulation::cluster::StoreMode;
-use simulation::ports::SimPorts;
-use simulation::process::Process;
+use simulation::deployment::Node;
+use simulation::peers::LinkMode;
 use simulation::upstream::Happening;
 use simulation::witness::Witness;
 use simulation::world::World;
@@ -80,16 +82,6 @@ pub fn key_of(home: &RegionName, next: &RegionName, word: &str) -> String {
 pub fn key_under(view: &View, owner: &RegionName, target: Option<&RegionName>, word: &str) -> String {
     let is = |key: &String| view.owner(&id(key)) == Some(owner) && view.target(&id(key)) == target;
     (0_u32..).map(|number| format!("{word}-{number}")).find(is).unwrap()
-}
-
-/// One gateway process.
-#[derive(Clone)]
-pub struct Node {
-    pub gateway: Arc<Gateway<SimPorts>>,
-    /// The process, which can be paused or killed.
-    pub process: Process,
-    /// The process's clocks, which can be made to drift.
-    pub clock: SimClock,
 }
 
 /// The deployment.
@@ -264,6 +256,23 @@ impl Trio {
         }
     }
 
+    /// Sets the links between two ends, both ways, for calls alone.
+    pub fn link(&self, one: &RegionName, other: &RegionName, mode: LinkMode) {
+        self.world.network.set_link(one, other, mode, ONE_WAY);
+        self.world.network.set_link(other, one, mode, ONE_WAY);
+    }
+
+    /// Leaves a change at a region's acceptor as a proposer does that dies before any other one
+    /// accepts it.
+    pub async fn begin_change(&self, at: &RegionName, by: RegionName, view: Arc<View>) {
+        let store = self.world.cluster.store(at);
+        let (version, held) = store.acceptor().await.unwrap();
+        let ballot = Ballot { counter: 1_000, region: by, proposer: 1 };
+        let accepted = Some(Accepted { ballot: ballot.clone(), view });
+        let begun = Acceptor { promised: Some(ballot), accepted, ..held };
+        assert_eq!(store.set_acceptor(version, &begun).await, Ok(Written::Done));
+    }
+
     /// Loses a whole region: process, store and links.
     pub fn lose(&self, name: &RegionName) {
         self.node(name).process.kill();
@@ -317,6 +326,17 @@ impl Trio {
     pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> tokio::task::JoinHandle<Told> {
         let (trio, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { trio.send(&to, &path, &key).await })
+    }
+
+    /// Sends a request so many times, a tenth of a second apart. Each answer has one of these
+    /// statuses.
+    pub async fn refuses(&self, at: &RegionName, path: &str, key: &str, statuses: &[u16], times: u32) {
+        for _ in 0..times {
+            let told = self.send(at, path, key).await;
+            assert!(statuses.contains(&told.status), "{key} at {at}: {told:?}");
+            self.check();
+            sleep(ms(100)).await;
+        }
     }
 
     /// Sends a request again and again until it is answered, at most `within`.
