@@ -204,6 +204,19 @@ pub fn request(path: &str, key: &str, text: &str) -> Request<Body> {
         .unwrap()
 }
 
+/// The same with another value of one header.
+pub fn request_with(path: &str, key: &str, text: &str, (name, value): (&'static str, &str)) -> Request<Body> {
+    let mut request = request(path, key, text);
+    request.headers_mut().insert(name, value.parse().unwrap());
+    request
+}
+
+/// A question to the status address about a key.
+pub fn question(key: &str, token: &str) -> Request<Body> {
+    let question = Request::get(format!("/.well-known/onceway/requests/{key}"));
+    question.header("authorization", format!("Bearer {token}")).body(body::empty()).unwrap()
+}
+
 /// The result of a request for its client; status 0 if its connection broke.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {

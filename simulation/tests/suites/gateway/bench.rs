@@ -29,7 +29,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::shared::{self, ring, route, world};
 pub use crate::shared::{
-    ACCEPT, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, Told, UPSTREAM, id, ms, play, region, request, told,
+    ACCEPT, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, Told, UPSTREAM, id, ms, play, question, region,
+    request, request_with, told,
 };
 
 /// The longest time of a claim without an outcome.
@@ -165,6 +166,13 @@ impl Bench {
         }
     }
 
+    /// Holds a region's rows back from every other one.
+    pub fn hold_rows(&self, from: &RegionName) {
+        for other in regions().iter().filter(|other| *other != from) {
+            self.world.cluster.hold(from, other, true);
+        }
+    }
+
     /// Sends a request to a region's gateway.
     pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> Told {
         ask(&self.gateway(to), path, key, "{}").await
@@ -219,8 +227,7 @@ pub async fn ask_as(
     key: &str,
     text: &str,
 ) -> Told {
-    let mut request = request(path, key, text);
-    request.headers_mut().insert("authorization", format!("Bearer sk-{tenant}").parse().unwrap());
+    let request = request_with(path, key, text, ("authorization", &format!("Bearer sk-{tenant}")));
     told(gateway.handle(request).await).await
 }
 

@@ -16,7 +16,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::bench::{
-    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, play, region, request, told, until,
+    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, play, region, request_with, told, until,
 };
 
 const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
@@ -136,8 +136,7 @@ fn an_attempt_that_lost_its_claim_is_not_told_what_somebody_else_was_answered() 
             let (bench, eu) = (Bench::start(4).await, region("eu"));
             let key = key_of(&eu, "elses");
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
-            let mut mine = request(path, &key, "{}");
-            mine.headers_mut().insert("authorization", "Bearer sk_ann".parse().unwrap());
+            let mine = request_with(path, &key, "{}", ("authorization", "Bearer sk_ann"));
             let gateway = bench.gateway(&eu);
             let sent = tokio::spawn(async move { told(gateway.handle(mine).await).await });
             sleep(ms(500)).await;

@@ -23,7 +23,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, play, region, settings, until,
+    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, play, question, region, settings, until,
 };
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
@@ -170,11 +170,7 @@ fn shadow_mode_counts_what_quotas_would_refuse() {
 
 /// Asks the status address. Returns its status and code.
 async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16, String) {
-    let asked = Request::get(format!("/.well-known/onceway/requests/{key}"))
-        .header("authorization", format!("Bearer {token}"))
-        .body(onceway::ports::body::empty())
-        .unwrap();
-    let response = gateway.handle(asked).await;
+    let response = gateway.handle(question(key, token)).await;
     if response.status() == 429 {
         let after: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");

@@ -7,10 +7,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Uri};
+use http::{HeaderMap, Method, Uri};
 use onceway::gateway::credentials::{Caller, Voucher};
 use onceway::gateway::dead_letters::{JobAct, JobStatus};
-use onceway::ports::body;
 use onceway::ports::jobs::{Acted, StoredRequest};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
 use onceway::ports::{Jobs, KeyStore};
@@ -26,7 +25,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
 use super::accepted::{act, becomes, state};
-use super::bench::{ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, region, request, until};
+use super::bench::{ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, question, region, request, until};
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
@@ -186,9 +185,8 @@ fn a_job_keeps_its_key_bound() {
         until("the effect", ms(5_000), async || bench.effects(&key).len() == 1).await;
         sleep(ms(1_000)).await;
         for (token, status) in [(TOKENS[1].0, 200), (TOKENS[3].0, 404), (TOKENS[0].0, 404)] {
-            let ask = Request::get(format!("/.well-known/onceway/requests/{key}"));
-            let ask = ask.header("authorization", format!("Bearer {token}")).body(body::empty()).unwrap();
-            assert_eq!(bench.gateway(&eu).handle(ask).await.status(), status, "{token}");
+            let told = bench.gateway(&eu).handle(question(&key, token)).await;
+            assert_eq!(told.status(), status, "{token}");
         }
     });
 }

@@ -8,13 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use http::Request;
 use onceway::gateway::authority::Failover;
 use onceway::gateway::authority::admin_ops::ActError;
 use onceway::gateway::witness::Duty;
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Acceptors;
-use onceway::ports::body;
 use onceway::ports::store::Written;
 use onceway::protocol::authority::GateState;
 use onceway::protocol::key::KeyId;
@@ -34,7 +32,7 @@ use tokio::time::{Instant, sleep};
 
 pub use super::settings::STABLE;
 use super::settings::{LIFE, ROUTES, failover, settings};
-use crate::shared::{DRIFT, region, request, told, world};
+use crate::shared::{DRIFT, question, region, request, told, world};
 pub use crate::shared::{FLOOR, LAG, LEASE, ONE_WAY, Told, id, ms, play, ring};
 
 /// The whole time of a takeover: the lease with its drift and margin, the window, and the messages.
@@ -316,10 +314,7 @@ impl Trio {
 
     /// The answer of a region's status address about a key.
     pub async fn asked(&self, at: &RegionName, key: &str) -> Told {
-        let question = Request::get(format!("/.well-known/onceway/requests/{key}"))
-            .header("authorization", "Bearer sk")
-            .body(body::empty());
-        told(self.node(at).gateway.handle(question.unwrap()).await).await
+        told(self.node(at).gateway.handle(question(key, "sk")).await).await
     }
 
     /// Sends a request in the background.
