@@ -24,7 +24,7 @@ use onceway::protocol::view::View;
 
 impl Acceptors for SimStore {
     async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
-        self.call(Effect::Reads, |table| table.acceptor()).await
+        self.call(|table| table.acceptor()).await
     }
 
     async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
@@ -43,7 +43,7 @@ impl Authority for SimStore {
     }
 
     async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
-        self.call(Effect::Reads, |table| table.views()).await
+        self.call(|table| table.views()).await
     }
 }
 
@@ -93,11 +93,11 @@ impl Imports for SimStore {
         after: Option<&KeyId>,
         most: u32,
     ) -> Result<Vec<CopiedRow>, StoreError> {
-        self.call(Effect::Reads, |table| table.rows_of(origin, after, most)).await
+        self.call(|table| table.rows_of(origin, after, most)).await
     }
 
     async fn import(&self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Result<(), StoreError> {
-        if *origin == self.call(Effect::Reads, |table| table.origin().clone()).await? {
+        if *origin == self.call(|table| table.origin().clone()).await? {
             return Err(StoreError::Definite("the own rows are written by claims only".to_owned()));
         }
         let imported = writes!(self, Effect::At(Point::Import), [origin, rows], |table| table
@@ -117,15 +117,15 @@ fn unapproved() -> StoreError {
 
 impl Audit for SimStore {
     async fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<RunAtRisk>, StoreError> {
-        self.call(Effect::Reads, |table| table.runs_at_risk(after, most)).await
+        self.call(|table| table.runs_at_risk(after, most)).await
     }
 
     async fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> Result<Stretch, StoreError> {
-        self.call(Effect::Reads, |table| table.stretch(of, after, most)).await
+        self.call(|table| table.stretch(of, after, most)).await
     }
 
     async fn traces(&self, ids: &[KeyId]) -> Result<Vec<Vec<Trace>>, StoreError> {
-        self.call(Effect::Reads, |table| ids.iter().map(|id| table.traces(id)).collect()).await
+        self.call(|table| ids.iter().map(|id| table.traces(id)).collect()).await
     }
 
     async fn journal_doubles(&self, found: &[Double]) -> Result<Vec<bool>, StoreError> {
@@ -133,7 +133,7 @@ impl Audit for SimStore {
     }
 
     async fn doubles(&self) -> Result<Counted, StoreError> {
-        self.call(Effect::Reads, |table| table.doubles()).await
+        self.call(|table| table.doubles()).await
     }
 
     async fn late(
@@ -153,10 +153,10 @@ impl Audit for SimStore {
         back: Duration,
         most: u32,
     ) -> Result<Vec<Finding>, StoreError> {
-        self.call(Effect::Reads, |table| table.findings(after, back, most)).await
+        self.call(|table| table.findings(after, back, most)).await
     }
 
     async fn histories(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<History>, StoreError> {
-        self.call(Effect::Reads, |table| table.histories(after, most)).await
+        self.call(|table| table.histories(after, most)).await
     }
 }

@@ -32,151 +32,84 @@ use crate::world::World;
 pub use marks::Marks;
 use news::{Cursors, News};
 
-/// An invariant that is judged here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Invariant {
-    /// At most one view is chosen per epoch, and no epoch is left out.
-    OneViewPerEpoch,
-    /// Each view that a region adopts or keeps was chosen, and its epoch never falls.
-    AdoptedIsChosen,
-    /// Attempts of a key are sent one after the other, and none by a lost region. No two regions
-    /// may start one at the same time.
-    OneSender,
-    /// Each send has its claim, and its escrow, durable before it.
-    ClaimedBeforeSent,
-    /// Under escrow a second effect needs a rule of the route that allows it, or a claim at risk. A
-    /// claim at risk is allowed only if no region that could be asked held the first claim.
-    OneEffectUnderEscrow,
-    /// Any other second effect is allowed by a rule of the route, or ran at risk.
-    SecondEffectAtRisk,
-    /// If a key ran twice and some store shows both effects, a journal says so.
-    DoublesJournalled,
-    /// A store that shows two attempts of a key settled has that in its own journal, with the
-    /// explanation.
-    DoublesFound,
-    /// A record moves along the arrows only.
-    Arrows,
-    /// Each claim of a key has a greater token than the one before.
-    TokensGrow,
-    /// A region serves only keys that are open at its store: nothing is missing there.
-    OpenWhenCovered,
-    /// A region's mark never goes back while its store is the same, except when it is lost.
-    MarksStay,
-    /// A promise of an acceptor never falls, and the acceptor accepts nothing below it.
-    PromisesKept,
-    /// A region sends, and holds a lease, only while grants of a majority run.
-    GrantedWhenSent,
-    /// No grant of an older view replaces a grant.
-    GrantsStay,
-    /// A send asks the same as the newest attempt of its key that was known.
-    AsksTheSame,
-    /// No claim passes while the running server is not the approved one.
-    BootApproved,
-    /// A final record stays until everything that it hides is gone.
-    FinalStays,
-    /// A claim is lodged under the view that it was made under.
-    LodgedUnderItsView,
-    /// A new voter is silent until the leases that it does not know have run out.
-    SilentAtFirst,
-    /// A send after another region's attempt knew of that attempt, or says that it ran at risk.
-    KnewOfOthers,
-    /// A record that nobody sends under has the key's outcome from its first moment.
-    WholeAtOnce,
-    /// A key is remembered for as long as it was promised, by time that passed.
-    KeptForItsLife,
-    /// Next to no run is marked at risk of a region that cannot have run its key.
-    MarksAreEarned,
+macro_rules! invariants {
+    ($($(#[$doc:meta])* $invariant:ident $number:literal $name:literal)*) => {
+        /// An invariant that is judged here.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Invariant {
+            $($(#[$doc])* $invariant,)*
+        }
+
+        impl Invariant {
+            /// All invariants, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$invariant),*];
+
+            /// The number, as stories and tables show it (docs/protocol.md#invariants). Kept seeds
+            /// name it, so it stays.
+            pub fn number(self) -> &'static str {
+                match self { $(Self::$invariant => $number),* }
+            }
+
+            /// The name, as reports show it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$invariant => $name),* }
+            }
+        }
+    };
 }
 
-impl Invariant {
-    /// All invariants, in the order of the table.
-    pub const ALL: [Self; 24] = [
-        Self::OneViewPerEpoch,
-        Self::AdoptedIsChosen,
-        Self::OneSender,
-        Self::ClaimedBeforeSent,
-        Self::OneEffectUnderEscrow,
-        Self::SecondEffectAtRisk,
-        Self::DoublesJournalled,
-        Self::DoublesFound,
-        Self::Arrows,
-        Self::TokensGrow,
-        Self::OpenWhenCovered,
-        Self::MarksStay,
-        Self::PromisesKept,
-        Self::GrantedWhenSent,
-        Self::GrantsStay,
-        Self::AsksTheSame,
-        Self::BootApproved,
-        Self::FinalStays,
-        Self::LodgedUnderItsView,
-        Self::SilentAtFirst,
-        Self::KnewOfOthers,
-        Self::WholeAtOnce,
-        Self::KeptForItsLife,
-        Self::MarksAreEarned,
-    ];
-
-    /// The number, as stories and tables show it (docs/protocol.md#invariants). Kept seeds name it,
-    /// so it stays.
-    pub fn number(self) -> &'static str {
-        match self {
-            Self::OneViewPerEpoch => "1",
-            Self::AdoptedIsChosen => "2",
-            Self::OneSender => "3",
-            Self::ClaimedBeforeSent => "4",
-            Self::OneEffectUnderEscrow => "5",
-            Self::SecondEffectAtRisk => "6",
-            Self::DoublesJournalled => "7",
-            Self::DoublesFound => "7.1",
-            Self::Arrows => "8",
-            Self::TokensGrow => "9",
-            Self::OpenWhenCovered => "10",
-            Self::MarksStay => "11",
-            Self::PromisesKept => "12",
-            Self::GrantedWhenSent => "13",
-            Self::GrantsStay => "2.1",
-            Self::AsksTheSame => "16",
-            Self::BootApproved => "18",
-            Self::FinalStays => "19",
-            Self::LodgedUnderItsView => "4.1",
-            Self::SilentAtFirst => "H7",
-            Self::KnewOfOthers => "T2",
-            Self::WholeAtOnce => "22",
-            Self::KeptForItsLife => "23",
-            Self::MarksAreEarned => "24",
-        }
-    }
-
-    /// The name, as reports show it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OneViewPerEpoch => "one-view-per-epoch",
-            Self::AdoptedIsChosen => "adopted-is-chosen",
-            Self::OneSender => "one-sender",
-            Self::ClaimedBeforeSent => "claimed-before-sent",
-            Self::OneEffectUnderEscrow => "one-effect-under-escrow",
-            Self::SecondEffectAtRisk => "second-effect-at-risk",
-            Self::DoublesJournalled => "doubles-journalled",
-            Self::DoublesFound => "doubles-found",
-            Self::Arrows => "arrows",
-            Self::TokensGrow => "tokens-grow",
-            Self::OpenWhenCovered => "open-when-covered",
-            Self::MarksStay => "marks-stay",
-            Self::PromisesKept => "promises-kept",
-            Self::GrantedWhenSent => "granted-when-sent",
-            Self::GrantsStay => "grants-stay",
-            Self::AsksTheSame => "asks-the-same",
-            Self::BootApproved => "boot-approved",
-            Self::FinalStays => "final-stays",
-            Self::LodgedUnderItsView => "lodged-under-its-view",
-            Self::SilentAtFirst => "silent-at-first",
-            Self::KnewOfOthers => "knew-of-others",
-            Self::WholeAtOnce => "whole-at-once",
-            Self::KeptForItsLife => "kept-for-its-life",
-            Self::MarksAreEarned => "marks-are-earned",
-        }
-    }
+invariants! {
+    /// At most one view is chosen per epoch, and no epoch is left out.
+    OneViewPerEpoch "1" "one-view-per-epoch"
+    /// Each view that a region adopts or keeps was chosen, and its epoch never falls.
+    AdoptedIsChosen "2" "adopted-is-chosen"
+    /// Attempts of a key are sent one after the other, and none by a lost region. No two regions
+    /// may start one at the same time.
+    OneSender "3" "one-sender"
+    /// Each send has its claim, and its escrow, durable before it.
+    ClaimedBeforeSent "4" "claimed-before-sent"
+    /// Under escrow a second effect needs a rule of the route that allows it, or a claim at risk. A
+    /// claim at risk is allowed only if no region that could be asked held the first claim.
+    OneEffectUnderEscrow "5" "one-effect-under-escrow"
+    /// Any other second effect is allowed by a rule of the route, or ran at risk.
+    SecondEffectAtRisk "6" "second-effect-at-risk"
+    /// If a key ran twice and some store shows both effects, a journal says so.
+    DoublesJournalled "7" "doubles-journalled"
+    /// A store that shows two attempts of a key settled has that in its own journal, with the
+    /// explanation.
+    DoublesFound "7.1" "doubles-found"
+    /// A record moves along the arrows only.
+    Arrows "8" "arrows"
+    /// Each claim of a key has a greater token than the one before.
+    TokensGrow "9" "tokens-grow"
+    /// A region serves only keys that are open at its store: nothing is missing there.
+    OpenWhenCovered "10" "open-when-covered"
+    /// A region's mark never goes back while its store is the same, except when it is lost.
+    MarksStay "11" "marks-stay"
+    /// A promise of an acceptor never falls, and the acceptor accepts nothing below it.
+    PromisesKept "12" "promises-kept"
+    /// A region sends, and holds a lease, only while grants of a majority run.
+    GrantedWhenSent "13" "granted-when-sent"
+    /// No grant of an older view replaces a grant.
+    GrantsStay "2.1" "grants-stay"
+    /// A send asks the same as the newest attempt of its key that was known.
+    AsksTheSame "16" "asks-the-same"
+    /// No claim passes while the running server is not the approved one.
+    BootApproved "18" "boot-approved"
+    /// A final record stays until everything that it hides is gone.
+    FinalStays "19" "final-stays"
+    /// A claim is lodged under the view that it was made under.
+    LodgedUnderItsView "4.1" "lodged-under-its-view"
+    /// A new voter is silent until the leases that it does not know have run out.
+    SilentAtFirst "H7" "silent-at-first"
+    /// A send after another region's attempt knew of that attempt, or says that it ran at risk.
+    KnewOfOthers "T2" "knew-of-others"
+    /// A record that nobody sends under has the key's outcome from its first moment.
+    WholeAtOnce "22" "whole-at-once"
+    /// A key is remembered for as long as it was promised, by time that passed.
+    KeptForItsLife "23" "kept-for-its-life"
+    /// Next to no run is marked at risk of a region that cannot have run its key.
+    MarksAreEarned "24" "marks-are-earned"
 }
 
 impl fmt::Display for Invariant {

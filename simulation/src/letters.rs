@@ -9,27 +9,11 @@ use std::time::Duration;
 use onceway::ports::peers::Question;
 use onceway::protocol::register::Message;
 
-macro_rules! letters {
-    ($($letter:ident $name:literal $about:literal)*) => {
-        /// A kind of letter from one region to another: every question but forwards and pings.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Letter {
-            $(#[doc = $about] $letter,)*
-        }
+use crate::words::named;
 
-        impl Letter {
-            /// All kinds.
-            pub const ALL: &[Letter] = &[$(Letter::$letter),*];
-
-            /// The name in scenarios.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$letter => $name),* }
-            }
-        }
-    };
-}
-
-letters! {
+named! {
+    "A kind of letter from one region to another: every question but forwards and pings."
+    Letter
     Read "read" "To an acceptor: what do you hold?"
     Prepare "prepare" "To an acceptor: promise."
     Accept "accept" "To an acceptor: accept."

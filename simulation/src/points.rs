@@ -5,27 +5,11 @@
 //! name the kinds. docs/simulation.md lists the sequences of statements in upkeep, and the effect
 //! of a crash between two of them. It must not know what a statement does.
 
-macro_rules! points {
-    ($($point:ident $name:literal $about:literal)*) => {
-        /// A kind of statement that a gateway makes beside requests, or that ends an attempt.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Point {
-            $(#[doc = $about] $point,)*
-        }
+use crate::words::named;
 
-        impl Point {
-            /// All kinds.
-            pub const ALL: &[Point] = &[$(Point::$point),*];
-
-            /// The name in scenarios.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$point => $name),* }
-            }
-        }
-    };
-}
-
-points! {
+named! {
+    "A kind of statement that a gateway makes beside requests, or that ends an attempt."
+    Point
     StandIn "stand-in" "A record in the place of another region's attempt."
     Rule "rule" "An operator's act on an attempt."
     Doubt "doubt" "An attempt is in doubt."

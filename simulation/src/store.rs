@@ -74,14 +74,10 @@ impl SimStore {
         Self { process: process.clone(), ..self }
     }
 
-    /// A statement that is never executed later than its sender waits.
-    pub(crate) async fn call<T>(
-        &self,
-        effect: Effect,
-        statement: impl FnOnce(&mut Table) -> T,
-    ) -> Result<T, StoreError> {
+    /// A statement that reads. It is never executed later than its sender waits.
+    pub(crate) async fn call<T>(&self, statement: impl FnOnce(&mut Table) -> T) -> Result<T, StoreError> {
         self.process.runs().await;
-        let replied = self.send(effect, statement, None::<fn() -> Ghost>).await;
+        let replied = self.send(Effect::Reads, statement, None::<fn() -> Ghost>).await;
         self.process.runs().await;
         replied
     }
@@ -184,11 +180,11 @@ impl KeyStore for SimStore {
     }
 
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
-        self.call(Effect::Reads, |table| ids.iter().map(|id| table.read(id)).collect()).await
+        self.call(|table| ids.iter().map(|id| table.read(id)).collect()).await
     }
 
     async fn gate(&self) -> Result<Gate, StoreError> {
-        self.call(Effect::Reads, |table| table.gate()).await
+        self.call(|table| table.gate()).await
     }
 
     async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
@@ -202,7 +198,7 @@ impl Replica for SimStore {
     }
 
     async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
-        self.call(Effect::Reads, |table| table.heartbeats()).await
+        self.call(|table| table.heartbeats()).await
     }
 
     async fn remember(&self, memory: &[PeerMemory]) -> Result<(), StoreError> {
@@ -210,11 +206,11 @@ impl Replica for SimStore {
     }
 
     async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
-        self.call(Effect::Reads, |table| table.recall()).await
+        self.call(|table| table.recall()).await
     }
 
     async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
-        self.call(Effect::Reads, |_| ()).await?;
+        self.call(|_| ()).await?;
         Ok(self.cluster.subscriptions(&self.region))
     }
 }
@@ -269,15 +265,15 @@ impl Jobs for SimStore {
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
-        self.call(Effect::Reads, |table| table.job(id)).await
+        self.call(|table| table.job(id)).await
     }
 
     async fn jobs(&self, state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError> {
-        self.call(Effect::Reads, |table| table.jobs(state, most)).await
+        self.call(|table| table.jobs(state, most)).await
     }
 
     async fn load(&self) -> Result<JobLoad, StoreError> {
-        self.call(Effect::Reads, |table| table.load()).await
+        self.call(|table| table.load()).await
     }
 
     async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
@@ -300,15 +296,15 @@ impl Upkeep for SimStore {
         older: Duration,
         most: u32,
     ) -> Result<ClaimPage, StoreError> {
-        self.call(Effect::Reads, |table| table.claims(after, older, most)).await
+        self.call(|table| table.claims(after, older, most)).await
     }
 
     async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError> {
-        self.call(Effect::Reads, |table| table.doubts(after, most)).await
+        self.call(|table| table.doubts(after, most)).await
     }
 
     async fn foreign(&self, after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError> {
-        self.call(Effect::Reads, |table| table.foreign(after, most)).await
+        self.call(|table| table.foreign(after, most)).await
     }
 
     async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
@@ -347,7 +343,7 @@ impl Upkeep for SimStore {
     }
 
     async fn observed(&self) -> Result<(u64, Observed, Date), StoreError> {
-        self.call(Effect::Reads, |table| table.observed()).await
+        self.call(|table| table.observed()).await
     }
 
     async fn observe(&self, version: u64, observed: &Observed) -> Result<Written, StoreError> {
@@ -360,7 +356,7 @@ impl Upkeep for SimStore {
         after: Option<&Key>,
         most: u32,
     ) -> Result<KeyStretch, StoreError> {
-        self.call(Effect::Reads, |table| table.live_keys(tenant, after, most)).await
+        self.call(|table| table.live_keys(tenant, after, most)).await
     }
 
     async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
@@ -368,10 +364,10 @@ impl Upkeep for SimStore {
     }
 
     async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {
-        self.call(Effect::Reads, |table| table.noted(kind)).await
+        self.call(|table| table.noted(kind)).await
     }
 
     async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
-        self.call(Effect::Reads, |table| table.journal(id)).await
+        self.call(|table| table.journal(id)).await
     }
 }

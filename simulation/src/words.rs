@@ -1,5 +1,5 @@
 //! Shared texts for a story and a breach: the name of a key, and a moment since clients began to
-//! ask.
+//! ask; and the names of kinds.
 //!
 //! [`crate::checker`] and [`crate::play`] write their texts with it, so that readers find a thing
 //! of the one in the other. It must not be used for logs of gateways, which name no keys.
@@ -7,6 +7,28 @@
 use std::time::Duration;
 
 use onceway::protocol::key::KeyId;
+
+/// An enum of kinds, each with its name in scenarios.
+macro_rules! named {
+    ($about_all:literal $of:ident $($kind:ident $name:literal $about:literal)*) => {
+        #[doc = $about_all]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $of {
+            $(#[doc = $about] $kind,)*
+        }
+
+        impl $of {
+            /// All kinds.
+            pub const ALL: &[$of] = &[$($of::$kind),*];
+
+            /// The name in scenarios.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$kind => $name),* }
+            }
+        }
+    };
+}
+pub(crate) use named;
 
 /// A key by its tenant and its name.
 pub fn key(id: &KeyId) -> String {

@@ -11,7 +11,6 @@ mod points;
 mod report;
 mod show;
 
-use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -81,12 +80,8 @@ enum Command {
     Seeds {
         #[command(flatten)]
         what: What,
-        /// The number of seeds.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-        count: u64,
-        /// The first seed.
-        #[arg(long, default_value_t = 0)]
-        from: u64,
+        #[command(flatten)]
+        seeds: Many,
         /// Print the sums as one JSON object.
         #[arg(long)]
         json: bool,
@@ -215,7 +210,7 @@ impl Described {
 /// The range of seeds.
 #[derive(clap::Args)]
 struct Many {
-    /// The number of seeds, at each point.
+    /// The number of seeds; of a study, at each point.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     count: u64,
     /// The first seed.
@@ -293,9 +288,7 @@ fn perform(command: Command) -> Result<bool, String> {
             }
             Ok(held)
         }
-        Command::Seeds { what, count, from, json, keep } => {
-            seeds(&what, from..from.saturating_add(count), json, keep)
-        }
+        Command::Seeds { what, seeds: many, json, keep } => seeds(&what, &many, json, keep),
         Command::Sweep { deployment, vary, seeds, json } => {
             let path = find::find(&deployment.scenario)?;
             let points = points::grid(&path, &deployment.settings, &vary)?;
@@ -331,9 +324,11 @@ fn perform(command: Command) -> Result<bool, String> {
 
 /// Plays these seeds, and those of the removed check's directed scenario, and shows them. Returns
 /// true if every invariant held and all expected happenings occurred.
-fn seeds(what: &What, seeds: Range<u64>, json: bool, keep: bool) -> Result<bool, String> {
+fn seeds(what: &What, seeds: &Many, json: bool, keep: bool) -> Result<bool, String> {
     let (path, scenario, plant) = what.load()?;
-    let mut played = Batch::play(&scenario, seeds.start, seeds.end - seeds.start, plant);
+    // There are no seeds beyond the last number.
+    let count = seeds.count.min(u64::MAX - seeds.from);
+    let mut played = Batch::play(&scenario, seeds.from, count, plant);
     if let Some(check) = plant {
         let own = directed(check);
         let scenario = as_it_is(own.scenario)?;

@@ -67,26 +67,19 @@ pub async fn run(
         let (id, since) = (KeyId::new(tenant(tenant_number), key), deployment.world.elapsed());
         let key = Sent { id, tenant: tenant_number, workload: number, since };
         let at_two = chance.percent(workload.at_two);
+        let client = |body| Client {
+            deployment: deployment.clone(),
+            log: log.clone(),
+            chance: chance.split(),
+            key: key.clone(),
+            body,
+        };
         for _ in 0..=u32::from(at_two) {
-            let client = Client {
-                deployment: deployment.clone(),
-                log: log.clone(),
-                chance: chance.split(),
-                key: key.clone(),
-                body: BODIES[0],
-            };
-            clients.spawn(client.go());
+            clients.spawn(client(BODIES[0]).go());
         }
         // Nothing is drawn if no client makes the mistake, so that all other draws stay the same.
         if workload.other_body > 0 && chance.percent(workload.other_body) {
-            let client = Client {
-                deployment: deployment.clone(),
-                log: log.clone(),
-                chance: chance.split(),
-                key: key.clone(),
-                body: BODIES[1],
-            };
-            clients.spawn(client.go_wrong());
+            clients.spawn(client(BODIES[1]).go_wrong());
         }
         sent.push(key);
     }

@@ -84,18 +84,6 @@ fn remembers(by: Duration) -> impl Fn(&mut Files) + Copy + Send + 'static {
     move |files| files.retention = Some(by)
 }
 
-fn is_renamed(files: &mut Files) {
-    files.renamed = true;
-}
-
-fn moves_escrow(files: &mut Files) {
-    files.escrow_moved = true;
-}
-
-fn is_patient(files: &mut Files) {
-    files.patient = true;
-}
-
 /// A proxy that gives up, and a service that goes on. A service that turns a request away and says
 /// when to come back is believed, so it does nothing.
 fn fails_first(how: &How) -> UpstreamMode {
@@ -385,10 +373,16 @@ impl Faults {
             OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
             OfRegion::GatewayKilled => return self.killed(region, until).await,
             OfRegion::GatewayDiesAfter => return self.dies_after(region, &how.points, until).await,
-            OfRegion::RoutesRenamed => return self.read_other(region, is_renamed, until).await,
+            OfRegion::RoutesRenamed => {
+                return self.read_other(region, |files| files.renamed = true, until).await;
+            }
             OfRegion::RetentionReloaded => return self.rolled_out(region, remembers(how.by), until).await,
-            OfRegion::EscrowReloaded => return self.rolled_out(region, moves_escrow, until).await,
-            OfRegion::HoldsReloaded => return self.rolled_out(region, is_patient, until).await,
+            OfRegion::EscrowReloaded => {
+                return self.rolled_out(region, |files| files.escrow_moved = true, until).await;
+            }
+            OfRegion::HoldsReloaded => {
+                return self.rolled_out(region, |files| files.patient = true, until).await;
+            }
             OfRegion::RetentionLowered => return self.lowered(region, how.by, until).await,
             OfRegion::StoreClockFarAhead => return self.far_off(region, how.by, 1, until).await,
             OfRegion::StoreClockFarBack => return self.far_off(region, how.by, -1, until).await,

@@ -6,13 +6,15 @@
 mod benches;
 mod breaches;
 
-use benches::{Link, Service, Stores, Three, paused, region};
+use benches::{Link, Service, Stores, Three};
 use onceway::ports::{Ports, contract};
 use simulation::world::World;
 
+use crate::shared::{play, region};
+
 #[test]
 fn the_clock_keeps_its_contract() {
-    paused().block_on(async {
+    play(async {
         let world = World::new(1, &[region("eu")], false);
         contract::clock::suite(world.ports(&region("eu")).clock()).await;
     });
@@ -20,59 +22,59 @@ fn the_clock_keeps_its_contract() {
 
 #[test]
 fn the_store_keeps_its_contract() {
-    paused().block_on(async { contract::store::suite(&Stores::new(|store| store)).await });
+    play(async { contract::store::suite(&Stores::new(|store| store)).await });
 }
 
 #[test]
 fn the_authority_keeps_its_contract() {
-    paused().block_on(async { contract::authority::suite(&Stores::new(|store| store)).await });
+    play(async { contract::authority::suite(&Stores::new(|store| store)).await });
 }
 
 #[test]
 fn escrow_keeps_its_contract() {
-    paused().block_on(async { contract::escrow::suite(&Stores::new(|store| store)).await });
+    play(async { contract::escrow::suite(&Stores::new(|store| store)).await });
 }
 
 #[test]
 fn imports_keep_their_contract() {
-    paused().block_on(async { contract::imports::suite(&Stores::new(|store| store)).await });
+    play(async { contract::imports::suite(&Stores::new(|store| store)).await });
 }
 
 #[test]
 fn the_audit_keeps_its_contract() {
-    paused().block_on(async { contract::audit::suite(&Stores::new(|store| store)).await });
+    play(async { contract::audit::suite(&Stores::new(|store| store)).await });
 }
 
 #[test]
 fn the_replica_keeps_its_contract() {
-    paused().block_on(async { contract::replica::suite(&Stores::new(|store| store)).await });
+    play(async { contract::replica::suite(&Stores::new(|store| store)).await });
 }
 
 #[test]
 fn the_peers_keep_their_contract() {
-    paused().block_on(async { contract::peers::suite(&Link::new(|peers| peers)).await });
+    play(async { contract::peers::suite(&Link::new(|peers| peers)).await });
 }
 
 #[test]
 fn asking_keeps_its_contract() {
-    paused().block_on(async { contract::asking::suite(&Link::new(|peers| peers)).await });
+    play(async { contract::asking::suite(&Link::new(|peers| peers)).await });
 }
 
 #[test]
 fn the_upstream_keeps_its_contract() {
-    paused().block_on(async { contract::upstream::suite(&Service::new(|upstream| upstream)).await });
+    play(async { contract::upstream::suite(&Service::new(|upstream| upstream)).await });
 }
 
 #[test]
 fn stores_that_copy_one_another_keep_their_contract() {
-    paused().block_on(async { contract::copying::suite(&Three::new()).await }).unwrap();
+    play(async { contract::copying::suite(&Three::new()).await }).unwrap();
 }
 
 /// The replies of a real Postgres, as the root's `tests/suites/contract.rs` and
 /// `tests/long/histories.rs` recorded them.
 #[test]
 fn the_store_replies_as_a_real_one_did() {
-    let played = paused().block_on(async { contract::history::all(&Stores::new(|store| store)).await });
+    let played = play(async { contract::history::all(&Stores::new(|store| store)).await });
     as_recorded(&played, include_str!("../../histories/store.txt"));
 }
 
@@ -80,7 +82,7 @@ fn the_store_replies_as_a_real_one_did() {
 /// them.
 #[test]
 fn stores_follow_one_another_as_real_ones_did() {
-    let played = paused().block_on(async { contract::replication::all(&Three::new(), &|_| {}).await });
+    let played = play(async { contract::replication::all(&Three::new(), &|_| {}).await });
     as_recorded(&played.unwrap(), include_str!("../../histories/replication.txt"));
 }
 

@@ -1,5 +1,4 @@
-//! The real gateway over the simulated ports: one directed test per check of the request path, and
-//! a random swarm.
+//! The real gateway over the simulated ports: one directed test per check of the request path.
 //!
 //! `gateway/bench.rs` has the shared deployment. Each directed test fails when its check is taken
 //! out of `onceway::gateway`. Time is virtual. A test must not assert more than the answers to
@@ -27,7 +26,6 @@ mod recovery;
 mod reloads;
 mod shadow;
 mod stored;
-mod swarm;
 mod sweeps;
 mod upkeep;
 mod versions;

@@ -6,4 +6,5 @@
 
 mod contract;
 mod gateway;
+mod shared;
 mod takeover;

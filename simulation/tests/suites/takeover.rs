@@ -29,7 +29,6 @@ mod rebuilds;
 mod rehearsals;
 mod risk;
 mod settings;
-mod stepwise;
 mod swarm;
 mod trio;
 mod witness;

@@ -2,49 +2,13 @@
 //!
 //! [`super`] forges the histories. It must not need a gateway.
 
-use onceway::protocol::double::Why;
-
 use super::super::doubles::doubles_are_found;
 use super::*;
 
-fn row(region: &str, nonce: u128, state: State) -> Row {
-    Row {
-        origin: origin(region),
-        token: token(1, 1),
-        nonce: Nonce(nonce),
-        fingerprint: Fingerprint { raw: digest("test", &[]), canonical: None },
-        state,
-        over: Vec::new(),
-        risk: Vec::new(),
-        request_id: RequestId(1),
-        expires: Date(1),
-        principal: None,
-        accepted: false,
-        doubted: 0,
-        seen: Date(0),
-    }
-}
-
-fn settled() -> State {
-    let answer = Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept };
-    State::Settled { answer: Arc::new(answer), age: ms(1), expired: false }
-}
-
 /// The invariants that a store breaks if it shows these rows and its journal has this entry.
 fn broken(rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Vec<Invariant> {
-    let id = key(&first());
-    let (token, request_id, status, actor, reason) = (None, None, None, None, None);
-    let kind = kind.to_owned();
-    let entry = Entry { at: Date(1), kind, token, request_id, status, actor, reason, explained };
-    let store = Truth {
-        origin: origin("a"),
-        history: History::default(),
-        writes: Vec::new(),
-        rows: [(id.clone(), rows)].into(),
-        journal: vec![(Some(id), entry)],
-    };
     let mut found = Found::default();
-    doubles_are_found(&[store], Duration::ZERO, &mut found);
+    doubles_are_found(&[shows(&key(&first()), rows, kind, explained)], Duration::ZERO, &mut found);
     found.all.into_iter().map(|breach| breach.invariant).collect()
 }
 

@@ -1,8 +1,7 @@
 //! Random forged histories: looks at each entry, some looks, or one look find the same breaches.
 //!
-//! `tests/suites/takeover/stepwise.rs` does this with true histories. It must not forge entries
-//! that a look could come too early for, as views that are chosen later. No look finds too much
-//! there, but the findings differ.
+//! It must not forge entries that a look could come too early for, as views that are chosen later.
+//! No look finds too much there, but the findings differ.
 
 use super::*;
 use crate::dice::SimDice;
@@ -130,6 +129,6 @@ fn how_often_somebody_looks_changes_nothing_that_is_found() {
         Invariant::SilentAtFirst,
         Invariant::MarksAreEarned,
     ];
-    let all = Invariant::ALL.into_iter().filter(|invariant| !rest.contains(invariant));
+    let all = Invariant::ALL.iter().copied().filter(|invariant| !rest.contains(invariant));
     assert_eq!(broken, all.collect(), "each breaks in some seed");
 }

@@ -21,7 +21,7 @@ impl Parts {
     }
 
     pub fn new_holder(&self) -> u32 {
-        let lease = || Lease::new(TTL, self.drift);
+        let lease = || Lease::new(TTL, self.drift());
         self.fresh.get((), || self.holder(Holder { lease: lease(), asked: BEGIN, now: BEGIN }))
     }
 

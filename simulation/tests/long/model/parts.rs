@@ -28,11 +28,11 @@ use crate::model::wishes::Wish;
 /// The number of ticks for which a lease runs.
 pub const TTL_TICKS: u64 = 2;
 pub const TTL: Duration = Duration::from_nanos(TTL_TICKS);
-/// All clocks run at one speed.
-pub const EVEN: Drift = Drift { ppm: 0, margin: Duration::ZERO };
+/// The drift in ppm if all clocks run at one speed.
+pub const EVEN: u32 = 0;
 /// A clock may run at half the speed of another: a holder relies on one tick of a lease, and a
 /// judge waits for three.
-pub const UNEVEN: Drift = Drift { ppm: 500_000, margin: Duration::ZERO };
+pub const UNEVEN: u32 = 500_000;
 /// Any moment will do: a state's moments are relative to its own now.
 pub const BEGIN: Moment = Moment::from_nanos(100);
 pub const TICK: Duration = Duration::from_nanos(1);
@@ -114,11 +114,12 @@ pub type Opening = ([u8; 3], bool);
 /// The result for a lease: its number, and true if its tenure ended.
 pub type Held = (u32, bool);
 
+#[derive(Default)]
 pub struct Parts {
     pub names: Vec<RegionName>,
     pub regions: Site,
-    /// The drift that the protocol allows for.
-    pub drift: Drift,
+    /// The drift that the protocol allows for, in ppm.
+    ppm: u32,
     /// One clock is slow, so spans of two clocks cannot be compared.
     slow: bool,
     pub keys: Vec<KeyId>,
@@ -169,51 +170,23 @@ fn ring(names: &[RegionName]) -> (Arc<Ring>, Vec<KeyId>) {
 
 impl Parts {
     /// Three regions, or two and a witness; and the number of their first view.
-    pub fn new(regions: Site, drift: Drift, slow: bool) -> (Self, ViewId) {
+    pub fn new(regions: Site, ppm: u32, slow: bool) -> (Self, ViewId) {
         let all = if regions == 3 { ["a", "b", "c"] } else { ["a", "b", "w"] };
         let names: Vec<RegionName> = all.iter().map(|name| RegionName::parse(name).unwrap()).collect();
         let (ring, keys) = ring(&names[..usize::from(regions)]);
         let voters = names.iter().cloned().zip((0..).map(register_id)).collect();
-        let parts = Self {
-            names,
-            regions,
-            drift,
-            slow,
-            keys,
-            views: Pool::default(),
-            desks: Pool::default(),
-            holders: Pool::default(),
-            gates: Pool::default(),
-            rounds: Pool::default(),
-            answers: Memo::default(),
-            ticked_desks: Memo::default(),
-            ticked_holders: Memo::default(),
-            grants: Memo::default(),
-            runs: Memo::default(),
-            outlives: Memo::default(),
-            reads: Memo::default(),
-            gates_after: Memo::default(),
-            anew: Memo::default(),
-            lost: Memo::default(),
-            laid: Memo::default(),
-            fresh: Memo::default(),
-            held: Memo::default(),
-            asked: Memo::default(),
-            opened: Memo::default(),
-            heard: Memo::default(),
-            agreed: Memo::default(),
-            loses: Memo::default(),
-            wishes: Memo::default(),
-            drafts: Memo::default(),
-            opens: Memo::default(),
-        };
+        let parts = Self { names, regions, ppm, slow, keys, ..Self::default() };
         let first = parts.view(&View::founding(1, ring, BTreeMap::new(), voters));
         (parts, first)
     }
 
+    pub fn drift(&self) -> Drift {
+        Drift { ppm: self.ppm, margin: Duration::ZERO }
+    }
+
     /// The present, for texts, and the time after which a moment is just past.
     pub fn past(&self, now: Moment) -> text::Past {
-        text::Past { now, ticks: self.drift.judge(TTL).as_nanos() as i64 }
+        text::Past { now, ticks: self.drift().judge(TTL).as_nanos() as i64 }
     }
 
     pub fn name(&self, site: Site) -> &RegionName {
@@ -280,9 +253,9 @@ impl Parts {
 
     /// An acceptor that no process has watched so far.
     pub fn new_desk(&self, acceptor: Acceptor) -> u32 {
-        let mut watch = GrantWatch::new(self.drift);
+        let mut watch = GrantWatch::new(self.drift());
         watch.observe(&acceptor, BEGIN);
-        let admission = Admission::new(self.drift, TTL);
+        let admission = Admission::new(self.drift(), TTL);
         self.desk(Desk { acceptor, promised: None, watch, admission, now: BEGIN })
     }
 

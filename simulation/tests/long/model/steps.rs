@@ -35,9 +35,7 @@ impl World {
             Act::Admit(at) => self.admit(&mut next, at),
         };
         done?;
-        if self.bounds.near {
-            self.reach_own(&mut next);
-        }
+        self.reach_own(&mut next);
         self.judge(&mut next);
         self.settle(&mut next);
         (next != *state).then_some(next)

@@ -64,8 +64,6 @@ pub struct Bounds {
     pub claims: usize,
     pub left: Left,
     pub plans: Vec<(Site, Plan)>,
-    /// A process reaches its own acceptor at once, and hears it.
-    pub near: bool,
     /// The site whose clock runs at half the speed of the others.
     pub slow: Option<Site>,
     pub only: Only,
@@ -113,8 +111,8 @@ pub struct World {
 impl World {
     pub fn new(bounds: Bounds, mutant: Option<Mutant>) -> Self {
         let trusts = bounds.slow.is_none() || mutant == Some(Mutant::Undone(Fault::TrustsClocks));
-        let drift = if trusts { EVEN } else { UNEVEN };
-        let (parts, first) = Parts::new(bounds.regions, drift, bounds.slow.is_some());
+        let ppm = if trusts { EVEN } else { UNEVEN };
+        let (parts, first) = Parts::new(bounds.regions, ppm, bounds.slow.is_some());
         let start = crate::model::start::founded(&parts, first);
         let mut world = Self { bounds, mutant, parts, start, begun: false };
         let start = world.with_plant(|| crate::model::start::begin(&world));

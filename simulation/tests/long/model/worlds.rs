@@ -35,7 +35,6 @@ fn small(left: Left, plans: &[(Site, Plan)], only: Only, before: &[Before]) -> B
         claims: 2,
         left,
         plans: plans.to_vec(),
-        near: true,
         slow: None,
         only,
         before: before.to_vec(),
@@ -79,18 +78,7 @@ pub fn wholes() -> Vec<Whole> {
             let claims = 2 * usize::from(before.len() > both.len());
             let claim = if claims > 0 { vec![0, 1] } else { Vec::new() };
             let only = Only { renew: renew.to_vec(), claim, arrive: everywhere(regions), cut: Vec::new() };
-            let plans = plans.to_vec();
-            let bounds = Bounds {
-                regions,
-                changes: 2,
-                claims,
-                left,
-                plans,
-                near: true,
-                slow: None,
-                only,
-                before: before.to_vec(),
-            };
+            let bounds = Bounds { regions, changes: 2, claims, ..small(left, plans, only, before) };
             Whole { name, form, bounds, seen }
         };
     let taken = ["a takeover", "the last change"].as_slice();

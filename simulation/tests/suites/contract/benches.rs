@@ -31,16 +31,8 @@ use simulation::ports::SimPorts;
 use simulation::store::SimStore;
 use simulation::upstream::{ProbeMode, SimUpstream, UpstreamMode};
 use simulation::world::World;
-use tokio::runtime::{Builder, Runtime};
 
-/// A paused runtime: time moves only when every task waits.
-pub fn paused() -> Runtime {
-    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
-}
-
-pub fn region(name: &str) -> RegionName {
-    RegionName::parse(name).unwrap()
-}
+use crate::shared::region;
 
 /// Three regions, and the ports of a process in the first one.
 fn world() -> (World, SimPorts) {

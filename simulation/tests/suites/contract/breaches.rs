@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, Uri};
+use http::{HeaderMap, Request, Response, Uri};
 use onceway::ports::Body;
 use onceway::ports::contract;
 use onceway::ports::contract::replication::ReplicationBench;
@@ -35,7 +35,8 @@ use simulation::peers::SimPeers;
 use simulation::store::SimStore;
 use simulation::upstream::SimUpstream;
 
-use crate::contract::benches::{Link, Service, Stores, Three, paused};
+use crate::contract::benches::{Link, Service, Stores, Three};
+use crate::shared::play;
 
 /// The result of a run that found no broken promise: questions have no headers that could be lost.
 const NOTHING: &str = "nothing was noticed";
@@ -242,6 +243,19 @@ enum Call {
     NotAsked,
 }
 
+impl Call {
+    fn within(self, within: Duration) -> Duration {
+        if self == Self::Endless { within + Duration::from_secs(3600) } else { within }
+    }
+
+    fn lose_one(self, headers: &mut HeaderMap) {
+        if self == Self::HeadersAreLost {
+            let first = headers.keys().next().cloned();
+            first.map(|name| headers.remove(name));
+        }
+    }
+}
+
 struct BentPeers(SimPeers, Call);
 
 impl BentPeers {
@@ -251,18 +265,11 @@ impl BentPeers {
             reply => reply,
         }
     }
-
-    fn within(&self, within: Duration) -> Duration {
-        if self.1 == Call::Endless { within + Duration::from_secs(3600) } else { within }
-    }
 }
 
 impl Peers for BentPeers {
     async fn forward(&self, to: &RegionName, mut forward: Forward) -> Result<ForwardReply, PeerError> {
-        if self.1 == Call::HeadersAreLost {
-            let first = forward.headers.keys().next().cloned();
-            first.map(|name| forward.headers.remove(name));
-        }
+        self.1.lose_one(&mut forward.headers);
         match self.0.forward(to, forward.clone()).await {
             Err(PeerError::Unknown(_)) if self.1 == Call::MadeAgain => self.0.forward(to, forward).await,
             reply => self.bent(reply),
@@ -270,23 +277,20 @@ impl Peers for BentPeers {
     }
 
     async fn ping(&self, to: &RegionName, within: Duration) -> Result<Pong, PeerError> {
-        self.0.ping(to, self.within(within)).await
+        self.0.ping(to, self.1.within(within)).await
     }
 
     async fn ask(&self, to: &RegionName, question: Question, within: Duration) -> Result<Told, PeerError> {
-        match self.0.ask(to, question.clone(), self.within(within)).await {
+        match self.0.ask(to, question.clone(), self.1.within(within)).await {
             Err(PeerError::Unknown(_)) if self.1 == Call::MadeAgain => self.0.ask(to, question, within).await,
             reply => self.bent(reply),
         }
     }
 }
 
-struct BentUpstream(SimUpstream, Call);
-
-impl BentUpstream {
-    fn within(&self, within: Duration) -> Duration {
-        if self.1 == Call::Endless { within + Duration::from_secs(3600) } else { within }
-    }
+struct BentUpstream {
+    inner: SimUpstream,
+    call: Call,
 }
 
 impl Upstream for BentUpstream {
@@ -296,30 +300,26 @@ impl Upstream for BentUpstream {
         within: Duration,
         may_send: impl Fn() -> bool + Send + Sync,
     ) -> Result<Response<Body>, SendError> {
-        if self.1 == Call::HeadersAreLost {
-            let first = send.headers.keys().next().cloned();
-            first.map(|name| send.headers.remove(name));
-        }
-        let may_send = || self.1 == Call::NotAsked || may_send();
-        match self.0.send(send.clone(), self.within(within), may_send).await {
-            Err(SendError::Unknown(_)) if self.1 == Call::MadeAgain => {
-                self.0.send(send, within, may_send).await
+        self.call.lose_one(&mut send.headers);
+        let may_send = || self.call == Call::NotAsked || may_send();
+        match self.inner.send(send.clone(), self.call.within(within), may_send).await {
+            Err(SendError::Unknown(_)) if self.call == Call::MadeAgain => {
+                self.inner.send(send, within, may_send).await
             }
-            Err(SendError::Unknown(why)) if self.1 == Call::UnknownIsNotSent => Err(SendError::NotSent(why)),
+            Err(SendError::Unknown(why)) if self.call == Call::UnknownIsNotSent => {
+                Err(SendError::NotSent(why))
+            }
             reply => reply,
         }
     }
 
-    async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
-        self.0.probe(probe, within, limit).await
-    }
-
-    async fn check(&self, path: &Uri, within: Duration) -> Result<(), String> {
-        self.0.check(path, within).await
-    }
-
     async fn pass(&self, request: Request<Body>, within: Duration) -> Result<Response<Body>, SendError> {
-        self.0.pass(request, self.within(within)).await
+        self.inner.pass(request, self.call.within(within)).await
+    }
+
+    handed_on! {
+        probe(probe: Probe, within: Duration, limit: usize) -> ProbeReply;
+        check(path: &Uri, within: Duration) -> Result<(), String>;
     }
 }
 
@@ -340,70 +340,55 @@ enum Turn {
     CutsLeak,
 }
 
-struct Turned(Three, Turn);
+struct Turned {
+    inner: Three,
+    turn: Turn,
+}
 
 impl ReplicationBench for Turned {
     type Store = SimStore;
 
     fn store(&self, region: usize) -> &SimStore {
-        self.0.store(region)
+        self.inner.store(region)
     }
 
     fn origin(&self, region: usize) -> Origin {
-        self.0.origin(region)
+        self.inner.origin(region)
+    }
+
+    handed_on! {
+        mend(from: usize, to: usize) -> Result<(), String>;
+        shows(to: usize, from: usize, beat: u64) -> Result<(), String>;
+        sent(from: usize, to: usize) -> Result<(), String>;
+        begin_reseed(from: usize, to: usize) -> Result<(), String>;
+        copied(from: usize, to: usize) -> Result<(), String>;
     }
 
     async fn cut(&self, from: usize, to: usize) -> Result<(), String> {
-        if self.1 == Turn::CutsLeak { Ok(()) } else { self.0.cut(from, to).await }
-    }
-
-    async fn mend(&self, from: usize, to: usize) -> Result<(), String> {
-        self.0.mend(from, to).await
-    }
-
-    async fn shows(&self, to: usize, from: usize, beat: u64) -> Result<(), String> {
-        self.0.shows(to, from, beat).await
+        if self.turn == Turn::CutsLeak { Ok(()) } else { self.inner.cut(from, to).await }
     }
 
     async fn crash(&self, region: usize) -> Result<(), String> {
-        if self.1 == Turn::CrashesForget {
-            self.0.forget(region);
+        if self.turn == Turn::CrashesForget {
+            self.inner.forget(region);
         }
-        self.0.crash(region).await
+        self.inner.crash(region).await
     }
 
     async fn stall(&self, from: usize, to: usize) -> Result<(), String> {
-        match self.1 {
-            Turn::NothingIsHeldUp => Ok(()),
-            _ => self.0.stall(from, to).await,
-        }
-    }
-
-    async fn sent(&self, from: usize, to: usize) -> Result<(), String> {
-        self.0.sent(from, to).await
+        if self.turn == Turn::NothingIsHeldUp { Ok(()) } else { self.inner.stall(from, to).await }
     }
 
     async fn flow(&self, from: usize, to: usize) -> Result<(), String> {
-        match self.1 {
-            Turn::NothingIsHeldUp => Ok(()),
-            _ => self.0.flow(from, to).await,
-        }
+        if self.turn == Turn::NothingIsHeldUp { Ok(()) } else { self.inner.flow(from, to).await }
     }
 
     async fn lose_slot(&self, from: usize, to: usize) -> Result<(), String> {
-        if self.1 == Turn::SlotsRemember { Ok(()) } else { self.0.lose_slot(from, to).await }
+        if self.turn == Turn::SlotsRemember { Ok(()) } else { self.inner.lose_slot(from, to).await }
     }
 
     async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
-        if self.1 == Turn::SlotsRemember { Ok(()) } else { self.0.reseed(from, to).await }
-    }
-
-    async fn begin_reseed(&self, from: usize, to: usize) -> Result<(), String> {
-        self.0.begin_reseed(from, to).await
-    }
-
-    async fn copied(&self, from: usize, to: usize) -> Result<(), String> {
-        self.0.copied(from, to).await
+        if self.turn == Turn::SlotsRemember { Ok(()) } else { self.inner.reseed(from, to).await }
     }
 
     async fn claim_unheard(
@@ -411,12 +396,12 @@ impl ReplicationBench for Turned {
         region: usize,
         ask: &ClaimAsk,
     ) -> Result<Result<ClaimReply, StoreError>, String> {
-        match self.1 {
+        match self.turn {
             Turn::UnheardIsUnwritten => Ok(Err(StoreError::Unknown("not written".to_owned()))),
             Turn::UnheardHasFailed => {
-                self.0.claim_unheard(region, ask).await.map(|_| Err(StoreError::Definite(String::new())))
+                self.inner.claim_unheard(region, ask).await.map(|_| Err(StoreError::Definite(String::new())))
             }
-            _ => self.0.claim_unheard(region, ask).await,
+            _ => self.inner.claim_unheard(region, ask).await,
         }
     }
 }
@@ -440,7 +425,7 @@ fn a_store_that_breaks_a_promise_is_told_by_the_clause_that_makes_it() {
     for (bend, clause) in caught {
         let bent = || Stores::new(|inner| Bent { inner, bend });
         let told = told(|| {
-            paused().block_on(async {
+            play(async {
                 match bend {
                     Bend::BeatsAreOldOnes | Bend::NothingIsRecalled => {
                         contract::replica::suite(&bent()).await
@@ -467,10 +452,10 @@ fn calls_that_break_a_promise_are_told_by_the_clause_that_makes_it() {
     ];
     for (call, forwards, questions, requests) in caught {
         let peers = || Link::new(|peers| BentPeers(peers, call));
-        let upstream = || Service::new(|upstream| BentUpstream(upstream, call));
-        let by_peers = told(|| paused().block_on(async { contract::peers::suite(&peers()).await }));
-        let by_asking = told(|| paused().block_on(async { contract::asking::suite(&peers()).await }));
-        let by_upstream = told(|| paused().block_on(async { contract::upstream::suite(&upstream()).await }));
+        let upstream = || Service::new(|upstream| BentUpstream { inner: upstream, call });
+        let by_peers = told(|| play(async { contract::peers::suite(&peers()).await }));
+        let by_asking = told(|| play(async { contract::asking::suite(&peers()).await }));
+        let by_upstream = told(|| play(async { contract::upstream::suite(&upstream()).await }));
         assert!(by_peers.contains(forwards), "{call:?}: {by_peers}");
         assert!(by_asking.contains(questions), "{call:?}: {by_asking}");
         assert!(by_upstream.contains(requests), "{call:?}: {by_upstream}");
@@ -489,8 +474,8 @@ fn stores_that_follow_one_another_otherwise_do_not_go_as_recorded() {
     ];
     let recorded = include_str!("../../../histories/replication.txt");
     for (turn, step) in turns {
-        let three = Turned(Three::new(), turn);
-        let played = paused().block_on(async { contract::replication::all(&three, &|_| {}).await }).unwrap();
+        let three = Turned { inner: Three::new(), turn };
+        let played = play(async { contract::replication::all(&three, &|_| {}).await }).unwrap();
         let mut lines = played.lines().zip(recorded.lines());
         let (played, recorded) =
             lines.find(|(played, recorded)| played != recorded).expect("it goes as it was recorded");

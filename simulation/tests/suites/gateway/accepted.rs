@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
 use onceway::gateway::Gateway;
 use onceway::gateway::dead_letters::JobAct;
 use onceway::ports::body::{self, Collected};
@@ -21,8 +20,8 @@ use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
 use super::bench::{
-    ACCEPT, Bench, HOLD, SETTLE_TIME, ask, ask_as, id, key_of, key_of_tenant, ms, play, region, request,
-    until,
+    ACCEPT, Bench, HOLD, SETTLE_TIME, TOKENS, ask, ask_as, id, key_of, key_of_tenant, ms, play, question,
+    region, request, request_with, until,
 };
 use super::stored::{Left, leave};
 
@@ -30,9 +29,7 @@ type Gate = Arc<Gateway<SimPorts>>;
 
 /// The answer of the status address.
 pub(super) async fn asked(gateway: &Gate, key: &str) -> (u16, serde_json::Value) {
-    let ask = Request::get(format!("/.well-known/onceway/requests/{key}"));
-    let ask = ask.header("authorization", "Bearer sk").body(body::empty()).unwrap();
-    let (head, rest) = gateway.handle(ask).await.into_parts();
+    let (head, rest) = gateway.handle(question(key, "sk")).await.into_parts();
     let Ok(Collected::Whole(bytes)) = body::collect(rest, 1 << 20).await else { panic!("a whole body") };
     (head.status.as_u16(), serde_json::from_slice(&bytes).unwrap())
 }
@@ -90,11 +87,8 @@ fn a_client_chooses_where_the_route_lets_it() {
     play(async {
         let (bench, eu) = (Bench::start(2).await, region("eu"));
         let gateway = bench.gateway(&eu);
-        let prefers = |path: &str, key: &str| {
-            let mut request = request(path, key, "{}");
-            request.headers_mut().insert("prefer", "wait=1, respond-async".parse().unwrap());
-            request
-        };
+        let prefers =
+            |path: &str, key: &str| request_with(path, key, "{}", ("prefer", "wait=1, respond-async"));
         let (plain, later, heedless) = (key_of(&eu, "plain"), key_of(&eu, "later"), key_of(&eu, "heedless"));
         assert_eq!(ask(&gateway, "/prefer", &plain, "{}").await.status, 201);
         let response = gateway.handle(prefers("/prefer", &later)).await;
@@ -128,6 +122,7 @@ fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
     });
 }
 
+/// Its client must not learn that nothing happened: the job may exist, and run.
 #[test]
 fn an_acceptance_whose_reply_was_lost_runs_once_and_a_retry_finds_it() {
     play(async {
@@ -135,26 +130,11 @@ fn an_acceptance_whose_reply_was_lost_runs_once_and_a_retry_finds_it() {
         let key = key_of(&eu, "unconfirmed");
         bench.store(&eu, StoreMode::LoseReplies(ms(500)));
         assert_eq!(bench.send(&eu, "/later", &key).await.said(), (504, "outcome-unknown"));
+        assert_eq!(bench.arrived(&eu), 0);
         bench.store(&eu, StoreMode::Up);
         bench.all_serve().await;
         let told = bench.send(&eu, "/later", &key).await;
         assert!(matches!(told.status, 201 | 202), "{told:?}");
-        becomes(&bench, &eu, &key, "settled").await;
-        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
-    });
-}
-
-/// Its client must not learn that nothing happened: the job may exist, and run.
-#[test]
-fn an_acceptance_that_stays_unconfirmed_is_unknown() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
-        let key = key_of(&eu, "unconfirmed");
-        bench.store(&eu, StoreMode::LoseReplies(ms(300)));
-        assert_eq!(bench.send(&eu, "/later", &key).await.said(), (504, "outcome-unknown"));
-        assert_eq!(bench.arrived(&eu), 0);
-        bench.store(&eu, StoreMode::Up);
-        bench.all_serve().await;
         becomes(&bench, &eu, &key, "settled").await;
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
     });
@@ -256,8 +236,7 @@ fn what_was_accepted_on_a_route_of_choice_is_not_run_for_a_client_that_waits() {
         let (bench, eu) = (Bench::start(9).await, region("eu"));
         let key = key_of(&eu, "chosen");
         bench.upstream(&eu, UpstreamMode::Refuse);
-        let mut preferring = request("/prefer", &key, "{}");
-        preferring.headers_mut().insert("prefer", "respond-async".parse().unwrap());
+        let preferring = request_with("/prefer", &key, "{}", ("prefer", "respond-async"));
         assert_eq!(bench.gateway(&eu).handle(preferring).await.status(), 202);
         bench.upstream(&eu, UpstreamMode::Hang);
         assert_eq!(bench.send(&eu, "/prefer", &key).await.status, 202);
@@ -400,9 +379,7 @@ fn the_status_address_tells_of_any_key_and_of_nobody_elses() {
         }
         let (status, problem) = asked(&bench.gateway(&us), &key_of(&eu, "never")).await;
         assert_eq!((status, &problem["code"]), (404, &"key-unknown".into()));
-        let stranger = Request::get(format!("/.well-known/onceway/requests/{address}"));
-        let stranger = stranger.header("authorization", "Bearer nobody").body(body::empty()).unwrap();
-        assert_eq!(bench.gateway(&eu).handle(stranger).await.status(), 401);
+        assert_eq!(bench.gateway(&eu).handle(question(&address, "nobody")).await.status(), 401);
 
         // With its owner away, the asked region reports its own knowledge.
         let doubtful = key_of(&eu, "doubtful");
@@ -427,8 +404,7 @@ fn a_doubt_without_a_job_is_recovered_while_its_client_waits() {
             assert!(bench.send(&eu, "/prefer", &key).await.status >= 500);
             sleep(HOLD + SETTLE_TIME).await;
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
-            let mut preferring = request("/prefer", &key, "{}");
-            preferring.headers_mut().insert("prefer", "respond-async".parse().unwrap());
+            let preferring = request_with("/prefer", &key, "{}", ("prefer", "respond-async"));
             let told = bench.gateway(&eu).handle(preferring).await;
             assert_eq!(
                 (told.status().as_u16(), told.headers().contains_key("idempotent-replayed")),
@@ -444,18 +420,12 @@ fn the_status_address_of_a_bound_key_is_its_principals_only() {
     play(async {
         let (bench, eu, us) = (Bench::start(18).await, region("eu"), region("us"));
         let key = key_of(&eu, "bound");
-        let of = |token: &str| {
-            let mut request = request("/bound", &key, "{}");
-            request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
-            request
-        };
-        let (mine, other) = (super::bench::TOKENS[1].0, super::bench::TOKENS[3].0);
-        assert_eq!(bench.gateway(&eu).handle(of(mine)).await.status(), 201);
+        let (mine, other) = (TOKENS[1].0, TOKENS[3].0);
+        let claimed = request_with("/bound", &key, "{}", ("authorization", &format!("Bearer {mine}")));
+        assert_eq!(bench.gateway(&eu).handle(claimed).await.status(), 201);
         for at in [&eu, &us] {
             for (token, status) in [(mine, 200), (other, 404)] {
-                let address = format!("/.well-known/onceway/requests/{key}");
-                let ask = Request::get(address).header("authorization", format!("Bearer {token}"));
-                let told = bench.gateway(at).handle(ask.body(body::empty()).unwrap()).await;
+                let told = bench.gateway(at).handle(question(&key, token)).await;
                 assert_eq!(told.status(), status, "{token} at {at}");
             }
         }

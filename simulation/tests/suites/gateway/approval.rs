@@ -31,6 +31,17 @@ async fn stays_closed(bench: &Bench, at: &RegionName, span: Duration, why: &str)
     assert_eq!(bench.arrived(at), 0);
 }
 
+/// A store is restored from a copy two seconds old, below this process or a new one, and is refused.
+async fn goes_back(bench: &Bench, at: &RegionName, new_process: bool) {
+    let copy = bench.world.cluster.copy(at);
+    sleep(ms(2_000)).await;
+    if new_process {
+        bench.replace(at);
+    }
+    bench.world.cluster.restore(at, copy);
+    stays_closed(bench, at, ms(8_000), "went back").await;
+}
+
 #[test]
 pub fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
     play(async {
@@ -79,17 +90,11 @@ fn no_key_runs_before_every_peer_was_asked_once() {
     });
 }
 
-/// eu's store is restored from a copy two seconds old. Its peers have seen its later writes.
+/// The peers of eu have seen its later writes. The memory of its old process is gone.
 #[test]
 fn a_store_that_went_back_is_refused_by_what_peers_have_seen() {
     play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
-        let copy = bench.world.cluster.copy(&eu);
-        sleep(ms(2_000)).await;
-        // A new process: the old one's memory is gone.
-        bench.replace(&eu);
-        bench.world.cluster.restore(&eu, copy);
-        stays_closed(&bench, &eu, ms(8_000), "went back").await;
+        goes_back(&*Bench::start(3).await, &region("eu"), true).await;
     });
 }
 
@@ -97,13 +102,8 @@ fn a_store_that_went_back_is_refused_by_what_peers_have_seen() {
 fn a_store_that_went_back_is_refused_by_what_this_process_has_seen() {
     play(async {
         let (bench, eu) = (Bench::start(4).await, region("eu"));
-        for peer in [region("us"), region("ap")] {
-            bench.world.cluster.hold(&eu, &peer, true);
-        }
-        let copy = bench.world.cluster.copy(&eu);
-        sleep(ms(2_000)).await;
-        bench.world.cluster.restore(&eu, copy);
-        stays_closed(&bench, &eu, ms(8_000), "went back").await;
+        bench.hold_rows(&eu);
+        goes_back(&bench, &eu, false).await;
     });
 }
 
@@ -112,14 +112,8 @@ fn a_store_that_went_back_is_refused_by_what_this_process_has_seen() {
 fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are_late() {
     play(async {
         let (bench, eu) = (Bench::start(6).await, region("eu"));
-        for peer in [region("us"), region("ap")] {
-            bench.world.cluster.hold(&eu, &peer, true);
-        }
-        let copy = bench.world.cluster.copy(&eu);
-        sleep(ms(2_000)).await;
-        bench.replace(&eu);
-        bench.world.cluster.restore(&eu, copy);
-        stays_closed(&bench, &eu, ms(8_000), "went back").await;
+        bench.hold_rows(&eu);
+        goes_back(&bench, &eu, true).await;
     });
 }
 
@@ -130,18 +124,13 @@ fn a_copy_that_no_peer_can_tell_from_the_store_runs_keys_again() {
     play(async {
         let (bench, eu) = (Bench::start(8).await, region("eu"));
         let key = key_of(&eu, "forgotten");
-        for peer in [region("us"), region("ap")] {
-            bench.world.cluster.hold(&eu, &peer, true);
-        }
+        bench.hold_rows(&eu);
         bench.links(&eu, LinkMode::Refuse);
         let copy = bench.world.cluster.copy(&eu);
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
         bench.replace(&eu);
         bench.world.cluster.restore(&eu, copy);
-        for peer in [region("us"), region("ap")] {
-            bench.world.network.set_link(&eu, &peer, LinkMode::Up, ms(20));
-            bench.world.network.set_link(&peer, &eu, LinkMode::Up, ms(20));
-        }
+        bench.links(&eu, LinkMode::Up);
         until("the approval", ms(10_000), async || bench.serves(&eu)).await;
         let again = bench.send(&eu, "/probe", &key).await;
         assert_eq!((again.status, again.replayed, bench.arrived(&eu)), (201, false, 2));

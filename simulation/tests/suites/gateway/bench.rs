@@ -4,30 +4,20 @@
 //! operator does.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Uri};
+use http::{Method, Uri};
 use onceway::gateway::authority::{Failover, Mode as Failing};
-use onceway::gateway::concurrency::MostAtOnce;
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
-use onceway::gateway::route::{
-    Accept, Binding, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
-};
+use onceway::gateway::route::{Binding, Mismatch, Mode, Policy, Protection, Route};
 use onceway::gateway::signature::{FingerprintRule, Pointer, Selection};
-use onceway::gateway::{Gateway, Settings, Timings};
-use onceway::ports::body::{self, Collected};
+use onceway::gateway::{Gateway, Settings};
 use onceway::protocol::decide::Recovery;
-use onceway::protocol::job::Backoff;
-use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::key_policy::KeyPolicy;
-use onceway::protocol::lifetime::Retention;
-use onceway::protocol::outcome::OutcomeSets;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
-use onceway::protocol::time::Drift;
 use onceway::protocol::versions::{NEWEST, NEXT, Versions};
 use onceway::protocol::view::View;
 use simulation::cluster::StoreMode;
@@ -35,64 +25,39 @@ use simulation::peers::LinkMode;
 use simulation::ports::SimPorts;
 use simulation::upstream::{Happening, UpstreamMode};
 use simulation::world::World;
-use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
+
+use crate::shared::{self, ring, route, world};
+pub use crate::shared::{
+    ACCEPT, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, Told, UPSTREAM, id, ms, play, question, region,
+    request, request_with, told,
+};
 
 /// The longest time of a claim without an outcome.
 pub const HOLD: Duration = Duration::from_secs(10);
-/// The upstream's time limit.
-pub const UPSTREAM: Duration = Duration::from_secs(3);
 /// The upstream's time limit on the route `unkeyed`, which looks at no key.
 pub const UNKEYED: Duration = Duration::from_secs(1);
 const UNKEYED_ROUTE: Protection = Protection::Off { upstream_timeout: UNKEYED };
-/// The time for which a request may still be inside the upstream after its hold.
-pub const SETTLE_TIME: Duration = Duration::from_secs(2);
-/// The time for which an answer waits to be stored. Then its client learns that the outcome is
-/// unknown.
-pub const SETTLE_WITHIN: Duration = Duration::from_secs(2);
-/// The settings for accepted requests.
-pub const ACCEPT: Accept = Accept {
-    request_retention: Duration::from_secs(60),
-    max_runs: 5,
-    backoff: Backoff { first: ms(400), most: ms(1_600) },
-};
 /// The retention on the route `park`.
 pub const RETENTION: Duration = Duration::from_secs(120);
 /// The time for which it is refused after that.
 pub const TOMBSTONE: Duration = Duration::from_secs(60);
-/// The time between two sweeps.
-pub const SWEEP: Duration = Duration::from_millis(1_000);
-/// One way between two regions.
-pub const ONE_WAY: Duration = Duration::from_millis(20);
-
 const DAY: Duration = Duration::from_secs(86_400);
 /// The tokens of the tenant acme, with their principals; the first one has none.
 pub const TOKENS: [(&str, Option<&str>); 4] =
     [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
-
-/// Whole milliseconds.
-pub const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-pub fn region(name: &str) -> RegionName {
-    RegionName::parse(name).unwrap()
-}
 
 /// The regions of every bench.
 pub fn regions() -> [RegionName; 3] {
     [region("eu"), region("us"), region("ap")]
 }
 
-/// Plays a test on a paused clock.
-pub fn play<T>(test: impl Future<Output = T>) -> T {
-    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
-}
-
 /// The first view of every bench, without its voters, for the owners of keys.
 pub fn view() -> View {
-    static VIEW: LazyLock<View> =
-        LazyLock::new(|| View::founding(1, ring(), BTreeMap::new(), BTreeMap::new()));
+    static VIEW: LazyLock<View> = LazyLock::new(|| {
+        let ring = ring(&regions().map(|name| (name, 100)));
+        View::founding(1, ring, BTreeMap::new(), BTreeMap::new())
+    });
     VIEW.clone()
 }
 
@@ -101,35 +66,9 @@ pub fn unfounded() -> View {
     View::unfounded(view().ring().clone())
 }
 
-fn ring() -> Arc<Ring> {
-    let regions = regions().map(|name| RegionSpec { name, weight: 100 }).to_vec();
-    let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-    Arc::new(Ring::build(&spec).unwrap())
-}
-
 /// The versions of a process that speaks the next one, too.
 pub fn upgraded() -> Versions {
     Versions::new(NEWEST, NEXT).unwrap()
-}
-
-/// The result of a request for its client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
-    pub status: u16,
-    /// The code of a problem; empty on an answer.
-    pub code: String,
-    /// True if it is a replay.
-    pub replayed: bool,
-    /// The region that ran it, as the answer says.
-    pub by: String,
-    pub body: Bytes,
-}
-
-impl Told {
-    /// The status and the problem's code.
-    pub fn said(&self) -> (u16, &str) {
-        (self.status, &self.code)
-    }
 }
 
 /// Three regions of real gateways.
@@ -157,15 +96,7 @@ impl Bench {
     }
 
     async fn started(seed: u64, routes: &[&str], speaks: Versions) -> Arc<Self> {
-        let world = Arc::new(World::new(seed, &regions(), false));
-        for from in regions() {
-            world.cluster.set_latency(&from, ms(2));
-            world.upstreams.set_mode(&from, UpstreamMode::Receipt { after: ms(50) });
-            for to in regions().iter().filter(|to| **to != from) {
-                world.network.set_link(&from, to, LinkMode::Up, ONE_WAY);
-                world.cluster.set_delay(&from, to, ms(40));
-            }
-        }
+        let world = world(seed, &regions());
         let escrow = routes.iter().map(|route| Arc::from(*route)).collect();
         let told = settings(&regions()[0]).routes;
         world.found(view().ring().clone(), escrow, &told);
@@ -182,21 +113,11 @@ impl Bench {
         self.process_with(name, settings(name))
     }
 
-    fn process_with(&self, name: &RegionName, settings: Settings) -> Arc<Gateway<SimPorts>> {
+    /// Like [`Self::process`], with these settings.
+    pub fn process_with(&self, name: &RegionName, settings: Settings) -> Arc<Gateway<SimPorts>> {
         let gateway = Gateway::new(self.world.ports(name), settings, unfounded()).unwrap();
         gateway.start(None);
         gateway
-    }
-
-    /// Starts a new gateway process in each region's place, with leases of this length, and waits
-    /// until all serve. The setting is equal in all regions: a far longer lease is refused.
-    pub async fn replace_with_lease(&self, lease: Duration) {
-        for name in regions() {
-            let failover = Failover { lease, ..failover() };
-            let told = Settings { failover, ..settings(&name) };
-            self.put(&name, self.process_with(&name, told));
-        }
-        self.all_serve().await;
     }
 
     /// Starts one more gateway process of a region over its store, which speaks these versions.
@@ -245,6 +166,13 @@ impl Bench {
         }
     }
 
+    /// Holds a region's rows back from every other one.
+    pub fn hold_rows(&self, from: &RegionName) {
+        for other in regions().iter().filter(|other| *other != from) {
+            self.world.cluster.hold(from, other, true);
+        }
+    }
+
     /// Sends a request to a region's gateway.
     pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> Told {
         ask(&self.gateway(to), path, key, "{}").await
@@ -286,16 +214,6 @@ pub async fn ask(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: 
     told(gateway.handle(request(path, key, text)).await).await
 }
 
-/// A client's request.
-pub fn request(path: &str, key: &str, text: &str) -> Request<onceway::ports::Body> {
-    Request::post(path)
-        .header("authorization", "Bearer sk")
-        .header("idempotency-key", key)
-        .header("content-type", "application/json")
-        .body(body::full(text.to_owned()))
-        .unwrap()
-}
-
 /// Asks one gateway as the bench's second tenant, globex.
 pub async fn ask_as_globex(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
     ask_as("globex", gateway, path, key, text).await
@@ -309,32 +227,8 @@ pub async fn ask_as(
     key: &str,
     text: &str,
 ) -> Told {
-    let mut request = request(path, key, text);
-    request.headers_mut().insert("authorization", format!("Bearer sk-{tenant}").parse().unwrap());
+    let request = request_with(path, key, text, ("authorization", &format!("Bearer sk-{tenant}")));
     told(gateway.handle(request).await).await
-}
-
-/// Reads an answer as a client would.
-pub async fn told(response: http::Response<onceway::ports::Body>) -> Told {
-    let (head, rest) = response.into_parts();
-    let bytes = match body::collect(rest, 1 << 20).await.unwrap() {
-        Collected::Whole(bytes) => bytes,
-        Collected::Over(..) => panic!("an answer of more than a megabyte"),
-    };
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    let code = text.split_once("\"code\":\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
-    let header = |name: &str| head.headers.get(name).map(|text| text.to_str().unwrap()).unwrap_or_default();
-    Told {
-        status: head.status.as_u16(),
-        code: code.unwrap_or_default(),
-        replayed: header("idempotent-replayed") == "true",
-        by: header("onceway-region").to_owned(),
-        body: bytes,
-    }
-}
-
-pub fn id(key: &str) -> KeyId {
-    KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
 }
 
 /// A key of another tenant that this region owns, and its id.
@@ -381,16 +275,7 @@ pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut(
 /// The settings for takeovers: manual, so that a region that is refused or cut off stays as its
 /// test needs it. The suite `takeover` tests the rest.
 fn failover() -> Failover {
-    Failover {
-        mode: Failing::Manual,
-        lease: ms(3_000),
-        window: onceway::protocol::window::WindowRule { percent: 200, floor: ms(1_000), beyond: ms(60_000) },
-        drain_limit: ms(300),
-        kill_after: ms(5_000),
-        stable_for: ms(5_000),
-        min_serving: 1,
-        witnesses: Vec::new(),
-    }
+    shared::failover(Failing::Manual, ms(5_000))
 }
 
 fn credentials() -> Credentials {
@@ -408,104 +293,35 @@ fn credentials() -> Credentials {
 
 /// The settings of a region's gateway.
 pub fn settings(me: &RegionName) -> Settings {
-    let route = |name: &str, recovery| Route {
-        name: Arc::from(name),
-        methods: vec![Method::POST],
-        path: PathPattern::parse(&format!("/{name}")).unwrap(),
-        protection: Protection::Required(Arc::new(policy(recovery))),
-        allow_overrides: false,
-    };
-    let moded = |name: &str, recovery, mode| Route {
-        protection: Protection::Required(Arc::new(Policy { mode, ..policy(recovery) })),
-        ..route(name, recovery)
-    };
+    let rerun = Recovery::Rerun { max_attempts: 3 };
+    let plain = |name: &str, recovery| route(name, policy(recovery));
+    let moded = |name: &str, recovery, mode| route(name, Policy { mode, ..policy(recovery) });
     let signed = |name: &str, selection: fn(Vec<Pointer>) -> Selection, fields: [&str; 2], mismatch| {
         let fields = fields.map(|field| Pointer::parse(field).unwrap()).to_vec();
         let fingerprint = FingerprintRule::Signature(selection(fields));
-        let policy = Policy { fingerprint, mismatch, body_limit: 16 << 20, ..policy(Recovery::Park) };
-        Route { protection: Protection::Required(Arc::new(policy)), ..route(name, Recovery::Park) }
+        route(name, Policy { fingerprint, mismatch, body_limit: 16 << 20, ..policy(Recovery::Park) })
     };
     let key_policy = KeyPolicy { min_length: 8, max_length: 64, entropy_bits: 32, ..KeyPolicy::default() };
-    let picky = Policy { key_policy, ..policy(Recovery::Park) };
-    let bound = Policy { bind: Binding::Principal, ..policy(Recovery::Rerun { max_attempts: 3 }) };
-    let bound = Route { protection: Protection::Required(Arc::new(bound)), ..route("bound", Recovery::Park) };
-    Settings {
-        failover: failover(),
-        me: me.clone(),
-        generation: 1,
-        routes: Routes(vec![
-            route("probe", Recovery::Probe),
-            route("park", Recovery::Park),
-            route("rerun", Recovery::Rerun { max_attempts: 3 }),
-            moded("later", Recovery::Probe, Mode::Accept),
-            moded("later-park", Recovery::Park, Mode::Accept),
-            moded("later-rerun", Recovery::Rerun { max_attempts: 3 }, Mode::Accept),
-            moded("prefer", Recovery::Probe, Mode::Prefer),
-            kept_for_ever(route("never", Recovery::Park)),
-            bound,
-            signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
-            signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
-            Route { protection: Protection::Required(Arc::new(picky)), ..route("picky", Recovery::Park) },
-            Route { protection: UNKEYED_ROUTE, ..route("unkeyed", Recovery::Park) },
-        ]),
-        credentials: Arc::new(credentials()),
-        drift: Drift { ppm: 1_000, margin: ms(50) },
-        skew: ms(100),
-        seals_requests: false,
-        speaks: Versions::OURS,
-        timings: Timings {
-            heartbeat: ms(100),
-            ping: ms(100),
-            silent_after: ms(1_000),
-            poll: ms(100),
-            attach_poll: ms(50),
-            body_within: ms(5_000),
-            claim_within: ms(2_000),
-            settle_within: SETTLE_WITHIN,
-            probe_within: ms(1_000),
-            jobs_poll: ms(200),
-            sweep: SWEEP,
-            reap: ms(1_000),
-            reap_pause: ms(20),
-        },
-        quota: None,
-        most_at_once: MostAtOnce::default(),
-        shadow: false,
-        upstream_health: None,
-        shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
-    }
-}
-
-fn kept_for_ever(mut route: Route) -> Route {
-    let Some(policy) = route.policy() else { panic!("a route that looks at keys") };
-    let policy = Policy { retention: Retention::Never, ..Policy::clone(policy) };
-    route.protection = Protection::Required(Arc::new(policy));
-    route
+    let routes = vec![
+        plain("probe", Recovery::Probe),
+        plain("park", Recovery::Park),
+        plain("rerun", rerun),
+        moded("later", Recovery::Probe, Mode::Accept),
+        moded("later-park", Recovery::Park, Mode::Accept),
+        moded("later-rerun", rerun, Mode::Accept),
+        moded("prefer", Recovery::Probe, Mode::Prefer),
+        route("bound", Policy { bind: Binding::Principal, ..policy(rerun) }),
+        signed("include", Selection::Include, ["/amount", "/lines/*/price"], Mismatch::Conflict),
+        signed("exclude", Selection::Exclude, ["/metadata", "/lines/*/note"], Mismatch::Unprocessable),
+        route("picky", Policy { key_policy, ..policy(Recovery::Park) }),
+        Route { protection: UNKEYED_ROUTE, ..plain("unkeyed", Recovery::Park) },
+    ];
+    shared::settings(me, failover(), routes, credentials())
 }
 
 fn policy(recovery: Recovery) -> Policy {
-    Policy {
-        syntax: Syntax::Lenient,
-        key_policy: KeyPolicy::default(),
-        fingerprint: FingerprintRule::Whole,
-        mismatch: Mismatch::Unprocessable,
-        recovery,
-        probe: Some(Uri::from_static("/status")),
-        hold: HOLD,
-        wait: ms(2_000),
-        upstream_timeout: UPSTREAM,
-        settle_time: SETTLE_TIME,
-        status_ends_attempt: false,
-        escrow: onceway::gateway::route::Escrow::Off,
-        retention: Retention::For(if recovery == Recovery::Park { RETENTION } else { DAY }),
-        tombstone: if recovery == Recovery::Park { TOMBSTONE } else { DAY },
-        body_limit: 1 << 16,
-        stored_limit: 1 << 10,
-        outcomes: OutcomeSets::default(),
-        keep_headers: Vec::new(),
-        replay_headers: Vec::new(),
-        mode: Mode::Sync,
-        accept: ACCEPT,
-        bind: Binding::Tenant,
+    match recovery {
+        Recovery::Park => Policy { tombstone: TOMBSTONE, ..shared::policy(recovery, HOLD, RETENTION) },
+        _ => shared::policy(recovery, HOLD, DAY),
     }
 }

@@ -3,7 +3,6 @@
 //! `outcomes.rs` goes on after the send. `gateway::request` must not send on anything less: then
 //! these tests fail.
 
-use onceway::ports::KeyStore;
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use tokio::time::sleep;
@@ -26,12 +25,12 @@ async fn runs_once_after_healing(bench: &Bench, eu: &RegionName, key: &str) {
     assert_eq!(told.body, bench.effects(key)[0].body);
 }
 
-#[test]
-fn nothing_is_sent_while_the_store_refuses() {
+/// Nothing is sent while eu's store is like this, and the key runs once after healing.
+fn nothing_is_sent_while(mode: StoreMode) {
     play(async {
         let (bench, eu) = (Bench::start(1).await, region("eu"));
         let key = key_of(&eu, "refused");
-        bench.store(&eu, StoreMode::Refuse);
+        bench.store(&eu, mode);
         assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED);
         assert_eq!(bench.arrived(&eu), 0);
         runs_once_after_healing(&bench, &eu, &key).await;
@@ -39,15 +38,13 @@ fn nothing_is_sent_while_the_store_refuses() {
 }
 
 #[test]
+fn nothing_is_sent_while_the_store_refuses() {
+    nothing_is_sent_while(StoreMode::Refuse);
+}
+
+#[test]
 fn nothing_is_sent_while_the_store_stalls() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
-        let key = key_of(&eu, "stalled");
-        bench.store(&eu, StoreMode::Stall(ms(300)));
-        assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED);
-        assert_eq!(bench.arrived(&eu), 0);
-        runs_once_after_healing(&bench, &eu, &key).await;
-    });
+    nothing_is_sent_while(StoreMode::Stall(ms(300)));
 }
 
 #[test]
@@ -94,67 +91,6 @@ fn a_claim_that_stays_unconfirmed_is_never_sent_and_is_released_later() {
     });
 }
 
-/// Each third statement is executed five seconds later than its sender waits: claims that were made
-/// again by then, and settlements and releases whose key has gone on.
-#[test]
-fn statements_that_come_late_undo_nothing() {
-    play(async {
-        let (bench, eu) = (Bench::start(6).await, region("eu"));
-        let store = bench.world.cluster.store(&eu);
-        bench.store(&eu, StoreMode::Late { bound: ms(300), after: ms(5_000) });
-        let (mut late, mut keys) = (0, Vec::new());
-        while late < 3 {
-            let key = key_of(&eu, &format!("late-{}", keys.len()));
-            let begun = tokio::time::Instant::now();
-            let told = bench.send(&eu, "/park", &key).await;
-            assert!(told.status == 201 || told.status == 504 || told.said() == REFUSED, "{told:?}");
-            late += usize::from(begun.elapsed() >= ms(300));
-            keys.push(key);
-            assert!(keys.len() < 200, "{late} of {} had a late statement", keys.len());
-        }
-        bench.store(&eu, StoreMode::Up);
-        // An attempt of before, whose settlement is late and whose key runs again meanwhile.
-        let mut ghosts = Vec::new();
-        for number in 0..9 {
-            let key = key_of(&eu, &format!("ghost-{number}"));
-            let attempt = super::upkeep::abandon_for(&store, "rerun", &key, ms(1_000)).await;
-            bench.store(&eu, StoreMode::Late { bound: ms(300), after: ms(5_000) });
-            if store.settle(&attempt, &super::upkeep::answer()).await.is_err() {
-                ghosts.push(key);
-            }
-            bench.store(&eu, StoreMode::Up);
-        }
-        assert!(!ghosts.is_empty());
-        bench.all_serve().await;
-        sleep(ms(1_000)).await;
-        for key in &ghosts {
-            let told = bench.send(&eu, "/rerun", key).await;
-            assert_eq!((told.status, told.replayed), (201, false), "it runs again: {told:?}");
-        }
-        let mut ends = Vec::new();
-        for key in &keys {
-            ends.push((key, bench.effects(key).len()));
-        }
-        sleep(ms(20_000)).await;
-        for (key, effects) in ends {
-            assert!(effects <= 1 && bench.effects(key).len() == effects, "{key}");
-            let state = bench.state(&eu, key).await;
-            let told = bench.send(&eu, "/park", key).await;
-            match state {
-                "settled" => assert!(told.replayed, "{key}: {told:?}"),
-                "released" | "absent" => {
-                    assert_eq!((told.status, bench.effects(key).len()), (201, 1), "{key}");
-                }
-                _ => assert_eq!(told.said(), (409, "outcome-unknown"), "{key} is {state}"),
-            }
-        }
-        for key in &ghosts {
-            let told = bench.send(&eu, "/rerun", key).await;
-            assert!(told.replayed && told.body == bench.effects(key)[0].body, "{key}: {told:?}");
-        }
-    });
-}
-
 /// The claim commits at 4 s and its reply arrives at 8 s. The hold still runs (till 14 s). But an
 /// upstream that takes all its time would end within drift and margin of the hold's end, counted
 /// from before the claim.
@@ -193,27 +129,6 @@ fn a_connection_that_outlives_the_lease_carries_nothing() {
         bench.all_serve().await;
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
         assert_eq!(bench.effects(&key).len(), 1);
-    });
-}
-
-/// The window is measured to the millisecond: 10 s of hold, less 3 s for the upstream, less 10 ms
-/// of drift and 50 ms of margin.
-#[test]
-fn the_window_to_send_ends_before_the_hold_can() {
-    play(async {
-        let (bench, eu) = (Bench::start(6).await, region("eu"));
-        // The hold ends the window here. With a slow store, a short lease would end it first.
-        bench.replace_with_lease(ms(60_000)).await;
-        for (word, latency, status) in [("inside", 6_930, 201), ("outside", 6_950, 503)] {
-            let key = key_of(&eu, word);
-            bench.world.cluster.set_latency(&eu, ms(latency));
-            let sent = bench.begin(&eu, "/park", &key);
-            sleep(ms(latency - 10)).await;
-            bench.world.cluster.set_latency(&eu, ms(2));
-            assert_eq!(sent.await.unwrap().status, status, "{word}");
-            assert_eq!(bench.effects(&key).len(), usize::from(status == 201), "{word}");
-            bench.all_serve().await;
-        }
     });
 }
 

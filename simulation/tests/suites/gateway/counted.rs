@@ -31,13 +31,13 @@ fn series(handle: &PrometheusHandle, metric: &str) -> BTreeMap<String, u64> {
     lines.map(one).filter(|(_, value)| *value > 0).collect()
 }
 
-/// Series as written here: labels, blank, value.
-fn expected(lines: &[&str]) -> BTreeMap<String, u64> {
+/// Checks all series of a metric, written as labels, blank, value.
+fn check(handle: &PrometheusHandle, metric: &str, expected: &[&str]) {
     let one = |line: &&str| {
         let (labels, value) = line.rsplit_once(' ').unwrap();
         (labels.to_owned(), value.parse().unwrap())
     };
-    lines.iter().map(one).collect()
+    assert_eq!(series(handle, metric), expected.iter().map(one).collect(), "{metric}");
 }
 
 #[test]
@@ -51,19 +51,19 @@ fn answers_and_duplicates_are_counted_for_their_own_tenant() {
         // The same key of another tenant is another key. It may have another home, so it counts
         // once, wherever it runs.
         assert_eq!(ask_as_globex(&gateway, "/probe", &key, "{}").await.status, 201);
-        assert_eq!(
-            series(&handle, "onceway_answers_total"),
-            expected(&[
+        check(
+            &handle,
+            "onceway_answers_total",
+            &[
                 r#"route="probe",tenant="acme",verdict="settled" 1"#,
                 r#"route="probe",tenant="acme",verdict="replayed" 1"#,
                 r#"route="probe",tenant="acme",verdict="key_reused" 1"#,
                 r#"route="probe",tenant="globex",verdict="settled" 1"#,
-            ])
+            ],
         );
-        assert_eq!(series(&handle, "onceway_duplicates_total"), expected(&[r#"tenant="acme" 2"#]));
-        let none = BTreeMap::new();
-        assert_eq!(series(&handle, "onceway_claims_lost_total"), none);
-        assert_eq!(series(&handle, "onceway_claims_failed_total"), none);
+        check(&handle, "onceway_duplicates_total", &[r#"tenant="acme" 2"#]);
+        check(&handle, "onceway_claims_lost_total", &[]);
+        check(&handle, "onceway_claims_failed_total", &[]);
     });
 }
 
@@ -84,17 +84,18 @@ fn a_conflict_a_doubt_and_a_copy_answered_elsewhere_are_duplicates() {
         assert_eq!(bench.send(&eu, "/rerun", &copied).await.status, 201);
         sleep(ms(1_000)).await;
         assert!(bench.send(&region("us"), "/rerun", &copied).await.replayed);
-        assert_eq!(
-            series(&handle, "onceway_answers_total"),
-            expected(&[
+        check(
+            &handle,
+            "onceway_answers_total",
+            &[
                 r#"route="park",tenant="acme",verdict="settled" 1"#,
                 r#"route="park",tenant="acme",verdict="in_progress" 1"#,
                 r#"route="park",tenant="acme",verdict="in_doubt" 2"#,
                 r#"route="rerun",tenant="acme",verdict="settled" 1"#,
                 r#"route="rerun",tenant="acme",verdict="replayed" 1"#,
-            ])
+            ],
         );
-        assert_eq!(series(&handle, "onceway_duplicates_total"), expected(&[r#"tenant="acme" 3"#]));
+        check(&handle, "onceway_duplicates_total", &[r#"tenant="acme" 3"#]);
     });
 }
 
@@ -107,11 +108,8 @@ fn a_store_that_fails_is_counted_per_route_and_tenant_and_every_call_is_timed_by
         bench.store(&eu, StoreMode::Refuse);
         let other = key_of(&eu, "failed-too");
         assert_eq!(bench.send(&eu, "/rerun", &other).await.said(), (503, "store-unavailable"));
-        assert_eq!(
-            series(&handle, "onceway_claims_failed_total"),
-            expected(&[r#"route="rerun",tenant="acme" 1"#])
-        );
-        assert_eq!(series(&handle, "onceway_duplicates_total"), BTreeMap::new());
+        check(&handle, "onceway_claims_failed_total", &[r#"route="rerun",tenant="acme" 1"#]);
+        check(&handle, "onceway_duplicates_total", &[]);
         let timed = series(&handle, "onceway_store_seconds_count");
         for labels in [r#"op="claim",route="park""#, r#"op="settle",route="park""#] {
             assert_eq!(timed.get(labels), Some(&1), "{labels} in {timed:?}");
@@ -129,9 +127,6 @@ fn a_lost_claim_is_counted_for_its_route_and_tenant() {
         sleep(ms(500)).await;
         take_over(&bench, &key).await;
         sent.await.unwrap();
-        assert_eq!(
-            series(&handle, "onceway_claims_lost_total"),
-            expected(&[r#"route="park",tenant="acme" 1"#])
-        );
+        check(&handle, "onceway_claims_lost_total", &[r#"route="park",tenant="acme" 1"#]);
     });
 }

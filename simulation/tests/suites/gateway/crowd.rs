@@ -21,8 +21,7 @@ use tokio::time::Instant;
 
 use super::accepted::asked;
 use super::bench::{
-    Bench, ask, ask_as_globex, forward, key_of, ms, play, region, regions, request, settings, told,
-    unfounded, until,
+    Bench, ask, ask_as_globex, forward, key_of, ms, play, region, regions, request, settings, told, until,
 };
 
 const OVERLOADED: (u16, &str) = (503, "overloaded");
@@ -32,9 +31,7 @@ const BODY_LIMIT: usize = 1 << 16;
 /// A gateway in place of the bench's, with these limits.
 async fn taking(bench: &Bench, name: &RegionName, requests: usize, bodies: usize) -> Arc<Gateway<SimPorts>> {
     let most_at_once = MostAtOnce { requests, bodies };
-    let settings = Settings { most_at_once, ..settings(name) };
-    let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
-    gateway.start(None);
+    let gateway = bench.process_with(name, Settings { most_at_once, ..settings(name) });
     bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
     until("the gateway to be ready", ms(20_000), async || gateway.readiness().serves).await;
     gateway

@@ -22,14 +22,17 @@ use super::upkeep::{answer, claim, won};
 /// Both regions settle the key, and neither knows of the other. Returns eu's and us's attempts.
 async fn forged(bench: &Bench, key: &str) -> [Attempt; 2] {
     let [eu, us] = [region("eu"), region("us")];
-    let hold = |on| {
-        bench.world.cluster.hold(&eu, &us, on);
-        bench.world.cluster.hold(&us, &eu, on);
-    };
-    hold(true);
+    hold(bench, true);
     let attempts = [settled(bench, &eu, key, 7_001).await, settled(bench, &us, key, 7_002).await];
-    hold(false);
+    hold(bench, false);
     attempts
+}
+
+/// Holds the rows of eu and us back from each other, or releases them.
+fn hold(bench: &Bench, held: bool) {
+    let [eu, us] = [region("eu"), region("us")];
+    bench.world.cluster.hold(&eu, &us, held);
+    bench.world.cluster.hold(&us, &eu, held);
 }
 
 async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128) -> Attempt {
@@ -76,17 +79,13 @@ fn a_double_that_meets_after_a_clock_was_set_right_is_found_everywhere() {
     play(async {
         let (bench, eu, us) = (Bench::start(24).await, region("eu"), region("us"));
         bench.world.cluster.step_clock(&eu, -YEARS_MICROS);
-        let hold = |on| {
-            bench.world.cluster.hold(&eu, &us, on);
-            bench.world.cluster.hold(&us, &eu, on);
-        };
-        hold(true);
+        hold(&bench, true);
         settled(&bench, &eu, "behind", 7_001).await;
         settled(&bench, &us, "behind", 7_002).await;
         sleep(ms(5_000)).await;
         bench.world.cluster.step_clock(&eu, YEARS_MICROS);
         sleep(ms(5_000)).await;
-        hold(false);
+        hold(&bench, false);
         for at in regions() {
             let store = bench.world.cluster.store(&at);
             until(&format!("the double to be found at {at}"), ms(10_000), async || holds(&store, 1, 1).await)

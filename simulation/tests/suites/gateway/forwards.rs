@@ -1,5 +1,4 @@
-//! Keys owned elsewhere: one hop, never resent, never held over an outage, and replayed from the
-//! local copy.
+//! Keys owned elsewhere: one hop, never resent, never held over an outage.
 //!
 //! [`Counting`] counts the forwards at the owner. A test must not look into a gateway.
 
@@ -12,7 +11,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::accepted::asked;
-use super::bench::{Bench, ONE_WAY, ask, forward, key_of, ms, play, region, until};
+use super::bench::{Bench, ONE_WAY, forward, key_of, ms, play, region, until};
 
 /// A region that counts its forwards. It passes them on to the one behind it or, without one,
 /// refuses them as not its own.
@@ -131,27 +130,6 @@ fn a_slow_answer_of_a_peer_that_answers_pings_is_waited_for() {
         let (bench, eu, us) = (Bench::start(6).await, region("eu"), region("us"));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
         assert_eq!(bench.send(&us, "/park", &key_of(&eu, "slow")).await.status, 201);
-    });
-}
-
-#[test]
-fn a_settled_key_is_replayed_from_the_local_copy_with_its_home_down() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(7).await, region("eu"), region("us"));
-        let key = key_of(&eu, "copied");
-        let first = bench.send(&eu, "/park", &key).await;
-        assert_eq!(first.status, 201);
-        until("the copy arrives", ms(1_000), async || bench.state(&us, &key).await == "settled").await;
-        let counting = count(&bench, &eu, true);
-        for link in [LinkMode::Up, LinkMode::Silent, LinkMode::Refuse] {
-            bench.links(&eu, link);
-            let again = bench.send(&us, "/park", &key).await;
-            assert_eq!((again.status, again.replayed, again.by.as_str()), (201, true, "eu"), "{link:?}");
-            assert_eq!(again.body, first.body, "{link:?}");
-            let other = ask(&bench.gateway(&us), "/park", &key, "{\"other\":1}").await;
-            assert_eq!(other.said(), (422, "key-reused"), "{link:?}");
-        }
-        assert_eq!((*counting.forwards.lock().unwrap(), bench.arrived(&us)), (0, 0));
     });
 }
 

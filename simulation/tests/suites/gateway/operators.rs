@@ -74,28 +74,6 @@ fn nobody_releases_what_may_still_be_inside_the_upstream() {
     });
 }
 
-/// A key may have moved while an attempt of its old owner is in doubt: only the owner rules.
-#[test]
-fn an_attempt_of_another_region_is_ruled_where_the_key_is_owned() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
-        let key = key_of(&eu, "foreign");
-        let store = bench.world.cluster.store(&us);
-        let attempt = abandon(&store, "park", &key).await;
-        store.doubt(&attempt, Some(500)).await.unwrap();
-        sleep(ms(500)).await;
-        let refused = bench.gateway(&us).rule(&id(&key), &act(Ruling::Settled(answer()))).await;
-        assert_eq!(refused.unwrap_err(), Refusal::NotOwner { owner: "eu".to_owned() });
-        // No row says when the attempt's time is over: the owner gives it a whole hold.
-        sleep(HOLD * 2).await;
-        let told = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Settled(answer()))).await.unwrap();
-        assert_eq!(told.state, "settled");
-        let replay = bench.send(&eu, "/park", &key).await;
-        assert_eq!((replay.status, replay.replayed), (201, true));
-        assert_eq!((bench.arrived(&eu), bench.arrived(&us)), (0, 0));
-    });
-}
-
 /// A row that another region wrote is that region's: the owner writes a stand-in for it.
 #[test]
 fn the_owner_rules_about_another_regions_attempt() {
@@ -123,22 +101,4 @@ fn the_owner_rules_about_another_regions_attempt() {
             assert_eq!(bench.effects(&key).len(), usize::from(!settled));
         });
     }
-}
-
-#[test]
-fn an_answer_by_hand_is_replayed_everywhere() {
-    play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
-        let key = key_of(&eu, "by-hand");
-        abandon(&bench.world.cluster.store(&eu), "park", &key).await;
-        sleep(HOLD + ms(10)).await;
-        let shown = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Settled(answer()))).await.unwrap();
-        assert_eq!(shown.state, "settled");
-        sleep(ms(200)).await;
-        for at in ["eu", "us", "ap"] {
-            let told = bench.send(&region(at), "/park", &key).await;
-            assert_eq!((told.status, told.replayed, &told.body[..]), (201, true, &b"made"[..]), "{at}");
-        }
-        assert_eq!(bench.arrived(&eu), 0);
-    });
 }

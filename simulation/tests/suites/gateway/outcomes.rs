@@ -16,7 +16,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::bench::{
-    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, play, region, request, told, until,
+    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, play, region, request_with, told, until,
 };
 
 const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
@@ -136,8 +136,7 @@ fn an_attempt_that_lost_its_claim_is_not_told_what_somebody_else_was_answered() 
             let (bench, eu) = (Bench::start(4).await, region("eu"));
             let key = key_of(&eu, "elses");
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
-            let mut mine = request(path, &key, "{}");
-            mine.headers_mut().insert("authorization", "Bearer sk_ann".parse().unwrap());
+            let mine = request_with(path, &key, "{}", ("authorization", "Bearer sk_ann"));
             let gateway = bench.gateway(&eu);
             let sent = tokio::spawn(async move { told(gateway.handle(mine).await).await });
             sleep(ms(500)).await;
@@ -199,6 +198,8 @@ fn unknown_is_never_taken_for_failed() {
         (status(500), 500, 1),
         (status(502), 502, 1),
         (status(408), 408, 1),
+        // A proxy answers 503 also when a connection broke after the request was sent.
+        (status(503), 503, 1),
     ];
     for (mode, expected, effects) in unknown {
         play(async {
@@ -239,21 +240,6 @@ fn what_surely_did_not_happen_is_released_and_runs_again() {
             assert_eq!(bench.effects(&key).len(), 1);
         });
     }
-}
-
-/// A proxy answers 503 also when a connection broke after the request was sent.
-#[test]
-fn a_503_that_does_not_say_when_to_come_back_leaves_the_key_in_doubt() {
-    play(async {
-        let (bench, eu) = (Bench::start(6).await, region("eu"));
-        let key = key_of(&eu, "bare");
-        bench.upstream(&eu, UpstreamMode::EffectThenFail { status: 503 });
-        assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "outcome-unknown"));
-        assert_eq!(bench.state(&eu, &key).await, "in-doubt");
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
-        assert_eq!(bench.send(&eu, "/park", &key).await.said(), (409, "outcome-unknown"));
-        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1));
-    });
 }
 
 /// The client hangs up at every millisecond of a request's life, at the owner and elsewhere.
@@ -328,21 +314,5 @@ fn a_request_without_a_key_waits_as_long_as_its_route_allows() {
         assert_eq!(bench.send(&eu, "/unkeyed", "unused").await.said(), (504, "upstream-timeout"));
         let took = begun.elapsed();
         assert!(took >= UNKEYED && took <= UNKEYED + ms(10), "{took:?}");
-    });
-}
-
-#[test]
-fn an_answer_over_the_stored_limit_runs_once_and_its_body_is_not_made_up() {
-    play(async {
-        let (bench, eu) = (Bench::start(10).await, region("eu"));
-        let key = key_of(&eu, "large");
-        let large = bytes::Bytes::from(vec![b'x'; 5_000]);
-        let mode = UpstreamMode::Answer { after: ms(5), status: 201, body: large.clone(), effect: true };
-        bench.upstream(&eu, mode);
-        assert_eq!(bench.send(&eu, "/park", &key).await.body, large);
-        let request = super::bench::request("/park", &key, "{}");
-        let again = told(bench.gateway(&eu).handle(request).await).await;
-        assert_eq!((again.said(), again.replayed), ((201, "body-not-kept"), true));
-        assert_eq!(bench.effects(&key).len(), 1);
     });
 }

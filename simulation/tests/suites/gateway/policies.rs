@@ -1,10 +1,9 @@
-//! The routes' rules for keys and bodies: key policies, business signatures, and every trap that
-//! JSON sets for a fingerprint.
+//! The routes' rules for keys and bodies: key policies, business signatures, and traps that JSON
+//! sets for a fingerprint.
 //!
-//! `bench` has the routes. The traps are those of the design's second section: bodies without a
-//! lossless canonical form. A plain route compares raw bytes only: the same bytes replay, and a
-//! re-serialised retry is refused. A route with a business signature must not store anything: it
-//! refuses.
+//! `bench` has the routes. The traps are bodies without a lossless canonical form. A plain route
+//! compares raw bytes only: the same bytes replay, and a re-serialised retry is refused. A route
+//! with a business signature must not store anything: it refuses.
 
 use std::sync::Arc;
 
@@ -28,31 +27,13 @@ async fn send(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, kind: &st
 const JSON: &str = "application/json";
 
 /// A name, a body without a lossless canonical form, and the same value as another serialiser might
-/// write it.
-fn traps() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
-    let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels)).into_bytes();
-    let spaced = |levels: usize| format!("{} {}", "[".repeat(levels), "]".repeat(levels)).into_bytes();
+/// write it. The tests of `onceway::gateway::canonical` have all the traps.
+fn traps() -> [(&'static str, Vec<u8>, Vec<u8>); 4] {
     let text = |text: &str| text.as_bytes().to_vec();
-    vec![
-        ("65 levels", deep(65), spaced(65)),
-        ("129 levels", deep(129), spaced(129)),
+    [
         ("duplicate members", text(r#"{"amount":1,"amount":2}"#), text(r#"{"amount":1, "amount":2}"#)),
-        ("the same member, escaped", text(r#"{"a":1,"\u0061":2}"#), text(r#"{"a":1,"a":2}"#)),
-        ("2^53", text(r#"{"amount":9007199254740992}"#), text(r#"{"amount":9007199254740992.0}"#)),
         ("2^53 + 1", text(r#"{"amount":9007199254740993}"#), text(r#"{ "amount":9007199254740993}"#)),
-        ("1e400", text("[1e400]"), text("[10e399]")),
-        ("-1e400", text("[-1e400]"), text("[ -1e400]")),
-        ("1e-400", text("[1e-400]"), text("[1E-400]")),
-        ("more digits than a double", text("[0.1234567890123456789]"), text("[ 0.1234567890123456789]")),
-        ("byte order mark", text("\u{feff}{\"amount\":1}"), text("\u{feff}{\"amount\": 1}")),
-        ("lone surrogate", text(r#"{"note":"\ud800"}"#), text(r#"{"note":"\uD800"}"#)),
-        ("second half first", text(r#"["\udc00\ud800"]"#), text(r#"["\uDC00\uD800"]"#)),
         ("invalid UTF-8", b"{\"note\":\"\xff\"}".to_vec(), b"{\"note\": \"\xff\"}".to_vec()),
-        ("overlong UTF-8", b"[\"\xc0\xaf\"]".to_vec(), b"[ \"\xc0\xaf\"]".to_vec()),
-        ("UTF-8 of a surrogate", b"[\"\xed\xa0\x80\"]".to_vec(), b"[ \"\xed\xa0\x80\"]".to_vec()),
-        ("a number that is none", text("[NaN]"), text("[ NaN]")),
-        ("a trailing comma", text("[1,]"), text("[1 ,]")),
-        ("two values", text("{} {}"), text("{}  {}")),
         ("nothing", Vec::new(), text(" ")),
     ]
 }
@@ -116,21 +97,6 @@ fn a_body_of_two_types_is_not_json() {
         assert_eq!(send("/park", &whole, "[1]").await.status, 201);
         assert_eq!(send("/park", &whole, "[1.0]").await.said(), (422, "key-reused"));
         assert!(send("/park", &whole, "[1]").await.replayed);
-    });
-}
-
-#[test]
-fn ten_megabytes_of_open_brackets_are_refused() {
-    play(async {
-        let (bench, eu) = (Bench::start(42).await, region("eu"));
-        let gateway = bench.gateway(&eu);
-        let brackets = vec![b'['; 10 << 20];
-        let key = key_of(&eu, "brackets");
-        let refused = send(&gateway, "/include", &key, JSON, &brackets).await;
-        assert_eq!(refused.said(), (422, "fingerprint-impossible"));
-        let over = send(&gateway, "/park", &key, JSON, &brackets).await;
-        assert_eq!(over.said(), (413, "body-too-large"));
-        assert_eq!(bench.state(&eu, &key).await, "absent");
     });
 }
 

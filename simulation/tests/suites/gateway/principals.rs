@@ -8,11 +8,10 @@ use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 
-use super::bench::{Bench, Told, key_of, ms, play, region, request, told, until};
+use super::bench::{Bench, Told, key_of, ms, play, region, request_with, told, until};
 
 async fn send(bench: &Bench, to: &RegionName, token: &str, key: &str, text: &str) -> Told {
-    let mut request = request("/bound", key, text);
-    request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    let request = request_with("/bound", key, text, ("authorization", &format!("Bearer {token}")));
     told(bench.gateway(to).handle(request).await).await
 }
 

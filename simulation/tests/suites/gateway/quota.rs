@@ -23,7 +23,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, play, region, settings, unfounded, until,
+    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, play, question, region, settings, until,
 };
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
@@ -41,10 +41,7 @@ fn pace(burst: u32) -> Pace {
 }
 
 async fn limited_to(bench: &Bench, name: &RegionName, shadow: bool, quota: Quota) -> Arc<Gateway<SimPorts>> {
-    let quota = Some(quota);
-    let settings = Settings { quota, shadow, ..settings(name) };
-    let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
-    gateway.start(None);
+    let gateway = bench.process_with(name, Settings { quota: Some(quota), shadow, ..settings(name) });
     bench.world.network.plug(name.clone(), Arc::new(gateway.clone()));
     until("the gateway to be ready", ms(20_000), async || shadow || gateway.readiness().serves).await;
     gateway
@@ -173,11 +170,7 @@ fn shadow_mode_counts_what_quotas_would_refuse() {
 
 /// Asks the status address. Returns its status and code.
 async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16, String) {
-    let asked = Request::get(format!("/.well-known/onceway/requests/{key}"))
-        .header("authorization", format!("Bearer {token}"))
-        .body(onceway::ports::body::empty())
-        .unwrap();
-    let response = gateway.handle(asked).await;
+    let response = gateway.handle(question(key, token)).await;
     if response.status() == 429 {
         let after: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");

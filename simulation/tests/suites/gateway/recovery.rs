@@ -70,20 +70,6 @@ fn an_abandoned_claim_is_recovered_after_its_hold() {
 }
 
 #[test]
-fn happened_settles_with_the_attempts_own_answer() {
-    play(async {
-        let bench = Bench::start(3).await;
-        let (eu, key, _) = in_doubt(&bench, "/probe", UpstreamMode::EffectThenDrop).await;
-        for at in [&eu, &eu, &region("us")] {
-            let told = bench.send(at, "/probe", &key).await;
-            assert_eq!((told.status, told.replayed, told.by.as_str()), (201, true, "eu"));
-            assert_eq!(told.body, bench.effects(&key)[0].body);
-        }
-        assert_eq!((bench.state(&eu, &key).await, bench.arrived(&eu)), ("settled", 1));
-    });
-}
-
-#[test]
 fn cannot_say_changes_nothing() {
     let odd = ProbeMode::Happened { status: 500, body: Default::default() };
     for probes in [ProbeMode::CannotSay, ProbeMode::Silent, odd] {
@@ -122,29 +108,6 @@ fn a_status_that_leaves_the_key_in_doubt_does_not_end_its_attempt() {
         assert_eq!((told.status, told.replayed), (201, true));
         assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1));
     });
-}
-
-/// The same while the database's clock steps ahead, as when it is set right: by its date the hold
-/// and the settle time are over, and the effect is still to come (docs/protocol.md#rule-11).
-#[test]
-fn a_clock_that_steps_ahead_does_not_end_an_attempt_that_got_a_status() {
-    for wait in [0, 30, 250] {
-        play(async {
-            let (bench, eu) = (Bench::start(5).await, region("eu"));
-            let key = key_of(&eu, "stepped");
-            let late = UpstreamMode::FailThenEffect { status: 503, says_when: false, after: ms(3_000) };
-            bench.upstream(&eu, late);
-            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (503, "outcome-unknown"));
-            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
-            bench.world.cluster.step_clock(&eu, 3_600_000_000);
-            sleep(ms(wait)).await;
-            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS, "{wait}");
-            sleep(ms(3_000)).await;
-            let told = bench.send(&eu, "/probe", &key).await;
-            assert_eq!((told.status, told.replayed), (201, true));
-            assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1), "{wait}");
-        });
-    }
 }
 
 /// An attempt without an effect by then runs again, once hold and settle time are over.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use http::Request;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use onceway::gateway::Gateway;
 use onceway::gateway::shadow::Counts;
+use onceway::gateway::{Gateway, Settings};
 use onceway::ports::{Body, body};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
@@ -18,16 +18,11 @@ use simulation::ports::SimPorts;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{
-    Bench, ask, ask_as_globex, key_of, ms, play, region, request, settings, told, unfounded, until,
-};
+use super::bench::{Bench, ask, key_of, ms, play, region, request, settings, told, unfounded, until};
 
 /// A gateway in shadow mode beside those of the bench.
 fn shadow(bench: &Bench, name: &RegionName) -> Arc<Gateway<SimPorts>> {
-    let settings = onceway::gateway::Settings { shadow: true, ..settings(name) };
-    let gateway = Gateway::new(bench.world.ports(name), settings, unfounded()).unwrap();
-    gateway.start(None);
-    gateway
+    bench.process_with(name, Settings { shadow: true, ..settings(name) })
 }
 
 fn counts(gateway: &Gateway<SimPorts>, route: &str) -> Counts {
@@ -89,7 +84,7 @@ fn neither_store_nor_peers_are_said_to_be_away() {
         let (bench, eu) = (Bench::start(1).await, region("eu"));
         let begun = |shadow: bool| {
             let recorder = PrometheusBuilder::new().build_recorder();
-            let settings = onceway::gateway::Settings { shadow, ..settings(&eu) };
+            let settings = Settings { shadow, ..settings(&eu) };
             metrics::with_local_recorder(&recorder, || {
                 Gateway::new(bench.world.ports(&eu), settings, unfounded()).unwrap();
             });
@@ -99,43 +94,6 @@ fn neither_store_nor_peers_are_said_to_be_away() {
         };
         assert_eq!(begun(false), [true; 3]);
         assert_eq!(begun(true), [true, false, false]);
-    });
-}
-
-#[test]
-fn retries_are_counted_as_what_they_would_have_been() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
-        let gateway = shadow(&bench, &eu);
-        let send = async |body: &str| ask(&gateway, "/park", "k", body).await;
-        assert!(!send("{}").await.replayed);
-        let (first, again) = (bench.arrived(&eu), send("{ }").await);
-        assert_eq!(
-            (again.status, again.replayed, bench.arrived(&eu)),
-            (201, false, first + 1),
-            "it ran again"
-        );
-        send("[]").await;
-        ask_as_globex(&gateway, "/park", "k", "[]").await;
-        let found = counts(&gateway, "park");
-        assert_eq!((found.run, found.replayed, found.diverged), (2, 1, 0), "two tenants, one retry");
-        assert_eq!(found.refused.into_iter().collect::<Vec<_>>(), [("key-reused", 1)]);
-
-        let answer =
-            |status| UpstreamMode::Answer { after: ms(10), status, body: bytes::Bytes::new(), effect: false };
-        for status in [409, 429, 201, 500, 201] {
-            bench.upstream(&eu, answer(status));
-            send("{}").await;
-        }
-        let found = counts(&gateway, "park");
-        assert_eq!((found.replayed, found.diverged), (6, 1), "a 409 where the first was 201");
-
-        for (status, key) in [(429, "free"), (201, "free"), (201, "free"), (500, "doubt"), (201, "doubt")] {
-            bench.upstream(&eu, answer(status));
-            ask(&gateway, "/probe", key, "{}").await;
-        }
-        let found = counts(&gateway, "probe");
-        assert_eq!((found.run, found.replayed, found.in_doubt), (3, 1, 1));
     });
 }
 

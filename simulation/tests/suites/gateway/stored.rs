@@ -7,10 +7,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Uri};
+use http::{HeaderMap, Method, Uri};
 use onceway::gateway::credentials::{Caller, Voucher};
 use onceway::gateway::dead_letters::{JobAct, JobStatus};
-use onceway::ports::body;
 use onceway::ports::jobs::{Acted, StoredRequest};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
 use onceway::ports::{Jobs, KeyStore};
@@ -26,7 +25,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
 use super::accepted::{act, becomes, state};
-use super::bench::{ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, region, request, until};
+use super::bench::{ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, question, region, request, until};
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
@@ -101,34 +100,6 @@ fn a_worker_leaves_keys_alone_that_another_region_owns() {
             async || job(&bench, &eu, &key).await.is_some_and(|job| job.state == "dead" && !job.kept);
         // It is looked at when it is due again.
         until("its request to be erased", ACCEPT.request_retention, erased).await;
-    });
-}
-
-/// The owner gets it as a retry, accepts and runs it: the promise of a 202 holds when arcs move.
-#[test]
-fn a_worker_hands_on_what_another_region_owns_now() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
-        let key = key_of(&us, "handed-on");
-        leave(&bench, &eu, &key, Left::default()).await;
-        until("its end", ms(5_000), async || bench.state(&us, &key).await == "settled").await;
-        until("the job to go", ms(40_000), async || job(&bench, &eu, &key).await.is_none()).await;
-        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 0));
-    });
-}
-
-/// Once the new owner has settled it, the job ends.
-#[test]
-fn a_job_ends_when_another_region_has_settled_its_key() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
-        let key = key_of(&us, "settled-elsewhere");
-        leave(&bench, &eu, &key, Left::default()).await;
-        until("the copy", ms(5_000), async || bench.state(&us, &key).await == "released").await;
-        assert_eq!(bench.send(&us, "/park", &key).await.said(), (422, "key-reused"));
-        assert_eq!(bench.send(&us, "/later", &key).await.status, 202);
-        until("the job to go", ms(40_000), async || job(&bench, &eu, &key).await.is_none()).await;
-        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 0));
     });
 }
 
@@ -214,9 +185,8 @@ fn a_job_keeps_its_key_bound() {
         until("the effect", ms(5_000), async || bench.effects(&key).len() == 1).await;
         sleep(ms(1_000)).await;
         for (token, status) in [(TOKENS[1].0, 200), (TOKENS[3].0, 404), (TOKENS[0].0, 404)] {
-            let ask = Request::get(format!("/.well-known/onceway/requests/{key}"));
-            let ask = ask.header("authorization", format!("Bearer {token}")).body(body::empty()).unwrap();
-            assert_eq!(bench.gateway(&eu).handle(ask).await.status(), status, "{token}");
+            let told = bench.gateway(&eu).handle(question(&key, token)).await;
+            assert_eq!(told.status(), status, "{token}");
         }
     });
 }

@@ -5,14 +5,11 @@
 
 use std::time::Duration;
 
-use onceway::ports::authority::CopiedRow;
-use onceway::ports::contract::{ANY_DATE, by};
+use onceway::ports::KeyStore;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
-use onceway::ports::{Audit, Imports, KeyStore, Upkeep};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, State};
-use onceway::protocol::time::Date;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
@@ -20,39 +17,6 @@ use super::bench::{Bench, HOLD, RETENTION, SETTLE_TIME, TOMBSTONE, id, key_of, m
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 const GONE: (u16, &str) = (410, "key-expired");
-
-#[test]
-fn an_expired_key_is_refused_and_then_forgotten() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
-        let key = key_of(&eu, "short-lived");
-        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
-        sleep(RETENTION - ms(1_000)).await;
-        assert!(bench.send(&eu, "/park", &key).await.replayed, "promised for longer");
-        sleep(ms(3_000)).await;
-        for at in ["eu", "us", "ap"] {
-            assert_eq!(bench.send(&region(at), "/park", &key).await.said(), GONE, "{at}");
-        }
-        sleep(TOMBSTONE - ms(4_000)).await;
-        assert_eq!(bench.send(&eu, "/park", &key).await.said(), GONE, "its tombstone stands");
-        until("the key is forgotten", ms(10_000), async || bench.state(&eu, &key).await == "absent").await;
-        assert_eq!(bench.effects(&key).len(), 1);
-        let again = bench.send(&eu, "/park", &key).await;
-        assert_eq!((again.status, again.replayed), (201, false), "a forgotten key is new");
-    });
-}
-
-#[test]
-fn never_is_replayed_for_ever() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
-        let key = key_of(&eu, "ledger");
-        let first = bench.send(&eu, "/never", &key).await;
-        sleep(RETENTION + TOMBSTONE * 3).await;
-        let again = bench.send(&eu, "/never", &key).await;
-        assert_eq!((again.status, again.replayed, again.body), (201, true, first.body));
-    });
-}
 
 /// Many keys are due at once: batches go on until none is left.
 #[test]
@@ -72,46 +36,6 @@ fn a_backlog_is_reaped_in_batches() {
             store.look_up(&ids).await.unwrap().iter().all(Vec::is_empty)
         })
         .await;
-    });
-}
-
-/// More runs at risk than one look takes: the next look goes on behind them, and after the last one
-/// begins anew.
-#[test]
-fn a_double_is_found_behind_many_runs_at_risk() {
-    play(async {
-        let (bench, eu, ap) = (Bench::start(12).await, region("eu"), region("ap"));
-        let store = bench.world.cluster.store(&eu);
-        let gate = store.gate().await.unwrap().version;
-        let key = |number: u128| format!("risky-{number:04}");
-        for number in 0..1_100 {
-            let ask = claim(&key(number), number + 1, RETENTION * 4);
-            let attempt = won(&store, &ClaimAsk { gate, risk: vec![ap.clone()], ..ask }).await;
-            assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
-        }
-        let origin = bench.world.cluster.origin(&ap);
-        for (number, found) in [(1_099, 1), (1, 2), (1_098, 3)] {
-            let mut own = store.look_up(&[id(&key(number))]).await.unwrap().remove(0).remove(0);
-            (own.origin, own.nonce, own.risk) = (origin.clone(), Nonce(9_999), Vec::new());
-            let (hold, lives) = (HOLD, RETENTION * 4);
-            let row = CopiedRow {
-                id: id(&key(number)),
-                row: own,
-                hold,
-                lives,
-                tombstone: TOMBSTONE,
-                route: "park".into(),
-                path: "/park".to_owned(),
-            };
-            store.import(&origin, &[row], ANY_DATE).await.unwrap();
-            until("the double to be found", ms(5_000), async || {
-                store
-                    .doubles()
-                    .await
-                    .is_ok_and(|counted| (counted.doubles, counted.unexplained) == (found, 0))
-            })
-            .await;
-        }
     });
 }
 
@@ -300,48 +224,6 @@ fn a_clock_that_is_suspect_stays_so_over_a_restart() {
     });
 }
 
-/// Back by an hour: earlier claims seem to have an hour to go. Nothing runs twice, and the step is
-/// noticed.
-#[test]
-fn a_clock_that_steps_back_is_noticed_and_runs_nothing_twice() {
-    play(async {
-        let (bench, eu) = (Bench::start(8).await, region("eu"));
-        let key = key_of(&eu, "back");
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
-        let first = bench.begin(&eu, "/rerun", &key);
-        sleep(ms(300)).await;
-        bench.world.cluster.step_clock(&eu, -HOUR_MICROS);
-        let second = bench.begin(&eu, "/rerun", &key);
-        assert_eq!(first.await.unwrap().status, 201);
-        assert_ne!(second.await.unwrap().status, 500);
-        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1));
-        until("the step to be journalled", ms(1_000), async || {
-            let notes = bench.world.cluster.notes(&eu);
-            notes
-                .iter()
-                .any(|note| note.reason.as_ref().is_some_and(|reason| reason.contains("stepped back")))
-        })
-        .await;
-    });
-}
-
-/// The reaper comes between the step and the heartbeat that shows it.
-#[test]
-fn the_reaper_believes_no_date_that_the_boot_clock_denies() {
-    for wait in (0..1_000).step_by(70) {
-        play(async {
-            let (bench, eu) = (Bench::start(12).await, region("eu"));
-            let key = key_of(&eu, "denied");
-            assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
-            sleep(ms(wait)).await;
-            bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-            sleep(ms(1_200)).await;
-            let row = bench.world.cluster.store(&eu).look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
-            assert_ne!(row.state, State::Tombstone, "reaped {wait} ms on");
-        });
-    }
-}
-
 /// Years behind, and set right. By that clock every life that was promised before is over. By the
 /// time that passed, none is.
 #[test]
@@ -375,23 +257,6 @@ fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
             assert_eq!(bench.effects(&key).len(), 1);
         });
     }
-}
-
-/// The reap statement itself gets the latest date that it may believe: a step right before it takes
-/// nothing along.
-#[test]
-fn a_step_between_heartbeat_and_reaper_takes_nothing_along() {
-    play(async {
-        let (bench, eu) = (Bench::start(9).await, region("eu"));
-        let store = bench.world.cluster.store(&eu);
-        let gate = store.gate().await.unwrap().version;
-        let attempt = won(&store, &ClaimAsk { gate, ..claim("stepped-over", 1, RETENTION) }).await;
-        assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
-        let before = store.look_up(&[id("stepped-over")]).await.unwrap()[0][0].seen;
-        bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-        let until = Date(before.as_millis() + 1_000);
-        assert_eq!(store.reap(by(until), 10).await.unwrap().seen(), 0);
-    });
 }
 
 /// A claim of an absent key, under no gate yet.

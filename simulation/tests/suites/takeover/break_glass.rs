@@ -8,10 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use onceway::ports::Acceptors;
-use onceway::ports::store::Written;
 use onceway::protocol::change::{Change, STRIDE};
 use onceway::protocol::region::RegionName;
-use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 use tokio::time::sleep;
 
 use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play};
@@ -142,14 +140,8 @@ fn a_change_that_was_on_its_way_does_not_keep_the_glass_whole() {
         trio.lose(&a());
         trio.lose(&b());
         let gateway = trio.node(&c()).gateway;
-        // The remains of a round whose proposer died before any other acceptor accepted.
-        let store = trio.world.cluster.store(&c());
-        let (version, held) = store.acceptor().await.unwrap();
         let view = Arc::new(trio.gate(&c()).view.next(&Change::Kill).unwrap());
-        let ballot = Ballot { counter: 1_000, region: b(), proposer: 1 };
-        let accepted = Some(Accepted { ballot: ballot.clone(), view: view.clone() });
-        let on_its_way = Acceptor { promised: Some(ballot), accepted, ..held };
-        assert_eq!(store.set_acceptor(version, &on_its_way).await.unwrap(), Written::Done);
+        trio.begin_change(&c(), b(), view.clone()).await;
         sleep(LEASE).await;
         let epoch = gateway.break_glass(&BTreeSet::from([a(), b()]), "ann", "both are off").await.unwrap();
         assert!(epoch > view.epoch());
@@ -382,13 +374,7 @@ fn a_change_that_was_begun_is_ended_where_nobody_holds_a_lease() {
         trio.until("all know", ms(5_000), async || [a(), b(), c()].iter().all(sealed)).await;
         let known = trio.gate(&a()).view;
         trio.lose(&a());
-        let store = trio.world.cluster.store(&c());
-        let (version, held) = store.acceptor().await.unwrap();
-        let view = Arc::new(known.next(&Change::Kill).unwrap());
-        let ballot = Ballot { counter: 1_000, region: a(), proposer: 1 };
-        let accepted = Some(Accepted { ballot: ballot.clone(), view });
-        let begun = Acceptor { promised: Some(ballot), accepted, ..held };
-        assert_eq!(store.set_acceptor(version, &begun).await.unwrap(), Written::Done);
+        trio.begin_change(&c(), a(), Arc::new(known.next(&Change::Kill).unwrap())).await;
         sleep(LEASE * 2).await;
         let b_says = trio.node(&b()).gateway;
         let lost = async || b_says.takeover(&a(), false, "ann", "its disk is gone").await.is_ok();

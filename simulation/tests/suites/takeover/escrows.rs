@@ -23,11 +23,7 @@ fn an_escrowed_claim_of_a_destroyed_store_is_in_doubt_and_never_runs_again() {
         trio.lose(&a());
         trio.world.cluster.destroy(&a());
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
-        for _ in 0..100 {
-            let told = trio.send(&b(), "/strict", &key).await;
-            assert!([409, 503].contains(&told.status), "{told:?}");
-            sleep(ms(100)).await;
-        }
+        trio.refuses(&b(), "/strict", &key, &[409, 503], 100).await;
         assert_eq!(trio.send(&c(), "/strict", &key).await.status, 409);
         assert_eq!(trio.effects(&key).len(), 1);
         trio.check();
@@ -52,21 +48,6 @@ fn a_key_whose_absence_is_proven_runs_before_the_window_ends() {
         assert_eq!(trio.send(&b(), "/park", &unknown).await.said(), (503, "home-unavailable"));
         assert!(lost.elapsed() < ms(8_000));
         assert_eq!(trio.insist(&b(), "/park", &unknown, ms(20_000)).await.by, b().as_str());
-        trio.check();
-    });
-}
-
-#[test]
-fn without_the_target_nothing_is_sent_under_escrow() {
-    play(async {
-        let trio = Trio::start(3).await;
-        let key = key_of(&a(), &b(), "no-target");
-        trio.world.cut(&a(), &b(), true, ms(20));
-        let told = trio.send(&a(), "/strict", &key).await;
-        assert_eq!(told.said(), (503, "escrow-unavailable"));
-        assert_eq!(trio.arrived(&a(), &key), 0);
-        trio.world.cut(&a(), &b(), false, ms(20));
-        assert_eq!(trio.insist(&a(), "/strict", &key, ms(10_000)).await.by, a().as_str());
         trio.check();
     });
 }

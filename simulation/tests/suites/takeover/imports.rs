@@ -39,10 +39,7 @@ fn nothing_opens_while_a_survivor_is_silent() {
         trio.lose(&a());
         trio.until_lost(&a(), &b()).await;
         trio.world.cut(&b(), &c(), true, ONE_WAY);
-        for _ in 0..40 {
-            assert_eq!(trio.send(&b(), "/park", &key).await.status, 503);
-            sleep(ms(100)).await;
-        }
+        trio.refuses(&b(), "/park", &key, &[503], 40).await;
         trio.world.cut(&b(), &c(), false, ONE_WAY);
         assert!(trio.insist(&b(), "/park", &key, ms(20_000)).await.replayed);
         assert_eq!(trio.effects(&key).len(), 1);
@@ -65,8 +62,7 @@ pub fn a_frontier_is_raised_by_what_a_loser_has_seen() {
         trio.node(&a()).process.kill();
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
         for other in [b(), c()] {
-            trio.world.network.set_link(&a(), &other, LinkMode::Silent, ONE_WAY);
-            trio.world.network.set_link(&other, &a(), LinkMode::Silent, ONE_WAY);
+            trio.link(&a(), &other, LinkMode::Silent);
         }
         trio.until_lost(&a(), &b()).await;
         let frontier = trio.gate(&b()).view.members()[&a()].mark;

@@ -160,9 +160,7 @@ fn an_old_copy_is_not_approved_on_the_word_of_a_region_that_left() {
         fleet.world.cluster.restore(&a(), copied);
         fleet.world.cluster.promote(&a());
         // Calls pass again. Rows do not, else b would know better, too.
-        for (from, to) in [(a(), b()), (b(), a())] {
-            fleet.world.network.set_link(&from, &to, LinkMode::Up, ONE_WAY);
-        }
+        fleet.link(&a(), &b(), LinkMode::Up);
         fleet.cut_off(&d(), true);
         fleet.begin_process(&a());
         let reasons = || fleet.node(&a()).gateway.readiness().reasons.join("; ");

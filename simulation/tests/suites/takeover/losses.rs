@@ -68,11 +68,7 @@ fn a_key_that_the_lost_region_was_running_is_in_doubt_on_its_successor() {
         sleep(ms(300)).await;
         trio.lose(&a());
         assert_eq!(begun.await.unwrap().status, 0);
-        for _ in 0..150 {
-            let told = trio.send(&b(), "/park", &key).await;
-            assert!([409, 503, 504].contains(&told.status), "{told:?}");
-            sleep(ms(100)).await;
-        }
+        trio.refuses(&b(), "/park", &key, &[409, 503, 504], 150).await;
         assert_eq!(trio.standing(&a(), &b()), "lost");
         assert_eq!(trio.send(&b(), "/park", &key).await.status, 409);
         assert_eq!(trio.effects(&key).len(), 1, "the lost region's");
@@ -111,10 +107,7 @@ fn without_a_majority_nobody_runs_anything_after_one_lease() {
         trio.lose(&b());
         sleep(LEASE).await;
         let key = key_of(&c(), &a(), "alone");
-        for _ in 0..100 {
-            assert_eq!(trio.send(&c(), "/park", &key).await.status, 503);
-            sleep(ms(100)).await;
-        }
+        trio.refuses(&c(), "/park", &key, &[503], 100).await;
         assert_eq!(trio.arrived(&c(), &key), 0);
         trio.bring_back(&b());
         assert_eq!(trio.insist(&c(), "/park", &key, ms(10_000)).await.by, c().as_str());
@@ -215,8 +208,7 @@ async fn reaches_only_b(seed: u64, mode: Mode) -> Arc<Trio> {
     let with_witness = |failover| Failover { mode, witnesses: vec![witness()], ..failover };
     let trio = Trio::start_as(seed, with_witness).await;
     for other in [c(), witness()] {
-        trio.world.network.set_link(&a(), &other, LinkMode::Silent, ONE_WAY);
-        trio.world.network.set_link(&other, &a(), LinkMode::Silent, ONE_WAY);
+        trio.link(&a(), &other, LinkMode::Silent);
     }
     trio
 }
@@ -251,8 +243,7 @@ fn a_region_without_a_lease_that_nobody_may_take_over_sends_its_clients_away() {
         trio.until("its clients to be sent away", ms(2_000), async || !gateway.readiness().ready).await;
         assert_eq!(trio.standing(&a(), &b()), "serving");
         for other in [c(), witness()] {
-            trio.world.network.set_link(&a(), &other, LinkMode::Up, ONE_WAY);
-            trio.world.network.set_link(&other, &a(), LinkMode::Up, ONE_WAY);
+            trio.link(&a(), &other, LinkMode::Up);
         }
         trio.until("its clients to be let come", LEASE * 3, async || gateway.readiness().ready).await;
         assert!(gateway.readiness().serves);
@@ -287,14 +278,7 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
     play(async {
         let trio = Trio::start(9).await;
         let key = key_of(&a(), &c(), "running");
-        for other in [b(), c()] {
-            trio.world.cluster.set_delay(&a(), &other, ms(6_000));
-        }
-        sleep(ms(14_000)).await;
-        for other in [b(), c()] {
-            trio.world.cluster.set_delay(&a(), &other, ms(40));
-        }
-        sleep(ms(500)).await;
+        super::early::long_window(&trio).await;
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Hang);
         drop(trio.begin(&a(), "/park", &key));
         sleep(ms(500)).await;

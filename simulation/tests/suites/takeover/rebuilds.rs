@@ -8,7 +8,7 @@ use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 
 use super::settings::HOLD;
-use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, key_of, ms, play};
+use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
 use tokio::time::sleep;
 
 /// Destroys the region's disk, and waits until the region is lost.
@@ -52,12 +52,7 @@ fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
         };
         // For now the new boot of c is not approved, so c commits nothing of its own. Replication
         // to it goes on.
-        let silent = |mode| {
-            for other in [a(), b()] {
-                trio.world.network.set_link(&c(), &other, mode, ONE_WAY);
-                trio.world.network.set_link(&other, &c(), mode, ONE_WAY);
-            }
-        };
+        let silent = |mode| [a(), b()].iter().for_each(|other| trio.link(&c(), other, mode));
         silent(LinkMode::Silent);
         trio.world.cluster.restart(&c());
         sleep(ms(1_000)).await;

@@ -10,10 +10,8 @@ use std::sync::Arc;
 
 use onceway::gateway::authority::admin_ops::ActError;
 use onceway::gateway::authority::dry_run::{Act, Rehearsal};
-use onceway::ports::Acceptors;
 use onceway::protocol::change::Change;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::register::{Accepted, Acceptor, Ballot};
 
 use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, ms, play, ring};
 use tokio::time::sleep;
@@ -179,11 +177,7 @@ fn a_change_that_was_begun_and_not_ended_hinders_the_dry_run_of_another() {
         let next = Arc::new(view.next(&Change::Lose { region: a.clone(), frontier: 1 }).unwrap());
         // Only the acceptor of c takes it, and c's process does not learn that it should end it.
         trio.node(&c).process.pause();
-        let (version, held) = trio.world.cluster.store(&c).acceptor().await.unwrap();
-        let ballot = Ballot { counter: 1_000, region: c.clone(), proposer: 1 };
-        let accepted = Accepted { ballot: ballot.clone(), view: next };
-        let begun = Acceptor { promised: Some(ballot), accepted: Some(accepted), ..held };
-        trio.world.cluster.store(&c).set_acceptor(version, &begun).await.unwrap();
+        trio.begin_change(&c, c.clone(), next).await;
         trio.node(&c).process.resume();
         let told = gateway.rehearse(Act::Drain { region: &a, force: false }).await.unwrap_err();
         assert!(told.code == "not-yet" && told.detail.contains("begun and not ended comes first"), "{told}");

@@ -5,80 +5,62 @@
 //! operator does, and the histories of stores and upstreams decide about the invariants.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::Request;
 use onceway::gateway::authority::Failover;
 use onceway::gateway::authority::admin_ops::ActError;
 use onceway::gateway::witness::Duty;
 use onceway::gateway::{Gateway, Settings};
-use onceway::ports::body::{self, Collected};
+use onceway::ports::Acceptors;
+use onceway::ports::store::Written;
 use onceway::protocol::authority::GateState;
-use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::key::KeyId;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::register::{Accepted, Acceptor, Ballot};
+use onceway::protocol::ring::Ring;
 use onceway::protocol::versions::Versions;
 use onceway::protocol::view::{Standing, View};
 use simulation::checker::Checker;
-use simulation::clock::SimClock;
 use simulation::cluster::StoreMode;
+use simulation::deployment::Node;
 use simulation::peers::LinkMode;
-use simulation::ports::SimPorts;
-use simulation::process::Process;
-use simulation::upstream::{Happening, UpstreamMode};
+use simulation::upstream::Happening;
 use simulation::witness::Witness;
 use simulation::world::World;
-use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 
-use super::settings::{DRIFT, LIFE, ROUTES, failover, settings};
-pub use super::settings::{FLOOR, LEASE, STABLE, ms};
+pub use super::settings::STABLE;
+use super::settings::{LIFE, ROUTES, failover, settings};
+use crate::shared::{DRIFT, question, region, request, told, world};
+pub use crate::shared::{FLOOR, LAG, LEASE, ONE_WAY, Told, id, ms, play, ring};
 
-/// One way between two regions.
-pub const ONE_WAY: Duration = ms(20);
-/// The time of a commit from one region to another.
-pub const LAG: Duration = ms(40);
 /// The whole time of a takeover: the lease with its drift and margin, the window, and the messages.
 pub const TAKEOVER: Duration = ms(5_500);
 
 pub fn a() -> RegionName {
-    RegionName::parse("a-west").unwrap()
+    region("a-west")
 }
 
 pub fn b() -> RegionName {
-    RegionName::parse("b-mid").unwrap()
+    region("b-mid")
 }
 
 pub fn c() -> RegionName {
-    RegionName::parse("c-east").unwrap()
+    region("c-east")
 }
 
 pub fn d() -> RegionName {
-    RegionName::parse("d-north").unwrap()
+    region("d-north")
 }
 
 pub fn witness() -> RegionName {
-    RegionName::parse("w-ness").unwrap()
+    region("w-ness")
 }
 
 /// All three.
 pub fn regions() -> [RegionName; 3] {
     [a(), b(), c()]
-}
-
-/// Plays a scenario on a paused clock.
-pub fn play<T>(scenario: impl Future<Output = T>) -> T {
-    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(scenario)
-}
-
-/// A ring of these regions with these weights.
-pub fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
-    let regions = weights.iter().map(|(name, weight)| RegionSpec { name: name.clone(), weight: *weight });
-    let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions: regions.collect(), pins: Vec::new() };
-    Arc::new(Ring::build(&spec).unwrap())
 }
 
 /// The ring that three regions begin with.
@@ -100,42 +82,6 @@ pub fn key_under(view: &View, owner: &RegionName, target: Option<&RegionName>, w
     (0_u32..).map(|number| format!("{word}-{number}")).find(is).unwrap()
 }
 
-pub fn id(key: &str) -> KeyId {
-    KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
-}
-
-/// The result of a request for its client; status 0 if its connection broke.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    pub status: u16,
-    /// The code of a problem; empty on an answer.
-    pub code: String,
-    /// True if it is a replay.
-    pub replayed: bool,
-    /// The region that ran it, as the answer says.
-    pub by: String,
-    /// The time to wait before the next try, in seconds.
-    pub retry_after: Option<u64>,
-    pub body: Bytes,
-}
-
-impl Told {
-    /// The status and the problem's code.
-    pub fn said(&self) -> (u16, &str) {
-        (self.status, &self.code)
-    }
-}
-
-/// One gateway process.
-#[derive(Clone)]
-pub struct Node {
-    pub gateway: Arc<Gateway<SimPorts>>,
-    /// The process, which can be paused or killed.
-    pub process: Process,
-    /// The process's clocks, which can be made to drift.
-    pub clock: SimClock,
-}
-
 /// The deployment.
 pub struct Trio {
     /// Everything below the gateways.
@@ -146,11 +92,6 @@ pub struct Trio {
     life: Duration,
     nodes: Mutex<BTreeMap<RegionName, Node>>,
     checker: Mutex<Checker>,
-}
-
-/// A checker that has seen nothing yet, and that knows which routes run doubts again.
-pub fn checker() -> Checker {
-    Checker::new([Arc::from("rerun"), Arc::from("strict-rerun")].into(), failover().window)
 }
 
 /// The part of a witness's files that its answers depend on.
@@ -186,15 +127,7 @@ impl Trio {
     }
 
     async fn begin_with(seed: u64, names: &[RegionName], failover: Failover, life: Duration) -> Arc<Self> {
-        let world = Arc::new(World::new(seed, names, false));
-        for from in names {
-            world.cluster.set_latency(from, ms(2));
-            world.upstreams.set_mode(from, UpstreamMode::Receipt { after: ms(50) });
-            for to in names.iter().filter(|to| *to != from) {
-                world.network.set_link(from, to, LinkMode::Up, ONE_WAY);
-                world.cluster.set_delay(from, to, LAG);
-            }
-        }
+        let world = world(seed, names);
         let ring = match names.len() {
             3 => first_ring(),
             _ => ring(&names.iter().map(|name| (name.clone(), 100)).collect::<Vec<_>>()),
@@ -206,15 +139,9 @@ impl Trio {
         let routes = settings(&names[0], failover.clone(), life).routes;
         world.found(ring.clone(), escrowed.map(|(name, _)| Arc::from(*name)).collect(), &routes);
         let names = names.to_vec();
-        let trio = Arc::new(Self {
-            world,
-            names,
-            ring,
-            failover,
-            life,
-            nodes: Mutex::default(),
-            checker: Mutex::new(checker()),
-        });
+        let reruns = [Arc::from("rerun"), Arc::from("strict-rerun")].into();
+        let checker = Mutex::new(Checker::new(reruns, failover.window));
+        let trio = Arc::new(Self { world, names, ring, failover, life, nodes: Mutex::default(), checker });
         trio.names.iter().for_each(|name| trio.begin_process(name));
         trio.until("all regions serve", ms(20_000), async || trio.names.iter().all(|name| trio.serves(name)))
             .await;
@@ -327,6 +254,23 @@ impl Trio {
         }
     }
 
+    /// Sets the links between two ends, both ways, for calls alone.
+    pub fn link(&self, one: &RegionName, other: &RegionName, mode: LinkMode) {
+        self.world.network.set_link(one, other, mode, ONE_WAY);
+        self.world.network.set_link(other, one, mode, ONE_WAY);
+    }
+
+    /// Leaves a change at a region's acceptor as a proposer does that dies before any other one
+    /// accepts it.
+    pub async fn begin_change(&self, at: &RegionName, by: RegionName, view: Arc<View>) {
+        let store = self.world.cluster.store(at);
+        let (version, held) = store.acceptor().await.unwrap();
+        let ballot = Ballot { counter: 1_000, region: by, proposer: 1 };
+        let accepted = Some(Accepted { ballot: ballot.clone(), view });
+        let begun = Acceptor { promised: Some(ballot), accepted, ..held };
+        assert_eq!(store.set_acceptor(version, &begun).await, Ok(Written::Done));
+    }
+
     /// Loses a whole region: process, store and links.
     pub fn lose(&self, name: &RegionName) {
         self.node(name).process.kill();
@@ -361,7 +305,7 @@ impl Trio {
         }
         let asking = async {
             node.process.runs().await;
-            let told = told(node.gateway.handle(request(path, key)).await).await;
+            let told = told(node.gateway.handle(request(path, key, "{}")).await).await;
             node.process.runs().await;
             told
         };
@@ -370,16 +314,24 @@ impl Trio {
 
     /// The answer of a region's status address about a key.
     pub async fn asked(&self, at: &RegionName, key: &str) -> Told {
-        let question = Request::get(format!("/.well-known/onceway/requests/{key}"))
-            .header("authorization", "Bearer sk")
-            .body(body::empty());
-        told(self.node(at).gateway.handle(question.unwrap()).await).await
+        told(self.node(at).gateway.handle(question(key, "sk")).await).await
     }
 
     /// Sends a request in the background.
     pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> tokio::task::JoinHandle<Told> {
         let (trio, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { trio.send(&to, &path, &key).await })
+    }
+
+    /// Sends a request so many times, a tenth of a second apart. Each answer has one of these
+    /// statuses.
+    pub async fn refuses(&self, at: &RegionName, path: &str, key: &str, statuses: &[u16], times: u32) {
+        for _ in 0..times {
+            let told = self.send(at, path, key).await;
+            assert!(statuses.contains(&told.status), "{key} at {at}: {told:?}");
+            self.check();
+            sleep(ms(100)).await;
+        }
     }
 
     /// Sends a request again and again until it is answered, at most `within`.
@@ -450,33 +402,5 @@ impl Trio {
             format!("{name}: {:?} {:?}", gateway.readiness().reasons, gateway.authority_status())
         };
         self.names.iter().map(of).collect::<Vec<_>>().join("\n")
-    }
-}
-
-fn request(path: &str, key: &str) -> Request<onceway::ports::Body> {
-    Request::post(path)
-        .header("authorization", "Bearer sk")
-        .header("idempotency-key", key)
-        .header("content-type", "application/json")
-        .body(body::full("{}"))
-        .unwrap()
-}
-
-async fn told(response: http::Response<onceway::ports::Body>) -> Told {
-    let (head, rest) = response.into_parts();
-    let bytes = match body::collect(rest, 1 << 20).await.unwrap() {
-        Collected::Whole(bytes) => bytes,
-        Collected::Over(..) => panic!("an answer of more than a megabyte"),
-    };
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    let code = text.split_once("\"code\":\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
-    let header = |name: &str| head.headers.get(name).map(|text| text.to_str().unwrap()).unwrap_or_default();
-    Told {
-        status: head.status.as_u16(),
-        code: code.unwrap_or_default(),
-        replayed: header("idempotent-replayed") == "true",
-        by: header("onceway-region").to_owned(),
-        retry_after: header("retry-after").parse().ok(),
-        body: bytes,
     }
 }

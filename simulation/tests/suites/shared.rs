@@ -1,0 +1,259 @@
+//! What the gateways of both suites start with, and a client's request and its answer.
+//!
+//! `gateway/bench.rs` and `takeover/trio.rs` have the deployments, with what differs. Everything
+//! here is short, so that a test takes seconds of simulated time. It must not look into a gateway.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, Uri};
+use onceway::gateway::authority::{Failover, Mode as Failing};
+use onceway::gateway::concurrency::MostAtOnce;
+use onceway::gateway::credentials::Credentials;
+use onceway::gateway::route::{
+    Accept, Binding, Escrow, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
+};
+use onceway::gateway::signature::FingerprintRule;
+use onceway::gateway::{Settings, Timings};
+use onceway::ports::Body;
+use onceway::ports::body::{self, Collected};
+use onceway::protocol::decide::Recovery;
+use onceway::protocol::job::Backoff;
+use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
+use onceway::protocol::key_policy::KeyPolicy;
+use onceway::protocol::lifetime::Retention;
+use onceway::protocol::outcome::OutcomeSets;
+use onceway::protocol::region::RegionName;
+use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::time::Drift;
+use onceway::protocol::versions::Versions;
+use onceway::protocol::window::WindowRule;
+use simulation::peers::LinkMode;
+use simulation::upstream::UpstreamMode;
+use simulation::world::World;
+use tokio::runtime::Builder;
+
+/// Whole milliseconds.
+pub const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The length of a lease.
+pub const LEASE: Duration = ms(3_000);
+/// The shortest window.
+pub const FLOOR: Duration = ms(1_000);
+/// The allowed drift of clocks.
+pub const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
+/// The upstream's time limit.
+pub const UPSTREAM: Duration = ms(3_000);
+/// The time for which a request may still be inside the upstream after its hold.
+pub const SETTLE_TIME: Duration = ms(2_000);
+/// The time for which an answer waits to be stored. Then its client learns that the outcome is
+/// unknown.
+pub const SETTLE_WITHIN: Duration = ms(2_000);
+/// The time between two sweeps.
+pub const SWEEP: Duration = ms(1_000);
+/// The settings for accepted requests.
+pub const ACCEPT: Accept = Accept {
+    request_retention: ms(60_000),
+    max_runs: 5,
+    backoff: Backoff { first: ms(400), most: ms(1_600) },
+};
+/// One way between two regions.
+pub const ONE_WAY: Duration = ms(20);
+/// The time of a commit from one region to another.
+pub const LAG: Duration = ms(40);
+
+/// Plays a test on a paused clock: time moves only when every task waits.
+pub fn play<T>(test: impl Future<Output = T>) -> T {
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(test)
+}
+
+pub fn region(name: &str) -> RegionName {
+    RegionName::parse(name).unwrap()
+}
+
+pub fn id(key: &str) -> KeyId {
+    KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
+}
+
+/// A ring of these regions with these weights.
+pub fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
+    let regions = weights.iter().map(|(name, weight)| RegionSpec { name: name.clone(), weight: *weight });
+    let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions: regions.collect(), pins: Vec::new() };
+    Arc::new(Ring::build(&spec).unwrap())
+}
+
+/// Everything below the gateways of these regions, with nothing broken.
+pub fn world(seed: u64, names: &[RegionName]) -> Arc<World> {
+    let world = World::new(seed, names, false);
+    for from in names {
+        world.cluster.set_latency(from, ms(2));
+        world.upstreams.set_mode(from, UpstreamMode::Receipt { after: ms(50) });
+        for to in names.iter().filter(|to| *to != from) {
+            world.network.set_link(from, to, LinkMode::Up, ONE_WAY);
+            world.cluster.set_delay(from, to, LAG);
+        }
+    }
+    Arc::new(world)
+}
+
+/// The settings for takeovers.
+pub fn failover(mode: Failing, stable_for: Duration) -> Failover {
+    Failover {
+        mode,
+        lease: LEASE,
+        window: WindowRule { percent: 200, floor: FLOOR, beyond: ms(60_000) },
+        drain_limit: ms(300),
+        kill_after: ms(5_000),
+        stable_for,
+        min_serving: 1,
+        witnesses: Vec::new(),
+    }
+}
+
+/// The settings of a region's gateway.
+pub fn settings(
+    me: &RegionName,
+    failover: Failover,
+    routes: Vec<Route>,
+    credentials: Credentials,
+) -> Settings {
+    Settings {
+        failover,
+        me: me.clone(),
+        generation: 1,
+        routes: Routes(routes),
+        credentials: Arc::new(credentials),
+        drift: DRIFT,
+        skew: ms(100),
+        seals_requests: false,
+        speaks: Versions::OURS,
+        timings: Timings {
+            heartbeat: ms(100),
+            ping: ms(100),
+            silent_after: ms(1_000),
+            poll: ms(100),
+            attach_poll: ms(50),
+            body_within: ms(5_000),
+            claim_within: ms(2_000),
+            settle_within: SETTLE_WITHIN,
+            probe_within: ms(1_000),
+            jobs_poll: ms(200),
+            sweep: SWEEP,
+            reap: ms(1_000),
+            reap_pause: ms(20),
+        },
+        quota: None,
+        most_at_once: MostAtOnce::default(),
+        shadow: false,
+        upstream_health: None,
+        shared: onceway::protocol::digest::digest("onceway/test/1", &[]),
+    }
+}
+
+/// A route of this name, which is its path, too.
+pub fn route(name: &str, policy: Policy) -> Route {
+    Route {
+        name: Arc::from(name),
+        methods: vec![Method::POST],
+        path: PathPattern::parse(&format!("/{name}")).unwrap(),
+        protection: Protection::Required(Arc::new(policy)),
+        allow_overrides: false,
+    }
+}
+
+/// The policy of a route that waits for its upstream, and whose keys live for so long. They are
+/// refused for as long again.
+pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
+    Policy {
+        syntax: Syntax::Lenient,
+        key_policy: KeyPolicy::default(),
+        fingerprint: FingerprintRule::Whole,
+        mismatch: Mismatch::Unprocessable,
+        recovery,
+        probe: Some(Uri::from_static("/status")),
+        hold,
+        wait: ms(2_000),
+        upstream_timeout: UPSTREAM,
+        settle_time: SETTLE_TIME,
+        status_ends_attempt: false,
+        escrow: Escrow::Off,
+        retention: Retention::For(life),
+        tombstone: life,
+        body_limit: 1 << 16,
+        stored_limit: 1 << 10,
+        outcomes: OutcomeSets::default(),
+        replay_headers: Vec::new(),
+        keep_headers: Vec::new(),
+        mode: Mode::Sync,
+        accept: ACCEPT,
+        bind: Binding::Tenant,
+    }
+}
+
+/// A client's request.
+pub fn request(path: &str, key: &str, text: &str) -> Request<Body> {
+    Request::post(path)
+        .header("authorization", "Bearer sk")
+        .header("idempotency-key", key)
+        .header("content-type", "application/json")
+        .body(body::full(text.to_owned()))
+        .unwrap()
+}
+
+/// The same with another value of one header.
+pub fn request_with(path: &str, key: &str, text: &str, (name, value): (&'static str, &str)) -> Request<Body> {
+    let mut request = request(path, key, text);
+    request.headers_mut().insert(name, value.parse().unwrap());
+    request
+}
+
+/// A question to the status address about a key.
+pub fn question(key: &str, token: &str) -> Request<Body> {
+    let question = Request::get(format!("/.well-known/onceway/requests/{key}"));
+    question.header("authorization", format!("Bearer {token}")).body(body::empty()).unwrap()
+}
+
+/// The result of a request for its client; status 0 if its connection broke.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    pub status: u16,
+    /// The code of a problem; empty on an answer.
+    pub code: String,
+    /// True if it is a replay.
+    pub replayed: bool,
+    /// The region that ran it, as the answer says.
+    pub by: String,
+    /// The time to wait before the next try, in seconds.
+    pub retry_after: Option<u64>,
+    pub body: Bytes,
+}
+
+impl Told {
+    /// The status and the problem's code.
+    pub fn said(&self) -> (u16, &str) {
+        (self.status, &self.code)
+    }
+}
+
+/// Reads an answer as a client would.
+pub async fn told(response: Response<Body>) -> Told {
+    let (head, rest) = response.into_parts();
+    let Collected::Whole(bytes) = body::collect(rest, 1 << 20).await.unwrap() else {
+        panic!("an answer of more than a megabyte")
+    };
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let code = text.split_once("\"code\":\"").and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()));
+    let header = |name: &str| head.headers.get(name).map(|text| text.to_str().unwrap()).unwrap_or_default();
+    Told {
+        status: head.status.as_u16(),
+        code: code.unwrap_or_default(),
+        replayed: header("idempotent-replayed") == "true",
+        by: header("onceway-region").to_owned(),
+        retry_after: header("retry-after").parse().ok(),
+        body: bytes,
+    }
+}
