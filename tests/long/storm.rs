@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support::keepalive::{Connections, Dice, NotConnected, seed};
+use crate::support::dice::{Dice, seed};
 use crate::support::{BODY, BOUND, FAILOVER, PATIENCE, alone, deployment_with, post, run};
-use onceway::fleet::client::Answer;
+use onceway::fleet::client::{Answer, Connections, NotConnected};
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::{Action, Part};
 use onceway::fleet::wait;

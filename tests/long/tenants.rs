@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::keepalive::{Connections, Dice, seed};
+use crate::support::dice::{Dice, seed};
 use crate::support::{PATIENCE, alone, ask, code, deployment_with, metrics, run, until};
 use bytes::Bytes;
-use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::client::{Answer, Ask, Connections};
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::TENANTS;
 use onceway::fleet::region::Region;

@@ -9,8 +9,8 @@
 
 pub mod clock;
 pub mod console;
+pub mod dice;
 pub mod documents;
-pub mod keepalive;
 pub mod promtool;
 pub mod recorded;
 pub mod said;

@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use onceway::adapters::postgres::provision::init;
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::client::Ask;
 use onceway::fleet::cluster::Cluster;
@@ -20,7 +21,7 @@ use onceway::fleet::process::Launch;
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::fleet::upstream::Upstream;
 use onceway::fleet::{files, scratch};
-use onceway::protocol::region::RegionName;
+use onceway::protocol::region::{Origin, RegionName};
 
 use super::{PATIENCE, port_base, program, room, until};
 
@@ -89,7 +90,9 @@ impl Solo {
             Cluster::create(&binaries, &dir.join("postgres"), ports.postgres, &[]).await.expect("a cluster");
         cluster.start().await.expect("Postgres starts");
         cluster.create_database(files::DATABASE).await.expect("a database");
-        provision(&name, &cluster).await;
+        let me = Origin { region: name.clone(), generation: 1 };
+        let plan = files::plan(&me, vec![me.clone()], &cluster, Vec::new()).expect("a plan");
+        assert!(init(&plan).await.expect("provisioning").is_complete());
         let launch = Launch {
             program: program(),
             args: vec![OsString::from("serve"), OsString::from("--config"), file.into_os_string()],
@@ -131,24 +134,6 @@ pub fn add_lines(dir: &Path, lines: &str) {
     let file = dir.join("solo.toml");
     let written = fs::read_to_string(&file).expect("the region's file");
     fs::write(&file, format!("{written}\n{lines}")).expect("the region's file");
-}
-
-async fn provision(name: &RegionName, cluster: &Cluster) {
-    use onceway::adapters::postgres::provision::{MIGRATIONS, Plan, Role, init};
-    use onceway::protocol::region::Origin;
-    let me = Origin { region: name.clone(), generation: 1 };
-    let plan = Plan {
-        me: me.clone(),
-        all: vec![me],
-        deployment: files::DEPLOYMENT.to_owned(),
-        gateway_role: Role { name: files::GATEWAY_ROLE.to_owned(), password: None },
-        replication_role: Role { name: files::REPLICATION_ROLE.to_owned(), password: None },
-        admin: cluster.url(files::DATABASE).parse().expect("a URL"),
-        subscribe: Vec::new(),
-        publishers_ca: None,
-        migrations: MIGRATIONS,
-    };
-    assert!(init(&plan).await.expect("provisioning").is_complete());
 }
 
 fn free_ports() -> RegionPorts {

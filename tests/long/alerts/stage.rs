@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use onceway::fleet::client::Ask;
+use onceway::fleet::client::{Ask, Connections};
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::fleet::{ports, wait};
@@ -19,7 +19,6 @@ use tokio::task::JoinHandle;
 
 use crate::alerts::prometheus::{Alert, Prometheus};
 use crate::alerts::rules::Rules;
-use crate::support::keepalive::Connections;
 use crate::support::{BODY, PATIENCE, key, key_status, post, program};
 
 /// The time limit for an alert to fire: an hour and a quarter of the rules, and the time of the
