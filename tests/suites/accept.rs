@@ -1,5 +1,4 @@
-//! Accepted requests by real processes: deaths and returns, rows on the disk, and an operator's
-//! acts on dead letters.
+//! Accepted requests by real processes: deaths and returns, and rows on the disk.
 //!
 //! Each test has one region alone: its gateway is killed, its Postgres restarted, its upstream
 //! late. An upstream that honours keys is defined below, because the sample one does not
@@ -12,31 +11,19 @@ use std::process::Output;
 use std::sync::{Arc, Mutex};
 
 use crate::support::solo::{POLICY, Solo, add_lines};
-use crate::support::{self, BODY, ask, code, effects, key, post, run, until};
+use crate::support::{self, BODY, ask, key, post, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// All routes accept requests. Three runs lead to a dead letter, so that tests are short.
+/// A route that accepts requests.
 fn routes() -> String {
-    let route = |name: &str, rest: &str| {
-        format!(
-            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"required\"\n{POLICY}{rest}\n"
-        )
-    };
-    let keep = "[route.accept]\nkeep_headers = [\"X-Canary\", \"Demo-Behave\"]\n";
-    let few = "max_runs = 3\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n";
-    let many = "max_runs = 1000\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"\n";
-    [
-        route(
-            "charges",
-            &format!("mode = \"accept\"\nrecovery = \"probe\"\nprobe = \"/onceway/effects\"\n{keep}"),
-        ),
-        route("emails", &format!("mode = \"accept\"\nrecovery = \"rerun\"\n{keep}{many}")),
-        route("notes", &format!("mode = \"prefer\"\nrecovery = \"park\"\n{keep}{few}")),
-    ]
-    .join("\n")
+    format!(
+        "[[route]]\nname = \"emails\"\nmethods = [\"POST\"]\npath = \"/v1/emails\"\nkey = \"required\"\n{POLICY}\
+         mode = \"accept\"\nrecovery = \"rerun\"\n[route.accept]\nkeep_headers = [\"X-Canary\"]\nmax_runs = 1000\n\
+         backoff = \"100ms\"\nbackoff_most = \"200ms\"\n"
+    )
 }
 
 async fn told(solo: &Solo, key: &str) -> Answer {
@@ -46,14 +33,6 @@ async fn told(solo: &Solo, key: &str) -> Answer {
 
 async fn is_told(solo: &Solo, key: &str, wanted: &str) {
     until(wanted, async || told(solo, key).await.json()["state"] == wanted).await;
-}
-
-async fn no_job_is_left(solo: &Solo) {
-    until("the job to go", async || {
-        let page = ask(Ask::get(format!("{}/v1/jobs", solo.region.admin()))).await;
-        page.json()["jobs"].as_array().is_some_and(Vec::is_empty)
-    })
-    .await;
 }
 
 /// Runs a command against the region's admin listener. Returns its result, and all that it said.
@@ -197,56 +176,5 @@ fn a_sealed_request_is_unreadable_at_rest_and_to_another_key() {
         is_told(&solo, &key, "settled").await;
         let call = upstream.calls(&key).remove(0);
         assert_eq!(header(&call, "authorization"), "Bearer sk_demo_acme", "what is sealed is stored whole");
-    });
-}
-
-#[test]
-fn poison_ends_in_the_dead_letters_and_an_operator_decides() {
-    run(async {
-        let solo = Solo::start(&routes(), None).await;
-        let key = key("poison");
-        let poison = || {
-            let request = post(&solo.public(), "/v1/notes", &key, BODY).with("Demo-Behave", "status=429");
-            request.with("Prefer", "respond-async")
-        };
-        let accepted = ask(poison()).await;
-        assert_eq!((accepted.status.as_u16(), accepted.header("preference-applied")), (202, "respond-async"));
-        is_told(&solo, &key, "dead").await;
-        let refused = ask(poison()).await;
-        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (409, "dead-letter"));
-        assert_eq!(refused.json()["safe_to_retry"], false);
-        let (output, listed) = onceway(&solo, &["jobs", "--dead"]).await;
-        assert_eq!(output.status.code(), Some(3), "{listed}");
-        assert!(
-            listed.contains(&key) && listed.contains("answered 429") && listed.contains("run 3 times"),
-            "{listed}"
-        );
-        let first_lines = Ask::get(format!("{}/console/now", solo.region.admin()));
-        until("the console to ask for somebody", async || {
-            let said = ask(first_lines.clone()).await.text();
-            said.contains("1 accepted request failed for good") && !said.contains("Nothing asks for you")
-        })
-        .await;
-
-        let (output, said) = onceway(&solo, &["jobs", "retry", "acme", "no-such-key", "--reason", "x"]).await;
-        assert!(!output.status.success() && said.contains("no job of that key"), "{said}");
-        let (output, said) =
-            onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "it is up again"]).await;
-        assert!(output.status.success(), "{said}");
-        is_told(&solo, &key, "dead").await;
-        let (output, said) = onceway(&solo, &["jobs", "drop", "acme", &key, "--reason", "cancelled"]).await;
-        assert!(output.status.success(), "{said}");
-        let journal =
-            "select string_agg(kind || ' ' || actor || ' ' || reason, ', ' order by id) from onceway.journal";
-        let expected = "job-retried ada it is up again, job-dropped ada cancelled";
-        assert_eq!(stored::<String>(&solo, journal).await, expected);
-        no_job_is_left(&solo).await;
-        let page = support::metrics(&solo.region).await;
-        assert!(page.contains("onceway_jobs_total{route=\"notes\",result=\"dead\"} 2"), "{page}");
-
-        // The key is free again, and an ordinary request runs while its client waits.
-        let told = ask(post(&solo.public(), "/v1/notes", &key, BODY).with("Demo-Behave", "status=429")).await;
-        assert_eq!(told.status, 429, "its client sends the same request again");
-        assert_eq!(effects(&solo.ledger, &key), 0);
     });
 }
