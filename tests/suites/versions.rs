@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::solo::{Solo, routes};
 use crate::support::{
-    BODY, BOUND, ask, code, deployment, effects, key, key_status, post, run, series, status, until,
+    BODY, BOUND, ask, code, deployment, effects, key, key_at, post, run, series, status, until,
 };
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::DATABASE;
@@ -73,16 +73,6 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
     });
 }
 
-/// A key that this region owns.
-async fn key_of(region: &Region) -> String {
-    loop {
-        let key = key("side");
-        if key_status(region, &key).await["owner"] == region.name.as_str() {
-            return key;
-        }
-    }
-}
-
 /// The answer to a key at a region. As clients do, the test repeats the key where that is safe: the
 /// home may be out of reach for a moment on a busy machine.
 async fn answered(region: &Region, key: &str) -> String {
@@ -99,7 +89,7 @@ async fn answered(region: &Region, key: &str) -> String {
 /// Sends a key of each region to each region: one effect, and the same answer replayed everywhere.
 async fn keys_run_once(three: &Deployment) {
     for home in &three.regions {
-        let key = key_of(home).await;
+        let key = key_at(home, "side").await;
         let mut bodies = Vec::new();
         for region in &three.regions {
             bodies.push(answered(region, &key).await);
@@ -160,7 +150,7 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
         replace(ap, Some("2-2")).await;
         refuses_ap(us, "it speaks protocol versions 2-2, this process 1-1").await;
         closed_because(ap, "this process speaks 2-2").await;
-        let refused = ask(post(&ap.public(), "/v1/charges", &key_of(us).await, BODY)).await;
+        let refused = ask(post(&ap.public(), "/v1/charges", &key_at(us, "side").await, BODY)).await;
         assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "store-unavailable"));
         replace(ap, None).await;
         ap.serves().await.unwrap();

@@ -11,12 +11,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::support::solo::{Solo, routes};
-use crate::support::{
-    BODY, BOUND, ask, deployment, key, key_at, key_status, onceway, post, run, series, until,
-};
+use crate::support::{BODY, BOUND, ask, key, key_status, onceway, post, run, series, until};
 use onceway::fleet::client::Ask;
 use onceway::fleet::files;
 use onceway::fleet::region::{Action, Part, Region};
@@ -27,7 +25,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const ASKED: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TOKEN: &str = "sk_demo_acme";
 /// The setting for log lines as JSON objects.
@@ -325,73 +322,6 @@ async fn over_tls(solo: &Solo) {
     region.act(Action::Stop, Part::Gateway).await.unwrap();
     region.act(Action::Start, Part::Gateway).await.unwrap();
     solo.serves().await;
-}
-
-#[test]
-fn a_forward_is_one_trace_and_a_window_is_shown_while_it_runs() {
-    run(async {
-        let deployment = deployment(Duration::from_millis(20)).await;
-        let (home, asked) = (&deployment.regions[0], &deployment.regions[1]);
-        let name = home.name.to_string();
-        let forwarded = key_at(home, "forwarded").await;
-        let request = post(&asked.public(), "/v1/charges", &forwarded, BODY).with("Traceparent", PARENT);
-        assert_eq!(ask(request).await.status, 201);
-        for (region, message) in [(home, "answered"), (asked, "forwarded")] {
-            let log = fs::read_to_string(region.gateway_log()).unwrap();
-            // `ask` repeats what a busy region without authority refused. One request was settled.
-            let of_it = |line: &&str| [message, TRACE, "status=201"].iter().all(|word| line.contains(word));
-            assert_eq!(log.lines().filter(of_it).count(), 1, "{message} in the log of {}", region.name);
-        }
-        let log = fs::read_to_string(asked.gateway_log()).unwrap();
-        let line = log.lines().find(|line| line.contains("forwarded") && line.contains(TRACE)).unwrap();
-        for word in ["verdict=\"settled\"", "code=\"-\"", "status=201"] {
-            assert!(line.contains(word), "{word} in {line}");
-        }
-        let question = format!("{}/.well-known/onceway/requests/{forwarded}", asked.public());
-        let mut question = Ask::get(question).with("Authorization", format!("Bearer {TOKEN}"));
-        let other = format!("00-{ASKED}-00f067aa0ba902b7-01");
-        question = question.with("Traceparent", other);
-        assert_eq!(ask(question).await.status, 200);
-        let told = |region: &Region| {
-            let log = fs::read_to_string(region.gateway_log()).unwrap();
-            let told = log.lines().filter(|line| line.contains("looked up") && line.contains(ASKED));
-            told.map(|line| line.contains("verdict=\"settled\"")).collect::<Vec<_>>()
-        };
-        // A copy that has arrived tells the asked region where the key is. Otherwise its owner
-        // tells, and the region that sent the question on shows so.
-        let (there, here) = (told(home), told(asked));
-        assert!(
-            (&*there, &*here) == (&[], &[true]) || (&*there, &*here) == (&[true], &[false]),
-            "{there:?} {here:?}"
-        );
-        let survivors = &deployment.regions[1..];
-        for region in survivors {
-            assert_eq!(series(region, "onceway_window_left_seconds").await, Some(0.0));
-            assert_eq!(
-                series(region, &format!("onceway_region_serving{{member=\"{name}\"}}")).await,
-                Some(1.0)
-            );
-        }
-        home.act(Action::Kill, Part::Both).await.unwrap();
-        until("a window to run", async || {
-            let mut left = Vec::new();
-            for region in survivors {
-                left.extend(series(region, "onceway_window_left_seconds").await);
-            }
-            left.iter().any(|left| *left > 0.0)
-        })
-        .await;
-        until("the window to be over", async || {
-            let mut left = Vec::new();
-            for region in survivors {
-                left.extend(series(region, "onceway_window_left_seconds").await);
-            }
-            left.iter().all(|left| *left == 0.0)
-        })
-        .await;
-        assert_eq!(series(asked, &format!("onceway_region_serving{{member=\"{name}\"}}")).await, Some(0.0));
-        deployment.shut_down().await.unwrap();
-    });
 }
 
 #[test]
