@@ -1,21 +1,21 @@
 //! Accepted requests by real processes: deaths and returns, and rows on the disk.
 //!
 //! Each test has one region alone: its gateway is killed, its Postgres restarted, its upstream
-//! late. An upstream that honours keys is defined below, because the sample one does not
-//! deduplicate. It must not wait where a condition can be watched.
+//! late. It must not wait where a condition can be watched.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Output;
-use std::sync::{Arc, Mutex};
 
+use crate::net::support::{RawServer, Then};
 use crate::support::solo::{POLICY, Solo, add_lines};
 use crate::support::{self, BODY, ask, key, post, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+
+/// The answer of the upstream, once it is there.
+const MADE: &str = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
 
 /// A route that accepts requests.
 fn routes() -> String {
@@ -45,53 +45,6 @@ async fn onceway(solo: &Solo, args: &[&str]) -> (Output, String) {
 /// One value from the region's store.
 async fn stored<T: for<'a> tokio_postgres::types::FromSql<'a>>(solo: &Solo, sql: &str) -> T {
     solo.region.cluster.connect("onceway").await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
-}
-
-/// An upstream that honours keys: one effect per key, however often it is asked.
-struct Honest {
-    calls: Arc<Mutex<BTreeMap<String, Vec<String>>>>,
-}
-
-impl Honest {
-    fn start(listener: TcpListener) -> Self {
-        let calls: Arc<Mutex<BTreeMap<String, Vec<String>>>> = Arc::default();
-        let all = calls.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(Self::answer(stream, all.clone()));
-            }
-        });
-        Self { calls }
-    }
-
-    async fn answer(mut stream: TcpStream, calls: Arc<Mutex<BTreeMap<String, Vec<String>>>>) {
-        let mut request = Vec::new();
-        while !request.windows(BODY.len()).any(|bytes| bytes == BODY.as_bytes()) {
-            if stream.read_buf(&mut request).await.is_ok_and(|read| read == 0) {
-                return;
-            }
-        }
-        let text = String::from_utf8(request).unwrap();
-        let key = header(&text, "idempotency-key");
-        calls.lock().unwrap().entry(key.clone()).or_default().push(text);
-        let receipt = format!("receipt of {key}");
-        let answer = format!(
-            "HTTP/1.1 201 Created\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{receipt}",
-            receipt.len()
-        );
-        stream.write_all(answer.as_bytes()).await.unwrap();
-        stream.shutdown().await.unwrap();
-    }
-
-    fn calls(&self, key: &str) -> Vec<String> {
-        self.calls.lock().unwrap().get(&format!("\"{key}\"")).cloned().unwrap_or_default()
-    }
-}
-
-fn header(request: &str, name: &str) -> String {
-    let line =
-        request.lines().find_map(|line| line.split_once(':').filter(|(of, _)| of.eq_ignore_ascii_case(name)));
-    line.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
 }
 
 /// An address without a listener yet.
@@ -126,15 +79,12 @@ fn accepted_requests_outlive_gateway_and_postgres() {
         // waits for its hold, and is in doubt until the next run asks the upstream again.
         let state = told(&solo, &key).await.json()["state"].clone();
         assert!(["accepted", "running", "in_doubt"].iter().any(|open| state == *open), "{state}");
-        let upstream = Honest::start(TcpListener::bind(address).await.unwrap());
+        let upstream = RawServer::on(TcpListener::bind(address).await.unwrap(), Then::AnswerAndClose(MADE));
         is_told(&solo, &key, "settled").await;
-        let calls = upstream.calls(&key);
-        assert_eq!(calls.len(), 1);
-        assert_eq!(header(&calls[0], "x-canary"), "in-the-open");
-        assert_eq!(
-            (header(&calls[0], "onceway-tenant").as_str(), header(&calls[0], "authorization").as_str()),
-            ("acme", "")
-        );
+        let [call] = &upstream.headers()[..] else { panic!("one call: {:?}", upstream.seen()) };
+        assert_eq!(call["idempotency-key"], format!("\"{key}\""));
+        assert_eq!((call["x-canary"].as_str(), call["onceway-tenant"].as_str()), ("in-the-open", "acme"));
+        assert!(!call.contains_key("authorization"), "{call:?}");
     });
 }
 
@@ -169,12 +119,12 @@ fn a_sealed_request_is_unreadable_at_rest_and_to_another_key() {
         seal(&solo.dir, 7);
         solo.region.act(Action::Start, Part::Gateway).await.unwrap();
         solo.serves().await;
-        let upstream = Honest::start(TcpListener::bind(address).await.unwrap());
+        let upstream = RawServer::on(TcpListener::bind(address).await.unwrap(), Then::AnswerAndClose(MADE));
         let (output, said) =
             onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "key restored"]).await;
         assert!(output.status.success(), "{said}");
         is_told(&solo, &key, "settled").await;
-        let call = upstream.calls(&key).remove(0);
-        assert_eq!(header(&call, "authorization"), "Bearer sk_demo_acme", "what is sealed is stored whole");
+        let call = upstream.headers().remove(0);
+        assert_eq!(call["authorization"], "Bearer sk_demo_acme", "what is sealed is stored whole");
     });
 }

@@ -5,14 +5,13 @@
 //! simulation's `counted.rs` counts. Each test breaks something and looks at the page that
 //! Prometheus would get. It must not look for anything that no operator would see.
 
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use crate::net::support::{RawServer, Then};
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, BOUND, ask, key, key_status, onceway, post, run, series, until};
 use onceway::fleet::client::Ask;
@@ -20,8 +19,6 @@ use onceway::fleet::files;
 use onceway::fleet::region::{Action, Part, Region};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -44,44 +41,16 @@ async fn digest(region: &Region, key: &str) -> String {
 
 /// An upstream that performs every effect and keeps the headers of each request. It hangs up on
 /// clients that only read.
-async fn recording() -> (std::net::SocketAddr, Arc<Mutex<Vec<BTreeMap<String, String>>>>) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-    let kept = seen.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let kept = kept.clone();
-            tokio::spawn(async move {
-                let (mut read, mut bytes) = (Vec::new(), [0; 4096]);
-                while let Ok(some @ 1..) = stream.read(&mut bytes).await {
-                    read.extend_from_slice(&bytes[..some]);
-                    let text = String::from_utf8_lossy(&read).into_owned();
-                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                    if head.starts_with("GET ") {
-                        return;
-                    }
-                    if body.len() < BODY.len() {
-                        continue;
-                    }
-                    let pairs = head.lines().filter_map(|line| line.split_once(": "));
-                    let headers =
-                        pairs.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-                    kept.lock().unwrap().push(headers);
-                    let answer = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-                    stream.write_all(answer).await.ok();
-                    return;
-                }
-            });
-        }
-    });
-    (address, seen)
+async fn recording() -> RawServer {
+    let answer = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+    RawServer::start(Then::AnswerChanges(answer)).await
 }
 
 #[test]
 fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_is_none() {
     run(async {
-        let (address, seen) = recording().await;
-        let solo = Solo::start_adding(&routes(), Some(address), JSON).await;
+        let upstream = recording().await;
+        let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
         let region = &solo.region;
         let (traced, begun) = (key("traced"), key("begun"));
         let request = |key: &str| post(&solo.public(), "/v1/charges", key, BODY);
@@ -91,7 +60,7 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
             ask(request(&begun).with("Traceparent", "rubbish").with("Tracestate", "vendor=1")).await.status,
             201
         );
-        let said = seen.lock().unwrap().clone();
+        let said = upstream.headers();
         assert_eq!((&*said[0]["traceparent"], &*said[0]["tracestate"]), (PARENT, "vendor=1"));
         let name = said[1]["onceway-request-id"].trim_start_matches("req_").to_owned();
         assert!(said[1]["traceparent"].starts_with(&format!("00-{name}-")), "{:?}", said[1]);
@@ -126,15 +95,15 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
 #[test]
 fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_and_traces() {
     run(async {
-        let (address, seen) = recording().await;
-        let solo = Solo::start_adding(&routes(), Some(address), JSON).await;
+        let upstream = recording().await;
+        let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
         let (region, public) = (&solo.region, solo.public());
         let to = |path: &str| Ask::post(format!("{public}{path}"), BODY);
         // A route without keys, one with an optional key, and a path that no route takes.
         assert_eq!(ask(to("/v1/blobs").with("Traceparent", PARENT)).await.status, 201);
         assert_eq!(ask(to("/v1/notes").with("Tracestate", "vendor=1")).await.status, 201);
         assert_eq!(ask(Ask::get(format!("{public}/v1/nothing"))).await.status, 502);
-        let said = seen.lock().unwrap().clone();
+        let said = upstream.headers();
         assert_eq!(said[0]["traceparent"], PARENT);
         let begun = said[1]["traceparent"].split('-').nth(1).unwrap().to_owned();
         assert!(begun.len() == 32 && !said[1].contains_key("tracestate"), "{:?}", said[1]);
