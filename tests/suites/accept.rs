@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::process::Output;
 
 use crate::net::support::{RawServer, Then};
-use crate::support::solo::{POLICY, Solo, add_lines};
+use crate::support::solo::{Solo, add_lines, keyed};
 use crate::support::{self, BODY, ask, key, post, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
@@ -19,11 +19,8 @@ const MADE: &str = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: clo
 
 /// A route that accepts requests.
 fn routes() -> String {
-    format!(
-        "[[route]]\nname = \"emails\"\nmethods = [\"POST\"]\npath = \"/v1/emails\"\nkey = \"required\"\n{POLICY}\
-         mode = \"accept\"\nrecovery = \"rerun\"\n[route.accept]\nkeep_headers = [\"X-Canary\"]\nmax_runs = 1000\n\
-         backoff = \"100ms\"\nbackoff_most = \"200ms\"\n"
-    )
+    let accepts = "mode = \"accept\"\nrecovery = \"rerun\"\n[route.accept]\nkeep_headers = [\"X-Canary\"]\n";
+    keyed("emails", &format!("{accepts}max_runs = 1000\nbackoff = \"100ms\"\nbackoff_most = \"200ms\""))
 }
 
 async fn told(solo: &Solo, key: &str) -> Answer {

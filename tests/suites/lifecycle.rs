@@ -6,7 +6,7 @@
 
 use std::process::Output;
 
-use crate::support::solo::{POLICY, Solo};
+use crate::support::solo::{Solo, keyed};
 use crate::support::{
     BODY, PATIENCE, ask, code, effects, key, key_status, metrics, onceway, post, run, until,
 };
@@ -17,18 +17,13 @@ use tokio::sync::OnceCell;
 /// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon
 /// and one that never does.
 fn life() -> String {
-    let route = |name: &str, rest: &str| {
-        format!(
-            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"required\"\n{POLICY}{rest}\n"
-        )
-    };
     [
-        route("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),
-        route("payouts", "recovery = \"park\""),
-        route("emails", "recovery = \"park\"\nretention = \"7s\"\ntombstone = \"4s\""),
-        route("notes", "recovery = \"park\"\nretention = \"never\""),
+        keyed("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),
+        keyed("payouts", "recovery = \"park\""),
+        keyed("emails", "recovery = \"park\"\nretention = \"7s\"\ntombstone = \"4s\""),
+        keyed("notes", "recovery = \"park\"\nretention = \"never\""),
     ]
-    .join("\n")
+    .concat()
 }
 
 async fn solo() -> &'static Solo {

@@ -98,6 +98,11 @@ pub async fn deployment_with(rtt: Duration, routes: Option<String>, failover: &s
     Deployment::start(&options, &|_| {}).await.expect("three regions start")
 }
 
+/// A route of this name, with these lines more.
+pub fn route(name: &str, lines: &str) -> String {
+    format!("[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\n{lines}\n\n")
+}
+
 /// A key that no other test of this process uses.
 pub fn key(word: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);

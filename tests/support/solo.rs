@@ -23,7 +23,7 @@ use onceway::fleet::upstream::Upstream;
 use onceway::fleet::{files, scratch};
 use onceway::protocol::region::{Origin, RegionName};
 
-use super::{PATIENCE, port_base, program, room, until};
+use super::{PATIENCE, port_base, program, room, route, until};
 
 /// A region alone.
 pub struct Solo {
@@ -38,21 +38,21 @@ pub struct Solo {
 pub const POLICY: &str =
     "hold = \"6s\"\nwait = \"1s\"\nupstream_timeout = \"1s\"\nsettle_time = \"0s\"\nbody_limit = \"64KiB\"\n";
 
+/// A route under [`POLICY`] whose key is required.
+pub fn keyed(name: &str, lines: &str) -> String {
+    route(name, &format!("key = \"required\"\n{POLICY}{lines}"))
+}
+
 /// The demo's routes under [`POLICY`], and one that forgets soon.
 pub fn routes() -> String {
-    let route = |name: &str, key: &str, rest: &str| {
-        format!(
-            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"{key}\"\n{POLICY}{rest}\n"
-        )
-    };
     [
-        route("charges", "required", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),
-        route("payouts", "required", "recovery = \"park\"\nretention = \"7s\""),
-        route("emails", "required", "recovery = \"rerun\"\nmax_attempts = 3"),
-        route("notes", "optional", "recovery = \"park\""),
-        "[[route]]\nname = \"blobs\"\nmethods = [\"POST\"]\npath = \"/v1/blobs\"\nkey = \"off\"\n".to_owned(),
+        keyed("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),
+        keyed("payouts", "recovery = \"park\"\nretention = \"7s\""),
+        keyed("emails", "recovery = \"rerun\"\nmax_attempts = 3"),
+        keyed("notes", "recovery = \"park\"").replace("required", "optional"),
+        route("blobs", "key = \"off\""),
     ]
-    .join("\n")
+    .concat()
 }
 
 impl Solo {
