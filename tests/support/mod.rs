@@ -52,6 +52,16 @@ pub fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_onceway"))
 }
 
+/// A process that does not outlive its test.
+pub struct Mortal(pub std::process::Child);
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 static MACHINE: RwLock<()> = RwLock::const_new(());
 
 /// The number of regions that may start at once. A start is a second of work for a core, and one
