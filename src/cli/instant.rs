@@ -2,15 +2,21 @@
 //!
 //! `audit` prints and reads with it. It must not read the time of day: its callers pass it.
 
+use time::Date;
+
 /// Milliseconds of a day.
 const DAY: i64 = 86_400_000;
+/// The day of 1970-01-01 in Julian days.
+const EPOCH: i64 = 2_440_588;
 /// Smallest bare number that counts as milliseconds: as seconds it would be the year 5138.
 const MILLIS_FROM: i64 = 100_000_000_000;
 
 /// Milliseconds since 1970 in RFC 3339, in UTC.
 pub fn stamp(millis: i64) -> String {
     let (days, left) = (millis.div_euclid(DAY), millis.rem_euclid(DAY));
-    let (year, month, day) = civil(days);
+    let date = i32::try_from(days + EPOCH).map(Date::from_julian_day);
+    let date = date.ok().and_then(Result::ok).unwrap_or(if days < 0 { Date::MIN } else { Date::MAX });
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
     let (hour, minute) = (left / 3_600_000, left / 60_000 % 60);
     let (second, milli) = (left / 1_000 % 60, left % 1_000);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
@@ -39,11 +45,11 @@ pub fn parse(text: &str) -> Option<i64> {
 /// Days since 1970 of `YYYY-MM-DD`.
 fn days(text: &str) -> Option<i64> {
     let mut parts = text.split('-');
-    let (year, month, day) =
-        (number(parts.next()?, 4)?, number(parts.next()?, 2)?, number(parts.next()?, 2)?);
-    let found = days_from_civil(year, month, day);
-    // A date that is not in the calendar comes back as another one.
-    (parts.next().is_none() && civil(found) == (year, month, day)).then_some(found)
+    let year = i32::try_from(number(parts.next()?, 4)?).ok()?;
+    let mut of_two = || u8::try_from(number(parts.next()?, 2)?).ok();
+    let (month, day) = (of_two()?, of_two()?);
+    let date = Date::from_calendar_date(year, month.try_into().ok()?, day).ok()?;
+    parts.next().is_none().then_some(i64::from(date.to_julian_day()) - EPOCH)
 }
 
 /// Milliseconds since midnight in UTC, which may lie on another day.
@@ -75,28 +81,6 @@ fn time_of_day(text: &str) -> Option<i64> {
 
 fn number(text: &str, digits: usize) -> Option<i64> {
     (text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
-}
-
-/// Year, month and day of a day since 1970 (Howard Hinnant's civil_from_days).
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (year + era * 400 + i64::from(month <= 2), month, day)
-}
-
-/// The reverse of [`civil`].
-fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = year - i64::from(month <= 2);
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let shifted_month = if month > 2 { month - 3 } else { month + 9 };
-    let day_of_year = (153 * shifted_month + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
 }
 
 #[cfg(test)]

@@ -1,18 +1,28 @@
-//! A small HTTP/1.1 client for the demo's tour, the command line and the tests: one connection, one
-//! request, the whole answer.
+//! A small HTTP/1.1 client for the demo's tour, the command line, the drills and the tests: one
+//! request, the whole answer, on a connection of its own or on a kept one ([`Connections`]).
 //!
 //! It follows no redirect and resends nothing, so that its output is what one `curl` would show.
 //! The gateway must not use it: adapters have their own, stricter client.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use http::uri::Authority;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use super::lock;
+
+/// Time for which an idle connection is kept. A listener may be about to end older ones (the admin
+/// listener does so after 10 s), and would lose a request on its way.
+const KEEP: Duration = Duration::from_secs(2);
 
 /// A complete answer.
 #[derive(Clone, Debug)]
@@ -88,29 +98,88 @@ impl Ask {
     }
 
     async fn converse(&self) -> Result<Answer> {
+        let (authority, request) = self.request()?;
+        exchange(&mut connect(&authority).await?, request).await
+    }
+
+    /// The address of the server, and the request in the form that goes over a connection to it.
+    fn request(&self) -> Result<(Authority, Request<Full<Bytes>>)> {
         let uri: Uri = self.url.parse().context("not a URL")?;
         if uri.scheme_str() != Some("http") {
             bail!("only http:// addresses can be asked");
         }
-        let authority = uri.authority().context("the URL names no host")?;
-        let stream = TcpStream::connect((
-            authority.host().trim_matches(['[', ']']),
-            authority.port_u16().unwrap_or(80),
-        ));
-        let stream = stream.await.context("cannot connect")?;
-        stream.set_nodelay(true)?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let connection = tokio::spawn(connection);
+        let authority = uri.authority().context("the URL names no host")?.clone();
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let mut request =
             Request::builder().method(self.method.clone()).uri(target).header("host", authority.as_str());
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let answered = sender.send_request(request.body(Full::new(self.body.clone()))?).await?;
-        let (head, body) = answered.into_parts();
-        let body = body.collect().await?.to_bytes();
-        connection.abort();
-        Ok(Answer { status: head.status, headers: head.headers, body })
+        Ok((authority, request.body(Full::new(self.body.clone()))?))
+    }
+}
+
+/// No listener took the connection, so surely nothing was sent.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot connect")]
+pub struct NotConnected(#[source] std::io::Error);
+
+/// An open connection, which ends when this is dropped.
+type Connection = SendRequest<Full<Bytes>>;
+
+async fn connect(authority: &Authority) -> Result<Connection> {
+    let address = (authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(80));
+    let stream = TcpStream::connect(address).await.map_err(NotConnected)?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+async fn exchange(connection: &mut Connection, request: Request<Full<Bytes>>) -> Result<Answer> {
+    let (head, body) = connection.send_request(request).await?.into_parts();
+    let body = body.collect().await?.to_bytes();
+    Ok(Answer { status: head.status, headers: head.headers, body })
+}
+
+/// Kept connections by address, each with the instant of its last answer.
+type Idle = BTreeMap<String, Vec<(Instant, Connection)>>;
+
+/// Connections to any number of addresses, kept as a client under load keeps them, and shared by
+/// any number of tasks.
+#[derive(Default)]
+pub struct Connections {
+    idle: Mutex<Idle>,
+}
+
+impl Connections {
+    /// Sends on a kept connection, or on a fresh one, and waits at most `within` for the whole
+    /// answer. The error is [`NotConnected`] if no listener took the connection, and
+    /// [`tokio::time::error::Elapsed`] if the time was over.
+    pub async fn send(&self, ask: Ask, within: Duration) -> Result<Answer> {
+        timeout(within, self.converse(ask)).await.with_context(|| format!("no answer within {within:?}"))?
+    }
+
+    async fn converse(&self, ask: Ask) -> Result<Answer> {
+        let (authority, request) = ask.request()?;
+        let mut connection = match self.kept(authority.as_str()) {
+            Some(connection) => connection,
+            None => connect(&authority).await?,
+        };
+        let answer = exchange(&mut connection, request).await?;
+        self.idle().entry(authority.to_string()).or_default().push((Instant::now(), connection));
+        Ok(answer)
+    }
+
+    fn kept(&self, authority: &str) -> Option<Connection> {
+        let mut idle = self.idle();
+        let stack = idle.get_mut(authority)?;
+        // Forgets closed and closing connections. Only a free connection is certainly neither.
+        let usable = |kept: &(Instant, Connection)| kept.0.elapsed() < KEEP && kept.1.is_ready();
+        std::iter::from_fn(|| stack.pop()).find(usable).map(|(_, connection)| connection)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        lock(&self.idle)
     }
 }

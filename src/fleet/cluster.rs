@@ -22,7 +22,7 @@ use tokio_postgres::NoTls;
 use super::account::Account;
 use super::binaries::Binaries;
 use super::process::{Launch, Process, State};
-use super::{proctable, shared_memory, template, wait};
+use super::{lock, proctable, shared_memory, template, wait};
 
 /// The superuser of every private cluster; no password.
 pub const SUPERUSER: &str = "postgres";
@@ -229,7 +229,7 @@ impl Cluster {
             Some(_) | None => self.spawn().await?,
         };
         let trouble = Mutex::new(String::new());
-        let note = |what| *trouble.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        let note = |what| *lock(&trouble) = what;
         let answering = async || {
             // A foreign listener may accept the connection and never answer. A server that ended is
             // not worth a wait.
@@ -249,7 +249,7 @@ impl Cluster {
         let what = format!("Postgres on port {} to answer", self.port);
         let started = wait::for_some(&what, START_BOUND, answering).await;
         started.map_err(|error| {
-            let trouble = trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            let trouble = lock(&trouble);
             anyhow!("{error} ({trouble}): {}", server.log_tail())
         })
     }
@@ -274,7 +274,7 @@ impl Cluster {
             log: self.dir.join("postgres.log"),
             account: self.account.clone(),
         })?);
-        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
+        *lock(&self.server) = Some(server.clone());
         Ok(server)
     }
 
@@ -378,7 +378,7 @@ impl Cluster {
     }
 
     fn server(&self) -> Option<Arc<Process>> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.server).clone()
     }
 
     /// The data folder. Copy it only while the server does not run.

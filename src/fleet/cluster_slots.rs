@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tokio_postgres::Client;
 
 use super::cluster::Cluster;
-use super::wait;
+use super::{lock, wait};
 
 /// Advisory lock that each row waits for when replication brings it into the records, after
 /// [`Cluster::hold_copy`].
@@ -166,8 +166,4 @@ fn makes_copies_wait(table: &str) -> String {
          create trigger copy_waits before insert on {table} for each row execute function onceway.copy_waits(); \
          alter table {table} enable replica trigger copy_waits"
     )
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

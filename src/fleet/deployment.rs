@@ -26,7 +26,7 @@ use super::ports::{FleetPorts, GatewayPorts};
 use super::process::Launch;
 use super::region::{Action, Part, Region};
 use super::upstream::Upstream;
-use super::{scratch, wait};
+use super::{lock, scratch, wait};
 use crate::adapters::postgres::provision;
 use crate::protocol::region::{Origin, RegionName};
 
@@ -187,7 +187,7 @@ impl Deployment {
             let last = Mutex::new(String::new());
             let done = async || {
                 let report = provision::init(&plan).await?;
-                *last.lock().unwrap_or_else(PoisonError::into_inner) = report.to_string();
+                *lock(&last) = report.to_string();
                 Ok(report.is_complete().then_some(()))
             };
             let provisioned =
@@ -218,18 +218,7 @@ impl Deployment {
             let at = self.links.address(mine, number, LinkKind::Replication)?;
             subscribe.push((origin(name), files::conninfo(at)));
         }
-        let role = |name: &str| provision::Role { name: name.to_owned(), password: None };
-        Ok(provision::Plan {
-            me: origin(&region.name),
-            all: names.iter().map(origin).collect(),
-            deployment: files::DEPLOYMENT.to_owned(),
-            gateway_role: role(files::GATEWAY_ROLE),
-            replication_role: role(files::REPLICATION_ROLE),
-            admin: region.cluster.url(files::DATABASE).parse()?,
-            subscribe,
-            publishers_ca: None,
-            migrations: provision::MIGRATIONS,
-        })
+        files::plan(&origin(&region.name), names.iter().map(origin).collect(), &region.cluster, subscribe)
     }
 
     /// All regions that have machines, the spare one included.

@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::cluster::SUPERUSER;
+use super::cluster::{Cluster, SUPERUSER};
 use super::ports::RegionPorts;
+use crate::adapters::postgres::provision::{MIGRATIONS, Plan, Role};
 use crate::adapters::{identity, issue};
 use crate::gateway::credentials;
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 
 /// The demo's tenants and their tokens. They open nothing but a demo.
 pub const TENANTS: [(&str, &str); 2] = [("acme", "sk_demo_acme"), ("globex", "sk_demo_globex")];
@@ -203,6 +204,27 @@ ca = "certificates/ca.pem"
 /// Connection string from a region's Postgres to another one at this address.
 pub fn conninfo(at: SocketAddr) -> String {
     format!("host={} port={} user={REPLICATION_ROLE} dbname={DATABASE}", at.ip(), at.port())
+}
+
+/// The plan of a store in a private Postgres, as one of `all`, which follows those of `subscribe`.
+pub fn plan(
+    me: &Origin,
+    all: Vec<Origin>,
+    cluster: &Cluster,
+    subscribe: Vec<(Origin, String)>,
+) -> Result<Plan> {
+    let role = |name: &str| Role { name: name.to_owned(), password: None };
+    Ok(Plan {
+        me: me.clone(),
+        all,
+        deployment: DEPLOYMENT.to_owned(),
+        gateway_role: role(GATEWAY_ROLE),
+        replication_role: role(REPLICATION_ROLE),
+        admin: cluster.url(DATABASE).parse()?,
+        subscribe,
+        publishers_ca: None,
+        migrations: MIGRATIONS,
+    })
 }
 
 /// Writes one file into `dir`, in place of an older one. Errors name it.

@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use super::ports::GatewayPorts;
 use super::process::{Launch, Process, State};
 use super::region::Action;
-use super::wait;
+use super::{lock, wait};
 
 /// Time limit of a start, until all listeners accept connections.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
@@ -40,7 +40,7 @@ impl Gateway {
 
     /// Limits the next process to these protocol versions, such as `1-2`; no limit if `None`.
     pub fn speak(&self, versions: Option<&str>) {
-        *self.speaks.lock().unwrap_or_else(PoisonError::into_inner) = versions.map(str::to_owned);
+        *lock(&self.speaks) = versions.map(str::to_owned);
     }
 
     /// Path of its log.
@@ -60,7 +60,7 @@ impl Gateway {
 
     /// Its process, while it lives.
     pub fn process(&self) -> Option<Arc<Process>> {
-        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = lock(&self.process);
         process.clone().filter(|process| !matches!(process.state(), State::Exited { .. }))
     }
 
@@ -88,10 +88,10 @@ impl Gateway {
             }
             None => {
                 let mut launch = self.launch.clone();
-                let speaks = self.speaks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let speaks = lock(&self.speaks).clone();
                 launch.args.extend(speaks.map(|speaks| format!("--speaks={speaks}").into()));
                 let process = Arc::new(Process::spawn(&launch)?);
-                *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process.clone());
+                *lock(&self.process) = Some(process.clone());
                 process
             }
         };

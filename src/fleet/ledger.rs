@@ -9,11 +9,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::Serialize;
+
+use super::lock;
 
 /// An effect that a caller orders, once per call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -91,10 +93,6 @@ struct Book {
 pub struct Ledger {
     journal: Mutex<Journal>,
     book: Mutex<Book>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ledger {

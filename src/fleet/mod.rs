@@ -51,3 +51,10 @@ mod template;
 pub mod tour;
 pub mod upstream;
 pub mod wait;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex whose content is right at every moment: a panic of another holder changes nothing.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -4,7 +4,7 @@
 //! Every step checks its claim against the ledger, and fails the tour if the claim is false. It
 //! must not reach into a gateway by any way that a user does not have.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -15,7 +15,7 @@ use super::client::{Answer, Ask};
 use super::compare::{self, Compared, Counts, Workload};
 use super::deployment::Deployment;
 use super::region::{Action, Part, Region};
-use super::{files, wait};
+use super::{files, lock, wait};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
@@ -292,7 +292,7 @@ impl Tour<'_> {
             }
             let now = format!("{} {}", answer.status.as_u16(), answer.json()["code"]);
             let line = format!("{now}, Retry-After: {}", answer.header("retry-after"));
-            let mut before = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut before = lock(&told);
             if *before != line {
                 self.narrator.say(&line);
                 *before = line;

@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::keepalive::Connections;
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, PATIENCE, alone, key, run, until};
-use onceway::fleet::client::{Answer, Ask};
+use onceway::fleet::client::{Answer, Ask, Connections};
 use onceway::fleet::files::TENANTS;
 use onceway::fleet::wait;
 use tokio::task::JoinSet;

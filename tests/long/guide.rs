@@ -13,7 +13,7 @@ mod machines;
 use std::time::Instant;
 
 use crate::support::{self, program};
-use book::{Block, REGIONS, blocks, unlike};
+use book::{Block, blocks, unlike};
 use machines::{CommandOutput, Machines};
 use onceway::fleet::janitor::Janitor;
 use onceway::fleet::scratch;
@@ -52,55 +52,4 @@ fn what_is_played_otherwise_is_a_step_of_ci() {
     const BUILD: &str = "cargo build --release --locked -p onceway";
     assert!(GUIDE.contains(&format!("\n{BUILD}\n")) && include_str!("guide/desk.sh").contains(&BUILD[6..]));
     assert!(include_str!("../../.ci/nightly").contains(&format!(" {BUILD}; }}")), "nobody runs {BUILD:?}");
-}
-
-#[test]
-fn a_guide_is_read_with_its_machines_and_what_is_seen() {
-    let text = "# a\n\n**On us-east**, now:\n\n```sh\na\nb\n```\n\n```text\nc ...\n```\n\n```sh\nd\n```\n\n**On every machine**\n\n```sh\ne\n```\n";
-    let read = blocks(text);
-    let of = |block: &Block| (block.line, block.at.clone(), block.commands.clone(), block.shown.join("|"));
-    let all: Vec<_> = read.iter().map(of).collect();
-    let here = vec!["us-east"];
-    assert_eq!(
-        all,
-        [
-            (5, here.clone(), "a\nb".to_owned(), "c ...".to_owned()),
-            (14, here, "d".to_owned(), String::new()),
-            (20, REGIONS.to_vec(), "e".to_owned(), String::new()),
-        ]
-    );
-    for strange in [
-        "```sh\na\n```\n",
-        "**On mars**\n",
-        "**On us-east**\n\n```sh\na\n```\n\n```console\nb\n```\n",
-        "**On us-east**\n\n```text\nb\n```\n",
-        "**On us-east**\n\n```sh\na\n```\n\nx\n\n```text\nb\n```\n",
-        "**On us-east**\n\n  ```sh\na\n  ```\n",
-    ] {
-        assert!(std::panic::catch_unwind(|| blocks(strange)).is_err(), "{strange:?} was taken");
-    }
-}
-
-#[test]
-fn what_is_seen_is_compared_line_by_line() {
-    let shown = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    let seen = "\nstate   ready, runs keys\n\nlease held, 9.5 s left\n  3 201 by us-east\n";
-    for same in [
-        "state ready, runs keys\nlease held, ... s left\n... 201 by us-east",
-        "...\nlease ... left\n...",
-        "state ...\n...",
-        "...\n3 201 by us-east",
-    ] {
-        assert_eq!(unlike(&shown(same), seen), None, "{same}");
-    }
-    for other in [
-        "state ready, runs keys",
-        "state ready\n...",
-        "...\nlease held, 9.5 s left",
-        "...\n3 201 by us-east\nlease held, 9.5 s left",
-        "...\n... 503 by us-east",
-        "state ready, runs keys\n... 201 by us-east",
-    ] {
-        assert!(unlike(&shown(other), seen).is_some(), "{other}");
-    }
 }

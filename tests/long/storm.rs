@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::support::keepalive::{Connections, Dice, NotConnected, seed};
-use crate::support::{BODY, BOUND, FAILOVER, PATIENCE, alone, deployment_with, post, run};
-use onceway::fleet::client::Answer;
+use crate::support::dice::{Dice, seed};
+use crate::support::{BODY, BOUND, FAILOVER, PATIENCE, alone, deployment_with, post, route, run};
+use onceway::fleet::client::{Answer, Connections, NotConnected};
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::{Action, Part};
 use onceway::fleet::wait;
@@ -28,28 +28,11 @@ const AT_ONCE: usize = 48;
 const BETWEEN_KILLS: u32 = 60;
 
 /// Policies as short as the configuration allows, so that doubts are over soon.
-const ROUTES: &str = r#"
-[[route]]
-name = "charges"
-methods = ["POST"]
-path = "/v1/charges"
-key = "required"
-hold = "6s"
-wait = "500ms"
-upstream_timeout = "1s"
-recovery = "probe"
-probe = "/onceway/effects"
-
-[[route]]
-name = "payouts"
-methods = ["POST"]
-path = "/v1/payouts"
-key = "required"
-hold = "6s"
-wait = "500ms"
-upstream_timeout = "1s"
-recovery = "park"
-"#;
+fn routes() -> String {
+    let short = "key = \"required\"\nhold = \"6s\"\nwait = \"500ms\"\nupstream_timeout = \"1s\"\n";
+    let probes = "recovery = \"probe\"\nprobe = \"/onceway/effects\"";
+    route("charges", &format!("{short}{probes}")) + &route("payouts", &format!("{short}recovery = \"park\""))
+}
 
 /// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -285,7 +268,7 @@ fn a_thousand_keys_while_gateways_are_killed_have_one_effect_and_one_answer_each
     run(async {
         let _alone = alone().await;
         let seed = seed();
-        let three = deployment_with(Duration::from_millis(10), Some(ROUTES.to_owned()), FAILOVER).await;
+        let three = deployment_with(Duration::from_millis(10), Some(routes()), FAILOVER).await;
         let storm = Arc::new(Storm {
             three,
             connections: Connections::default(),

@@ -7,9 +7,10 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::Mortal;
 use onceway::fleet::ports::FleetPorts;
 use onceway::fleet::{files, ports, wait};
 use onceway::protocol::region::RegionName;
@@ -49,15 +50,8 @@ fn folder() -> tempfile::TempDir {
 }
 
 struct Running {
-    child: Child,
+    process: Mortal,
     log: PathBuf,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Running {
@@ -68,7 +62,7 @@ impl Running {
         command.args(["-c", &format!("{limits} && exec \"$@\""), "sh", env!("CARGO_BIN_EXE_onceway")]);
         command.args(args).current_dir(dir).env_remove("ONCEWAY_LOG");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
-        let running = Running { child: command.spawn().unwrap(), log };
+        let running = Running { process: Mortal(command.spawn().unwrap()), log };
         let listens = async || Ok(running.said().contains(" listening ").then_some(()));
         let listens = wait::for_some("the program to listen", BOUND, listens).await;
         listens.unwrap_or_else(|error| panic!("{error}: {}", running.said()));
@@ -81,7 +75,7 @@ impl Running {
 
     /// The number of files it may open: the soft limit and the hard one (proc_pid_limits(5)).
     fn limits(&self) -> [u64; 2] {
-        let text = fs::read_to_string(format!("/proc/{}/limits", self.child.id())).unwrap();
+        let text = fs::read_to_string(format!("/proc/{}/limits", self.process.0.id())).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("Max open files ")).unwrap();
         let mut words = line.split_whitespace().map(|word| word.parse().unwrap());
         [words.next().unwrap(), words.next().unwrap()]

@@ -164,35 +164,6 @@ fn a_store_that_goes_back_while_it_runs_is_closed() {
 }
 
 #[test]
-fn the_largest_observed_lag_outlives_the_gateway() {
-    run(async {
-        let three = three().await;
-        let [watcher, origin] = [&three.regions[0], &three.regions[2]];
-        three.links.set_rtt(0, 2, Duration::from_millis(600), false).unwrap();
-        until("a lag above the round trip to be measured", async || lag_max(watcher, origin).await >= 600.0)
-            .await;
-        until("it to be remembered in the store", async || {
-            let store = watcher.cluster.connect("onceway").await.unwrap();
-            let remembered =
-                "select 1 from onceway.peer_memory where origin = 'ap-south#1' and lag_ms >= 600";
-            store.query_opt(remembered, &[]).await.unwrap().is_some()
-        })
-        .await;
-        watcher.act(Action::Kill, Part::Gateway).await.unwrap();
-        three.links.set_rtt(0, 2, Duration::from_millis(20), false).unwrap();
-        watcher.act(Action::Start, Part::Gateway).await.unwrap();
-        watcher.serves().await.unwrap();
-        assert!(lag_max(watcher, origin).await >= 600.0, "a restarted gateway believes in a smaller lag");
-    });
-}
-
-/// The largest lag behind `origin` in the trailing period, by `watcher`'s status, in milliseconds.
-async fn lag_max(watcher: &Region, origin: &Region) -> f64 {
-    let status = status(watcher).await;
-    status["peers"][origin.name.as_str()]["lag_max_ms"].as_f64().unwrap_or_default()
-}
-
-#[test]
 fn a_stop_lets_what_runs_finish_and_refuses_the_rest() {
     run(async {
         let solo = Solo::start(&routes(), None).await;

@@ -22,7 +22,6 @@ mod descriptors;
 mod disk;
 mod failures;
 mod fuzz;
-mod health;
 mod lifecycle;
 mod listener;
 mod net;

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use onceway::adapters::identity::{files_in, server_name};
 use onceway::adapters::issue::{Generated, generate};
-use onceway::fleet::client::Ask;
+use onceway::fleet::client::{Ask, Connections};
 use onceway::protocol::region::RegionName;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,7 +24,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::net::support::trusting;
-use crate::support::keepalive::Connections;
 use crate::support::solo::{Solo, routes as with_notes};
 use crate::support::{BODY, PATIENCE, ask, effects, key, onceway, post, run, series, status, until};
 

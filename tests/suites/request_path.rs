@@ -166,25 +166,6 @@ fn an_answer_over_the_limit_is_streamed_once_and_its_replay_says_so() {
 }
 
 #[test]
-fn tenants_do_not_share_keys() {
-    run(async {
-        let key = key("tenants");
-        let url = format!("{}/v1/charges", solo().await.public());
-        let mut ids = Vec::new();
-        for token in ["sk_demo_acme", "sk_demo_globex"] {
-            let request = Ask::post(url.clone(), BODY)
-                .with("Authorization", format!("Bearer {token}"))
-                .with("Idempotency-Key", key.clone());
-            let answer = ask(request).await;
-            assert_eq!((answer.status.as_u16(), answer.header("idempotent-replayed")), (201, ""));
-            ids.push(answer.body);
-        }
-        assert_ne!(ids[0], ids[1]);
-        assert_eq!(count(&key).await, 2);
-    });
-}
-
-#[test]
 fn an_optional_route_protects_those_who_send_a_key() {
     run(async {
         let url = format!("{}/v1/notes", solo().await.public());

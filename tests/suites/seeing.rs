@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use crate::support::documents::{anchors, broken_links, pages, place_of, queries, text, top};
 use crate::support::promtool::{self, promtool};
@@ -145,34 +144,13 @@ fn every_alert_that_is_asked_for_is_there_and_says_what_to_do() {
         assert!(value(lines, "summary").is_some_and(|summary| summary.len() > 10), "{name} has no summary");
         let url = value(lines, "runbook_url").unwrap_or_else(|| panic!("{name} has no runbook_url"));
         place_of(name, url);
+        // `deploy_files` runs every command that a file of deploy/ names.
         let description = value(lines, "description").unwrap_or_default();
-        let mut commands = commands(description).peekable();
-        assert!(commands.peek().is_some(), "{name}: the description names no command:\n{description}");
-        for words in commands {
-            let output =
-                Command::new(env!("CARGO_BIN_EXE_onceway")).args(&words).arg("--help").output().unwrap();
-            let usage = String::from_utf8_lossy(&output.stdout);
-            let usage = usage.lines().find(|line| line.starts_with("Usage: ")).unwrap_or_default();
-            let known = format!("Usage: onceway {}", words.join(" "));
-            assert!(
-                output.status.success() && usage.starts_with(&known),
-                "{name}: `onceway {}`",
-                words.join(" ")
-            );
-        }
+        assert!(
+            description.contains("`onceway "),
+            "{name}: the description names no command:\n{description}"
+        );
     }
-}
-
-/// The words of each command in backquotes, up to its first argument.
-fn commands(description: &str) -> impl Iterator<Item = Vec<&str>> {
-    let quoted = description.split('`').skip(1).step_by(2).filter_map(|text| text.strip_prefix("onceway "));
-    quoted.map(|line| {
-        line.split(' ')
-            .take_while(|word| {
-                word.chars().all(|at| at.is_ascii_lowercase() || at == '-') && !word.starts_with('-')
-            })
-            .collect()
-    })
 }
 
 #[test]
@@ -279,10 +257,4 @@ fn the_readers_of_this_suite_notice_what_is_wrong() {
     let linked = "[a](../escrow.md#escrow) [b](#there) [c](../none.md) [d](../escrow.md#none) [e](http://x)";
     let broken = broken_links("docs/operate/deploy.md", linked);
     assert_eq!(broken, ["#there", "../none.md", "../escrow.md#none"]);
-    let described =
-        "`onceway takeover REGION --accept-risk`, `beyond`, then `onceway store check` and `onceway status`";
-    assert_eq!(
-        commands(described).collect::<Vec<_>>(),
-        [vec!["takeover"], vec!["store", "check"], vec!["status"]]
-    );
 }

@@ -5,29 +5,23 @@
 //! simulation's `counted.rs` counts. Each test breaks something and looks at the page that
 //! Prometheus would get. It must not look for anything that no operator would see.
 
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use crate::net::support::{RawServer, Then};
 use crate::support::solo::{Solo, routes};
-use crate::support::{
-    BODY, BOUND, ask, deployment, key, key_at, key_status, onceway, post, run, series, until,
-};
+use crate::support::{BODY, BOUND, ask, key, key_status, onceway, post, run, series, until};
 use onceway::fleet::client::Ask;
 use onceway::fleet::files;
 use onceway::fleet::region::{Action, Part, Region};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-const ASKED: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TOKEN: &str = "sk_demo_acme";
 /// The setting for log lines as JSON objects.
@@ -47,44 +41,16 @@ async fn digest(region: &Region, key: &str) -> String {
 
 /// An upstream that performs every effect and keeps the headers of each request. It hangs up on
 /// clients that only read.
-async fn recording() -> (std::net::SocketAddr, Arc<Mutex<Vec<BTreeMap<String, String>>>>) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
-    let kept = seen.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let kept = kept.clone();
-            tokio::spawn(async move {
-                let (mut read, mut bytes) = (Vec::new(), [0; 4096]);
-                while let Ok(some @ 1..) = stream.read(&mut bytes).await {
-                    read.extend_from_slice(&bytes[..some]);
-                    let text = String::from_utf8_lossy(&read).into_owned();
-                    let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-                    if head.starts_with("GET ") {
-                        return;
-                    }
-                    if body.len() < BODY.len() {
-                        continue;
-                    }
-                    let pairs = head.lines().filter_map(|line| line.split_once(": "));
-                    let headers =
-                        pairs.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
-                    kept.lock().unwrap().push(headers);
-                    let answer = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
-                    stream.write_all(answer).await.ok();
-                    return;
-                }
-            });
-        }
-    });
-    (address, seen)
+async fn recording() -> RawServer {
+    let answer = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+    RawServer::start(Then::AnswerChanges(answer)).await
 }
 
 #[test]
 fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_is_none() {
     run(async {
-        let (address, seen) = recording().await;
-        let solo = Solo::start_adding(&routes(), Some(address), JSON).await;
+        let upstream = recording().await;
+        let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
         let region = &solo.region;
         let (traced, begun) = (key("traced"), key("begun"));
         let request = |key: &str| post(&solo.public(), "/v1/charges", key, BODY);
@@ -94,7 +60,7 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
             ask(request(&begun).with("Traceparent", "rubbish").with("Tracestate", "vendor=1")).await.status,
             201
         );
-        let said = seen.lock().unwrap().clone();
+        let said = upstream.headers();
         assert_eq!((&*said[0]["traceparent"], &*said[0]["tracestate"]), (PARENT, "vendor=1"));
         let name = said[1]["onceway-request-id"].trim_start_matches("req_").to_owned();
         assert!(said[1]["traceparent"].starts_with(&format!("00-{name}-")), "{:?}", said[1]);
@@ -129,15 +95,15 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
 #[test]
 fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_and_traces() {
     run(async {
-        let (address, seen) = recording().await;
-        let solo = Solo::start_adding(&routes(), Some(address), JSON).await;
+        let upstream = recording().await;
+        let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
         let (region, public) = (&solo.region, solo.public());
         let to = |path: &str| Ask::post(format!("{public}{path}"), BODY);
         // A route without keys, one with an optional key, and a path that no route takes.
         assert_eq!(ask(to("/v1/blobs").with("Traceparent", PARENT)).await.status, 201);
         assert_eq!(ask(to("/v1/notes").with("Tracestate", "vendor=1")).await.status, 201);
         assert_eq!(ask(Ask::get(format!("{public}/v1/nothing"))).await.status, 502);
-        let said = seen.lock().unwrap().clone();
+        let said = upstream.headers();
         assert_eq!(said[0]["traceparent"], PARENT);
         let begun = said[1]["traceparent"].split('-').nth(1).unwrap().to_owned();
         assert!(begun.len() == 32 && !said[1].contains_key("tracestate"), "{:?}", said[1]);
@@ -325,73 +291,6 @@ async fn over_tls(solo: &Solo) {
     region.act(Action::Stop, Part::Gateway).await.unwrap();
     region.act(Action::Start, Part::Gateway).await.unwrap();
     solo.serves().await;
-}
-
-#[test]
-fn a_forward_is_one_trace_and_a_window_is_shown_while_it_runs() {
-    run(async {
-        let deployment = deployment(Duration::from_millis(20)).await;
-        let (home, asked) = (&deployment.regions[0], &deployment.regions[1]);
-        let name = home.name.to_string();
-        let forwarded = key_at(home, "forwarded").await;
-        let request = post(&asked.public(), "/v1/charges", &forwarded, BODY).with("Traceparent", PARENT);
-        assert_eq!(ask(request).await.status, 201);
-        for (region, message) in [(home, "answered"), (asked, "forwarded")] {
-            let log = fs::read_to_string(region.gateway_log()).unwrap();
-            // `ask` repeats what a busy region without authority refused. One request was settled.
-            let of_it = |line: &&str| [message, TRACE, "status=201"].iter().all(|word| line.contains(word));
-            assert_eq!(log.lines().filter(of_it).count(), 1, "{message} in the log of {}", region.name);
-        }
-        let log = fs::read_to_string(asked.gateway_log()).unwrap();
-        let line = log.lines().find(|line| line.contains("forwarded") && line.contains(TRACE)).unwrap();
-        for word in ["verdict=\"settled\"", "code=\"-\"", "status=201"] {
-            assert!(line.contains(word), "{word} in {line}");
-        }
-        let question = format!("{}/.well-known/onceway/requests/{forwarded}", asked.public());
-        let mut question = Ask::get(question).with("Authorization", format!("Bearer {TOKEN}"));
-        let other = format!("00-{ASKED}-00f067aa0ba902b7-01");
-        question = question.with("Traceparent", other);
-        assert_eq!(ask(question).await.status, 200);
-        let told = |region: &Region| {
-            let log = fs::read_to_string(region.gateway_log()).unwrap();
-            let told = log.lines().filter(|line| line.contains("looked up") && line.contains(ASKED));
-            told.map(|line| line.contains("verdict=\"settled\"")).collect::<Vec<_>>()
-        };
-        // A copy that has arrived tells the asked region where the key is. Otherwise its owner
-        // tells, and the region that sent the question on shows so.
-        let (there, here) = (told(home), told(asked));
-        assert!(
-            (&*there, &*here) == (&[], &[true]) || (&*there, &*here) == (&[true], &[false]),
-            "{there:?} {here:?}"
-        );
-        let survivors = &deployment.regions[1..];
-        for region in survivors {
-            assert_eq!(series(region, "onceway_window_left_seconds").await, Some(0.0));
-            assert_eq!(
-                series(region, &format!("onceway_region_serving{{member=\"{name}\"}}")).await,
-                Some(1.0)
-            );
-        }
-        home.act(Action::Kill, Part::Both).await.unwrap();
-        until("a window to run", async || {
-            let mut left = Vec::new();
-            for region in survivors {
-                left.extend(series(region, "onceway_window_left_seconds").await);
-            }
-            left.iter().any(|left| *left > 0.0)
-        })
-        .await;
-        until("the window to be over", async || {
-            let mut left = Vec::new();
-            for region in survivors {
-                left.extend(series(region, "onceway_window_left_seconds").await);
-            }
-            left.iter().all(|left| *left == 0.0)
-        })
-        .await;
-        assert_eq!(series(asked, &format!("onceway_region_serving{{member=\"{name}\"}}")).await, Some(0.0));
-        deployment.shut_down().await.unwrap();
-    });
 }
 
 #[test]

@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::net::support::{self as net, Pki, region};
+use crate::support::Mortal;
 use crate::support::documents::text as document;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::witness::{AcceptorFile, Opened};
@@ -123,7 +124,7 @@ impl House {
     }
 
     async fn started(&self, command: &mut Command) -> Running {
-        let running = Running(command.spawn().unwrap());
+        let running = Running(Mortal(command.spawn().unwrap()));
         wait::for_some("the witness to answer", BOUND, async || {
             Ok(self.peers.ping(&region("witness-1"), PATIENCE).await.ok())
         })
@@ -151,22 +152,15 @@ impl House {
     }
 }
 
-struct Running(Child);
+struct Running(Mortal);
 
 impl Running {
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
+        kill_process(Pid::from_child(&self.0.0), signal).unwrap();
     }
 
     fn ended(&mut self) -> Option<i32> {
-        self.0.wait().unwrap().code()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.0.wait().unwrap().code()
     }
 }
 
@@ -378,8 +372,9 @@ impl Clock for Hand {
     }
 }
 
-/// A witness over that file, whose leases run for a second.
-fn over(path: &Path, clock: &Hand, margin: Duration) -> Witness<AcceptorFile, Hand> {
+/// A new witness, acceptor 5, whose leases run for a second.
+fn new_witness(folder: &Path, clock: &Hand, margin: Duration) -> Witness<AcceptorFile, Hand> {
+    let path = folder.join("state");
     let duty = Duty {
         me: region("witness-1"),
         ring: view(1, 1).ring().clone(),
@@ -387,7 +382,8 @@ fn over(path: &Path, clock: &Hand, margin: Duration) -> Witness<AcceptorFile, Ha
         longest: Duration::from_secs(1),
         speaks: Versions::OURS,
     };
-    let Opened { file, held, is_anew } = AcceptorFile::open(path, &duty.me, AcceptorId(6)).unwrap();
+    AcceptorFile::create(&path, &duty.me, AcceptorId(5)).unwrap();
+    let Opened { file, held, is_anew } = AcceptorFile::open(&path, &duty.me, AcceptorId(6)).unwrap();
     assert!(!is_anew);
     Witness::new(duty, file, clock.clone(), &held).unwrap()
 }
@@ -397,10 +393,8 @@ fn over(path: &Path, clock: &Hand, margin: Duration) -> Witness<AcceptorFile, Ha
 #[tokio::test]
 async fn a_new_witness_is_silent_for_one_lease() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("state");
-    AcceptorFile::create(&path, &region("witness-1"), AcceptorId(5)).unwrap();
     let clock = Hand::default();
-    let witness = over(&path, &clock, Duration::from_millis(50));
+    let witness = new_witness(folder.path(), &clock, Duration::from_millis(50));
     let ask = |message| {
         let question = Question::Acceptor { to: Some(AcceptorId(5)), message };
         witness.ask(region("us-east"), question)
@@ -424,10 +418,8 @@ async fn a_new_witness_is_silent_for_one_lease() {
 #[tokio::test]
 async fn a_renewal_tells_a_new_witness_that_it_votes() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("state");
-    AcceptorFile::create(&path, &region("witness-1"), AcceptorId(5)).unwrap();
     let clock = Hand::default();
-    let witness = over(&path, &clock, Duration::ZERO);
+    let witness = new_witness(folder.path(), &clock, Duration::ZERO);
     let chosen = view(4, 5);
     let mut told = Vec::new();
     for _ in 0..3 {

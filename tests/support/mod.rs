@@ -9,8 +9,8 @@
 
 pub mod clock;
 pub mod console;
+pub mod dice;
 pub mod documents;
-pub mod keepalive;
 pub mod promtool;
 pub mod recorded;
 pub mod said;
@@ -50,6 +50,16 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
 /// The binary under test.
 pub fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_onceway"))
+}
+
+/// A process that does not outlive its test.
+pub struct Mortal(pub std::process::Child);
+
+impl Drop for Mortal {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 static MACHINE: RwLock<()> = RwLock::const_new(());
@@ -96,6 +106,11 @@ pub async fn deployment_with(rtt: Duration, routes: Option<String>, failover: &s
     let options = Options { program: program(), port_base: port_base(), data: None, rtt, routes, failover };
     let _room = room(3).await;
     Deployment::start(&options, &|_| {}).await.expect("three regions start")
+}
+
+/// A route of this name, with these lines more.
+pub fn route(name: &str, lines: &str) -> String {
+    format!("[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\n{lines}\n\n")
 }
 
 /// A key that no other test of this process uses.

@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use onceway::adapters::postgres::provision::init;
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::client::Ask;
 use onceway::fleet::cluster::Cluster;
@@ -20,9 +21,9 @@ use onceway::fleet::process::Launch;
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::fleet::upstream::Upstream;
 use onceway::fleet::{files, scratch};
-use onceway::protocol::region::RegionName;
+use onceway::protocol::region::{Origin, RegionName};
 
-use super::{PATIENCE, port_base, program, room, until};
+use super::{PATIENCE, port_base, program, room, route, until};
 
 /// A region alone.
 pub struct Solo {
@@ -37,21 +38,21 @@ pub struct Solo {
 pub const POLICY: &str =
     "hold = \"6s\"\nwait = \"1s\"\nupstream_timeout = \"1s\"\nsettle_time = \"0s\"\nbody_limit = \"64KiB\"\n";
 
+/// A route under [`POLICY`] whose key is required.
+pub fn keyed(name: &str, lines: &str) -> String {
+    route(name, &format!("key = \"required\"\n{POLICY}{lines}"))
+}
+
 /// The demo's routes under [`POLICY`], and one that forgets soon.
 pub fn routes() -> String {
-    let route = |name: &str, key: &str, rest: &str| {
-        format!(
-            "[[route]]\nname = \"{name}\"\nmethods = [\"POST\"]\npath = \"/v1/{name}\"\nkey = \"{key}\"\n{POLICY}{rest}\n"
-        )
-    };
     [
-        route("charges", "required", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),
-        route("payouts", "required", "recovery = \"park\"\nretention = \"7s\""),
-        route("emails", "required", "recovery = \"rerun\"\nmax_attempts = 3"),
-        route("notes", "optional", "recovery = \"park\""),
-        "[[route]]\nname = \"blobs\"\nmethods = [\"POST\"]\npath = \"/v1/blobs\"\nkey = \"off\"\n".to_owned(),
+        keyed("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\""),
+        keyed("payouts", "recovery = \"park\"\nretention = \"7s\""),
+        keyed("emails", "recovery = \"rerun\"\nmax_attempts = 3"),
+        keyed("notes", "recovery = \"park\"").replace("required", "optional"),
+        route("blobs", "key = \"off\""),
     ]
-    .join("\n")
+    .concat()
 }
 
 impl Solo {
@@ -89,7 +90,9 @@ impl Solo {
             Cluster::create(&binaries, &dir.join("postgres"), ports.postgres, &[]).await.expect("a cluster");
         cluster.start().await.expect("Postgres starts");
         cluster.create_database(files::DATABASE).await.expect("a database");
-        provision(&name, &cluster).await;
+        let me = Origin { region: name.clone(), generation: 1 };
+        let plan = files::plan(&me, vec![me.clone()], &cluster, Vec::new()).expect("a plan");
+        assert!(init(&plan).await.expect("provisioning").is_complete());
         let launch = Launch {
             program: program(),
             args: vec![OsString::from("serve"), OsString::from("--config"), file.into_os_string()],
@@ -131,24 +134,6 @@ pub fn add_lines(dir: &Path, lines: &str) {
     let file = dir.join("solo.toml");
     let written = fs::read_to_string(&file).expect("the region's file");
     fs::write(&file, format!("{written}\n{lines}")).expect("the region's file");
-}
-
-async fn provision(name: &RegionName, cluster: &Cluster) {
-    use onceway::adapters::postgres::provision::{MIGRATIONS, Plan, Role, init};
-    use onceway::protocol::region::Origin;
-    let me = Origin { region: name.clone(), generation: 1 };
-    let plan = Plan {
-        me: me.clone(),
-        all: vec![me],
-        deployment: files::DEPLOYMENT.to_owned(),
-        gateway_role: Role { name: files::GATEWAY_ROLE.to_owned(), password: None },
-        replication_role: Role { name: files::REPLICATION_ROLE.to_owned(), password: None },
-        admin: cluster.url(files::DATABASE).parse().expect("a URL"),
-        subscribe: Vec::new(),
-        publishers_ca: None,
-        migrations: MIGRATIONS,
-    };
-    assert!(init(&plan).await.expect("provisioning").is_complete());
 }
 
 fn free_ports() -> RegionPorts {

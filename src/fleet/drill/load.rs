@@ -6,7 +6,7 @@
 //! of an API. It must not know which fault is active.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -14,9 +14,11 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use super::ask::{Connections, Exchange, Order, Told};
+use super::ask::{Exchange, Told};
+use crate::fleet::client::{Ask, Connections};
 use crate::fleet::deployment::Deployment;
-use crate::fleet::{files, wait};
+use crate::fleet::region::Region;
+use crate::fleet::{files, lock, wait};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::ring::Ring;
 
@@ -120,9 +122,8 @@ impl Field {
     /// Makes the state of one run; `mark` makes its keys new.
     pub fn new(deployment: &Deployment, ring: Arc<Ring>, mark: String) -> Result<Arc<Field>> {
         let regions = &deployment.regions;
-        let address = |port: u16| format!("127.0.0.1:{port}");
         Ok(Arc::new(Field {
-            addresses: regions.iter().map(|region| address(region.ports.public)).collect(),
+            addresses: regions.iter().map(Region::public).collect(),
             names: regions.iter().map(|region| region.name.to_string()).collect(),
             ring: Mutex::new(ring),
             connections: Connections::default(),
@@ -164,9 +165,12 @@ impl Field {
 
     /// Sends one request.
     pub async fn ask(&self, via: usize, class: usize, key: &str, within: Duration) -> Exchange {
-        let (address, path) = (self.addresses[via].as_str(), CLASSES[class].path);
-        let order = Order { address, path, token: files::TENANTS[0].1, key, body: BODY };
-        self.connections.ask(via, &order, within).await
+        let ask = Ask::post(format!("{}{}", self.addresses[via], CLASSES[class].path), BODY)
+            .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
+            .with("Idempotency-Key", format!("\"{key}\""));
+        let sent = Instant::now();
+        let told = Told::of(self.connections.send(ask, within).await);
+        Exchange { via, sent, done: Instant::now(), told }
     }
 
     /// The histories so far.
@@ -185,10 +189,6 @@ impl Field {
             Phase::Ending(deadline) => Some(deadline),
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The running clients.

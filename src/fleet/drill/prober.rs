@@ -5,7 +5,7 @@
 //! its end like any other. It must not be so dense that it becomes the load.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::ask::Exchange;
 use super::load::{End, Field, KeyLife};
-use crate::fleet::wait;
+use crate::fleet::{lock, wait};
 
 /// The same as other clients have: a request that takes so long was not refused in time.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -88,10 +88,6 @@ impl Prober {
         probes.sort_by_key(|probe| probe.exchange.sent);
         Ok(probes)
     }
-}
-
-fn lock(probes: &Mutex<Vec<Probe>>) -> MutexGuard<'_, Vec<Probe>> {
-    probes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn probe(

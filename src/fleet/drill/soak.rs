@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -30,7 +30,7 @@ use crate::adapters::identity::{self, PeerIdentity};
 use crate::fleet::client::Ask;
 use crate::fleet::gateway::Gateway;
 use crate::fleet::region::Action;
-use crate::fleet::{files, wait};
+use crate::fleet::{files, lock, wait};
 use crate::protocol::region::RegionName;
 
 /// Number of gateways of each region, by region number.
@@ -123,10 +123,6 @@ pub async fn soak(run: &mut Run<'_>) -> Result<()> {
     run.soaked = Some(Soaked { meter, harms, counts, begun, ended: Instant::now() });
     filed.context("files that change")?;
     moved.context("restarts and drains")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Soak<'_, '_> {

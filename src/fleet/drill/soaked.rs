@@ -5,7 +5,7 @@
 //! not excuse anything else.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -17,7 +17,7 @@ use super::load::{CLASSES, End, KeyLife, Recovery};
 use super::meter::{MEMORY, Meter, STORE, descriptors_slack, most_kept};
 use super::report::Report;
 use super::schedule::Run;
-use crate::fleet::{files, wait};
+use crate::fleet::{files, lock, wait};
 
 /// Time limit for rows to reach the last region in the end.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
@@ -60,10 +60,6 @@ pub struct Soaked {
     pub begun: Instant,
     /// Moment of the last action's end.
     pub ended: Instant,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Holds the bounds of a soak, and reports its numbers. `audited` are the keys that some audit

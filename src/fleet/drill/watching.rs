@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::fleet::client::Ask;
 use crate::fleet::deployment::Deployment;
-use crate::fleet::wait;
+use crate::fleet::{lock, wait};
 
 const EVERY: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -89,10 +89,6 @@ impl Drop for Watching {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
-}
-
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn watch(seen: Arc<Mutex<Seen>>, name: String, admin: String) {

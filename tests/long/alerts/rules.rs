@@ -169,21 +169,6 @@ fn sooner(expr: &str) -> String {
 }
 
 #[test]
-fn only_times_are_divided() {
-    assert_eq!(
-        sooner(
-            "max(increase(a_total[1h])) > 2 and b{x=\"1h\"}[10m:30s] - time() < 14 * 86400 unless a offset 1h)"
-        ),
-        "max(increase(a_total[60000ms])) > 2 and b{x=\"1h\"}[10000ms:500ms] - time() < 14 * 86400 unless a offset 60000ms)"
-    );
-    assert_eq!(
-        (divided("1h30m"), divided("15s"), divided("120ms")),
-        ("90000ms".into(), "250ms".into(), "2ms".into())
-    );
-    assert_eq!(named("{{ $labels.region }} of {{ $labels.op }}s").collect::<Vec<_>>(), ["region", "op"]);
-}
-
-#[test]
 fn an_alert_that_does_not_tell_what_its_rule_promises_is_noticed() {
     let (rules, name) = (Rules::read(), "OncewayDown");
     let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use onceway::fleet::client::Ask;
+use onceway::fleet::client::{Ask, Connections};
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::fleet::{ports, wait};
@@ -19,8 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::alerts::prometheus::{Alert, Prometheus};
 use crate::alerts::rules::Rules;
-use crate::support::keepalive::Connections;
-use crate::support::{BODY, PATIENCE, key, key_status, post, program};
+use crate::support::{BODY, PATIENCE, key, key_status, post, program, route};
 
 /// The time limit for an alert to fire: an hour and a quarter of the rules, and the time of the
 /// cause itself.
@@ -32,67 +31,23 @@ const BETWEEN: Duration = Duration::from_millis(400);
 
 /// Short holds, so that open keys are in doubt soon. A dead letter comes after two runs, except for
 /// notes, which go on.
-const ROUTES: &str = r#"
-[[route]]
-name = "charges"
-methods = ["POST"]
-path = "/v1/charges"
-key = "required"
-hold = "10s"
-wait = "200ms"
-upstream_timeout = "3s"
-recovery = "probe"
-probe = "/onceway/effects"
-escrow = "claim"
-
-[[route]]
-name = "payouts"
-methods = ["POST"]
-path = "/v1/payouts"
-key = "required"
-hold = "8s"
-wait = "200ms"
-upstream_timeout = "3s"
-recovery = "park"
-
-[[route]]
-name = "emails"
-methods = ["POST"]
-path = "/v1/emails"
-key = "required"
-hold = "8s"
-wait = "200ms"
-upstream_timeout = "3s"
-recovery = "park"
-mode = "accept"
-[route.accept]
-keep_headers = ["Demo-Behave"]
-max_runs = 2
-backoff = "100ms"
-backoff_most = "200ms"
-
-[[route]]
-name = "notes"
-methods = ["POST"]
-path = "/v1/notes"
-key = "required"
-hold = "8s"
-wait = "200ms"
-upstream_timeout = "3s"
-recovery = "park"
-mode = "accept"
-[route.accept]
-keep_headers = ["Demo-Behave"]
-max_runs = 1000
-backoff = "1s"
-backoff_most = "1s"
-
-[[route]]
-name = "search"
-methods = ["POST"]
-path = "/v1/search"
-key = "off"
-"#;
+fn routes() -> String {
+    let short = "key = \"required\"\nwait = \"200ms\"\nupstream_timeout = \"3s\"\n";
+    let probes = "hold = \"10s\"\nrecovery = \"probe\"\nprobe = \"/onceway/effects\"\nescrow = \"claim\"";
+    let parks = "hold = \"8s\"\nrecovery = \"park\"\n";
+    let accepts = |runs: &str| {
+        let kept = "mode = \"accept\"\n[route.accept]\nkeep_headers = [\"Demo-Behave\"]\n";
+        format!("{short}{parks}{kept}{runs}")
+    };
+    [
+        route("charges", &format!("{short}{probes}")),
+        route("payouts", &format!("{short}{parks}")),
+        route("emails", &accepts("max_runs = 2\nbackoff = \"100ms\"\nbackoff_most = \"200ms\"")),
+        route("notes", &accepts("max_runs = 1000\nbackoff = \"1s\"\nbackoff_most = \"1s\"")),
+        route("search", "key = \"off\""),
+    ]
+    .concat()
+}
 
 /// A lease as long as by default: a machine that does other work beside must not look like a dead
 /// region.
@@ -123,7 +78,7 @@ impl Stage {
             port_base: ports::free_run(40).expect("forty free ports in a row"),
             data: None,
             rtt: Duration::from_millis(5),
-            routes: Some(ROUTES.to_owned()),
+            routes: Some(routes()),
             failover: Some(FAILOVER.to_owned()),
         };
         let fleet = Deployment::start_shared(&options, &[2], &|_| {}).await.expect("three regions start");

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::support::program;
 use anyhow::{Context, Result, anyhow, ensure};
 
-use onceway::adapters::postgres::provision::{self, Plan, Role};
+use onceway::adapters::postgres::provision::{self, Plan};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::cluster::Cluster;
@@ -21,7 +21,7 @@ use onceway::fleet::cluster_slots::HeldUp;
 use onceway::fleet::janitor::Janitor;
 use onceway::fleet::ports::{FleetPorts, free_run};
 use onceway::fleet::relay::{Direction, Relay};
-use onceway::fleet::{files, scratch, wait};
+use onceway::fleet::{files, lock, scratch, wait};
 use onceway::ports::contract::copying;
 use onceway::ports::contract::replication::{self, REGIONS, ReplicationBench};
 use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
@@ -123,23 +123,13 @@ impl Three {
     }
 
     fn plan(&self, to: usize) -> Result<Plan> {
-        let role = |name: &str| Role { name: name.to_owned(), password: None };
         let mut subscribe = Vec::new();
         for from in (0..REGIONS).filter(|from| *from != to) {
             let at = self.relay(from, to)?.local_addr();
             subscribe.push((self.regions[from].origin.clone(), files::conninfo(at)));
         }
-        Ok(Plan {
-            me: self.regions[to].origin.clone(),
-            all: self.regions.iter().map(|region| region.origin.clone()).collect(),
-            deployment: "histories".to_owned(),
-            gateway_role: role(files::GATEWAY_ROLE),
-            replication_role: role(files::REPLICATION_ROLE),
-            admin: self.regions[to].cluster.url(files::DATABASE).parse()?,
-            subscribe,
-            publishers_ca: None,
-            migrations: provision::MIGRATIONS,
-        })
+        let all = self.regions.iter().map(|region| region.origin.clone()).collect();
+        files::plan(&self.regions[to].origin, all, &self.regions[to].cluster, subscribe)
     }
 
     async fn subscription(&self, from: usize, to: usize) -> Result<String> {
@@ -341,8 +331,4 @@ fn key(name: &str) -> Result<KeyId> {
 
 fn words(error: anyhow::Error) -> String {
     format!("{error:#}")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

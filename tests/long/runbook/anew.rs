@@ -17,9 +17,10 @@ use onceway::protocol::speakers::Sender;
 use crate::runbook::book::Section;
 use crate::support::{said, series, status, until};
 
-/// Makes an empty server and database for the region, and writes the generation that `region
-/// rebuild` printed into its file.
-pub async fn new_store(fleet: &Deployment, region: &Region, told: &str) {
+/// Makes an empty server and database for eu-west, writes the generation that `region rebuild`
+/// printed into its file, and plays `store init` as the section says.
+pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, told: &str) {
+    let region = &fleet.regions[1];
     let (_, rest) = told.split_once("generation ").unwrap_or_else(|| panic!("no generation in {told}"));
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     region.act(Action::Kill, Part::Both).await.unwrap();
@@ -31,6 +32,13 @@ pub async fn new_store(fleet: &Deployment, region: &Region, told: &str) {
     let without: Vec<&str> = text.lines().filter(|line| !line.starts_with("generation = ")).collect();
     let text = without.join("\n").replacen("[store]\n", &format!("[store]\ngeneration = {digits}\n"), 1);
     std::fs::write(&file, text).unwrap();
+    section
+        .run_both(
+            "onceway store init --config config/eu-west.toml",
+            "onceway store init --config config/us-east.toml",
+            "ap-south",
+        )
+        .await;
 }
 
 pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
@@ -40,14 +48,7 @@ pub async fn major_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     section.run("onceway jobs --admin").await.ends(&[0]);
     eu.act(Action::Stop, Part::Gateway).await.unwrap();
     let told = section.run_again("onceway region rebuild eu-west --reason").await;
-    new_store(fleet, eu, &told.text).await;
-    section
-        .run_both(
-            "onceway store init --config config/eu-west.toml",
-            "onceway store init --config config/us-east.toml",
-            "ap-south",
-        )
-        .await;
+    new_store(&mut section, fleet, &told.text).await;
     section.run_again("onceway store check --config config/eu-west.toml").await;
     eu.act(Action::Start, Part::Gateway).await.unwrap();
     section.run_again("onceway region resume eu-west").await;

@@ -119,14 +119,7 @@ pub async fn returns(mut section: Section<'_>, fleet: &Deployment) {
     section.ask(us);
     metric(us, "onceway_region_serving{member=\"eu-west\"}", "0").await;
     let told = section.run_again("onceway region rebuild eu-west --accept-risk").await;
-    new_store(fleet, eu, &told.text).await;
-    section
-        .run_both(
-            "onceway store init --config config/eu-west.toml",
-            "onceway store init --config config/us-east.toml",
-            "ap-south",
-        )
-        .await;
+    new_store(&mut section, fleet, &told.text).await;
     eu.act(Action::Start, Part::Gateway).await.unwrap();
     section.run("until onceway region status eu-west").await.ends(&[0]).shows("serving");
     section.end();

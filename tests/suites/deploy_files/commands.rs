@@ -236,26 +236,7 @@ fn a_line_is_split_as_a_shell_does() {
     );
 }
 
-/// The sections that a runbook must have, and the parts of each, in this order.
-const SECTIONS: [&str; 17] = [
-    "Region dies",
-    "Region returns",
-    "Planned maintenance",
-    "Add a region",
-    "Removing a region",
-    "Lost slot",
-    "onceway upgrade",
-    "Postgres minor upgrade",
-    "Postgres major upgrade",
-    "Certificate rotation",
-    "Replacing the authority",
-    "Refused peer",
-    "Poisoned register",
-    "The database's clock was wrong",
-    "Stuck key",
-    "Suspected double charge",
-    "Disk filling from a dead subscriber",
-];
+/// The parts of each section of the runbook, in this order.
 const PARTS: [&str; 5] = [
     "**How you notice.**",
     "**What is true meanwhile.**",
@@ -265,12 +246,9 @@ const PARTS: [&str; 5] = [
 ];
 
 #[test]
-fn the_runbook_has_all_sections_and_each_says_all() {
+fn each_section_of_the_runbook_says_all() {
     let text = text("deploy/RUNBOOK.md");
-    let sections: Vec<&str> = text.split("\n## ").skip(1).collect();
-    let titles: Vec<&str> = sections.iter().filter_map(|section| section.lines().next()).collect();
-    assert_eq!(titles, SECTIONS);
-    for section in sections {
+    for section in text.split("\n## ").skip(1) {
         let places: Vec<Option<usize>> = PARTS.iter().map(|part| section.find(part)).collect();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} in\n{section}");
         assert!(section.contains("```sh"), "no command in\n{section}");

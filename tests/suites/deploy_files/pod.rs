@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use onceway::adapters::{identity, issue};
@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use super::manifests::{container, items, of_kind, region};
 use super::{onceway, text};
+use crate::support::Mortal;
 
 /// The time limit for the program to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -116,7 +117,7 @@ impl Pod {
         let args = args.map(|arg| arg.replace(mount.as_str().unwrap(), here));
         let mut command = onceway();
         command.args(args).env_clear().envs(self.environment()).stdout(Stdio::null()).stderr(Stdio::null());
-        Running { child: command.spawn().unwrap(), admin: free[1] }
+        Running { process: Mortal(command.spawn().unwrap()), admin: free[1] }
     }
 }
 
@@ -144,15 +145,8 @@ fn made_up(region: &str) -> BTreeMap<(&'static str, &'static str), String> {
 }
 
 struct Running {
-    child: Child,
+    process: Mortal,
     admin: SocketAddr,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Running {
@@ -164,7 +158,7 @@ impl Running {
             match TcpStream::connect(self.admin) {
                 Ok(stream) => break stream,
                 Err(_) => {
-                    let runs = self.child.try_wait().unwrap().is_none();
+                    let runs = self.process.0.try_wait().unwrap().is_none();
                     assert!(runs && begun.elapsed() < PATIENCE, "the gateway does not listen");
                     std::thread::yield_now();
                 }

@@ -5,13 +5,14 @@
 //! is resent.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Response, StatusCode};
 use onceway::adapters::identity::PeerIdentity;
 use onceway::adapters::peers::HttpPeers;
+use onceway::fleet::relay::{Direction, Relay};
 use onceway::ports::Peers;
 use onceway::ports::body::full;
 use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
@@ -24,7 +25,7 @@ use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::net::support::{Pki, fed, key_id, piece, region, soon, text};
 
@@ -191,20 +192,22 @@ fn unknown<T>(result: Result<T, PeerError>) -> String {
     }
 }
 
-/// A front that passes its connections to these addresses in turn.
-async fn in_turn(addresses: Vec<String>) -> String {
+/// A front that passes its connections to these addresses in turn, and counts them.
+async fn in_turn(addresses: Vec<String>) -> (String, Arc<AtomicUsize>) {
     let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = front.local_addr().unwrap().to_string();
+    let (address, count) = (front.local_addr().unwrap().to_string(), Arc::new(AtomicUsize::new(0)));
+    let connections = count.clone();
     tokio::spawn(async move {
         for target in addresses.iter().cycle() {
             let (Ok((mut near, _)), Ok(mut far)) = (front.accept().await, TcpStream::connect(target).await)
             else {
                 return;
             };
+            count.fetch_add(1, SeqCst);
             tokio::spawn(async move { copy_bidirectional(&mut near, &mut far).await });
         }
     });
-    address
+    (address, connections)
 }
 
 #[tokio::test]
@@ -214,7 +217,7 @@ async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_i
     let useless = run(&pki.identity("us"), PeerLimits::default()).await;
     let other = run(&pki.identity("us"), PeerLimits::default()).await;
     let all = [&one, &useless, &other].map(|region| region.address.clone());
-    let address = in_turn(all.to_vec()).await;
+    let (address, _) = in_turn(all.to_vec()).await;
     let (peers, to) = (dial(&pki.identity("eu"), "us", &address), region("us"));
     let (feed, body) = fed();
     *one.region.stream.lock().unwrap() = Some(body);
@@ -260,54 +263,13 @@ async fn a_forward_given_up_is_given_up_there_too() {
     assert_eq!(soon(peers.ping(&to, Duration::from_secs(20))).await.unwrap().epoch, 5);
 }
 
-/// A relay between the regions: counts connections, and can freeze or cut them.
-struct Relay {
-    address: String,
-    connections: Arc<Mutex<usize>>,
-    state: watch::Sender<Line>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Line {
-    Open,
-    /// Bytes go nowhere, without a notice to either end.
-    Frozen,
-    Cut,
-}
-
-async fn relay(to: String) -> Relay {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let connections = Arc::<Mutex<usize>>::default();
-    let state = watch::Sender::new(Line::Open);
-    let (count, watching) = (connections.clone(), state.subscribe());
-    tokio::spawn(async move {
-        while let Ok((mut near, _)) = listener.accept().await {
-            *count.lock().unwrap() += 1;
-            let (to, mut watching) = (to.clone(), watching.clone());
-            tokio::spawn(async move {
-                let mut far = TcpStream::connect(to).await.unwrap();
-                let frozen = async { watching.wait_for(|line| *line != Line::Open).await.map(|line| *line) };
-                let line = tokio::select! {
-                    biased;
-                    line = frozen => line.unwrap_or(Line::Cut),
-                    _ = copy_bidirectional(&mut near, &mut far) => Line::Cut,
-                };
-                if line == Line::Frozen {
-                    let _ = watching.wait_for(|line| *line == Line::Cut).await;
-                }
-            });
-        }
-    });
-    Relay { address, connections, state }
-}
-
 #[tokio::test]
 async fn one_connection_serves_many_callers_and_a_broken_one_is_made_anew() {
     let pki = Pki::new(&["eu", "us"]);
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let relay = relay(us.address.clone()).await;
-    let peers = Arc::new(dial(&pki.identity("eu"), "us", &relay.address));
+    let (front, connections) = in_turn(vec![us.address.clone()]).await;
+    let relay = Relay::start(front.parse().unwrap()).await.unwrap();
+    let peers = Arc::new(dial(&pki.identity("eu"), "us", &relay.local_addr().to_string()));
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..30 {
         let peers = peers.clone();
@@ -316,14 +278,14 @@ async fn one_connection_serves_many_callers_and_a_broken_one_is_made_anew() {
     for result in soon(callers.join_all()).await {
         result.unwrap();
     }
-    assert_eq!(*relay.connections.lock().unwrap(), 1);
+    assert_eq!(connections.load(SeqCst), 1);
     assert_eq!(us.region.seen.lock().unwrap().len(), 30);
 
-    relay.state.send_replace(Line::Cut);
+    relay.cut();
     // Until the cut is noticed a call may fail, but never silently and never twice.
     let cut_is_noticed = async {
         while peers.ping(&region("us"), Duration::from_secs(20)).await.is_ok() {}
-        relay.state.send_replace(Line::Open);
+        relay.mend();
         while peers.ping(&region("us"), Duration::from_secs(20)).await.is_err() {}
     };
     soon(cut_is_noticed).await;
@@ -335,11 +297,13 @@ async fn one_connection_serves_many_callers_and_a_broken_one_is_made_anew() {
 async fn a_black_hole_is_noticed_by_the_keep_alive() {
     let pki = Pki::new(&["eu", "us"]);
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let relay = relay(us.address.clone()).await;
-    let peers = dial(&pki.identity("eu"), "us", &relay.address);
+    let relay = Relay::start(us.address.parse().unwrap()).await.unwrap();
+    let peers = dial(&pki.identity("eu"), "us", &relay.local_addr().to_string());
     let to = region("us");
     soon(peers.ping(&to, Duration::from_secs(20))).await.unwrap();
-    relay.state.send_replace(Line::Frozen);
+    for direction in [Direction::Forward, Direction::Backward] {
+        relay.freeze(direction);
+    }
     let why = unknown(soon(peers.forward(&to, forward("/"))).await);
     assert!(why.contains("timed out"), "{why}");
     // The next call does not use it: a connection through the frozen line cannot be made at all.

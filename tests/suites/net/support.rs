@@ -3,6 +3,7 @@
 //!
 //! The contract's benches use it, too. It must not assert anything itself beyond its own working.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -121,6 +122,8 @@ pub enum Then {
     Answer(&'static str),
     /// Write this and close.
     AnswerAndClose(&'static str),
+    /// The same for what changes state; hang up on what only reads, and do not record it.
+    AnswerChanges(&'static str),
     /// Write this, then stay silent until the client closes.
     AnswerAndHang(&'static str),
     /// Write the first, then the second again and again, with a short pause before each, for ever.
@@ -138,7 +141,10 @@ pub struct RawServer {
 
 impl RawServer {
     pub async fn start(then: Then) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), then)
+    }
+
+    pub fn on(listener: TcpListener, then: Then) -> Self {
         let address = listener.local_addr().unwrap().to_string();
         let requests = Arc::<Mutex<Vec<String>>>::default();
         let connections = Arc::<Mutex<usize>>::default();
@@ -160,14 +166,38 @@ impl RawServer {
     pub fn seen(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
+
+    /// The headers of each request, with names in small letters.
+    pub fn headers(&self) -> Vec<BTreeMap<String, String>> {
+        let of = |request: &String| {
+            let pairs = request.lines().take_while(|line| !line.is_empty());
+            let pairs = pairs.filter_map(|line| line.split_once(": "));
+            pairs.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect()
+        };
+        self.seen().iter().map(of).collect()
+    }
 }
 
 async fn serve(mut stream: TcpStream, then: Then, seen: Arc<Mutex<Vec<String>>>) {
-    while let Some(request) = read_request(&mut stream).await {
+    while let Some(mut request) = read_request(&mut stream).await {
+        if matches!(then, Then::AnswerChanges(_)) {
+            if request.starts_with("GET ") {
+                return;
+            }
+            // A body that streams through has no length.
+            while request.contains("chunked\r\n") && !request.ends_with("\r\n0\r\n\r\n") {
+                let mut piece = [0; 1024];
+                let count = stream.read(&mut piece).await.unwrap_or(0);
+                if count == 0 {
+                    return;
+                }
+                request.push_str(str::from_utf8(&piece[..count]).unwrap());
+            }
+        }
         seen.lock().unwrap().push(request);
         match then {
             Then::Answer(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
-            Then::AnswerAndClose(answer) => {
+            Then::AnswerAndClose(answer) | Then::AnswerChanges(answer) => {
                 stream.write_all(answer.as_bytes()).await.unwrap();
                 return;
             }

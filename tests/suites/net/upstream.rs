@@ -297,27 +297,6 @@ async fn each_answer_on_a_kept_connection_is_judged() {
 }
 
 #[tokio::test]
-async fn a_kept_connection_that_breaks_under_a_request_is_unknown_and_never_resent() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = at(&listener.local_addr().unwrap().to_string());
-    let server = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        read_request(&mut stream).await.unwrap();
-        stream.write_all(OK.as_bytes()).await.unwrap();
-        read_request(&mut stream).await.unwrap();
-        drop(stream);
-        listener
-    });
-    text(soon(upstream.send(send(&[]), LONG, always)).await.unwrap().into_body()).await;
-    let error = soon(upstream.send(send(&[]), LONG, always)).await.unwrap_err();
-    assert!(matches!(error, SendError::Unknown(_)), "{error}");
-    // No second connection arrived.
-    let listener = soon(server).await.unwrap();
-    let again = tokio::time::timeout(SHORT, listener.accept()).await;
-    assert!(again.is_err(), "the request was sent again");
-}
-
-#[tokio::test]
 async fn a_kept_connection_that_was_closed_is_not_used() {
     let mut server = RawServer::start(Then::AnswerAndClose(OK)).await;
     let upstream = at(&server.address);

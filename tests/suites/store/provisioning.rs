@@ -17,6 +17,16 @@ pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
         .status
 }
 
+/// Two regions whose stores are complete.
+async fn two_that_meet() -> [Region; 2] {
+    let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
+    let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
+    provision::init(&eu_plan).await.unwrap();
+    init_until_complete(&us_plan).await;
+    init_until_complete(&eu_plan).await;
+    [eu, us]
+}
+
 #[tokio::test]
 async fn two_regions_meet_in_either_order_and_rows_arrive() {
     use onceway::ports::KeyStore;
@@ -149,11 +159,8 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
 /// published once the subscriber has it.
 #[tokio::test]
 async fn a_column_is_published_once_the_subscribers_have_it() {
-    let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
+    let [eu, us] = two_that_meet().await;
     let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
-    provision::init(&eu_plan).await.unwrap();
-    init_until_complete(&us_plan).await;
-    init_until_complete(&eu_plan).await;
     let (eu_admin, us_admin, store) = (eu.admin().await, us.admin().await, eu.store());
     let gate = open(&store).await;
     let add = "alter table onceway.records add column later text default 'x'";
@@ -453,11 +460,7 @@ impl ParseOrigin for str {
 /// its heartbeats no longer arrive.
 #[tokio::test]
 async fn what_a_replaced_store_had_sent_counts_on() {
-    let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
-    let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
-    provision::init(&eu_plan).await.unwrap();
-    init_until_complete(&us_plan).await;
-    init_until_complete(&eu_plan).await;
+    let [eu, us] = two_that_meet().await;
     let (store, us_store) = (eu.store(), us.store());
     open(&store).await;
     let seq = store.beat().await.unwrap().unwrap().seq;
