@@ -57,3 +57,13 @@ fn mix(texts: &[&[u8]], words: &[&[u8]], script: &[u8]) -> Vec<u8> {
     }
     text
 }
+
+#[test]
+fn scripts_change_texts_and_reach_every_one() {
+    let (texts, words): (&[&[u8]], &[&[u8]]) = (&[b"abc", b"defg"], &[b"-"]);
+    assert_eq!(mix(texts, words, &[]), b"");
+    assert_eq!(mix(texts, words, &[2]), b"");
+    assert_eq!(mix(texts, words, &[1]), b"defg");
+    assert_eq!(mix(texts, words, &[0, 0, 0, 1, 7]), b"a-bc");
+    assert_eq!(mix(texts, words, &[0, 6, 0, 1, 0, 4, 0, 0, b'x', 3, 0, 0, 0]), b"xac-");
+}
