@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::http::{Admin, segment};
 use super::status::word;
 use super::table::{Side, columns};
-use super::{Failure, print};
+use super::{Failure, tell};
 
 /// List the keys that a region ran although a lost one may have run them too, and the keys that ran
 /// twice by its journal.
@@ -102,16 +102,11 @@ impl Audit {
         let journalled: BTreeSet<(String, String)> =
             findings.iter().map(|one| (word(&one["tenant"]), word(&one["key"]))).collect();
         let unexplained = findings.iter().filter(|one| one["explained"] == "unexplained").count();
-        if self.json {
-            let all = json!({
-                "region": region, "runs": runs, "doubles": doubles, "findings": findings,
-                "unexplained": unexplained,
-            });
-            print(&format!("{all}\n"))?;
-        } else {
-            print(&picture(&runs))?;
-            print(&journal(&findings))?;
-        }
+        let all = json!({
+            "region": region, "runs": runs, "doubles": doubles, "findings": findings,
+            "unexplained": unexplained,
+        });
+        tell(self.json, &all, &(picture(&runs) + &journal(&findings)))?;
         let region = word(&region);
         if unexplained > 0 {
             return Err(Failure::Incomplete(format!(
@@ -134,10 +129,7 @@ impl Key {
     fn run(&self) -> Result<(), Failure> {
         let path = format!("/v1/audit/{}/{}", segment(&self.tenant), segment(&self.key));
         let life = self.gateway.target()?.look(&path)?;
-        if self.json {
-            return print(&format!("{life}\n"));
-        }
-        print(&story(&life))
+        tell(self.json, &life, &story(&life))
     }
 }
 

@@ -11,7 +11,7 @@ use super::http::Admin;
 use super::key::Who;
 use super::rehearsal::{self, Dry};
 use super::status::word;
-use super::{Failure, print};
+use super::{Failure, tell};
 use crate::protocol::region::RegionName;
 
 /// Go on without a majority: the regions and witnesses that are left decide alone.
@@ -86,18 +86,14 @@ impl BreakGlass {
         if dry.dry_run {
             return rehearsal::show(&done, *json);
         }
-        if *json {
-            return print(&format!("{done}\n"));
-        }
         let epoch = word(&done["epoch"]);
-        match poisoned_above {
-            Some(above) => {
-                print(&format!("the regions go on from the view of epoch {above}: epoch {epoch}\n"))
-            }
+        let text = match poisoned_above {
+            Some(above) => format!("the regions go on from the view of epoch {above}: epoch {epoch}\n"),
             None => {
                 let names: Vec<String> = names.into_iter().collect();
-                print(&format!("{} are lost and vote no more: epoch {epoch}\n", names.join(", ")))
+                format!("{} are lost and vote no more: epoch {epoch}\n", names.join(", "))
             }
-        }
+        };
+        tell(*json, &done, &text)
     }
 }

@@ -8,9 +8,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Failure, print};
+use super::{Failure, tell};
 use crate::adapters::issue::{self, Purpose};
 use crate::protocol::region::RegionName;
 
@@ -102,20 +102,15 @@ impl Revoke {
         };
         let revoked = revoked.map_err(Failure::failed)?;
         let file = out.join("ca.pem");
-        if *json {
-            let said = json!({ "file": file, "revoked": revoked, "dry_run": dry_run });
-            return print(&format!("{said}\n"));
-        }
-        if *dry_run {
-            let file = file.display();
-            return print(&format!(
-                "{file}: {revoked} certificates would be revoked\nNothing was changed.\n"
-            ));
-        }
-        print(&format!(
-            "{}: {name} is revoked ({revoked} certificates are); put this file in place in every region and at every witness\n",
-            file.display()
-        ))
+        let said = json!({ "file": file, "revoked": revoked, "dry_run": dry_run });
+        let file = file.display();
+        let text = match dry_run {
+            true => format!("{file}: {revoked} certificates would be revoked\nNothing was changed.\n"),
+            false => format!(
+                "{file}: {name} is revoked ({revoked} certificates are); put this file in place in every region and at every witness\n"
+            ),
+        };
+        tell(*json, &said, &text)
     }
 }
 
@@ -164,15 +159,15 @@ impl Certs {
         let dir = out.display();
         let names: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
         let names = names.join(", ");
-        match (self.json, is_there) {
-            (true, _) => print(&self.as_json(out, regions, is_there)),
-            (false, true) => print(&format!(
-                "{dir}: NAME.pem and NAME.key for {names}, signed by the authority that was there\n"
-            )),
-            (false, false) => print(&format!(
+        let text = match is_there {
+            true => {
+                format!("{dir}: NAME.pem and NAME.key for {names}, signed by the authority that was there\n")
+            }
+            false => format!(
                 "{dir}: ca.pem, and NAME.pem and NAME.key for {names}\nkeep {dir}/ca.key off the regions' machines: who has it can be any region\n"
-            )),
-        }
+            ),
+        };
+        tell(self.json, &self.as_json(out, regions, is_there), &text)
     }
 
     /// Names of the files that are made.
@@ -182,13 +177,13 @@ impl Certs {
         authority.chain(own).collect()
     }
 
-    fn as_json(&self, out: &Path, regions: &[RegionName], is_there: bool) -> String {
+    fn as_json(&self, out: &Path, regions: &[RegionName], is_there: bool) -> Value {
         let authority = if is_there { "there already" } else { "made" };
         let mut said = json!({ "dir": out, "authority": authority, "files": Self::files(regions, is_there) });
         if self.dry_run {
             said["dry_run"] = true.into();
         }
-        format!("{said}\n")
+        said
     }
 
     fn rehearse(&self, out: &Path, regions: &[RegionName], is_there: bool) -> Result<(), Failure> {
@@ -199,14 +194,8 @@ impl Certs {
                 taken.display()
             )));
         }
-        match self.json {
-            true => print(&self.as_json(out, regions, is_there)),
-            false => print(&format!(
-                "would make in {}: {}\nNothing was changed.\n",
-                out.display(),
-                files.join(", ")
-            )),
-        }
+        let text = format!("would make in {}: {}\nNothing was changed.\n", out.display(), files.join(", "));
+        tell(self.json, &self.as_json(out, regions, is_there), &text)
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::http::Admin;
 use super::status::word;
 use super::table::{Side, columns};
-use super::{Failure, print};
+use super::{Failure, tell};
 
 /// List the keys of a region whose effect may or may not have happened: its own attempts, and those
 /// that other regions left under keys that it owns now.
@@ -37,11 +37,7 @@ impl Doubts {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let (region, all) = self.gateway.list("/v1/doubts?limit=1000", "doubts")?;
-        if self.json {
-            print(&format!("{}\n", json!({ "region": region, "doubts": all })))?;
-        } else {
-            print(&picture(&all))?;
-        }
+        tell(self.json, &json!({ "region": region, "doubts": all }), &picture(&all))?;
         match all.len() {
             0 => Ok(()),
             1 => Err(Failure::Incomplete(format!("1 key is in doubt in {}", word(&region)))),

@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::table::{Side, columns};
-use super::{Failure, block_on, print};
+use super::{Failure, block_on, print, tell};
 use crate::config::span;
 use crate::fleet::binaries::Binaries;
 use crate::fleet::deployment::Options;
@@ -164,10 +164,8 @@ impl Drill {
         if drills.contains(&Name::Window) {
             let rows = unless_asked_to_leave(window::table(options, settings, &say)).await?;
             let wrong = window::broken(&rows);
-            match self.json {
-                true => print(&format!("{}\n", json!({ "drill": "window", "rows": rows, "broken": wrong })))?,
-                false => print(&format!("\n{}", window::in_words(&rows)))?,
-            }
+            let said = json!({ "drill": "window", "rows": rows, "broken": wrong });
+            tell(self.json, &said, &format!("\n{}", window::in_words(&rows)))?;
             broken.extend(wrong);
         }
         match broken.is_empty() {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::http::{Local, Target};
 use super::rehearsal::{self, Dry};
 use super::status::word;
-use super::{Failure, block_on, print};
+use super::{Failure, block_on, tell};
 use crate::config::{Config, span};
 
 /// Found the deployment: from now on its regions run keys. Once, when all of them are up.
@@ -63,7 +63,7 @@ impl Init {
         if self.dry.dry_run {
             return rehearsal::show(&report, self.json);
         }
-        if self.json { print(&format!("{report}\n")) } else { print(&picture(&report, &escrow)) }
+        tell(self.json, &report, &picture(&report, &escrow))
     }
 }
 

@@ -13,7 +13,7 @@ use super::key::Why;
 use super::rehearsal::Dry;
 use super::status::word;
 use super::table::{Side, columns};
-use super::{Failure, print};
+use super::{Failure, tell};
 
 /// List the accepted requests of a region that wait to be run, and its dead letters. Each region
 /// lists its own.
@@ -84,11 +84,7 @@ impl Jobs {
     fn list(&self) -> Result<(), Failure> {
         let path = if self.dead { "/v1/jobs?state=dead" } else { "/v1/jobs" };
         let (region, all) = self.gateway.list(path, "jobs")?;
-        if self.json {
-            print(&format!("{}\n", json!({ "region": region, "jobs": all })))?;
-        } else {
-            print(&picture(&all))?;
-        }
+        tell(self.json, &json!({ "region": region, "jobs": all }), &picture(&all))?;
         match all.iter().filter(|job| job["state"] == "dead").count() {
             0 => Ok(()),
             1 => Err(Failure::Incomplete("1 dead letter waits for an operator".to_owned())),
@@ -102,11 +98,11 @@ impl Act {
         let path = format!("/v1/jobs/{}/{}/{act}", segment(&self.tenant), segment(&self.key));
         let said = json!({ "reason": self.why.reason, "actor": self.why.who.actor });
         let answer = self.gateway.target()?.act(&path, &self.dry.mark(said))?;
-        match (self.json, self.dry.dry_run) {
-            (true, _) => print(&format!("{answer}\n")),
-            (false, true) => print(&format!("if done: {done}. Nothing was changed.\n")),
-            (false, false) => print(&format!("{done}\n")),
-        }
+        let text = match self.dry.dry_run {
+            true => format!("if done: {done}. Nothing was changed.\n"),
+            false => format!("{done}\n"),
+        };
+        tell(self.json, &answer, &text)
     }
 }
 

@@ -13,7 +13,7 @@ use super::http::{Admin, segment};
 use super::rehearsal::Dry;
 use super::status::word;
 use super::table::{Side, columns};
-use super::{Failure, print};
+use super::{Failure, print, tell};
 
 /// Look at one key, or end an attempt in doubt by hand.
 #[derive(Subcommand)]
@@ -182,7 +182,7 @@ impl Which {
     }
 
     fn show(&self, status: &Value) -> Result<(), Failure> {
-        if self.json { print(&format!("{status}\n")) } else { print(&picture(status)) }
+        tell(self.json, status, &picture(status))
     }
 
     /// Prints for a person. With --json it prints nothing more.

@@ -10,7 +10,7 @@ use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use serde_json::json;
 
-use super::{Cli, Failure, print};
+use super::{Cli, Failure, print, tell};
 
 /// Print a shell's completions of all commands and options.
 #[derive(Args)]
@@ -76,10 +76,8 @@ impl Man {
             pages.push(name);
             Ok(())
         })?;
-        match self.json {
-            true => print(&format!("{}\n", json!({ "dir": dir, "pages": pages }))),
-            false => print(&format!("{}: {} pages\n", dir.display(), pages.len())),
-        }
+        let text = format!("{}: {} pages\n", dir.display(), pages.len());
+        tell(self.json, &json!({ "dir": dir, "pages": pages }), &text)
     }
 }
 

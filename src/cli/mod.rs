@@ -43,6 +43,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde_json::Value;
 
 use self::failure::Failure;
 
@@ -203,6 +204,11 @@ fn complain(text: &str) {
 /// Writes to stdout. A reader that has left (`| head`) is no failure.
 fn print(text: &str) -> Result<(), Failure> {
     print_on(text).map(|_| ())
+}
+
+/// Writes JSON for a program, or the text for a person.
+fn tell(as_json: bool, said: &Value, text: &str) -> Result<(), Failure> {
+    if as_json { print(&format!("{said}\n")) } else { print(text) }
 }
 
 /// Writes to stdout; false once the reader has left.

@@ -13,7 +13,7 @@ use super::key::Who;
 use super::rehearsal::Dry;
 use super::status::word;
 use super::table::{Side, columns};
-use super::{Failure, print};
+use super::{Failure, tell};
 use crate::protocol::versions::{NEXT, Versions};
 
 /// See which versions the regions speak with one another, and end an upgrade.
@@ -69,10 +69,7 @@ impl Raise {
         let dry = Dry { dry_run: *dry_run || !yes };
         let act = dry.mark(json!({ "actor": who.actor }));
         let told = gateway.target()?.act("/v1/admin/protocol/raise", &act)?;
-        match json {
-            true => print(&format!("{told}\n"))?,
-            false => print(&picture(&told, dry.dry_run))?,
-        }
+        tell(*json, &told, &picture(&told, dry.dry_run))?;
         left_behind(&told)
     }
 }

@@ -14,7 +14,7 @@ use super::http::Admin;
 use super::key::{Who, Why};
 use super::rehearsal::{self, Dry};
 use super::status::word;
-use super::{Failure, print};
+use super::{Failure, tell};
 use crate::protocol::region::RegionName;
 
 /// Take a region out of service, bring it back, show its standing, or give it a new store.
@@ -227,13 +227,8 @@ impl Status {
         };
         let opening: Vec<&Value> = authority["opening"].as_array().into_iter().flatten().collect();
         let peer = &status["peers"][region.as_str()];
-        if *json {
-            let whole =
-                json!({ "epoch": authority["epoch"], "region": found, "opening": opening, "peer": peer });
-            print(&format!("{whole}\n"))?;
-        } else {
-            print(&authority::one(authority, found))?;
-        }
+        let whole = json!({ "epoch": authority["epoch"], "region": found, "opening": opening, "peer": peer });
+        tell(*json, &whole, &authority::one(authority, found))?;
         match found["standing"].as_str() {
             Some("serving") => Ok(()),
             Some(_) | None => Err(Failure::Incomplete(format!("{region} is {}", word(&found["standing"])))),
@@ -307,7 +302,7 @@ impl Which {
 
     /// Prints for a person, or for a program.
     fn say(&self, done: &Value, text: &str) -> Result<(), Failure> {
-        if self.json { print(&format!("{done}\n")) } else { print(&format!("{text}\n")) }
+        tell(self.json, done, &format!("{text}\n"))
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::ring_change::moves;
 use super::status::word;
-use super::{Failure, print};
+use super::{Failure, tell};
 
 /// Flag of a dry run.
 #[derive(Args)]
@@ -31,7 +31,7 @@ impl Dry {
 
 /// Shows the gateway's answer, to a person or a program.
 pub fn show(said: &Value, as_json: bool) -> Result<(), Failure> {
-    if as_json { print(&format!("{said}\n")) } else { print(&picture(said)) }
+    tell(as_json, said, &picture(said))
 }
 
 fn picture(said: &Value) -> String {

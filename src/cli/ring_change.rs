@@ -13,7 +13,7 @@ use super::key::Who;
 use super::rehearsal;
 use super::status::word;
 use super::table::{Side, columns, thousands};
-use super::{Failure, print};
+use super::{Failure, print, tell};
 use crate::config::Config;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, RingSpec};
 
@@ -77,7 +77,7 @@ impl Plan {
     pub fn run(&self) -> Result<(), Failure> {
         let (config, target) = self.gateway.load()?;
         let plan = target.act("/v1/admin/ring/plan", &proposal(&config))?;
-        if self.json { print(&format!("{plan}\n")) } else { print(&picture(&plan)) }
+        tell(self.json, &plan, &picture(&plan))
     }
 }
 
@@ -90,11 +90,7 @@ impl Apply {
             proposal["dry_run"] = true.into();
         } else if !self.yes {
             let plan = target.act("/v1/admin/ring/plan", &proposal)?;
-            if self.json {
-                print(&format!("{plan}\n"))?;
-            } else {
-                print(&picture(&plan))?;
-            }
+            tell(self.json, &plan, &picture(&plan))?;
             return self.dry(&plan);
         }
         proposal["expect_epoch"] = self.expect_epoch.into();
@@ -103,10 +99,7 @@ impl Apply {
         if self.dry_run {
             return rehearsal::show(&done, self.json);
         }
-        match self.json {
-            true => print(&format!("{done}\n")),
-            false => print(&format!("in force: epoch {}\n", word(&done["epoch"]))),
-        }
+        tell(self.json, &done, &format!("in force: epoch {}\n", word(&done["epoch"])))
     }
 
     /// After a dry run: the command to type, or the reason why it would be refused.

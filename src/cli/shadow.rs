@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::http::Admin;
 use super::table::{Side, columns, thousands};
-use super::{Failure, print};
+use super::{Failure, tell};
 
 /// Show how many requests a gateway in shadow mode would have run, replayed or refused.
 #[derive(Args)]
@@ -46,7 +46,7 @@ impl Shadow {
             Failure::Failed(why) => Failure::Failed(format!("{why} (404: it is not in shadow mode)")),
             other => other,
         })?;
-        if self.json { print(&format!("{report}\n")) } else { print(&picture(&report)) }
+        tell(self.json, &report, &picture(&report))
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::authority;
 use super::http::{Admin, printable};
 use super::table::{Side, columns};
-use super::{Failure, print};
+use super::{Failure, tell};
 
 /// Show a gateway's report of itself: readiness, store, owners and the reasons, peers, observed
 /// lag, replication.
@@ -37,7 +37,7 @@ impl Status {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let status = self.gateway.get("/v1/status")?;
-        if self.json { print(&format!("{status}\n")) } else { print(&picture(&status)) }
+        tell(self.json, &status, &picture(&status))
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
-use super::{Failure, block_on, http, print, print_on};
+use super::{Failure, block_on, http, print_on, tell};
 use crate::config::span;
 use frame::Frame;
 use sample::Sample;
@@ -84,11 +84,9 @@ impl Top {
         let first = Sample::take(&self.admin, token).await;
         tokio::time::sleep_until(Instant::now() + self.interval).await;
         let frame = Frame::of(&Sample::take(&self.admin, token).await, Some(&first));
-        match self.json {
-            true => print(&format!("{}\n", frame.as_json()))?,
-            // A script's frame is not cut: a script searches it.
-            false => print(&frame.lines(usize::from(u16::MAX), usize::from(u16::MAX)).concat())?,
-        }
+        // A script's frame is not cut: a script searches it.
+        let whole = frame.lines(usize::from(u16::MAX), usize::from(u16::MAX)).concat();
+        tell(self.json, frame.as_json(), &whole)?;
         if frame.is_silent() { Err(Failure::Failed(frame.silence())) } else { Ok(()) }
     }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::protocol::Speech;
-use super::{Failure, block_on, logging, print};
+use super::{Failure, block_on, logging, tell};
 use crate::adapters::system::SystemDice;
 use crate::adapters::witness::AcceptorFile;
 use crate::config::witness::WitnessConfig;
@@ -78,13 +78,10 @@ impl Witness {
         if self.init {
             let id = AcceptorId(SystemDice.nonce().0);
             AcceptorFile::create(&config.file, &config.name, id).map_err(bad)?;
-            if self.json {
-                let acceptor = format!("{:032x}", id.0);
-                let said = json!({ "file": config.file, "name": config.name.as_str(), "acceptor": acceptor });
-                return print(&format!("{said}\n"));
-            }
-            let shown = config.file.display();
-            return print(&format!("{shown}: made for {}, acceptor {:032x}\n", config.name, id.0));
+            let acceptor = format!("{:032x}", id.0);
+            let said = json!({ "file": config.file, "name": config.name.as_str(), "acceptor": acceptor });
+            let text = format!("{}: made for {}, acceptor {acceptor}\n", config.file.display(), config.name);
+            return tell(self.json, &said, &text);
         }
         let (levels, _lines) = logging::set_up(config.log.format, &config.log.level, None)?;
         let anew = AcceptorId(SystemDice.nonce().0);
@@ -95,14 +92,9 @@ impl Witness {
     }
 
     fn rehearse(&self, config: &WitnessConfig) -> Result<(), Failure> {
-        let shown = config.file.display();
         AcceptorFile::vacant(&config.file).map_err(|error| Failure::Bad(error.to_string()))?;
-        match self.json {
-            true => {
-                let said = json!({ "dry_run": true, "file": config.file, "name": config.name.as_str() });
-                print(&format!("{said}\n"))
-            }
-            false => print(&format!("{shown}: would be made for {}\nNothing was changed.\n", config.name)),
-        }
+        let said = json!({ "dry_run": true, "file": config.file, "name": config.name.as_str() });
+        let shown = config.file.display();
+        tell(self.json, &said, &format!("{shown}: would be made for {}\nNothing was changed.\n", config.name))
     }
 }

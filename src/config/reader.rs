@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -371,47 +372,30 @@ pub fn hundredths(value: &DeValue<'_>, most: u32) -> Result<u32, String> {
 }
 
 /// Reads a span of time between two others.
-pub fn time(
-    value: &DeValue<'_>,
-    least: std::time::Duration,
-    most: std::time::Duration,
-) -> Result<std::time::Duration, String> {
-    let Some(text) = value.as_str() else {
-        return Err(format!(
-            "must be a span of time in quotes, from {:?} to {:?}, not {}",
-            span::show(least),
-            span::show(most),
-            kind(value)
-        ));
-    };
-    let found = span::parse(text)?;
-    if found < least || found > most {
-        return Err(format!(
-            "{text:?} is out of range: use {:?} to {:?}",
-            span::show(least),
-            span::show(most)
-        ));
-    }
-    Ok(found)
+pub fn time(value: &DeValue<'_>, least: Duration, most: Duration) -> Result<Duration, String> {
+    between(value, "a span of time", (least, most), span::parse, span::show)
 }
 
 /// Reads a size in bytes between two others.
 pub fn size(value: &DeValue<'_>, least: usize, most: usize) -> Result<usize, String> {
+    between(value, "a size", (least, most), span::parse_size, span::show_size)
+}
+
+fn between<T: PartialOrd + Copy>(
+    value: &DeValue<'_>,
+    what: &str,
+    (least, most): (T, T),
+    parse: fn(&str) -> Result<T, String>,
+    show: fn(T) -> String,
+) -> Result<T, String> {
+    let (lowest, highest) = (show(least), show(most));
     let Some(text) = value.as_str() else {
-        return Err(format!(
-            "must be a size in quotes, from {:?} to {:?}, not {}",
-            span::show_size(least),
-            span::show_size(most),
-            kind(value)
-        ));
+        let other = kind(value);
+        return Err(format!("must be {what} in quotes, from {lowest:?} to {highest:?}, not {other}"));
     };
-    let found = span::parse_size(text)?;
+    let found = parse(text)?;
     if found < least || found > most {
-        return Err(format!(
-            "{text:?} is out of range: use {:?} to {:?}",
-            span::show_size(least),
-            span::show_size(most)
-        ));
+        return Err(format!("{text:?} is out of range: use {lowest:?} to {highest:?}"));
     }
     Ok(found)
 }

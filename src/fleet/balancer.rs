@@ -12,10 +12,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 
 use super::client::Ask;
-use super::wait;
+use super::{accept, wait};
 
 /// Time between two looks at a gateway's readiness.
 const LOOKS_EVERY: Duration = Duration::from_millis(200);
@@ -63,33 +63,16 @@ impl Balancer {
     pub async fn start(port: u16, targets: Vec<SocketAddr>, readiness: &Readiness) -> Result<Balancer> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
         let listener = listener.with_context(|| format!("cannot bind port {port} of a balancer"))?;
-        let accepting = tokio::spawn(accept(listener, targets.into(), readiness.ready.clone()));
-        Ok(Balancer { accepting })
+        let (targets, ready) = (Arc::<[SocketAddr]>::from(targets), readiness.ready.clone());
+        let next = Arc::new(AtomicUsize::new(0));
+        let carry = move |client| carry(client, targets.clone(), ready.clone(), next.clone());
+        Ok(Balancer { accepting: tokio::spawn(accept(listener, carry)) })
     }
 }
 
 impl Drop for Balancer {
     fn drop(&mut self) {
         self.accepting.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, targets: Arc<[SocketAddr]>, ready: Arc<Vec<AtomicBool>>) {
-    let next = Arc::new(AtomicUsize::new(0));
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            // Ended connections first: each connection ends once, so this cannot starve the
-            // listener.
-            biased;
-            Some(_done) = connections.join_next() => {}
-            accepted = listener.accept() => {
-                // An error here belongs to the connection (a reset before this accept), not to the
-                // listener.
-                let Ok((client, _)) = accepted else { continue };
-                connections.spawn(carry(client, targets.clone(), ready.clone(), next.clone()));
-            }
-        }
     }
 }
 

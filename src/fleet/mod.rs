@@ -52,9 +52,36 @@ pub mod tour;
 pub mod upstream;
 pub mod wait;
 
+use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 /// Locks a mutex whose content is right at every moment: a panic of another holder changes nothing.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Carries each connection that comes, for ever. Once this is dropped, all of them are closed.
+async fn accept<F>(listener: TcpListener, mut carry: impl FnMut(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // Ended connections first: each connection ends once, so this cannot starve the
+            // listener. In the other order, frequent callers could starve this branch, and ended
+            // connections would pile up.
+            biased;
+            Some(_done) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                // An error here belongs to the connection (a reset before this accept), not to the
+                // listener.
+                let Ok((client, _)) = accepted else { continue };
+                connections.spawn(carry(client));
+            }
+        }
+    }
 }

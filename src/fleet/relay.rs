@@ -15,10 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::wait;
+use super::{accept, wait};
 
 const CHUNK_BYTES: usize = 16 * 1024;
 /// Most chunks under way per connection and direction: 256, at most 4 MiB. Then the sender waits.
@@ -81,7 +81,10 @@ impl Relay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let local_addr = listener.local_addr()?;
         let (conditions, seen) = watch::channel(Conditions::default());
-        let accepting = tokio::spawn(accept(listener, target, seen));
+        let accepting = tokio::spawn(accept(listener, move |client| {
+            let born = *seen.borrow();
+            carry(client, target, born, seen.clone())
+        }));
         Ok(Relay { local_addr, conditions, accepting })
     }
 
@@ -127,42 +130,22 @@ impl Drop for Relay {
     }
 }
 
-async fn accept(listener: TcpListener, target: SocketAddr, conditions: watch::Receiver<Conditions>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            // Ended connections first: each connection ends once, so this cannot starve the
-            // listener. In the other order, frequent callers could starve this branch, and ended
-            // connections would pile up.
-            biased;
-            Some(_done) = connections.join_next() => {}
-            accepted = listener.accept() => {
-                // An error here belongs to the connection (a reset before this accept), not to the
-                // listener.
-                let Ok((client, _)) = accepted else { continue };
-                let now = *conditions.borrow();
-                if now.cut {
-                    let _ = client.set_zero_linger();
-                } else {
-                    connections.spawn(carry(client, target, now.cuts, conditions.clone()));
-                }
-            }
-        }
-    }
-}
-
 /// The connection was reset, by one of its ends or by a cut.
 struct Broken;
 
 async fn carry(
     mut client: TcpStream,
     target: SocketAddr,
-    born: u64,
+    born: Conditions,
     conditions: watch::Receiver<Conditions>,
 ) {
+    if born.cut {
+        let _ = client.set_zero_linger();
+        return;
+    }
     let mut watched = conditions.clone();
     let mut cut = std::pin::pin!(async move {
-        let _ = watched.wait_for(|now| now.cuts != born).await;
+        let _ = watched.wait_for(|now| now.cuts != born.cuts).await;
     });
     let opened = tokio::select! {
         biased;

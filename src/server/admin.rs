@@ -3,6 +3,7 @@
 //! It serves `GET` requests itself:
 //! - `/healthz`, and `/readyz` for the health checks of global DNS (can serve *or forward*)
 //! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`, `/v1/keys/{tenant}/{key}`
+//! - `/v1/doubts`, `/v1/jobs`
 //! - `/v1/audit`, `/v1/audit/export`, `/v1/audit/journal`, `/v1/audit/{tenant}/{key}`
 //!
 //! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions; [`super::console`] is
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -35,6 +37,8 @@ use crate::gateway::dead_letters::JobAct;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
+use crate::ports::store::StoreError;
+use crate::protocol::key::KeyId;
 
 /// Service of the admin listener.
 pub struct Admin<P: Ports> {
@@ -49,6 +53,9 @@ pub(super) struct Key(pub(super) Replaceable<Option<TokenDigest>>);
 
 /// Response type of every path.
 pub type Answer = Response<Full<Bytes>>;
+
+/// What a path answers, or the answer with the refusal.
+pub(super) type Acted = Result<Answer, Box<Answer>>;
 
 impl<P: Ports> Admin<P> {
     /// Makes an admin service. `token` is the digest of the required token, `None` for a loopback
@@ -73,107 +80,79 @@ impl<P: Ports> Admin<P> {
             }
             _ => {}
         }
-        if head.method == Method::POST {
-            return Ok(match &path[..] {
-                _ if !self.key.allows(&head.headers) => self.key.refusal(),
-                ["v1", "keys", tenant, key, "settle"] => {
-                    self.act(Verb::Settle, tenant, key, &head.headers, body).await
-                }
-                ["v1", "keys", tenant, key, "release"] => {
-                    self.act(Verb::Release, tenant, key, &head.headers, body).await
-                }
-                ["v1", "jobs", tenant, key, "retry"] => {
-                    self.act_on_job(JobAct::Retry, tenant, key, &head.headers, body).await
-                }
-                ["v1", "jobs", tenant, key, "drop"] => {
-                    self.act_on_job(JobAct::Drop, tenant, key, &head.headers, body).await
-                }
-                ["v1", "admin", act @ ..] => {
-                    admin_authority::act(&self.gateway, act, &head.headers, body).await
-                }
-                _ => problem(
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/jobs/{tenant}/{key}/retry or /drop, /v1/admin/...",
-                ),
-            });
-        }
-        if head.method != Method::GET && head.method != Method::HEAD {
-            return Ok(problem(
+        let answer = match head.method {
+            Method::POST => self.acted(&path, &head.headers, body).await,
+            Method::GET | Method::HEAD => self.shown(&path, &head).await,
+            _ => {
+                let why = "only GET and an operator's POST are answered here";
+                Ok(problem(StatusCode::METHOD_NOT_ALLOWED, why))
+            }
+        };
+        Ok(answer.unwrap_or_else(|refused| *refused))
+    }
+
+    async fn acted<B: ActBody>(&self, path: &[&str], headers: &HeaderMap, body: B) -> Acted {
+        let gateway = &self.gateway;
+        match path {
+            _ if !self.key.allows(headers) => Ok(self.key.refusal()),
+            ["v1", "keys", tenant, key, "settle"] => {
+                admin_acts::rule(gateway, Verb::Settle, named(tenant, key)?, headers, body).await
+            }
+            ["v1", "keys", tenant, key, "release"] => {
+                admin_acts::rule(gateway, Verb::Release, named(tenant, key)?, headers, body).await
+            }
+            ["v1", "jobs", tenant, key, "retry"] => {
+                admin_jobs::act(gateway, JobAct::Retry, named(tenant, key)?, headers, body).await
+            }
+            ["v1", "jobs", tenant, key, "drop"] => {
+                admin_jobs::act(gateway, JobAct::Drop, named(tenant, key)?, headers, body).await
+            }
+            ["v1", "admin", act @ ..] => admin_authority::act(gateway, act, headers, body).await,
+            _ => Ok(problem(
                 StatusCode::METHOD_NOT_ALLOWED,
-                "only GET and an operator's POST are answered here",
-            ));
+                "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/jobs/{tenant}/{key}/retry or /drop, /v1/admin/...",
+            )),
         }
-        Ok(match &path[..] {
+    }
+
+    async fn shown(&self, path: &[&str], head: &Parts) -> Acted {
+        let (gateway, query) = (&self.gateway, head.uri.query().unwrap_or_default());
+        Ok(match path {
             ["healthz"] => text(StatusCode::OK, "ok\n"),
             ["readyz"] => {
-                let readiness = self.gateway.readiness();
+                let readiness = gateway.readiness();
                 let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
                 json(status, &readiness)
             }
             _ if !self.key.allows(&head.headers) => self.key.refusal(),
             ["metrics"] => text(StatusCode::OK, &self.render()),
-            ["v1", "status"] => json(StatusCode::OK, &self.gateway.status().await),
-            ["v1", "doubts"] => admin_acts::doubts(&self.gateway, head.uri.query().unwrap_or_default()).await,
-            ["v1", "jobs"] => admin_jobs::list(&self.gateway, head.uri.query().unwrap_or_default()).await,
-            ["v1", "coverage"] => json(StatusCode::OK, &self.gateway.coverage()),
-            ["v1", "shadow"] => match self.gateway.shadow_report() {
+            ["v1", "status"] => json(StatusCode::OK, &gateway.status().await),
+            ["v1", "doubts"] => {
+                let (most, after) = admin_acts::page(query)?;
+                told(gateway.doubts(after.as_ref(), most).await)
+            }
+            ["v1", "jobs"] => admin_jobs::list(gateway, query).await,
+            ["v1", "coverage"] => json(StatusCode::OK, &gateway.coverage()),
+            ["v1", "shadow"] => match gateway.shadow_report() {
                 Some(report) => json(StatusCode::OK, &report),
                 None => problem(
                     StatusCode::NOT_FOUND,
                     "this gateway is not in shadow mode (shadow = true in its region file)",
                 ),
             },
-            ["v1", "keys", tenant, key] => self.key(tenant, key).await,
-            ["v1", "audit", what @ ..] => self.audit(what, head.uri.query().unwrap_or_default()).await,
+            ["v1", "keys", tenant, key] => told(gateway.key_status(&named(tenant, key)?).await),
+            ["v1", "audit"] => {
+                let (most, after) = admin_acts::page(query)?;
+                told(gateway.audit(after.as_ref(), most).await)
+            }
+            ["v1", "audit", "export"] => {
+                let (most, after) = admin_acts::page(query)?;
+                told(gateway.export(after.as_ref(), most).await)
+            }
+            ["v1", "audit", "journal"] => admin_authority::findings(gateway, query).await,
+            ["v1", "audit", tenant, key] => told(gateway.key_life(&named(tenant, key)?).await),
             _ => not_here(),
         })
-    }
-
-    async fn audit(&self, what: &[&str], query: &str) -> Answer {
-        match what {
-            [] => admin_authority::audit(&self.gateway, query).await,
-            ["export"] => admin_authority::export(&self.gateway, query).await,
-            ["journal"] => admin_authority::findings(&self.gateway, query).await,
-            [tenant, key] => admin_authority::life(&self.gateway, tenant, key).await,
-            _ => not_here(),
-        }
-    }
-
-    async fn key(&self, tenant: &str, key: &str) -> Answer {
-        let id = match admin_acts::id(&percent::decode(tenant), &percent::decode(key)) {
-            Ok(id) => id,
-            Err(why) => return problem(StatusCode::BAD_REQUEST, &why),
-        };
-        match self.gateway.key_status(&id).await {
-            Ok(status) => json(StatusCode::OK, &status),
-            Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-        }
-    }
-
-    async fn act<B: ActBody>(
-        &self,
-        verb: Verb,
-        tenant: &str,
-        key: &str,
-        headers: &HeaderMap,
-        body: B,
-    ) -> Answer {
-        match admin_acts::id(&percent::decode(tenant), &percent::decode(key)) {
-            Ok(id) => admin_acts::rule(&self.gateway, verb, id, headers, body).await,
-            Err(why) => problem(StatusCode::BAD_REQUEST, &why),
-        }
-    }
-
-    async fn act_on_job<B: ActBody>(
-        &self,
-        what: JobAct,
-        tenant: &str,
-        key: &str,
-        headers: &HeaderMap,
-        body: B,
-    ) -> Answer {
-        let (tenant, key) = (percent::decode(tenant), percent::decode(key));
-        admin_jobs::act(&self.gateway, what, (&tenant, &key), headers, body).await
     }
 
     /// Renders the metrics. A metric without series yet is listed with its HELP and TYPE.
@@ -229,6 +208,11 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
     bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
+/// The key that a path names.
+fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
+    admin_acts::id(&percent::decode(tenant), &percent::decode(key)).map_err(|why| bad(&why))
+}
+
 fn not_here() -> Answer {
     problem(
         StatusCode::NOT_FOUND,
@@ -250,6 +234,19 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
         }
         Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
+}
+
+/// Answers with what the store knows, or says that it does not answer.
+pub(super) fn told(found: Result<impl Serialize, StoreError>) -> Answer {
+    match found {
+        Ok(found) => json(StatusCode::OK, &found),
+        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+    }
+}
+
+/// The refusal of a request that is wrong.
+pub(super) fn bad(why: &str) -> Box<Answer> {
+    Box::new(problem(StatusCode::BAD_REQUEST, why))
 }
 
 pub(super) fn text(status: StatusCode, body: &str) -> Answer {

@@ -1,6 +1,6 @@
-//! Keys in the admin API: the list of keys in doubt, and the acts that end an attempt by hand.
+//! Keys in the admin API: the pages of their lists, and the acts that end an attempt by hand.
 //!
-//! `GET /v1/doubts?limit=&after=TENANT/KEY`, `POST /v1/keys/{tenant}/{key}/settle` and `/release`.
+//! `?limit=&after=TENANT/KEY` of a list, `POST /v1/keys/{tenant}/{key}/settle` and `/release`.
 //! An act needs `Content-Type: application/json`: a page in a browser cannot send that to another
 //! origin without asking first. Its body is bounded. With `dry_run` in it nothing is changed.
 //! `gateway::operator` decides, not this file. It must not log paths or bodies.
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::admin::{Answer, coded, json, problem};
+use super::admin::{Acted, Answer, bad, coded, json, problem};
 use crate::gateway::operator::Refusal;
 use crate::gateway::status::KeyStatus;
 use crate::gateway::{Gateway, percent};
@@ -69,35 +69,20 @@ pub(super) enum Verb {
     Release,
 }
 
-/// Answers with one page of the keys in doubt.
-pub(super) async fn doubts<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
-    let (most, after) = match page(query) {
-        Ok(page) => page,
-        Err(answer) => return *answer,
-    };
-    match gateway.doubts(after.as_ref(), most).await {
-        Ok(page) => json(StatusCode::OK, &page),
-        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-    }
-}
-
 /// Reads the page from the query: the most entries, and the key after which the page begins.
 pub(super) fn page(query: &str) -> Result<(u32, Option<KeyId>), Box<Answer>> {
-    let wrong = |why| Box::new(problem(StatusCode::BAD_REQUEST, why));
     let (mut most, mut after) = (100, None);
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
         match name {
             "limit" => match value.parse() {
                 Ok(limit @ 1..=MOST) => most = limit,
-                Ok(_) | Err(_) => return Err(wrong("limit is 1 to 1000")),
+                Ok(_) | Err(_) => return Err(bad("limit is 1 to 1000")),
             },
             "after" => match percent::decode(value).split_once('/').map(|(tenant, key)| id(tenant, key)) {
                 Some(Ok(id)) => after = Some(id),
-                Some(Err(_)) | None => {
-                    return Err(wrong("after is TENANT/KEY, percent-encoded"));
-                }
+                Some(Err(_)) | None => return Err(bad("after is TENANT/KEY, percent-encoded")),
             },
-            _ => return Err(wrong("the parameters are limit and after")),
+            _ => return Err(bad("the parameters are limit and after")),
         }
     }
     Ok((most, after))
@@ -110,30 +95,19 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
     id: KeyId,
     headers: &HeaderMap,
     body: B,
-) -> Answer {
-    let said: ActRequest = match said(headers, body).await {
-        Ok(said) => said,
-        Err(answer) => return answer,
-    };
+) -> Acted {
+    let said: ActRequest = said(headers, body).await?;
     let dry_run = said.dry_run;
-    let act = match act(verb, said) {
-        Ok(act) => act,
-        Err(why) => return problem(StatusCode::BAD_REQUEST, why),
-    };
+    let act = act(verb, said).map_err(bad)?;
     if dry_run {
         let would_be = match verb {
             Verb::Settle => "settled",
             Verb::Release => "released",
         };
-        return match gateway.rehearse_rule(&id, &act).await {
-            Ok(key) => json(StatusCode::OK, &Rehearsed { dry_run, would_be, key }),
-            Err(refusal) => refused(&refusal),
-        };
+        let key = gateway.rehearse_rule(&id, &act).await.map_err(refused)?;
+        return Ok(json(StatusCode::OK, &Rehearsed { dry_run, would_be, key }));
     }
-    match gateway.rule(&id, &act).await {
-        Ok(status) => json(StatusCode::OK, &status),
-        Err(refusal) => refused(&refusal),
-    }
+    Ok(json(StatusCode::OK, &gateway.rule(&id, &act).await.map_err(refused)?))
 }
 
 /// The body of an operator's request, from the listener or from a test.
@@ -148,24 +122,25 @@ impl<B> ActBody for B where
 }
 
 /// Reads an operator's body, or makes the refusal.
-pub(super) async fn said<T: DeserializeOwned, B: ActBody>(headers: &HeaderMap, body: B) -> Result<T, Answer> {
+pub(super) async fn said<T: DeserializeOwned, B: ActBody>(
+    headers: &HeaderMap,
+    body: B,
+) -> Result<T, Box<Answer>> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.split(';').next().unwrap_or_default().trim();
     if !given.eq_ignore_ascii_case("application/json") {
-        return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json"));
+        let why = "send Content-Type: application/json";
+        return Err(Box::new(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, why)));
     }
     let collected = timeout(BODY_TIME, Limited::new(body, BODY_LIMIT).collect()).await;
     let Ok(Ok(body)) = collected else {
-        return Err(problem(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "the body is over 2 MiB, too slow, or it broke off",
-        ));
+        let why = "the body is over 2 MiB, too slow, or it broke off";
+        return Err(Box::new(problem(StatusCode::PAYLOAD_TOO_LARGE, why)));
     };
     serde_json::from_slice(&body.to_bytes()).map_err(|error| {
         // The error's text names positions and our own fields. Of the body's values it could show
         // only a type.
-        let why = format!("the body is no act: line {}, column {}", error.line(), error.column());
-        problem(StatusCode::BAD_REQUEST, &why)
+        bad(&format!("the body is no act: line {}, column {}", error.line(), error.column()))
     })
 }
 
@@ -193,8 +168,8 @@ pub(super) fn act(verb: Verb, said: ActRequest) -> Result<Act, &'static str> {
     Ok(Act { ruling, actor, reason })
 }
 
-fn refused(refusal: &Refusal) -> Answer {
-    coded(status_of(refusal), code_of(refusal), &refusal.to_string())
+fn refused(refusal: Refusal) -> Box<Answer> {
+    Box::new(coded(status_of(&refusal), code_of(&refusal), &refusal.to_string()))
 }
 
 /// The refusal's code: it says whether another try can succeed.

@@ -2,7 +2,7 @@
 //!
 //! `POST /v1/admin/init`, `/v1/admin/ring/plan`, `/v1/admin/ring/apply`,
 //! `/v1/admin/region/{drain,resume,rebuild}`, `/v1/admin/takeover`, `/v1/admin/break-glass`; `GET
-//! /v1/audit`, `/v1/audit/export`, `/v1/audit/journal` and `/v1/audit/{tenant}/{key}`.
+//! /v1/audit/journal`.
 //!
 //! A refusal carries the act's `code`: 503 `not-yet` may succeed later, 404 is `unknown-region`,
 //! all others are 409. With `dry_run` in its body an act is only rehearsed.
@@ -16,11 +16,11 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::admin::{Answer, coded, json, problem};
-use super::admin_acts::{self, ActBody, said};
+use super::admin::{Acted, Answer, bad, coded, json, problem, told};
+use super::admin_acts::{ActBody, said};
+use crate::gateway::Gateway;
 use crate::gateway::authority::admin_ops::ActError;
 use crate::gateway::authority::dry_run::Act;
-use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::upkeep::Place;
 use crate::protocol::key::Tenant;
@@ -166,8 +166,8 @@ pub(super) async fn act<P: Ports, B: ActBody>(
     path: &[&str],
     headers: &HeaderMap,
     body: B,
-) -> Answer {
-    let answer = match path {
+) -> Acted {
+    match path {
         ["init"] => init(gateway, headers, body).await,
         ["ring", "plan"] => plan(gateway, headers, body).await,
         ["ring", "apply"] => apply(gateway, headers, body).await,
@@ -181,12 +181,8 @@ pub(super) async fn act<P: Ports, B: ActBody>(
             StatusCode::NOT_FOUND,
             "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume, region/rebuild, takeover, break-glass or protocol/raise",
         ))),
-    };
-    answer.unwrap_or_else(|refused| *refused)
+    }
 }
-
-/// The result of an act, or the answer with the refusal.
-type Acted = Result<Answer, Box<Answer>>;
 
 async fn init<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let InitRequest { escrow, epoch_above, dry_run } = said(headers, body).await?;
@@ -268,8 +264,7 @@ async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &
         };
     }
     if stopped.is_empty() {
-        let why = "name at least one region or witness that is stopped";
-        return Err(Box::new(problem(StatusCode::BAD_REQUEST, why)));
+        return Err(bad("name at least one region or witness that is stopped"));
     }
     if dry_run {
         return rehearsed(gateway, Act::BreakGlass { stopped: &stopped }).await;
@@ -284,30 +279,6 @@ async fn raise<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &Header
         return answer(gateway.protocol().await.map(|found| Compared { dry_run, found }));
     }
     answer(gateway.raise_protocol(actor).await)
-}
-
-/// Answers with one page of the keys that ran at risk.
-pub(super) async fn audit<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
-    let (most, after) = match admin_acts::page(query) {
-        Ok(page) => page,
-        Err(answer) => return *answer,
-    };
-    match gateway.audit(after.as_ref(), most).await {
-        Ok(page) => json(StatusCode::OK, &page),
-        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-    }
-}
-
-/// Answers with one page of everything that the region knows of its keys.
-pub(super) async fn export<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
-    let (most, after) = match admin_acts::page(query) {
-        Ok(page) => page,
-        Err(answer) => return *answer,
-    };
-    match gateway.export(after.as_ref(), most).await {
-        Ok(page) => json(StatusCode::OK, &page),
-        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-    }
 }
 
 /// Answers with one page of the doubles and late answers in the region's journal.
@@ -329,22 +300,7 @@ pub(super) async fn findings<P: Ports>(gateway: &Gateway<P>, query: &str) -> Ans
             return problem(StatusCode::BAD_REQUEST, why);
         }
     }
-    match gateway.findings(after, Duration::from_secs(days * 86_400), most).await {
-        Ok(page) => json(StatusCode::OK, &page),
-        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-    }
-}
-
-/// Answers with the life of one key over all regions.
-pub(super) async fn life<P: Ports>(gateway: &Arc<Gateway<P>>, tenant: &str, key: &str) -> Answer {
-    let id = match admin_acts::id(&percent::decode(tenant), &percent::decode(key)) {
-        Ok(id) => id,
-        Err(why) => return problem(StatusCode::BAD_REQUEST, &why),
-    };
-    match gateway.key_life(&id).await {
-        Ok(life) => json(StatusCode::OK, &life),
-        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-    }
+    told(gateway.findings(after, Duration::from_secs(days * 86_400), most).await)
 }
 
 async fn rehearsed<P: Ports>(gateway: &Arc<Gateway<P>>, act: Act<'_>) -> Acted {
@@ -363,10 +319,6 @@ fn answer<T: Serialize>(done: Result<T, ActError>) -> Acted {
             Err(Box::new(coded(status, error.code, &error.detail)))
         }
     }
-}
-
-fn bad(why: &str) -> Box<Answer> {
-    Box::new(problem(StatusCode::BAD_REQUEST, why))
 }
 
 fn routes(names: BTreeSet<String>) -> BTreeSet<Arc<str>> {

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::admin::{Answer, coded, json, problem};
-use super::admin_acts::{ActBody, id, said};
+use super::admin::{Acted, Answer, bad, coded, json, problem, told};
+use super::admin_acts::{ActBody, said};
 use crate::gateway::Gateway;
 use crate::gateway::dead_letters::{JobAct, JobStatus};
 use crate::ports::Ports;
-use crate::ports::jobs::{Act, Acted};
+use crate::ports::jobs::{Act, Acted as Outcome};
 use crate::protocol::job::JobState;
+use crate::protocol::key::KeyId;
 
 /// Longest reason or name, in bytes.
 const MOST_TEXT: usize = 1_000;
@@ -51,61 +52,49 @@ pub(super) async fn list<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer 
         "state=waiting" => Some(JobState::Waiting),
         _ => return problem(StatusCode::BAD_REQUEST, "the parameter is state=dead or state=waiting"),
     };
-    match gateway.jobs(state).await {
-        Ok(jobs) => json(StatusCode::OK, &Page { region: gateway.region().to_string(), jobs }),
-        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-    }
+    let jobs = gateway.jobs(state).await;
+    told(jobs.map(|jobs| Page { region: gateway.region().to_string(), jobs }))
 }
 
-/// Performs an act on one job. Tenant and key are decoded already.
+/// Performs an act on one job.
 pub(super) async fn act<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     what: JobAct,
-    (tenant, key): (&str, &str),
+    id: KeyId,
     headers: &HeaderMap,
     body: B,
-) -> Answer {
-    let id = match id(tenant, key) {
-        Ok(id) => id,
-        Err(why) => return problem(StatusCode::BAD_REQUEST, &why),
-    };
-    let Why { reason, actor, dry_run } = match said(headers, body).await {
-        Ok(why) => why,
-        Err(answer) => return answer,
-    };
+) -> Acted {
+    let Why { reason, actor, dry_run } = said(headers, body).await?;
     if [&reason, &actor].into_iter().any(|text| text.trim().is_empty() || text.len() > MOST_TEXT) {
-        return problem(
-            StatusCode::BAD_REQUEST,
-            "say who acts (actor) and why (reason), at most 1000 bytes each",
-        );
+        return Err(bad("say who acts (actor) and why (reason), at most 1000 bytes each"));
     }
     if [&reason, &actor].into_iter().any(|text| text.contains('\0')) {
-        return problem(StatusCode::BAD_REQUEST, "the reason and the actor cannot hold zero bytes");
+        return Err(bad("the reason and the actor cannot hold zero bytes"));
     }
     let conflict = |why| coded(StatusCode::CONFLICT, "refused", why);
     let acted = match dry_run {
         true => gateway.rehearse_on_job(&id, what).await,
         false => gateway.act_on_job(&id, what, &Act { actor, reason }).await,
     };
-    match acted {
-        Ok(Acted::Done) => {
+    Ok(match acted {
+        Ok(Outcome::Done) => {
             let done = match what {
                 JobAct::Retry => "retry",
                 JobAct::Drop => "drop",
             };
             json(StatusCode::OK, &Done { done, dry_run })
         }
-        Ok(Acted::Absent) => problem(StatusCode::NOT_FOUND, "this region has no job of that key"),
-        Ok(Acted::Waiting) => conflict("the job is no dead letter: a worker runs it when it is due"),
-        Ok(Acted::Erased) => {
+        Ok(Outcome::Absent) => problem(StatusCode::NOT_FOUND, "this region has no job of that key"),
+        Ok(Outcome::Waiting) => conflict("the job is no dead letter: a worker runs it when it is due"),
+        Ok(Outcome::Erased) => {
             conflict("its request is past its retention and was erased: it can only be dropped")
         }
-        Ok(Acted::Running) => coded(
+        Ok(Outcome::Running) => coded(
             StatusCode::CONFLICT,
             "not-yet",
             "a worker has it, or an attempt may be running: try again once that is over",
         ),
-        Ok(Acted::GateMoved) => problem(StatusCode::SERVICE_UNAVAILABLE, "the store is not approved yet"),
+        Ok(Outcome::GateMoved) => problem(StatusCode::SERVICE_UNAVAILABLE, "the store is not approved yet"),
         Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-    }
+    })
 }

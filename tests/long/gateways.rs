@@ -1,8 +1,8 @@
 //! Three gateways of one region share its store behind one address, under load, while one of them
 //! is killed or cut off from the store.
 //!
-//! Requests go to the region's address, as clients send them. The simulation has copies that meet in
-//! the store, the soak has drains of such regions. It must not know which gateway holds a key.
+//! Requests go to the region's address, as clients send them. The simulation has copies that meet
+//! in the store, the soak has drains of such regions. It must not know which gateway holds a key.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

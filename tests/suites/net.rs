@@ -6,7 +6,7 @@
 
 pub mod frames;
 mod framing;
-mod harness;
+pub mod harness;
 mod hostile;
 mod http2;
 mod http2_floods;

@@ -8,13 +8,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::net::harness::talk;
 use crate::support::documents;
 use crate::support::solo::{POLICY, Solo};
 use crate::support::{self, BODY, ask, code, effects, key, post, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::gateway::problems;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
 const PAGE: &str = "/.well-known/onceway/problems";
@@ -233,11 +232,8 @@ fn refusals_link_to_their_place_on_the_page() {
             assert!(page.contains(&format!("id=\"{}\"", link.split_once('#').unwrap().1)), "{link}");
         }
         // Also an answer that the listener itself refuses with.
-        let address = public.trim_start_matches("http://").to_owned();
-        let mut stream = TcpStream::connect(&address).await.unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").await.unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.unwrap();
+        let address = public.trim_start_matches("http://");
+        let text = talk(address, "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").await;
         assert!(text.contains("\"documentation\":\"/.well-known/onceway/problems#bad-request\""), "{text}");
         assert!(
             text.to_ascii_lowercase().contains("link: </.well-known/onceway/problems#bad-request>"),

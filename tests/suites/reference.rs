@@ -82,22 +82,6 @@ fn the_files_name_every_key_that_is_accepted_and_no_other() {
     assert!(compared > 20, "{compared}");
 }
 
-#[test]
-fn a_file_without_a_key_or_with_one_too_many_would_be_noticed() {
-    let mut entries = reference::entries();
-    let lease = entries.iter().position(|entry| entry.path == "failover.lease").unwrap();
-    entries[lease].path = "failover.leash".to_owned();
-    let (_, written) =
-        tables("ring.toml", &entries).into_iter().find(|(name, _)| name == "failover").unwrap();
-    let accepted = accepted("ring.toml", &entries, "failover").unwrap();
-    let only =
-        |one: &BTreeSet<String>, other: &BTreeSet<String>| one.difference(other).cloned().collect::<Vec<_>>();
-    assert_eq!(
-        (only(&written, &accepted), only(&accepted, &written)),
-        (vec!["leash".to_owned()], vec!["lease".to_owned()])
-    );
-}
-
 /// The gap in a comment for its lone reader, as `config explain` shows it. Beside the default and
 /// the bounds, it must say the purpose of the key.
 fn says_too_little(entry: &Entry) -> Option<&'static str> {

@@ -5,12 +5,10 @@
 //! tidy them up. `gateway::spelling` has the rules one by one, `gateway::route` those without a
 //! catch-all.
 
+use crate::net::harness::talk;
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::{POLICY, Solo};
-use crate::support::{PATIENCE, key, run};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+use crate::support::{key, run};
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -72,10 +70,7 @@ async fn send(address: &str, method: &str, target: &str, lines: &str) -> (u16, S
         "{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer sk_demo_acme\r\n\
          {lines}Content-Length: 2\r\n\r\n{{}}"
     );
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(head.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.expect("an answer").unwrap();
+    let answer = talk(address, &head).await;
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
     (status.unwrap_or(0), answer)
 }

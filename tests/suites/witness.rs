@@ -10,12 +10,12 @@ mod reload;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::net::harness::talk;
 use crate::net::support::{self as net, Pki, region};
 use crate::support::Mortal;
 use crate::support::documents::text as document;
@@ -312,12 +312,8 @@ async fn it_is_an_acceptor_and_nothing_else() {
     }
     let status = get("/v1/status").send(PATIENCE).await.unwrap().json();
     assert_eq!((&status["witness"], &status["epoch"]), (&"witness-1".into(), &serde_json::Value::Null));
-    let mut rebound = std::net::TcpStream::connect(house.admin.trim_start_matches("http://")).unwrap();
-    rebound
-        .write_all(b"GET /v1/status HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut answer = String::new();
-    rebound.read_to_string(&mut answer).unwrap();
+    let rebound = "GET /v1/status HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n";
+    let answer = talk(house.admin.trim_start_matches("http://"), rebound).await;
     assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
 }
 

@@ -167,32 +167,3 @@ fn sooner(expr: &str) -> String {
     }
     after
 }
-
-#[test]
-fn an_alert_that_does_not_tell_what_its_rule_promises_is_noticed() {
-    let (rules, name) = (Rules::read(), "OncewayDown");
-    let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-    };
-    let labels = map(&[("severity", "warning"), ("region", "us-east"), ("instance", "a:1")]);
-    let link = "https://github.com/onceway/onceway/blob/main/deploy/RUNBOOK.md#region-dies";
-    let annotations =
-        map(&[("summary", "of us-east"), ("description", "a:1 is away"), ("runbook_url", link)]);
-    rules.check(name, &labels, &annotations);
-    for (label, value) in [("region", ""), ("instance", "b:2"), ("region", "eu-west")] {
-        let other: BTreeMap<_, _> = labels.clone().into_iter().chain(map(&[(label, value)])).collect();
-        assert!(
-            std::panic::catch_unwind(|| rules.check(name, &other, &annotations)).is_err(),
-            "{label}={value}"
-        );
-    }
-    for (part, text) in [
-        ("summary", ""),
-        ("description", "a:1 {{ $value }}"),
-        ("runbook_url", "https://example.com/us-east#a:1"),
-        ("runbook_url", &link.replace("dies", "lives")),
-    ] {
-        let other: BTreeMap<_, _> = annotations.clone().into_iter().chain(map(&[(part, text)])).collect();
-        assert!(std::panic::catch_unwind(|| rules.check(name, &labels, &other)).is_err(), "{part}: {text}");
-    }
-}

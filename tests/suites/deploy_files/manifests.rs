@@ -31,6 +31,15 @@ fn blocks() -> Vec<String> {
     section.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
 }
 
+/// A shell that is typed these lines in a folder, and finds the built program.
+fn typing(lines: &str, folder: &Path) -> Command {
+    let programs = Path::new(env!("CARGO_BIN_EXE_onceway")).parent().unwrap().display();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let mut bash = Command::new("bash");
+    bash.args(["-e", "-c", lines]).current_dir(folder).env("PATH", path);
+    bash
+}
+
 /// A copy of the tree after the section's first block, which makes the files that the manifests
 /// take.
 fn typed() -> &'static Path {
@@ -40,9 +49,7 @@ fn typed() -> &'static Path {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).unwrap();
         well(Command::new("cp").arg("-R").args([top("config"), top("deploy")]).arg(&folder));
-        let programs = Path::new(env!("CARGO_BIN_EXE_onceway")).parent().unwrap().display();
-        let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-        well(Command::new("bash").args(["-e", "-c", &blocks()[0]]).current_dir(&folder).env("PATH", path));
+        well(&mut typing(&blocks()[0], &folder));
         folder
     })
 }
@@ -308,11 +315,8 @@ fn looked_at(tree: &Path) -> (bool, String, BTreeSet<String>) {
     let block = &blocks()[1];
     let lines =
         block.strip_suffix("rm -r $pods\n").unwrap_or_else(|| panic!("it leaves keys behind: {block}"));
-    let programs = Path::new(env!("CARGO_BIN_EXE_onceway")).parent().unwrap().display();
-    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-    let mut bash = Command::new("bash");
-    bash.args(["-e", "-c", lines]).current_dir(tree).env("PATH", path).env("TMPDIR", made.path());
-    let output = bash.env_remove("ONCEWAY_STORE_URL").output().unwrap();
+    let mut bash = typing(lines, tree);
+    let output = bash.env("TMPDIR", made.path()).env_remove("ONCEWAY_STORE_URL").output().unwrap();
     let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     let files = super::files_below(made.path().to_str().unwrap());
     let below = |file: &String| {
