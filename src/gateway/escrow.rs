@@ -12,7 +12,7 @@ use super::authority::Permit;
 use super::claim::{lifetime, look_again};
 use super::outcome::Claim;
 use super::route::{Alone, Escrow, Policy};
-use super::{Gateway, metrics};
+use super::{Gateway, heartbeat, metrics};
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
@@ -21,7 +21,7 @@ use crate::protocol::authority::GateState;
 use crate::protocol::escrow::lodges;
 use crate::protocol::key::KeyId;
 use crate::protocol::plant::{Plant, removed};
-use crate::protocol::record::{Answer, Nonce, Token};
+use crate::protocol::record::{Answer, Nonce, Row, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::view::View;
 
@@ -101,6 +101,12 @@ pub(super) async fn lodge<P: Ports>(
             metrics::escrow("lodged");
             return Ok(Some(target.clone()));
         }
+        Ok(Told::Lodged(Lodged::Superseded)) if stands(gateway, &claim.attempt).await => {
+            // The target has a later attempt of this store, or another one under the same token.
+            tracing::error!(key = %ask.id.digest(), %target, "this store has forgotten an attempt that was lodged");
+            heartbeat::went_back(gateway);
+            return Err(NotLodged::Unavailable);
+        }
         Ok(Told::Lodged(Lodged::GateMoved | Lodged::Superseded) | Told::Refused(_)) => {
             metrics::escrow("stale");
             return Err(NotLodged::Stale);
@@ -111,6 +117,16 @@ pub(super) async fn lodge<P: Ports>(
     metrics::escrow("unavailable");
     tracing::warn!(key = %ask.id.digest(), %target, why, "a claim could not be lodged; it is released unsent");
     Err(NotLodged::Unavailable)
+}
+
+/// True if the claim is still the key's newest attempt in the own store. Tokens of one store grow.
+/// So its target knows no attempt beyond that one, unless this store went back
+/// (docs/protocol.md#rule-8).
+async fn stands<P: Ports>(gateway: &Gateway<P>, attempt: &Attempt) -> bool {
+    let found = gateway.ports.store().look_up(std::slice::from_ref(&attempt.id)).await;
+    let own =
+        |row: &Row| row.origin == gateway.origin && (row.token, row.nonce) == (attempt.token, attempt.nonce);
+    found.is_ok_and(|found| found.iter().flatten().any(own))
 }
 
 /// Takes back a claim that was never sent, wherever it may be lodged. In the background and once.

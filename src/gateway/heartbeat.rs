@@ -39,22 +39,13 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 /// Writes heartbeats; after a restart of the store, works for its approval.
 async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut asking = None;
-    let mut went_back = false;
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
         // A heartbeat that any peer saw was committed before this one, so the new number must be
         // greater.
         let seen = gateway.highest_in_ring();
         match gateway.ports.store().beat().await {
-            Ok(Some(beat)) if went_back || beat.seq <= seen => {
-                // For the life of this process: the count runs on from the old copy and would catch
-                // up.
-                went_back = true;
-                refuse(
-                    &gateway,
-                    "the store went back while it ran: it is an old copy, has forgotten claims and must be rebuilt from its peers".to_owned(),
-                );
-            }
+            Ok(Some(beat)) if beat.seq <= seen || gateway.health().went_back => went_back(&gateway),
             Ok(Some(beat)) => {
                 gateway.health().beat = Some((beat.seq, begun));
                 metrics::heartbeat(beat.seq);
@@ -73,6 +64,9 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 
 /// Reads the gate and lets claims pass: the store answers again and its boot is approved.
 async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    if gateway.health().went_back {
+        return went_back(gateway);
+    }
     if !gateway.health().peers.values().all(|peer| peer.tried) {
         // A process that just started cannot know yet if a peer goes by another view.
         return close(gateway, "starting: not every peer has been asked yet".to_owned());
@@ -362,6 +356,13 @@ fn refuse<P: Ports>(gateway: &Gateway<P>, why: String) {
     if shut(gateway, &why) {
         tracing::error!(why, "the store is refused: no key is run here");
     }
+}
+
+/// Refuses the store from now on: it is an old copy.
+pub(super) fn went_back<P: Ports>(gateway: &Gateway<P>) {
+    gateway.health().went_back = true;
+    let why = "the store went back while it ran: it is an old copy, has forgotten claims and must be rebuilt from its peers";
+    refuse(gateway, why.to_owned());
 }
 
 /// Closes the store. True if that is news: it was open, or closed for another reason.

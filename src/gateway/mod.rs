@@ -220,6 +220,9 @@ pub struct Gateway<P: Ports> {
 /// This gateway's knowledge of its own heartbeat and its peers.
 struct Health {
     beat: Option<(u64, Moment)>,
+    /// True once the store was found to be an old copy, for the life of this process: its counts
+    /// run on and would catch up.
+    went_back: bool,
     peers: BTreeMap<RegionName, Peer>,
     /// Memory of other stores that this region's store had when this process began, and the moment
     /// when it was read. No window begins before that (docs/protocol.md#rule-31).
@@ -356,7 +359,7 @@ impl<P: Ports> Gateway<P> {
             shadow,
             generators: key_habits::Generators::new(),
             store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
-            health: Mutex::new(Health { beat: None, peers, remembered: None }),
+            health: Mutex::new(Health { beat: None, went_back: false, peers, remembered: None }),
             clock_watch,
             hearing: hearing::Hearing::default(),
             looks: Mutex::default(),

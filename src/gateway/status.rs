@@ -17,6 +17,7 @@ use super::{Gateway, SHADOWED, StoreHealth};
 use crate::ports::store::StoreError;
 use crate::ports::{Clock, KeyStore, Ports, Replica};
 use crate::protocol::key::KeyId;
+use crate::protocol::lease::Waits;
 use crate::protocol::record::State;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::majority;
@@ -257,9 +258,19 @@ impl<P: Ports> Gateway<P> {
             reasons.extend(self.no_majority(&view));
             return false;
         }
-        let held = self.holds_lease(self.ports.clock().now());
+        let now = self.ports.clock().now();
+        let held = self.holds_lease(now);
         if !held {
-            reasons.push("the region's lease is not held: no majority of the acceptors grants it".to_owned());
+            let why = match self.authority.with_lease(|lease| lease.waits(now)) {
+                Waits::Replies => "no majority of the acceptors grants it".to_owned(),
+                Waits::Earlier => {
+                    "the acceptors wait until nobody relies on an earlier grant, a lease at most".to_owned()
+                }
+                Waits::Quiet(left) => {
+                    format!("it could not be renewed, and is asked for again in {:.1} s", left.as_secs_f64())
+                }
+            };
+            reasons.push(format!("the region's lease is not held: {why}"));
             reasons.extend(self.no_majority(&view));
         }
         held

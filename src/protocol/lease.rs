@@ -47,6 +47,8 @@ pub struct Lease {
     /// True if an acceptor was seen to hold a newer view that takes keys from this region, and that
     /// is not known to be chosen.
     unfinished: bool,
+    /// True if a majority refused the last renewal that was decided.
+    refused: bool,
     /// The moment since which renewals were sent without a majority that granted.
     in_vain_since: Option<Moment>,
     /// The moment of the last renewal: a reply names its renewal by nothing else.
@@ -74,6 +76,18 @@ pub enum Renewal {
     Refused,
 }
 
+/// What a lease that is not held waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// For a majority that answers.
+    Replies,
+    /// Until nobody relies on what was granted before: to an earlier start of the Postgres, or to a
+    /// gateway that is gone. That takes a lease at most.
+    Earlier,
+    /// For so long, until its last grants are over.
+    Quiet(Duration),
+}
+
 impl Lease {
     /// A holder without a lease yet.
     pub fn new(ttl: Duration, drift: Drift) -> Self {
@@ -87,6 +101,7 @@ impl Lease {
             asking: None,
             quiet_until: None,
             unfinished: false,
+            refused: false,
             in_vain_since: None,
             asked: None,
         }
@@ -114,6 +129,15 @@ impl Lease {
     /// The lease that was granted last and not given up, even if its time is over.
     pub fn current(&self) -> Option<&Held> {
         self.held.as_ref()
+    }
+
+    /// What the lease waits for if it is not held at `now`.
+    pub fn waits(&self, now: Moment) -> Waits {
+        match self.quiet_until {
+            Some(until) if now < until => Waits::Quiet(until.since(now)),
+            _ if self.refused => Waits::Earlier,
+            _ => Waits::Replies,
+        }
     }
 
     /// Ends the lease now, by own decision.
@@ -213,6 +237,7 @@ impl Lease {
                     return Renewal::Open;
                 }
                 self.in_vain_since = None;
+                self.refused = false;
                 if self.held.as_ref().is_none_or(|held| held.until < until) {
                     self.held = Some(Held { view: asking.view.clone(), until });
                 }
@@ -233,6 +258,7 @@ impl Lease {
                 // Whoever refuses holds no grant of this renewal: none blocks a successor.
                 self.in_vain_since = None;
                 self.asking = None;
+                self.refused = true;
                 Renewal::Refused
             }
             Reply::NotFounded(_)

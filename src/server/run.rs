@@ -15,7 +15,7 @@ use http::{Request, Response};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 #[cfg(feature = "otlp")]
 use tracing::Instrument;
@@ -179,23 +179,32 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     gateway.loaded(Vec::new());
     let running = Arc::new(Mutex::new(Running::start(config)));
     let watching = tokio::spawn(reload::watch(gateway.clone(), running.clone(), files, replaced, hangup));
-    let died = tokio::select! {
-        biased;
-        _ = terminate.recv() => { tracing::info!("SIGTERM: stopping"); None }
-        _ = interrupt.recv() => { tracing::info!("SIGINT: stopping"); None }
-        name = gateway.loop_died() => Some(name),
-    };
+    let died = ended(&gateway, &mut terminate, &mut interrupt).await;
     watching.abort();
     if let Some(name) = died {
         // Its lease is given up already. Nobody may wait for a process that does half of its work.
-        drop(
-            timeout(LEAVE_WITHIN, async { tokio::join!(listeners.stop(), gateway.stop(LEAVE_WITHIN)) }).await,
-        );
+        let leaving = async { tokio::join!(listeners.stop(), gateway.stop(LEAVE_WITHIN)) };
+        drop(timeout(LEAVE_WITHIN, leaving).await);
         return Err(LoopDied(name).into());
     }
     let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
     leave(&gateway, listeners, drain).await;
     Ok(())
+}
+
+/// Waits for a signal to stop, or for the death of a loop, and names that.
+async fn ended(
+    gateway: &Gateway<RealPorts>,
+    terminate: &mut Signal,
+    interrupt: &mut Signal,
+) -> Option<&'static str> {
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
+        name = gateway.loop_died() => return Some(name),
+    }
+    None
 }
 
 /// Waits for running requests within a bound, then closes the listeners.

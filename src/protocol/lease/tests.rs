@@ -236,8 +236,13 @@ fn who_is_refused_by_a_majority_goes_on_asking() {
         assert_eq!(lease.heard(&name("b"), &no, at(ms), at(ms)), Renewal::Open);
         assert_eq!(lease.heard(&name("b"), &no, at(ms), at(ms)), Renewal::Open, "one voter twice");
         assert_eq!(lease.heard(&name("c"), &no, at(ms), at(ms)), Renewal::Refused);
+        assert_eq!(lease.waits(at(ms)), Waits::Earlier);
     }
     assert_eq!(granted(&mut lease, 3_000, &["a", "b"], 3_001), Renewal::Renewed);
+    assert!(lease.held(at(3_000 + GOOD)).is_none());
+    let quiet = Duration::from_millis(QUIET - 1)..=Duration::from_millis(QUIET);
+    assert!(matches!(lease.waits(at(3_000 + GOOD)), Waits::Quiet(left) if quiet.contains(&left)));
+    assert_eq!(lease.waits(at(3_000 + GOOD + QUIET)), Waits::Replies);
 }
 
 /// Acceptors grant the next start once nobody relies on the one before: it must be so.

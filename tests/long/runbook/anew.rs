@@ -17,8 +17,8 @@ use onceway::protocol::speakers::Sender;
 use crate::runbook::book::Section;
 use crate::support::{said, series, status, until};
 
-/// Makes an empty server and database for eu-west, writes the generation that `region rebuild`
-/// printed into its file, and plays `store init` as the section says.
+/// Makes an empty server and database for eu-west, and writes the generation that `region rebuild`
+/// printed into its file. Then it plays `store init` as the section says.
 pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, told: &str) {
     let region = &fleet.regions[1];
     let (_, rest) = told.split_once("generation ").unwrap_or_else(|| panic!("no generation in {told}"));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
+use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
 use super::bench::{Bench, key_of, ms, play, region, until};
@@ -31,7 +32,8 @@ async fn stays_closed(bench: &Bench, at: &RegionName, span: Duration, why: &str)
     assert_eq!(bench.arrived(at), 0);
 }
 
-/// A store is restored from a copy two seconds old, below this process or a new one, and is refused.
+/// A store is restored from a copy two seconds old, below this process or a new one, and is
+/// refused.
 async fn goes_back(bench: &Bench, at: &RegionName, new_process: bool) {
     let copy = bench.world.cluster.copy(at);
     sleep(ms(2_000)).await;
@@ -134,6 +136,36 @@ fn a_copy_that_no_peer_can_tell_from_the_store_runs_keys_again() {
         until("the approval", ms(10_000), async || bench.serves(&eu)).await;
         let again = bench.send(&eu, "/probe", &key).await;
         assert_eq!((again.status, again.replayed, bench.arrived(&eu)), (201, false, 2));
+    });
+}
+
+/// Nor can a peer tell by heartbeats where the claim was lodged. But the key's next claim is
+/// refused there: its target knows another attempt under that token.
+#[test]
+fn a_copy_whose_claim_is_refused_as_another_one_is_refused() {
+    play(async {
+        let (bench, eu) = (Bench::under_escrow(8, &["park"]).await, region("eu"));
+        let key = key_of(&eu, "forgotten");
+        bench.hold_rows(&eu);
+        // Right after a heartbeat: the copy lacks none.
+        let beat = async || bench.gateway(&eu).pong().await.beat.map(|beat| beat.seq);
+        let before = beat().await;
+        until("a heartbeat", ms(5_000), async || beat().await != before).await;
+        let copy = bench.world.cluster.copy(&eu);
+        bench.upstream(&eu, UpstreamMode::EffectThenDrop);
+        assert_eq!(bench.send(&eu, "/park", &key).await.said(), (504, "outcome-unknown"));
+        bench.links(&eu, LinkMode::Refuse);
+        bench.replace(&eu);
+        bench.world.cluster.restore(&eu, copy);
+        bench.links(&eu, LinkMode::Up);
+        until("the approval", ms(10_000), async || bench.serves(&eu)).await;
+        assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"));
+        for _ in 0..30 {
+            sleep(ms(100)).await;
+            assert!(reasons(&bench, &eu).contains("the store went back"), "{}", reasons(&bench, &eu));
+            assert_eq!(bench.send(&eu, "/park", &key).await.said(), REFUSED);
+        }
+        assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1));
     });
 }
 

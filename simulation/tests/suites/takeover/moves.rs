@@ -1,5 +1,5 @@
-//! Clean moves: drains and returns, changes that nobody agrees on. Nothing is lost, and no region is
-//! declared lost.
+//! Clean moves: drains and returns, changes that nobody agrees on. Nothing is lost, and no region
+//! is declared lost.
 //!
 //! `losses.rs` has unplanned moves. A test must not look into a gateway.
 

@@ -57,3 +57,18 @@ fn a_postgres_that_is_back_within_a_moment_costs_no_view_at_any_lease() {
         assert!(Duration::from_millis(longest) <= ms(2_000), "{lease}: refused for {longest} ms");
     }
 }
+
+/// Nobody else can be asked, and nobody else could take over.
+#[test]
+fn a_single_region_runs_keys_within_five_seconds_of_its_postgres() {
+    for (seed, lease) in (0..).zip(["3s", "10s", "30s"]) {
+        let lease = format!("failover.lease={lease}").parse().unwrap();
+        let mut scenario = scenario::load(&find::find("alone").unwrap(), &[lease]).unwrap();
+        scenario.refused_beyond_lease = None;
+        let away = scenario.faults[0].lasts;
+        let outcome = played(scenario, seed);
+        let longest = outcome.outages.iter().map(|out| out.to_ms - out.from_ms).max().unwrap_or(0);
+        let beside = Duration::from_millis(longest).checked_sub(away - ms(1_000)).unwrap();
+        assert!(beside <= ms(6_000), "refused for {longest} ms");
+    }
+}
