@@ -284,7 +284,7 @@ fn what_cannot_be_played_is_refused_in_a_line() {
     for (args, what) in [
         (
             &["run", "nowhere"][..],
-            "there is no scenario \"nowhere\": give the path of a file, or one of asked-first",
+            "there is no scenario \"nowhere\": give the path of a file, or one of alone, asked-first",
         ),
         (
             &["run", "swarm", "--plant", "nothing"],
