@@ -78,6 +78,11 @@ pub struct Bench {
     gateways: Mutex<BTreeMap<RegionName, Arc<Gateway<SimPorts>>>>,
 }
 
+/// Plays a test on three regions, and tells it their names: eu, us and ap.
+pub fn served(start: impl Future<Output = Arc<Bench>>, test: impl AsyncFnOnce(Arc<Bench>, [RegionName; 3])) {
+    play(async { test(start.await, regions()).await });
+}
+
 impl Bench {
     /// Starts three regions and waits until all serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {

@@ -15,7 +15,7 @@ use onceway::ports::peers::ForwardReply;
 use simulation::peers::Region;
 use simulation::ports::SimPorts;
 
-use super::bench::{Bench, Told, ask, forward, key_of, ms, play, region, request, told, until};
+use super::bench::{Bench, Told, ask, forward, key_of, ms, region, request, served, told, until};
 
 async fn send(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, kind: &str, bytes: &[u8]) -> Told {
     let (mut head, _) = request(path, key, "").into_parts();
@@ -40,8 +40,7 @@ fn traps() -> [(&'static str, Vec<u8>, Vec<u8>); 4] {
 
 #[test]
 fn a_body_that_parsers_may_read_differently_is_compared_by_its_bytes_alone() {
-    play(async {
-        let (bench, eu) = (Bench::start(40).await, region("eu"));
+    served(Bench::start(40), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         for (index, (what, body, respelled)) in traps().into_iter().enumerate() {
             let key = key_of(&eu, &format!("raw-{index}"));
@@ -58,8 +57,7 @@ fn a_body_that_parsers_may_read_differently_is_compared_by_its_bytes_alone() {
 
 #[test]
 fn a_body_that_cannot_be_signed_is_refused_and_nothing_is_stored() {
-    play(async {
-        let (bench, eu) = (Bench::start(41).await, region("eu"));
+    served(Bench::start(41), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let unsigned = traps().into_iter().map(|(what, body, _)| (what, JSON, body));
         let unlabelled = [
@@ -84,8 +82,7 @@ fn a_body_that_cannot_be_signed_is_refused_and_nothing_is_stored() {
 /// compared byte by byte, and never signed.
 #[test]
 fn a_body_of_two_types_is_not_json() {
-    play(async {
-        let (bench, eu) = (Bench::start(46).await, region("eu"));
+    served(Bench::start(46), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let send = async |path: &str, key: &str, text: &str| {
             let mut request = request(path, key, text);
@@ -102,8 +99,7 @@ fn a_body_of_two_types_is_not_json() {
 
 #[test]
 fn json_of_the_same_values_is_the_same_request_and_of_others_is_not() {
-    play(async {
-        let (bench, eu) = (Bench::start(43).await, region("eu"));
+    served(Bench::start(43), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let table: &[(&str, &str, bool)] = &[
             ("[0]", "[-0]", true),
@@ -132,8 +128,7 @@ fn json_of_the_same_values_is_the_same_request_and_of_others_is_not() {
 
 #[test]
 fn only_the_fields_of_the_signature_tell_two_requests_apart() {
-    play(async {
-        let (bench, eu) = (Bench::start(44).await, region("eu"));
+    served(Bench::start(44), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let first = r#"{"amount":5,"lines":[{"price":1,"note":"a"}],"metadata":{"at":1}}"#;
         // (path, another body, true if the same); a mismatch is 409 if the route says so.
@@ -174,8 +169,7 @@ fn only_the_fields_of_the_signature_tell_two_requests_apart() {
 
 #[test]
 fn a_key_that_breaks_the_routes_rules_is_refused_before_its_body_is_read() {
-    play(async {
-        let (bench, eu) = (Bench::start(45).await, region("eu"));
+    served(Bench::start(45), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         for (key, code) in [
             ("a-9Xk2", "key-malformed"),

@@ -23,7 +23,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, play, question, region, settings, until,
+    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, question, region, served, settings, until,
 };
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
@@ -49,8 +49,7 @@ async fn limited_to(bench: &Bench, name: &RegionName, shadow: bool, quota: Quota
 
 #[test]
 fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         let gateway = limited(&bench, &eu, false).await;
         for (gateway, says) in [(&gateway, true), (&bench.gateway(&region("us")), false)] {
             let asked = Request::get("/.well-known/idempotency").body(onceway::ports::body::empty()).unwrap();
@@ -112,8 +111,7 @@ impl http_body::Body for Never {
 
 #[test]
 fn retries_cost_nothing_and_trying_keys_out_does() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    served(Bench::start(2), async |bench, [eu, ..]| {
         let gateway = limited(&bench, &eu, false).await;
         let (key, next) = (key_of(&eu, "again"), key_of(&eu, "next"));
         assert_eq!(ask(&gateway, "/park", &key, "{}").await.status, 201);
@@ -136,8 +134,7 @@ fn retries_cost_nothing_and_trying_keys_out_does() {
 
 #[test]
 fn a_forward_is_charged_once_and_its_replay_is_given_back() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
+    served(Bench::start(3), async |bench, [eu, us, _]| {
         let (home, near) = (limited(&bench, &eu, false).await, limited(&bench, &us, false).await);
         let keys = ["a", "b", "c", "d"].map(|word| key_of(&eu, word));
         // The home replays a copy that has not arrived yet.
@@ -156,8 +153,7 @@ fn a_forward_is_charged_once_and_its_replay_is_given_back() {
 
 #[test]
 fn shadow_mode_counts_what_quotas_would_refuse() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         let gateway = limited(&bench, &eu, true).await;
         for key in ["a", "a", "a", "b", "c"] {
             assert_eq!(ask(&gateway, "/park", key, "{}").await.status, 201);
@@ -181,8 +177,7 @@ async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16
 
 #[test]
 fn whoever_asks_for_keys_too_fast_is_refused_before_the_store_and_starts_keys_all_the_same() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
+    served(Bench::start(5), async |bench, [eu, ..]| {
         let quota = Quota { look_ups: Some(pace(3)), ..NONE };
         let gateway = limited_to(&bench, &eu, false, quota).await;
         let key = |word: &str| key_of(&eu, word);
@@ -206,8 +201,7 @@ fn whoever_asks_for_keys_too_fast_is_refused_before_the_store_and_starts_keys_al
 
 #[test]
 fn questions_for_keys_that_are_not_there_have_a_quota_of_their_own() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(6).await, region("eu"), region("us"));
+    served(Bench::start(6), async |bench, [eu, us, _]| {
         let quota = Quota { misses: Some(pace(2)), ..NONE };
         let near = limited_to(&bench, &us, false, quota).await;
         let (here, there) = (key_of(&us, "here"), key_of(&eu, "there"));
@@ -248,8 +242,7 @@ fn live(most: u32) -> Quota {
 
 #[test]
 fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_those() {
-    play(async {
-        let (bench, eu) = (Bench::start(7).await, region("eu"));
+    served(Bench::start(7), async |bench, [eu, ..]| {
         let gateway = limited_to(&bench, &eu, false, live(3)).await;
         let key = |word: &str| key_of(&eu, word);
         // The count beside a request may or may not see its key.
@@ -279,8 +272,7 @@ fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_thos
 
 #[test]
 fn what_a_full_tenant_began_is_run_again_and_what_was_accepted_is_run() {
-    play(async {
-        let (bench, eu) = (Bench::start(9).await, region("eu"));
+    served(Bench::start(9), async |bench, [eu, ..]| {
         let gateway = limited_to(&bench, &eu, false, live(4)).await;
         let (released, accepted) = (key_of(&eu, "released"), key_of(&eu, "accepted"));
         bench.upstream(&eu, UpstreamMode::Refuse);
@@ -313,8 +305,7 @@ async fn start_all_refused(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName) {
 
 #[test]
 fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
-    play(async {
-        let (bench, eu) = (Bench::start(8).await, region("eu"));
+    served(Bench::start(8), async |bench, [eu, ..]| {
         let other = bench.gateway(&eu);
         // More than one look counts.
         let most = 520;
@@ -341,8 +332,7 @@ fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
 
 #[test]
 fn a_reload_that_leaves_the_number_leaves_the_count() {
-    play(async {
-        let (bench, eu) = (Bench::start(10).await, region("eu"));
+    served(Bench::start(10), async |bench, [eu, ..]| {
         let gateway = limited_to(&bench, &eu, false, live(1)).await;
         start_all(&gateway, &eu).await;
         let more = key_of(&eu, "more");

@@ -3,7 +3,7 @@
 //!
 //! The suite `health` of the root plays it on real processes. A test must not look into a gateway.
 
-use super::trio::{STABLE, Trio, a, b, c, key_of, ms, play, regions};
+use super::trio::{STABLE, Trio, a, b, c, checked, key_of, ms, play, regions};
 use onceway::protocol::region::RegionName;
 use tokio::time::sleep;
 
@@ -22,8 +22,7 @@ fn serving(trio: &Trio, name: &RegionName) -> bool {
 /// well.
 #[test]
 fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
-    play(async {
-        let trio = Trio::start(31).await;
+    checked(Trio::start(31), async |trio| {
         let (before, meanwhile) = (key_of(&a(), &b(), "before"), key_of(&a(), &b(), "meanwhile"));
         assert_eq!(trio.insist(&c(), "/park", &before, ms(1_000)).await.by, a().as_str());
         trio.world.upstreams.set_sick(&a(), true);
@@ -47,7 +46,6 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
         trio.until("a is home", STABLE + ms(3_000), async || serving(&trio, &a())).await;
         assert!(trio.insist(&a(), "/park", &meanwhile, ms(2_000)).await.replayed);
         assert_eq!((trio.effects(&before).len(), trio.effects(&meanwhile).len()), (1, 1));
-        trio.check();
     });
 }
 

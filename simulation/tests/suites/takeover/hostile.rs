@@ -26,7 +26,7 @@ use simulation::dice::SimDice;
 use simulation::letters::{Letter, Post};
 use tokio::time::sleep;
 
-use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions, witness};
+use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, play, regions, witness};
 
 /// The time that a hostile caller waits.
 const WITHIN: Duration = ms(3_000);
@@ -195,8 +195,7 @@ async fn speaks(trio: &Trio, name: &RegionName, to: &[RegionName], seed: u64, ma
 #[test]
 fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_taken_over() {
     for seed in 0..4 {
-        play(async {
-            let trio = Trio::duo(seed).await;
+        checked(Trio::duo(seed), async |trio| {
             let before = [a(), b()].map(|name| trio.gate(&name));
             for name in [mallory(), witness()] {
                 speaks(&trio, &name, &[a(), b()], seed, false).await;
@@ -208,7 +207,6 @@ fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_ta
             trio.lose(&a());
             let told = trio.insist(&b(), "/park", &key, TAKEOVER).await;
             assert_eq!(told.by, b().as_str());
-            trio.check();
         });
     }
 }
@@ -217,8 +215,7 @@ fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_ta
 #[test]
 fn whatever_a_region_says_that_left_nothing_changes() {
     for seed in 0..4 {
-        play(async {
-            let trio = Trio::start(seed).await;
+        checked(Trio::start(seed), async |trio| {
             trio.leave(&a(), &c()).await;
             trio.node(&c()).process.kill();
             let before = [a(), b()].map(|name| trio.gate(&name));
@@ -226,7 +223,6 @@ fn whatever_a_region_says_that_left_nothing_changes() {
             assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
             let of_a = super::trio::key_under(&before[0].view, &a(), Some(&b()), "goes-on");
             assert_eq!(trio.insist(&b(), "/park", &of_a, TAKEOVER).await.by, a().as_str());
-            trio.check();
         });
     }
 }
@@ -286,8 +282,7 @@ fn a_claim_in_the_name_of_another_store_is_not_lodged() {
 /// nobody can follow.
 #[test]
 fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
-    play(async {
-        let trio = Trio::start(7).await;
+    checked(Trio::start(7), async |trio| {
         let (view, peers) = (trio.gate(&b()).view, trio.world.network.peers(&a()));
         for epoch in [view.epoch() + 1, view.epoch() + 2, LEAP, 9_000_000_000_000_000_000, u64::MAX] {
             for to in [b(), c()] {
@@ -335,7 +330,6 @@ fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
         let key = key_of(&a(), &b(), "right-after");
         trio.lose(&a());
         assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
-        trio.check();
     });
 }
 
@@ -343,8 +337,7 @@ fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
 /// chosen views from the reports of a majority.
 #[test]
 fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
-    play(async {
-        let trio = Trio::start(8).await;
+    checked(Trio::start(8), async |trio| {
         for from in [a(), b()] {
             trio.world.network.set_letters(&from, &c(), Letter::Adopt, Some(Post::Lost));
         }
@@ -369,7 +362,6 @@ fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
         let caught_up = async || trio.gate(&c()).view.epoch() >= behind + 2;
         trio.until("c knows them all", ms(10_000), caught_up).await;
         trio.all_home(ms(60_000)).await;
-        trio.check();
     });
 }
 

@@ -12,14 +12,13 @@ use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 
 use super::trio::{
-    FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions, witness,
+    FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, play, regions, witness,
 };
 use tokio::time::{Instant, sleep};
 
 #[test]
 pub fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let (known, fresh) = (key_of(&a(), &b(), "known"), key_of(&a(), &b(), "fresh"));
         assert_eq!(trio.send(&b(), "/park", &known).await.by, a().as_str());
         sleep(ms(500)).await;
@@ -52,14 +51,12 @@ pub fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() 
         assert_eq!(trio.effects(&fresh).len(), 1);
         assert_eq!(trio.effects(&known).len(), 1);
         assert!(trio.risk(&fresh).contains(&a()), "it ran by the window alone");
-        trio.check();
     });
 }
 
 #[test]
 fn a_key_that_the_lost_region_was_running_is_in_doubt_on_its_successor() {
-    play(async {
-        let trio = Trio::start(2).await;
+    checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "running");
         let upstream = simulation::upstream::UpstreamMode::Receipt { after: ms(2_500) };
         trio.world.upstreams.set_mode(&a(), upstream);
@@ -73,14 +70,12 @@ fn a_key_that_the_lost_region_was_running_is_in_doubt_on_its_successor() {
         assert_eq!(trio.send(&b(), "/park", &key).await.status, 409);
         assert_eq!(trio.effects(&key).len(), 1, "the lost region's");
         assert_eq!(trio.arrived(&b(), &key), 0);
-        trio.check();
     });
 }
 
 #[test]
 fn a_region_that_comes_back_gets_its_arcs_back_with_what_ran_meanwhile() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         let (meanwhile, later) = (key_of(&a(), &b(), "meanwhile"), key_of(&a(), &b(), "later"));
         trio.lose(&a());
         assert_eq!(trio.insist(&c(), "/park", &meanwhile, TAKEOVER).await.by, b().as_str());
@@ -95,14 +90,12 @@ fn a_region_that_comes_back_gets_its_arcs_back_with_what_ran_meanwhile() {
         for key in [&meanwhile, &later] {
             assert_eq!(trio.effects(key).len(), 1, "{key}");
         }
-        trio.check();
     });
 }
 
 #[test]
 fn without_a_majority_nobody_runs_anything_after_one_lease() {
-    play(async {
-        let trio = Trio::start(4).await;
+    checked(Trio::start(4), async |trio| {
         trio.lose(&a());
         trio.lose(&b());
         sleep(LEASE).await;
@@ -111,7 +104,6 @@ fn without_a_majority_nobody_runs_anything_after_one_lease() {
         assert_eq!(trio.arrived(&c(), &key), 0);
         trio.bring_back(&b());
         assert_eq!(trio.insist(&c(), "/park", &key, ms(10_000)).await.by, c().as_str());
-        trio.check();
     });
 }
 
@@ -132,8 +124,7 @@ fn is_back_but_for_its_rows(trio: &Trio, lost: &RegionName) {
 /// themselves can bring them back (swarm, seed 13912).
 #[test]
 fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
-    play(async {
-        let trio = Trio::start(5).await;
+    checked(Trio::start(5), async |trio| {
         let key = key_of(&c(), &a(), "later");
         // Their writes do not reach the last region any more. So they cannot come home, while their
         // acceptors answer.
@@ -158,7 +149,6 @@ fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
         trio.until("somebody serves", LEASE + STABLE + TAKEOVER + TAKEOVER, taken).await;
         assert_eq!(trio.insist(&a(), "/park", &key, STABLE + TAKEOVER).await.status, 201);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -184,8 +174,7 @@ fn a_region_without_its_store_forwards_until_it_is_taken_over_and_nobody_is_sent
 
 #[test]
 fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away() {
-    play(async {
-        let trio = Trio::start_as(41, |failover| Failover { mode: Mode::Manual, ..failover }).await;
+    checked(Trio::start_as(41, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
         let gateway = trio.node(&a()).gateway;
         sleep(LEASE * 2 - ms(500)).await;
@@ -199,7 +188,6 @@ fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away()
         trio.until("its clients to be sent away again", LEASE * 4, async || !gateway.readiness().ready).await;
         trio.world.cluster.set_mode(&a(), StoreMode::Up);
         trio.until("its clients to be let come", LEASE * 2, async || gateway.readiness().ready).await;
-        trio.check();
     });
 }
 
@@ -253,8 +241,7 @@ fn a_region_without_a_lease_that_nobody_may_take_over_sends_its_clients_away() {
 
 #[test]
 fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
-    play(async {
-        let trio = Trio::start(44).await;
+    checked(Trio::start(44), async |trio| {
         let gateway = trio.node(&a()).gateway;
         trio.drain(&b(), &a(), false).await.unwrap();
         sleep(LEASE * 4).await;
@@ -267,7 +254,6 @@ fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
             assert!(readiness.ready, "{:?}", readiness.reasons);
             sleep(ms(2)).await;
         }
-        trio.check();
     });
 }
 
@@ -275,8 +261,7 @@ fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
 /// a's settlement may be on its way: the attempt counts as running.
 #[test]
 fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
-    play(async {
-        let trio = Trio::start(9).await;
+    checked(Trio::start(9), async |trio| {
         let key = key_of(&a(), &c(), "running");
         super::early::long_window(&trio).await;
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Hang);
@@ -288,7 +273,6 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
         assert_eq!(trio.send(&c(), "/park", &key).await.said(), (409, "in-progress"));
         trio.until("everything gained may start", ms(30_000), async || trio.gate(&c()).is_open()).await;
         assert_eq!(trio.send(&c(), "/park", &key).await.said(), (409, "outcome-unknown"));
-        trio.check();
     });
 }
 

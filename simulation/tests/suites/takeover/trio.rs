@@ -99,6 +99,15 @@ fn duty(witness: &RegionName, ring: Arc<Ring>, failover: &Failover) -> Duty {
     Duty { me: witness.clone(), ring, drift: DRIFT, longest: failover.lease, speaks: Versions::OURS }
 }
 
+/// Plays a test on a deployment, and checks that the invariants held so far when it has ended.
+pub fn checked(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Arc<Trio>)) {
+    play(async {
+        let trio = start.await;
+        test(trio.clone()).await;
+        trio.check();
+    });
+}
+
 impl Trio {
     /// Three founded regions that serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
