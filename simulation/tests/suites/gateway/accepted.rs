@@ -20,8 +20,8 @@ use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
 use super::bench::{
-    ACCEPT, Bench, HOLD, SETTLE_TIME, TOKENS, ask, ask_as, id, key_of, key_of_tenant, ms, question, region,
-    request, request_with, served, until,
+    ACCEPT, Bench, HOLD, SETTLE_TIME, ask, ask_as, id, key_of, key_of_tenant, ms, question, region, request,
+    request_with, served, until,
 };
 use super::stored::{Left, leave};
 
@@ -394,22 +394,6 @@ fn a_doubt_without_a_job_is_recovered_while_its_client_waits() {
                 (201, replayed)
             );
             assert_eq!(bench.effects(&key).len(), 1);
-        }
-    });
-}
-
-#[test]
-fn the_status_address_of_a_bound_key_is_its_principals_only() {
-    served(Bench::start(18), async |bench, [eu, us, _]| {
-        let key = key_of(&eu, "bound");
-        let (mine, other) = (TOKENS[1].0, TOKENS[3].0);
-        let claimed = request_with("/bound", &key, "{}", ("authorization", &format!("Bearer {mine}")));
-        assert_eq!(bench.gateway(&eu).handle(claimed).await.status(), 201);
-        for at in [&eu, &us] {
-            for (token, status) in [(mine, 200), (other, 404)] {
-                let told = bench.gateway(at).handle(question(&key, token)).await;
-                assert_eq!(told.status(), status, "{token} at {at}");
-            }
         }
     });
 }

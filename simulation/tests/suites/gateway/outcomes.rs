@@ -49,24 +49,6 @@ fn no_answer_is_told_before_it_is_stored_and_it_is_stored_in_the_end() {
     }
 }
 
-/// The settlement is written at once but its reply is lost. A repetition finds it done, and only
-/// then the client gets its answer.
-#[test]
-fn a_settlement_whose_reply_was_lost_is_said_again() {
-    served(Bench::start(2), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "said-again");
-        let sent = bench.begin(&eu, "/park", &key);
-        sleep(ms(30)).await;
-        bench.store(&eu, StoreMode::LoseReplies(ms(300)));
-        sleep(ms(200)).await;
-        assert!(!sent.is_finished(), "told before the store confirmed it");
-        bench.store(&eu, StoreMode::Up);
-        let first = sent.await.unwrap();
-        assert_eq!((first.status, first.replayed), (201, false));
-        assert_eq!(first.body, bench.effects(&key)[0].body);
-    });
-}
-
 /// The gate closes under a running attempt: its settlement waits for the approval, and lands.
 #[test]
 fn a_settlement_outlives_a_restart_of_the_store() {

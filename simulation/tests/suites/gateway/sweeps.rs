@@ -44,26 +44,6 @@ fn an_abandoned_claim_that_happened_is_settled_within_its_hold_and_a_sweep() {
 }
 
 #[test]
-fn an_abandoned_claim_that_did_not_happen_is_released_once_it_is_surely_over() {
-    served(Bench::start(2), async |bench, _| {
-        let begun = Instant::now();
-        let (eu, key, _) = abandoned(&bench, "probe", "did-not-happen").await;
-        bench.world.upstreams.set_probes(&eu, ProbeMode::DidNotHappen);
-        sleep(HOLD + SWEEP + ms(100)).await;
-        while begun.elapsed() < HOLD + SETTLE_TIME - ms(50) {
-            assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", begun.elapsed());
-            sleep(ms(50)).await;
-        }
-        until("it to be released", ms(20_000), async || bench.state(&eu, &key).await == "released").await;
-        assert!(begun.elapsed() < HOLD + SETTLE_TIME + SWEEP + ms(200), "{:?}", begun.elapsed());
-        bench.world.upstreams.set_probes(&eu, ProbeMode::Ledger);
-        let told = bench.send(&eu, "/probe", &key).await;
-        assert_eq!((told.status, told.replayed), (201, false));
-        assert_eq!(bench.effects(&key)[0].token.attempt, 2, "a retry is the next attempt");
-    });
-}
-
-#[test]
 fn who_cannot_say_is_asked_again_ever_more_rarely() {
     served(Bench::start(3), async |bench, _| {
         let (eu, key, _) = abandoned(&bench, "probe", "cannot-say").await;

@@ -162,23 +162,6 @@ fn the_last_region_whose_store_restarted_goes_on_too() {
     });
 }
 
-/// The same beside a region that left: it remembers the store, and approves nothing any more.
-#[test]
-fn the_last_region_of_the_ring_goes_on_beside_one_that_left() {
-    checked(Trio::start(10), async |trio| {
-        trio.leave(&a(), &c()).await;
-        let stopped = BTreeSet::from([b()]);
-        disks_are_lost(&trio, &stopped);
-        trio.world.cluster.restart(&a());
-        sleep(LEASE * 2).await;
-        let gateway = trio.node(&a()).gateway;
-        trio.ask(async || gateway.break_glass(&stopped, "ann", "its disk is gone").await).await.unwrap();
-        gateway.takeover(&b(), true, "ann", "nobody can say what it had").await.unwrap();
-        let key = key_of(&a(), &b(), "alone");
-        assert_eq!(trio.insist(&a(), "/park", &key, ms(20_000)).await.by, a().as_str());
-    });
-}
-
 /// The reverse: it came back as an old copy, and this gateway knows that. It has forgotten claims.
 #[test]
 fn the_last_region_whose_store_went_back_does_not_go_on() {

@@ -34,28 +34,6 @@ async fn is_refused(trio: &Trio, path: &str, key: &str, so_long: std::time::Dura
     }
 }
 
-/// c was the target, left and came back: the proof begins with its return, and with a heartbeat of
-/// a from then.
-#[test]
-fn a_new_target_proves_absence_once_a_heartbeat_of_its_time_has_come() {
-    checked(Trio::start(1), async |trio| {
-        let (early, ran) = (key_of(&a(), &c(), "early"), key_of(&a(), &c(), "ran"));
-        long_window(&trio).await;
-        trio.drain(&b(), &c(), true).await.unwrap();
-        // Until all go by it.
-        sleep(ms(500)).await;
-        assert_eq!(trio.send(&a(), "/strict", &ran).await.status, 201);
-        trio.node(&b()).gateway.resume(&c(), "ann").await.unwrap();
-        trio.all_home(ms(10_000)).await;
-        trio.lose(&a());
-        let told = trio.insist(&c(), "/strict", &early, TAKEOVER).await;
-        assert_eq!((told.by.as_str(), told.replayed), (c().as_str(), false));
-        assert!(trio.risk(&early).is_empty(), "proven, so at no risk");
-        let replay = trio.send(&c(), "/strict", &ran).await;
-        assert_eq!((replay.status, replay.replayed), (201, true));
-    });
-}
-
 /// (iii) b was the target, and left. c is it now, and no heartbeat of a has arrived from that time.
 /// An earlier lodging with b may be anything (docs/protocol.md#rule-38). b serves nothing any more,
 /// and holds all that exists of the claim: c asks it.

@@ -48,27 +48,6 @@ fn what_the_successor_ran_its_home_does_not_run_again() {
     });
 }
 
-/// b accepts in a's place, and cannot run it before the arcs are home again: a gets it from b,
-/// without its client.
-#[test]
-fn what_was_accepted_in_between_goes_home_with_the_arcs() {
-    checked(Trio::start(2), async |trio| {
-        let key = key_of(&a(), &b(), "between");
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
-        trio.world.upstreams.set_mode(&b(), UpstreamMode::Refuse);
-        let accepted = async || trio.send(&c(), "/later", &key).await.status == 202;
-        trio.until("b accepts it", TAKEOVER, accepted).await;
-        trio.bring_back(&a());
-        trio.all_home(ms(20_000)).await;
-        trio.until("a runs it", ms(40_000), async || is_settled(&trio, &key).await).await;
-        trio.until("no job is left", ms(90_000), async || jobs(&trio).await == 0).await;
-        let effects = trio.effects(&key);
-        assert_eq!(effects.len(), 1);
-        assert_eq!(effects[0].region, a());
-    });
-}
-
 /// A job that waits when its arc is drained away is run by the key's new owner.
 #[test]
 fn a_job_follows_its_key_through_a_drain() {

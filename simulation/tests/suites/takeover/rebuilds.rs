@@ -298,26 +298,6 @@ fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
     });
 }
 
-/// The operator drained the region first: nothing is at risk, and nothing has to be accepted.
-#[test]
-fn the_store_of_a_drained_region_is_replaced_without_risk() {
-    checked(Trio::start(2), async |trio| {
-        let key = key_of(&a(), &b(), "drained");
-        let b_says = trio.node(&b()).gateway;
-        assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap_err().code, "refused", "it serves");
-        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
-        drained_and_retired(&trio).await;
-        begin_anew(&trio);
-        trio.until("a knows its view", TAKEOVER, async || trio.standing(&a(), &a()) == "drained").await;
-        sleep(ms(3_000)).await;
-        assert!(!trio.serves(&a()), "it stays out until somebody asks for it");
-        trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
-        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
-        let told = trio.insist(&a(), "/park", &key, TAKEOVER).await;
-        assert_eq!((told.status, trio.effects(&key).len()), (201, 1));
-    });
-}
-
 /// The arcs are asked for before the new store has ever followed a view: the first one that it
 /// adopts already gives it keys.
 #[test]

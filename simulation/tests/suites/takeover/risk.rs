@@ -96,19 +96,3 @@ fn an_accepted_risk_names_the_region_that_ran_the_key_before_it_moved() {
         assert_eq!((fleet.effects(&key).len(), risk), (2, [a(), c()].into()));
     });
 }
-
-/// The arcs go on from one region to the next while the risk lasts: so does its note.
-#[test]
-fn the_next_gainer_knows_of_the_risk_too() {
-    checked(Trio::start(3), async |trio| {
-        let key = key_of(&a(), &b(), "onward");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
-        trio.drain(&c(), &b(), true).await.unwrap();
-        let told = trio.insist(&c(), "/park", &key, TAKEOVER).await;
-        assert_eq!((told.by.as_str(), told.replayed), (c().as_str(), false));
-        assert!(trio.risk(&key).contains(&a()));
-    });
-}

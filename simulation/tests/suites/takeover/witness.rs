@@ -6,35 +6,11 @@ use onceway::protocol::versions::{NEXT, Versions};
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
-use super::trio::{LEASE, ONE_WAY, TAKEOVER, Trio, a, b, checked, key_under, ms, play, witness};
-
-fn cut_witness(trio: &Trio, cut: bool) {
-    for from in [a(), b()] {
-        let mode = if cut { LinkMode::Silent } else { LinkMode::Up };
-        trio.world.network.set_link(&from, &witness(), mode, ONE_WAY);
-    }
-}
+use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, checked, key_under, ms, play, witness};
 
 fn keys(trio: &Trio, word: &str) -> (String, String) {
     let view = trio.gate(&a()).view;
     (key_under(&view, &a(), Some(&b()), word), key_under(&view, &b(), Some(&a()), word))
-}
-
-#[test]
-fn the_witness_may_be_gone_as_long_as_both_regions_are_there() {
-    checked(Trio::duo(2), async |trio| {
-        cut_witness(&trio, true);
-        sleep(LEASE * 3).await;
-        let (of_a, of_b) = keys(&trio, "without");
-        assert_eq!(trio.send(&b(), "/park", &of_a).await.by, a().as_str());
-        assert_eq!(trio.send(&a(), "/park", &of_b).await.by, b().as_str());
-        let (lonely, _) = keys(&trio, "lonely");
-        trio.lose(&b());
-        sleep(LEASE).await;
-        trio.refuses(&a(), "/park", &lonely, &[503], 60).await;
-        cut_witness(&trio, false);
-        assert_eq!(trio.insist(&a(), "/park", &lonely, TAKEOVER).await.by, a().as_str());
-    });
 }
 
 /// Each region sees the witness and not the other: one of them is taken over, and never do both run
