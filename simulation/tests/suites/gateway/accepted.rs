@@ -136,20 +136,6 @@ fn an_acceptance_whose_reply_was_lost_runs_once_and_a_retry_finds_it() {
     });
 }
 
-#[test]
-fn a_gate_that_is_closed_stores_nothing() {
-    served(Bench::start(5), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "closed");
-        bench.store(&eu, StoreMode::Refuse);
-        assert_eq!(bench.send(&eu, "/later", &key).await.said(), (503, "store-unavailable"));
-        bench.store(&eu, StoreMode::Up);
-        bench.all_serve().await;
-        sleep(ms(2_000)).await;
-        assert_eq!(bench.state(&eu, &key).await, "absent");
-        assert_eq!((asked(&bench.gateway(&eu), &key).await.0, bench.arrived(&eu)), (404, 0));
-    });
-}
-
 /// Takes the worker's store away after the effect and before the record, until its claim's hold is
 /// over.
 async fn dies_after_the_effect(bench: &Bench, path: &str, key: &str) {
@@ -309,23 +295,6 @@ fn a_doubt_that_nobody_can_clear_is_a_dead_letter_in_the_end() {
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202, "its job goes on asking");
         becomes(&bench, &eu, &key, "dead").await;
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu), dead(&bench, &eu).await), (1, 1, 1));
-    });
-}
-
-#[test]
-fn two_gateways_never_run_one_job_at_once() {
-    served(Bench::start(14), async |bench, [eu, ..]| {
-        let _second = bench.process(&eu);
-        sleep(ms(2_000)).await;
-        let keys: Vec<String> = (0..60).map(|at| key_of(&eu, &format!("many-{at}"))).collect();
-        for key in &keys {
-            assert_eq!(bench.send(&eu, "/later", key).await.status, 202);
-        }
-        for key in &keys {
-            becomes(&bench, &eu, key, "settled").await;
-            assert_eq!(bench.effects(key).len(), 1);
-        }
-        assert_eq!(bench.arrived(&eu), keys.len());
     });
 }
 

@@ -3,14 +3,12 @@
 //!
 //! `claims.rs` has the time before the send. A test must not look into a gateway.
 
-use onceway::ports::store::Written;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply};
+use onceway::ports::store::{Attempt, ClaimAsk, Written};
 use onceway::ports::{KeyStore, Ports, Upkeep};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId};
+use onceway::protocol::record::{Answer, AnswerBody};
 use simulation::cluster::StoreMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
@@ -18,6 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::bench::{
     Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, region, request_with, served, told, until,
 };
+use super::upkeep::{claim, won};
 
 const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
 
@@ -139,27 +138,15 @@ async fn take_over_as(bench: &Bench, key: &str, change: impl FnOnce(&mut ClaimAs
     let row = store.look_up(&[id(key)]).await.unwrap().pop().unwrap().pop().unwrap();
     let running = Attempt { id: id(key), token: row.token, nonce: row.nonce };
     assert_eq!(store.release(&running).await, Ok(Written::Done));
+    let (own, attempt) = (Some((row.token, row.nonce)), row.token.attempt);
     let mut ask = ClaimAsk {
-        risk: Vec::new(),
-        id: id(key),
         fingerprint: row.fingerprint,
-        nonce: Nonce(1),
-        request_id: RequestId(1),
         gate: store.gate().await.unwrap().version,
-        basis: Basis::Known {
-            own: Some((row.token, row.nonce)),
-            over: Vec::new(),
-            attempt: row.token.attempt,
-        },
-        hold: HOLD,
-        lifetime: Lifetime { retention: Retention::For(HOLD * 100), skew: ms(0), tombstone: HOLD },
-        route: "test".into(),
-        path: "/v1/test".to_owned(),
-        principal: None,
+        basis: Basis::Known { own, over: Vec::new(), attempt },
+        ..claim(key, 1, HOLD * 100)
     };
     change(&mut ask);
-    let Ok(ClaimReply::Won { token, .. }) = store.claim(&ask).await else { panic!("the key must be free") };
-    Attempt { id: id(key), token, nonce: ask.nonce }
+    won(store, &ask).await
 }
 
 #[test]

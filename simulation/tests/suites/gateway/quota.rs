@@ -226,11 +226,12 @@ async fn start_one(gateway: &Arc<Gateway<SimPorts>>, key: &str) -> (u16, String)
     (told.status, told.said().1.to_owned())
 }
 
-/// Starts keys until one is refused. Returns the number of started keys.
-async fn start_all(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName) -> usize {
+/// Starts keys, which are answered so, until one is refused. Returns the number of started keys.
+async fn start_all(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName, answered: u16) -> usize {
     for number in 0..10 {
-        if start_one(gateway, &key_of(at, &format!("all-{number}"))).await.0 == 429 {
-            return number;
+        match start_one(gateway, &key_of(at, &format!("all-{number}"))).await.0 {
+            429 => return number,
+            status => assert_eq!(status, answered),
         }
     }
     panic!("nothing was refused");
@@ -246,7 +247,7 @@ fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_thos
         let gateway = limited_to(&bench, &eu, false, live(3)).await;
         let key = |word: &str| key_of(&eu, word);
         // The count beside a request may or may not see its key.
-        let started = start_all(&gateway, &eu).await;
+        let started = start_all(&gateway, &eu, 201).await;
         assert!((3..=4).contains(&started), "{started}");
         let refused = gateway.handle(super::bench::request("/park", &key("four"), "{}")).await;
         let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
@@ -282,7 +283,7 @@ fn what_a_full_tenant_began_is_run_again_and_what_was_accepted_is_run() {
         }
         // Its runs are refused, too, until it is given up: seconds from now.
         assert_eq!(ask(&gateway, "/later", &accepted, "{}").await.status, 202);
-        start_all_refused(&gateway, &eu).await;
+        start_all(&gateway, &eu, 502).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
         assert_eq!(ask(&gateway, "/park", &released, "{}").await.status, 201, "it is no new key");
         until("the accepted request to be run", ms(60_000), async || bench.effects(&accepted).len() == 1)
@@ -290,17 +291,6 @@ fn what_a_full_tenant_began_is_run_again_and_what_was_accepted_is_run() {
         assert_eq!(bench.effects(&released).len(), 1);
         assert_eq!(start_one(&gateway, &key_of(&eu, "more")).await.0, 429);
     });
-}
-
-/// Starts keys, which the upstream refuses, until the quota refuses one.
-async fn start_all_refused(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName) {
-    for number in 0..10 {
-        match start_one(gateway, &key_of(at, &format!("refused-{number}"))).await.0 {
-            429 => return,
-            status => assert_eq!(status, 502),
-        }
-    }
-    panic!("nothing was refused");
 }
 
 #[test]
@@ -334,7 +324,7 @@ fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
 fn a_reload_that_leaves_the_number_leaves_the_count() {
     served(Bench::start(10), async |bench, [eu, ..]| {
         let gateway = limited_to(&bench, &eu, false, live(1)).await;
-        start_all(&gateway, &eu).await;
+        start_all(&gateway, &eu, 201).await;
         let more = key_of(&eu, "more");
         let with = |quota: Quota| Reload {
             routes: settings(&eu).routes,

@@ -105,27 +105,6 @@ fn a_status_that_leaves_the_key_in_doubt_does_not_end_its_attempt() {
     });
 }
 
-/// An attempt without an effect by then runs again, once hold and settle time are over.
-#[test]
-fn an_attempt_that_got_a_status_and_did_nothing_runs_again_after_its_hold() {
-    served(Bench::start(5), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "answered");
-        let broken =
-            UpstreamMode::Answer { after: ms(5), status: 500, body: Default::default(), effect: false };
-        bench.upstream(&eu, broken);
-        let begun = Instant::now();
-        assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (500, "outcome-unknown"));
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
-        while begun.elapsed() < HOLD + SETTLE_TIME - ms(200) {
-            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS, "{:?}", begun.elapsed());
-            sleep(ms(100)).await;
-        }
-        sleep(ms(400)).await;
-        let told = bench.send(&eu, "/probe", &key).await;
-        assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, false, 1));
-    });
-}
-
 #[test]
 fn what_surely_did_nothing_uses_up_no_rerun() {
     served(Bench::start(6), async |bench, [eu, ..]| {

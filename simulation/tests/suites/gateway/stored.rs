@@ -13,12 +13,9 @@ use onceway::gateway::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
 use onceway::ports::{Jobs, KeyStore};
-use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::{Fingerprint, canonical, raw};
 use onceway::protocol::key::Tenant;
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Nonce, RequestId};
 use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
@@ -28,6 +25,7 @@ use super::accepted::{act, becomes, state};
 use super::bench::{
     ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, question, region, request, served, until,
 };
+use super::upkeep::claim;
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
@@ -51,21 +49,15 @@ pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
     let (head, _) = request("/later", key, "{}").into_parts();
     let store = bench.world.cluster.store(at);
     let claim = ClaimAsk {
-        risk: Vec::new(),
-        id: id(key),
         fingerprint: Fingerprint {
             raw: raw("POST", "/later", b"{}"),
             canonical: Some(canonical("POST", "/later", b"{}")),
         },
-        nonce: Nonce(7),
-        request_id: RequestId(7),
         gate: store.gate().await.unwrap().version,
-        basis: Basis::Absent,
-        hold: HOLD,
-        lifetime: Lifetime { retention: Retention::For(HOLD * 100), skew: ms(0), tombstone: HOLD },
         route: "later".into(),
         path: "/later".to_owned(),
         principal: left.principal,
+        ..claim(key, 7, HOLD * 100)
     };
     let stored = StoredRequest {
         method: Method::POST,

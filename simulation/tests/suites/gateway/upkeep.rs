@@ -161,24 +161,6 @@ fn a_probe_does_not_count_by_a_suspect_clock() {
     });
 }
 
-/// By that clock every answer would be past its retention at once, and be forgotten.
-#[test]
-fn a_clock_that_steps_ahead_takes_no_key_along() {
-    served(Bench::start(7), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "kept");
-        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
-        bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-        sleep(HOLD - ms(500)).await;
-        // Set right again, as after a mistake: nothing was lost meanwhile.
-        bench.world.cluster.step_clock(&eu, -HOUR_MICROS);
-        sleep(HOLD * 2).await;
-        let again = bench.send(&eu, "/park", &key).await;
-        assert!(again.replayed, "{again:?}");
-        assert_eq!(bench.effects(&key).len(), 1);
-        assert_eq!(bench.world.cluster.notes(&eu).len(), 2, "there and back");
-    });
-}
-
 /// By the clock that is an hour ahead the key is past its retention, and its client would learn
 /// that it is gone for ever.
 #[test]

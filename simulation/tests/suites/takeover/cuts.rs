@@ -3,7 +3,7 @@
 //!
 //! `losses.rs` has regions that die. A test must not look into a gateway.
 
-use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, regions};
+use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 use simulation::cluster::StoreMode;
 use tokio::time::sleep;
 
@@ -19,9 +19,7 @@ fn a_region_that_is_cut_off_stops_before_its_successor_starts_and_comes_home() {
         assert_eq!(trio.insist(&b(), "/park", &fresh, TAKEOVER).await.by, b().as_str());
         assert_eq!(trio.arrived(&a(), &fresh), 0);
         trio.cut_off(&a(), false);
-        let home =
-            async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
-        trio.until("a is home", STABLE + ms(15_000), home).await;
+        trio.comes_home(&a(), STABLE + ms(15_000)).await;
         let replay = trio.send(&c(), "/park", &early).await;
         assert_eq!((replay.status, replay.replayed), (201, true), "what it ran alone is known everywhere");
     });

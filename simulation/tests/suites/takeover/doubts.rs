@@ -37,11 +37,6 @@ async fn listed(trio: &Trio, at: &RegionName, key: &str) -> Option<String> {
     page.doubts.into_iter().find(|doubt| doubt.key == key).map(|doubt| doubt.origin)
 }
 
-async fn is_home(trio: &Trio) {
-    let home = async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
-    trio.until("a is home", STABLE + ms(20_000), home).await;
-}
-
 async fn doubles(trio: &Trio) -> u64 {
     let mut all = 0;
     for name in regions() {
@@ -79,7 +74,7 @@ fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
         assert_eq!((replay.status, replay.replayed), (201, true));
         assert_eq!(replay.body, trio.effects(&key)[0].body, "the answer is the effect's own");
         trio.bring_back(&a());
-        is_home(&trio).await;
+        trio.comes_home(&a(), STABLE + ms(20_000)).await;
         for at in [a(), b()] {
             assert_eq!(listed(&trio, &at, &key).await, None, "{at}");
         }
@@ -102,7 +97,7 @@ fn an_answer_that_comes_home_after_all_is_no_double() {
         })
         .await;
         trio.cut_off(&a(), false);
-        is_home(&trio).await;
+        trio.comes_home(&a(), STABLE + ms(20_000)).await;
         sleep(ms(5_000)).await;
         assert_eq!((trio.effects(&key).len(), doubles(&trio).await), (1, 0));
     });
@@ -168,7 +163,7 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
         trio.until("b lists it", TAKEOVER + ms(3_000), async || listed(&trio, &b(), &key).await.is_some())
             .await;
         trio.bring_back(&a());
-        is_home(&trio).await;
+        trio.comes_home(&a(), STABLE + ms(20_000)).await;
         trio.until("a lists it, and b does not", LONG, async || {
             listed(&trio, &a(), &key).await.is_some()
                 && trio.world.cluster.store(&b()).unlist().await == Ok(0)

@@ -49,25 +49,6 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
     });
 }
 
-/// The region has just come home: a second sickness within the cool-down drains nothing, and after
-/// it does.
-#[test]
-fn a_region_that_just_came_home_is_not_drained_again() {
-    play(async {
-        let trio = Trio::start(32).await;
-        trio.world.upstreams.set_sick(&a(), true);
-        trio.until("a is out", DRAINED, async || sealed(&trio, &a())).await;
-        trio.world.upstreams.set_sick(&a(), false);
-        trio.until("a is home", STABLE + ms(3_000), async || serving(&trio, &a())).await;
-        trio.world.upstreams.set_sick(&a(), true);
-        for _ in 0..10 {
-            sleep(ms(1_500)).await;
-            assert!(serving(&trio, &a()), "drained within its cool-down");
-        }
-        trio.until("a is out again", ms(10_000), async || sealed(&trio, &a())).await;
-    });
-}
-
 /// All are sick at once: no region drains. Two are, then the third: those that were out come home,
 /// sick as they are.
 #[test]

@@ -78,9 +78,7 @@ fn a_region_that_comes_back_gets_its_arcs_back_with_what_ran_meanwhile() {
         trio.lose(&a());
         assert_eq!(trio.insist(&c(), "/park", &meanwhile, TAKEOVER).await.by, b().as_str());
         trio.bring_back(&a());
-        let home =
-            async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
-        trio.until("a is home", STABLE + ms(10_000), home).await;
+        trio.comes_home(&a(), STABLE + ms(10_000)).await;
         let answered = trio.insist(&c(), "/park", &later, ms(3_000)).await;
         assert_eq!(answered.by, a().as_str());
         let replay = trio.send(&a(), "/park", &meanwhile).await;

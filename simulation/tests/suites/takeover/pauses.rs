@@ -55,9 +55,7 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
         // nothing of them.
         let sleeper = trio.node(&a());
         trio.begin_process(&a());
-        let home =
-            async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
-        trio.until("a is home", STABLE + ms(3_000), home).await;
+        trio.comes_home(&a(), STABLE + ms(3_000)).await;
         let leased = async || sleeper.gateway.readiness().serves;
         trio.until("the sleeper's process has its lease again", ms(5_000), leased).await;
         assert!(!begun.is_finished(), "it must wake at home");

@@ -199,6 +199,12 @@ impl Trio {
         self.until("all regions are home", within, home).await;
     }
 
+    /// Waits until a region that was away serves, as everybody says, and runs keys.
+    pub async fn comes_home(&self, name: &RegionName, within: Duration) {
+        let serving = || self.names.iter().all(|by| self.standing(name, by) == "serving");
+        self.until("it is home", within, async || serving() && self.serves(name)).await;
+    }
+
     /// A region's process.
     pub fn node(&self, name: &RegionName) -> Node {
         self.nodes.lock().unwrap()[name].clone()

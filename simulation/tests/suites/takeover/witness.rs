@@ -6,31 +6,11 @@ use onceway::protocol::versions::{NEXT, Versions};
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
-use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, checked, key_under, ms, play, witness};
+use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, checked, key_under, ms, witness};
 
 fn keys(trio: &Trio, word: &str) -> (String, String) {
     let view = trio.gate(&a()).view;
     (key_under(&view, &a(), Some(&b()), word), key_under(&view, &b(), Some(&a()), word))
-}
-
-/// Each region sees the witness and not the other: one of them is taken over, and never do both run
-/// a key.
-#[test]
-fn a_cut_between_the_two_leaves_one_owner_for_each_key() {
-    play(async {
-        let trio = Trio::duo(3).await;
-        trio.world.cut(&a(), &b(), true, ONE_WAY);
-        for number in 0..60 {
-            let (of_a, of_b) = keys(&trio, &format!("split{number}"));
-            for (at, key) in [(a(), &of_a), (b(), &of_a), (a(), &of_b), (b(), &of_b)] {
-                drop(trio.begin(&at, "/park", key));
-            }
-            sleep(ms(150)).await;
-            trio.check();
-        }
-        trio.world.cut(&a(), &b(), false, ONE_WAY);
-        trio.all_home(ms(40_000)).await;
-    });
 }
 
 /// The one that serves is lost while the other waits to take its arcs back. The remaining one
