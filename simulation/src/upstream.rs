@@ -196,7 +196,7 @@ struct Service {
     questions: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     shared: bool,
     promise: Option<Promise>,
@@ -221,15 +221,7 @@ impl Upstreams {
     /// Services without an upstream yet. If they are `shared`, each knows the attempts at any
     /// other.
     pub fn new(clock: SimClock, shared: bool) -> Self {
-        let inner = Inner {
-            shared,
-            promise: None,
-            services: BTreeMap::new(),
-            arrivals: Vec::new(),
-            ledger: BTreeMap::new(),
-            begun: Vec::new(),
-            events: 0,
-        };
+        let inner = Inner { shared, ..Inner::default() };
         Self { clock, inner: Arc::new(Mutex::new(inner)) }
     }
 

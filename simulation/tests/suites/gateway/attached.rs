@@ -99,19 +99,3 @@ fn those_who_waited_for_a_released_attempt_run_it_once() {
         assert_eq!((firsts, bench.effects(&key).len(), bench.arrived(&eu)), (1, 1, 2));
     });
 }
-
-/// In the same process no duplicate waits for the poller: it gets its answer with the first.
-#[test]
-fn duplicates_in_the_same_process_are_woken_at_once() {
-    served(Bench::start(5), async |bench, [eu, ..]| {
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(520) });
-        let key = key_of(&eu, "at-once");
-        let first = bench.begin(&eu, "/park", &key);
-        sleep(ms(100)).await;
-        let copy = bench.begin(&eu, "/park", &key);
-        let first = first.await.unwrap();
-        let settled = Instant::now();
-        assert_eq!(copy.await.unwrap().body, first.body);
-        assert!(settled.elapsed() <= ms(1), "{:?}", settled.elapsed());
-    });
-}

@@ -64,8 +64,7 @@ fn a_forward_is_never_forwarded_again() {
 fn regions_that_do_not_agree_on_the_owner_say_moving() {
     served(Bench::start(2), async |bench, [eu, us, _]| {
         let counting = count(&bench, &eu, false);
-        let told = bench.send(&us, "/park", &key_of(&eu, "disputed")).await;
-        assert_eq!(told.said(), (503, "moving"));
+        assert_eq!(bench.send(&us, "/park", &key_of(&eu, "disputed")).await.said(), (503, "moving"));
         assert_eq!((*counting.forwards.lock().unwrap(), bench.arrived(&eu), bench.arrived(&us)), (1, 0, 0));
         let (status, problem) = asked(&bench.gateway(&us), &key_of(&eu, "disputed")).await;
         assert_eq!((status, &problem["code"]), (503, &"moving".into()), "whoever owns it was not asked");

@@ -87,8 +87,7 @@ fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
             assert_eq!(late.request_id, Some(bench.effects(&key)[0].request_id), "{late:?}");
             if settled {
                 assert_eq!((told.status, told.replayed, &told.body[..]), (202, true, &b"theirs"[..]));
-                let again = bench.send(&eu, "/park", &key).await;
-                assert_eq!(again.body, told.body, "what is stored stays");
+                assert_eq!(bench.send(&eu, "/park", &key).await.body, told.body, "what is stored stays");
             } else {
                 assert_eq!(told.said(), UNKNOWN);
                 assert_eq!(bench.state(&eu, &key).await, "in-progress");

@@ -44,8 +44,7 @@ fn the_last_region_goes_on_once_an_operator_attests_that_the_others_are_stopped(
         // It cannot know the last view of the others: even its own keys wait for the window.
         assert_eq!(trio.insist(&c(), "/park", &own, ms(10_000)).await.by, c().as_str());
         assert!(trio.risk(&own).contains(&a()), "it may have been taken over before");
-        let told = trio.insist(&c(), "/park", &gained, ms(10_000)).await;
-        assert_eq!(told.by, c().as_str());
+        assert_eq!(trio.insist(&c(), "/park", &gained, ms(10_000)).await.by, c().as_str());
         assert!(trio.risk(&gained).contains(&a()), "by the window alone");
         let noted = trio.world.cluster.notes(&c());
         assert!(noted.iter().any(|entry| entry.kind == "glass-broken"), "{noted:?}");

@@ -12,7 +12,7 @@ use onceway::protocol::view::{Standing, View};
 use simulation::letters::{Letter, Post};
 use tokio::time::sleep;
 
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, first_ring, id, key_of, ms, play, ring};
+use super::trio::{TAKEOVER, Trio, a, b, c, checked, first_ring, id, key_of, ms, on, ring};
 
 /// Longer than any scenario here: the copy does not end by itself.
 const MINUTES: Duration = Duration::from_secs(600);
@@ -31,8 +31,7 @@ fn reseed(trio: &Trio, readers: &[RegionName], takes: Duration) {
 /// are complete it stays a risk of its successor's runs.
 #[test]
 pub fn a_region_that_is_being_copied_is_not_heard_of() {
-    play(async {
-        let trio = Trio::start(1).await;
+    on(Trio::start(1), async |trio| {
         let (early, later) = (key_of(&a(), &b(), "early"), key_of(&a(), &b(), "later"));
         lose_slots(&trio, &[b(), c()]);
         for key in [&early, &later] {
@@ -67,8 +66,7 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
 /// nothing while c copies the rows of a.
 #[test]
 pub fn a_new_target_that_is_copying_proves_no_absence() {
-    play(async {
-        let trio = Trio::start(2).await;
+    on(Trio::start(2), async |trio| {
         let lighter = ring(&[(a(), 100), (b(), 10), (c(), 300)]);
         let after = View::founding(1, lighter.clone(), Default::default(), Default::default());
         let before = View::founding(1, first_ring(), Default::default(), Default::default());
@@ -100,8 +98,7 @@ pub fn a_new_target_that_is_copying_proves_no_absence() {
 /// nowhere. c serves again, and copies.
 #[test]
 pub fn a_target_that_is_back_and_copying_proves_no_absence() {
-    play(async {
-        let trio = Trio::start(3).await;
+    on(Trio::start(3), async |trio| {
         let key = key_of(&a(), &c(), "alone");
         lose_slots(&trio, &[c()]);
         for drained in [b(), c()] {

@@ -14,8 +14,7 @@ fn a_region_that_is_cut_off_stops_before_its_successor_starts_and_comes_home() {
         trio.cut_off(&a(), true);
         assert_eq!(trio.send(&a(), "/park", &early).await.status, 201, "its lease still runs");
         sleep(LEASE).await;
-        let told = trio.send(&a(), "/park", &fresh).await;
-        assert_eq!(told.said(), (503, "not-authoritative"));
+        assert_eq!(trio.send(&a(), "/park", &fresh).await.said(), (503, "not-authoritative"));
         assert_eq!(trio.insist(&b(), "/park", &fresh, TAKEOVER).await.by, b().as_str());
         assert_eq!(trio.arrived(&a(), &fresh), 0);
         trio.cut_off(&a(), false);
@@ -33,8 +32,7 @@ fn a_region_whose_store_stalls_is_taken_over() {
         trio.world.cluster.set_mode(&a(), StoreMode::Stall(ms(500)));
         // Its pings go on, and the age of its last heartbeat counts as lag: the window is longer
         // than after a death.
-        let told = trio.insist(&c(), "/park", &key, TAKEOVER + ms(6_000)).await;
-        assert_eq!(told.by, b().as_str());
+        assert_eq!(trio.insist(&c(), "/park", &key, TAKEOVER + ms(6_000)).await.by, b().as_str());
         assert_eq!(trio.effects(&key).len(), 1);
     });
 }

@@ -9,7 +9,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, play};
+use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, on};
 
 /// Makes the window after a loss of a long: a key that runs before its end runs by proof.
 pub async fn long_window(trio: &Trio) {
@@ -39,8 +39,7 @@ async fn is_refused(trio: &Trio, path: &str, key: &str, so_long: std::time::Dura
 /// and holds all that exists of the claim: c asks it.
 #[test]
 pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
-    play(async {
-        let trio = Trio::start(2).await;
+    on(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "lodged");
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
@@ -64,13 +63,11 @@ fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
         let key = key_of(&a(), &c(), "unsent");
         long_window(&trio).await;
         trio.world.cut(&a(), &c(), true, ms(20));
-        let told = trio.send(&a(), "/strict", &key).await;
-        assert_eq!(told.said(), (503, "escrow-unavailable"));
+        assert_eq!(trio.send(&a(), "/strict", &key).await.said(), (503, "escrow-unavailable"));
         trio.world.cut(&a(), &c(), false, ms(20));
         sleep(ms(500)).await;
         trio.lose(&a());
-        let told = trio.insist(&c(), "/strict", &key, TAKEOVER).await;
-        assert_eq!(told.by, c().as_str());
+        assert_eq!(trio.insist(&c(), "/strict", &key, TAKEOVER).await.by, c().as_str());
         assert_eq!(trio.effects(&key).len(), 1);
         assert!(trio.risk(&key).is_empty());
     });

@@ -40,8 +40,7 @@ fn a_key_whose_absence_is_proven_runs_before_the_window_ends() {
         let (proven, unknown) = (key_of(&a(), &b(), "proven"), key_of(&a(), &b(), "unknown"));
         trio.lose(&a());
         let lost = Instant::now();
-        let told = trio.insist(&b(), "/strict", &proven, TAKEOVER).await;
-        assert_eq!(told.by, b().as_str());
+        assert_eq!(trio.insist(&b(), "/strict", &proven, TAKEOVER).await.by, b().as_str());
         assert_eq!(trio.send(&b(), "/park", &unknown).await.said(), (503, "home-unavailable"));
         assert!(lost.elapsed() < ms(8_000));
         assert_eq!(trio.insist(&b(), "/park", &unknown, ms(20_000)).await.by, b().as_str());

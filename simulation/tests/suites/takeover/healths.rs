@@ -3,7 +3,7 @@
 //!
 //! The suite `health` of the root plays it on real processes. A test must not look into a gateway.
 
-use super::trio::{STABLE, Trio, a, b, c, checked, key_of, ms, play, regions};
+use super::trio::{STABLE, Trio, a, b, c, checked, key_of, ms, on, regions};
 use onceway::protocol::region::RegionName;
 use tokio::time::sleep;
 
@@ -53,8 +53,7 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
 /// sick as they are.
 #[test]
 fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
-    play(async {
-        let trio = Trio::start(33).await;
+    on(Trio::start(33), async |trio| {
         for name in regions() {
             trio.world.upstreams.set_sick(&name, true);
         }
@@ -79,8 +78,7 @@ fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
 /// service.
 #[test]
 fn an_operators_drain_stays_and_too_few_others_forbid_one_for_health() {
-    play(async {
-        let trio = Trio::start(34).await;
+    on(Trio::start(34), async |trio| {
         trio.drain(&a(), &b(), false).await.unwrap();
         trio.drain(&a(), &c(), false).await.unwrap();
         trio.world.upstreams.set_sick(&a(), true);

@@ -26,7 +26,7 @@ use simulation::dice::SimDice;
 use simulation::letters::{Letter, Post};
 use tokio::time::sleep;
 
-use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, play, regions, witness};
+use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, on, regions, witness};
 
 /// The time that a hostile caller waits.
 const WITHIN: Duration = ms(3_000);
@@ -205,8 +205,7 @@ fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_ta
             assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
             let key = super::trio::key_under(&before[0].view, &a(), Some(&b()), "after");
             trio.lose(&a());
-            let told = trio.insist(&b(), "/park", &key, TAKEOVER).await;
-            assert_eq!(told.by, b().as_str());
+            assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         });
     }
 }
@@ -232,8 +231,7 @@ fn whatever_a_region_says_that_left_nothing_changes() {
 #[test]
 fn no_message_of_a_member_panics_a_gateway() {
     for seed in 0..6 {
-        play(async {
-            let trio = Trio::start(seed).await;
+        on(Trio::start(seed), async |trio| {
             trio.node(&c()).process.kill();
             speaks(&trio, &c(), &[a(), b()], seed, true).await;
             let beats = async || {
@@ -257,8 +255,7 @@ fn no_message_of_a_member_panics_a_gateway() {
 /// (docs/protocol.md#rule-37).
 #[test]
 fn a_claim_in_the_name_of_another_store_is_not_lodged() {
-    play(async {
-        let trio = Trio::start(11).await;
+    on(Trio::start(11), async |trio| {
         let (view, peers) = (trio.gate(&b()).view, trio.world.network.peers(&a()));
         let lodged = async |word: &str, generation: u32| {
             let (id, origin) = (id(&key_of(&a(), &b(), word)), Origin { region: a(), generation });
@@ -369,8 +366,7 @@ fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
 /// in an epoch that nobody agreed on.
 #[test]
 fn a_poisoned_register_is_left_by_breaking_the_glass() {
-    play(async {
-        let trio = Trio::start(9).await;
+    on(Trio::start(9), async |trio| {
         let view = trio.gate(&a()).view;
         let bad = poison(&view, 9_000_000_000_000_000_000);
         for name in regions() {
@@ -408,8 +404,7 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
 /// hears why.
 #[test]
 fn who_asks_for_a_change_is_told_that_the_register_is_poisoned() {
-    play(async {
-        let trio = Trio::start(12).await;
+    on(Trio::start(12), async |trio| {
         let epoch = trio.gate(&a()).view.epoch();
         for name in regions() {
             let store = trio.world.cluster.store(&name);
@@ -429,8 +424,7 @@ fn who_asks_for_a_change_is_told_that_the_register_is_poisoned() {
 /// An acceptor that holds a view which follows the named one says so: an agreed view is not undone.
 #[test]
 fn what_was_agreed_on_is_no_poison() {
-    play(async {
-        let trio = Trio::start(10).await;
+    on(Trio::start(10), async |trio| {
         let first = trio.gate(&a()).view.epoch();
         trio.drain(&a(), &b(), false).await.unwrap();
         let why = trio.node(&a()).gateway.leave_poison(first, &BTreeSet::new(), "ann", "").await.unwrap_err();

@@ -10,7 +10,7 @@ use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 
 use super::trio::{
-    FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, play, regions, witness,
+    FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, on, regions, witness,
 };
 use tokio::time::{Instant, sleep};
 
@@ -79,8 +79,7 @@ fn a_region_that_comes_back_gets_its_arcs_back_with_what_ran_meanwhile() {
         assert_eq!(trio.insist(&c(), "/park", &meanwhile, TAKEOVER).await.by, b().as_str());
         trio.bring_back(&a());
         trio.comes_home(&a(), STABLE + ms(10_000)).await;
-        let answered = trio.insist(&c(), "/park", &later, ms(3_000)).await;
-        assert_eq!(answered.by, a().as_str());
+        assert_eq!(trio.insist(&c(), "/park", &later, ms(3_000)).await.by, a().as_str());
         let replay = trio.send(&a(), "/park", &meanwhile).await;
         assert_eq!((replay.status, replay.replayed, replay.by.as_str()), (201, true, b().as_str()));
         for key in [&meanwhile, &later] {
@@ -161,8 +160,7 @@ async fn a_is_taken_over_and_ready_all_along(trio: &Trio) {
 
 #[test]
 fn a_region_without_its_store_forwards_until_it_is_taken_over_and_nobody_is_sent_away() {
-    play(async {
-        let trio = Trio::start(40).await;
+    on(Trio::start(40), async |trio| {
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
         a_is_taken_over_and_ready_all_along(&trio).await;
     });
@@ -246,8 +244,7 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
 /// A region dies a second time while it is sealed, and a third time as it has its keys again.
 #[test]
 fn a_region_that_dies_on_its_way_home_comes_home_when_it_lives() {
-    play(async {
-        let trio = Trio::start(11).await;
+    on(Trio::start(11), async |trio| {
         let mut ran = Vec::new();
         for standing in ["lost", "sealed", "serving"] {
             let key = key_of(&a(), &b(), standing);

@@ -8,7 +8,7 @@ use onceway::protocol::view::View;
 use tokio::time::{Instant, sleep};
 
 use super::trio::{
-    LEASE, ONE_WAY, TAKEOVER, Told, Trio, a, b, c, checked, first_ring, key_of, ms, play, regions,
+    LEASE, ONE_WAY, TAKEOVER, Told, Trio, a, b, c, checked, first_ring, key_of, ms, on, regions,
 };
 
 /// New keys of every home and retries of older ones, sent during a move.
@@ -63,8 +63,7 @@ fn nobody_was_lost(trio: &Trio) -> bool {
 /// Drained for longer than a lease, and back: that takes two views, and no region is declared lost.
 #[test]
 fn a_region_is_drained_and_resumed_under_load() {
-    play(async {
-        let trio = Trio::start(1).await;
+    on(Trio::start(1), async |trio| {
         let mut load = Load::new();
         load.run(&trio, ms(500)).await;
         trio.drain(&b(), &a(), true).await.unwrap();
@@ -92,8 +91,7 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
         by.process.kill();
         trio.begin_process(&b());
         assert_eq!(trio.send(&a(), "/park", &key).await.said(), (503, "moving"));
-        let told = trio.insist(&a(), "/park", &key, ms(12_000)).await;
-        assert_eq!(told.by, a().as_str());
+        assert_eq!(trio.insist(&a(), "/park", &key, ms(12_000)).await.by, a().as_str());
         let view: std::sync::Arc<View> = trio.gate(&a()).view;
         assert!(view.epoch() > 1 && view.serves(&a()), "ended by a view that changes nothing");
         assert_eq!(view.ring().digest(), first_ring().digest());

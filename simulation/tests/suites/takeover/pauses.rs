@@ -20,8 +20,7 @@ pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
         let node = trio.node(&a());
         node.process.pause();
         trio.world.cluster.set_latency(&a(), ms(2));
-        let told = trio.insist(&b(), "/probe", &key, TAKEOVER + ms(45_000)).await;
-        assert_eq!(told.by, b().as_str());
+        assert_eq!(trio.insist(&b(), "/probe", &key, TAKEOVER + ms(45_000)).await.by, b().as_str());
         node.process.resume();
         let told = begun.await.unwrap();
         assert!(told.status == 503 || told.replayed, "{told:?}");

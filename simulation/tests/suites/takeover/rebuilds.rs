@@ -8,7 +8,7 @@ use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 
 use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, play};
+use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, on, play};
 use tokio::time::sleep;
 
 /// Destroys the region's disk, and waits until the region is lost.
@@ -38,8 +38,7 @@ async fn drained_and_retired(trio: &Trio) {
 /// store may be the only one that has them.
 #[test]
 fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
-    play(async {
-        let trio = Trio::start(12).await;
+    on(Trio::start(12), async |trio| {
         let b_says = trio.node(&b()).gateway;
         b_says.drain(&a(), false, "test", "").await.unwrap();
         sleep(ms(2_000)).await;
@@ -127,8 +126,7 @@ fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
 /// first.
 #[test]
 fn what_the_second_store_proves_says_nothing_of_the_first() {
-    play(async {
-        let trio = Trio::start(9).await;
+    on(Trio::start(9), async |trio| {
         let (ran, fresh) = (key_of(&a(), &c(), "ran"), key_of(&b(), &c(), "fresh"));
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/park", &ran).await.status, 201);

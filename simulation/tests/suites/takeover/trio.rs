@@ -99,10 +99,14 @@ fn duty(witness: &RegionName, ring: Arc<Ring>, failover: &Failover) -> Duty {
     Duty { me: witness.clone(), ring, drift: DRIFT, longest: failover.lease, speaks: Versions::OURS }
 }
 
+/// Plays a test on a deployment.
+pub fn on(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Arc<Trio>)) {
+    play(async { test(start.await).await });
+}
+
 /// Plays a test on a deployment, and checks that the invariants held so far when it has ended.
 pub fn checked(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Arc<Trio>)) {
-    play(async {
-        let trio = start.await;
+    on(start, async |trio| {
         test(trio.clone()).await;
         trio.check();
     });
