@@ -145,9 +145,7 @@ impl SimStore {
             }
         }
     }
-}
 
-impl SimStore {
     /// A statement that the server comes to after this time, whether or not anybody waits for it
     /// still. A server that ended meanwhile never does.
     fn haunt(&self, ghost: Ghost, after: Duration) {

@@ -170,13 +170,8 @@ fn a_worker_killed_after_the_effect_where_the_upstream_honours_the_key() {
         let told = bench.send(&eu, "/later-rerun", &key).await;
         assert_eq!((told.status, &told.body), (201, &bench.effects(&key)[0].body));
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 2));
-        let tokens: Vec<_> = bench
-            .world
-            .upstreams
-            .arrivals(&eu)
-            .into_iter()
-            .filter_map(|arrival| Some(arrival.attempt?.1))
-            .collect();
+        let arrivals = bench.world.upstreams.arrivals(&eu).into_iter();
+        let tokens: Vec<_> = arrivals.filter_map(|arrival| Some(arrival.attempt?.1)).collect();
         assert!(tokens[0] < tokens[1], "{tokens:?}");
     });
 }

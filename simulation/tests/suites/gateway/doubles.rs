@@ -19,11 +19,14 @@ use tokio::time::sleep;
 use super::bench::{Bench, RETENTION, TOMBSTONE, id, ms, region, regions, served, until};
 use super::upkeep::{answer, claim, won};
 
+/// A life that no test outlasts.
+const LONG: Duration = Duration::from_secs(RETENTION.as_secs() * 40);
+
 /// Both regions settle the key, and neither knows of the other. Returns eu's and us's attempts.
 async fn forged(bench: &Bench, key: &str) -> [Attempt; 2] {
     let [eu, us] = [region("eu"), region("us")];
     hold(bench, true);
-    let attempts = [settled(bench, &eu, key, 7_001).await, settled(bench, &us, key, 7_002).await];
+    let attempts = [settled(bench, &eu, key, 7_001, LONG).await, settled(bench, &us, key, 7_002, LONG).await];
     hold(bench, false);
     attempts
 }
@@ -35,10 +38,10 @@ fn hold(bench: &Bench, held: bool) {
     bench.world.cluster.hold(&us, &eu, held);
 }
 
-async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128) -> Attempt {
+async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128, life: Duration) -> Attempt {
     let store = bench.world.cluster.store(at);
     let gate = store.gate().await.unwrap().version;
-    let attempt = won(&store, &ClaimAsk { gate, ..claim(key, nonce, RETENTION * 40) }).await;
+    let attempt = won(&store, &ClaimAsk { gate, ..claim(key, nonce, life) }).await;
     assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
     attempt
 }
@@ -78,8 +81,8 @@ fn a_double_that_meets_after_a_clock_was_set_right_is_found_everywhere() {
     served(Bench::start(24), async |bench, [eu, us, _]| {
         bench.world.cluster.step_clock(&eu, -YEARS_MICROS);
         hold(&bench, true);
-        settled(&bench, &eu, "behind", 7_001).await;
-        settled(&bench, &us, "behind", 7_002).await;
+        settled(&bench, &eu, "behind", 7_001, LONG).await;
+        settled(&bench, &us, "behind", 7_002, LONG).await;
         sleep(ms(5_000)).await;
         bench.world.cluster.step_clock(&eu, YEARS_MICROS);
         sleep(ms(5_000)).await;
@@ -97,17 +100,14 @@ fn a_double_that_meets_after_a_clock_was_set_right_is_found_everywhere() {
 #[test]
 fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
     served(Bench::start(25), async |bench, [eu, us, ap]| {
-        let store = bench.world.cluster.store(&eu);
-        let gate = store.gate().await.unwrap().version;
-        let attempt = won(&store, &ClaimAsk { gate, ..claim("anew", 7_001, RETENTION) }).await;
-        assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
+        settled(&bench, &eu, "anew", 7_001, RETENTION).await;
         sleep(ms(1_000)).await;
         bench.world.cluster.hold(&eu, &ap, true);
         until("us to forget the key", (RETENTION + TOMBSTONE) * 2, async || {
             bench.state(&us, "anew").await == "absent"
         })
         .await;
-        settled(&bench, &us, "anew", 7_002).await;
+        settled(&bench, &us, "anew", 7_002, LONG).await;
         let there = bench.world.cluster.store(&ap);
         until("both rows to stand at ap", ms(5_000), async || {
             there.traces(&[id("anew")]).await.unwrap()[0].iter().filter(|trace| trace.settled).count() == 2

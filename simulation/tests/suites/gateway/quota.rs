@@ -23,7 +23,8 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, question, region, served, settings, until,
+    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, question, region, reload, served, settings,
+    until,
 };
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
@@ -63,11 +64,7 @@ fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not
         }
         bench.store(&eu, StoreMode::Stall(ms(300)));
         let begun = Instant::now();
-        let request = Request::post("/park")
-            .header("authorization", "Bearer sk")
-            .header("idempotency-key", key("three"))
-            .body(Never.boxed_unsync())
-            .unwrap();
+        let request = super::bench::request("/park", &key("three"), "").map(|_| Never.boxed_unsync());
         let refused = gateway.handle(request).await;
         let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");
@@ -78,10 +75,9 @@ fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not
         assert_eq!(begun.elapsed(), ms(0), "neither body nor store were waited for");
         let mut told = BTreeSet::new();
         for _ in 0..64 {
-            let refused = gateway.handle(super::bench::request("/park", &key("three"), "{}")).await;
-            told.insert(refused.headers()["retry-after"].to_str().unwrap().to_owned());
+            told.insert(ask(&gateway, "/park", &key("three"), "{}").await.retry_after.unwrap());
         }
-        assert_eq!(told.into_iter().collect::<Vec<_>>(), ["1", "2", "3", "4"], "not all at once");
+        assert_eq!(told.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4], "not all at once");
         bench.store(&eu, StoreMode::Up);
         assert_eq!(ask_as_globex(&gateway, "/park", "other", "{}").await.status, 201);
 
@@ -326,14 +322,7 @@ fn a_reload_that_leaves_the_number_leaves_the_count() {
         let gateway = limited_to(&bench, &eu, false, live(1)).await;
         start_all(&gateway, &eu, 201).await;
         let more = key_of(&eu, "more");
-        let with = |quota: Quota| Reload {
-            routes: settings(&eu).routes,
-            credentials: settings(&eu).credentials,
-            quota: Some(quota),
-            most_at_once: settings(&eu).most_at_once,
-            shared: settings(&eu).shared,
-            restart: Vec::new(),
-        };
+        let with = |quota: Quota| Reload { quota: Some(quota), ..reload() };
         gateway.reload(with(Quota { misses: Some(pace(2)), ..live(1) }));
         assert_eq!(ask(&gateway, "/park", &more, "{}").await.said(), EXCEEDED);
         gateway.reload(with(live(9)));

@@ -13,7 +13,9 @@ use onceway::protocol::record::State;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, served, settings, until};
+use super::bench::{
+    Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, reload, served, settings, until,
+};
 use super::upkeep::{abandon, abandon_for};
 
 /// The settle time of the route `slow`.
@@ -36,15 +38,7 @@ fn slow_and_probe() -> [Route; 2] {
 
 /// Has a region's gateway read these routes.
 fn read(bench: &Bench, routes: &[Route]) {
-    let told = settings(&region("eu"));
-    bench.gateway(&region("eu")).reload(Reload {
-        routes: Routes(routes.to_vec()),
-        credentials: told.credentials,
-        quota: told.quota,
-        most_at_once: told.most_at_once,
-        shared: told.shared,
-        restart: Vec::new(),
-    });
+    bench.gateway(&region("eu")).reload(Reload { routes: Routes(routes.to_vec()), ..reload() });
 }
 
 /// A proxy answers 504 and the service goes on for 25 s, for which its route allows. Meanwhile the

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Uri};
+use http::{Method, Uri};
 use onceway::gateway::credentials::{Caller, Voucher};
 use onceway::gateway::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
@@ -62,9 +62,7 @@ pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
     let stored = StoredRequest {
         method: Method::POST,
         target: Uri::from_static("/later"),
-        headers: HeaderMap::from_iter(
-            head.headers.into_iter().filter_map(|(name, value)| Some((name?, value))),
-        ),
+        headers: head.headers,
         body: Bytes::from_static(left.body),
     };
     let reply = store.accept(&claim, &stored, ACCEPT.request_retention).await;

@@ -8,8 +8,10 @@ use std::time::Duration;
 use onceway::ports::KeyStore;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
 use onceway::protocol::decide::Basis;
+use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, State};
+use simulation::store::SimStore;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
@@ -237,20 +239,13 @@ pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
     ClaimAsk {
         risk: Vec::new(),
         id: id(key),
-        fingerprint: onceway::protocol::fingerprint::Fingerprint {
-            raw: onceway::protocol::fingerprint::raw("POST", "/park", b"{}"),
-            canonical: None,
-        },
+        fingerprint: Fingerprint { raw: raw("POST", "/park", b"{}"), canonical: None },
         nonce: Nonce(nonce),
         request_id: RequestId(nonce),
         gate: onceway::ports::store::GateVersion(0),
         basis: Basis::Absent,
         hold: HOLD,
-        lifetime: Lifetime {
-            retention: Retention::For(retention),
-            skew: Duration::ZERO,
-            tombstone: TOMBSTONE,
-        },
+        lifetime: Lifetime { retention: Retention::For(retention), skew: ms(0), tombstone: TOMBSTONE },
         route: "park".into(),
         path: "/park".to_owned(),
         principal: None,
@@ -258,29 +253,21 @@ pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
 }
 
 /// A claim on a route that nobody will end.
-pub async fn abandon(store: &simulation::store::SimStore, route: &str, key: &str) -> Attempt {
+pub async fn abandon(store: &SimStore, route: &str, key: &str) -> Attempt {
     abandon_for(store, route, key, HOLD).await
 }
 
 /// Like [`abandon`], with a hold of its own.
-pub async fn abandon_for(
-    store: &simulation::store::SimStore,
-    route: &str,
-    key: &str,
-    hold: Duration,
-) -> Attempt {
+pub async fn abandon_for(store: &SimStore, route: &str, key: &str, hold: Duration) -> Attempt {
     let gate = store.gate().await.unwrap().version;
     let path = format!("/{route}");
-    let fingerprint = onceway::protocol::fingerprint::Fingerprint {
-        raw: onceway::protocol::fingerprint::raw("POST", &path, b"{}"),
-        canonical: None,
-    };
+    let fingerprint = Fingerprint { raw: raw("POST", &path, b"{}"), canonical: None };
     won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, hold, ..claim(key, 77, RETENTION) })
         .await
 }
 
 /// The next attempt on a released key.
-pub async fn again(store: &simulation::store::SimStore, route: &str, last: &Attempt) -> Attempt {
+pub async fn again(store: &SimStore, route: &str, last: &Attempt) -> Attempt {
     let gate = store.gate().await.unwrap().version;
     let basis =
         Basis::Known { own: Some((last.token, last.nonce)), over: Vec::new(), attempt: last.token.attempt };
@@ -289,7 +276,7 @@ pub async fn again(store: &simulation::store::SimStore, route: &str, last: &Atte
 }
 
 /// The attempt that this claim wins.
-pub async fn won(store: &simulation::store::SimStore, ask: &ClaimAsk) -> Attempt {
+pub async fn won(store: &SimStore, ask: &ClaimAsk) -> Attempt {
     match store.claim(ask).await.unwrap() {
         ClaimReply::Won { token, .. } => Attempt { id: ask.id.clone(), token, nonce: ask.nonce },
         other => panic!("not won: {other:?}"),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::peers::{Forward, OperatorAct, PeerError, Question, Told};
+use onceway::ports::peers::{OperatorAct, PeerError, Question, Told};
 use onceway::ports::{Acceptors, Dice, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
@@ -311,17 +311,7 @@ fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
                 "{forged:?}"
             );
         }
-        let forward = Forward {
-            id: id("charge"),
-            principal: None,
-            method: http::Method::POST,
-            target: "/park".parse().unwrap(),
-            headers: Default::default(),
-            body: Default::default(),
-            request_id: RequestId(5),
-            epoch: 1,
-            deadline: LEASE,
-        };
+        let forward = crate::shared::forward("/park", "charge");
         let sent = trio.world.network.peers(&mallory()).forward(&b(), forward).await;
         assert!(matches!(sent, Err(PeerError::NotSent(_))), "a stranger ran a charge");
         let key = key_of(&a(), &b(), "right-after");
