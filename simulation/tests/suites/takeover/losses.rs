@@ -185,8 +185,8 @@ fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away()
     });
 }
 
-/// With a witness four acceptors vote, and only b answers: that is no majority. The region cannot know that it was taken over, because no majority shows it that view: one
-/// region's word is not enough.
+/// With a witness four acceptors vote, and only b answers. The region cannot know that it was taken
+/// over, because no majority shows it that view: one region's word is not enough.
 #[test]
 fn a_region_that_reaches_no_majority_sends_its_clients_away_and_learns_of_its_loss_once_it_reaches_one() {
     let with_witness = |plain| Failover { witnesses: vec![witness()], ..plain };
