@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::points::Point;
-use crate::store::{Effect, SimStore, writes};
+use crate::store::{Effect, SimStore, statements, writes};
 use onceway::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch};
 use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway::ports::store::{Attempt, GateVersion, StoreError, Written};
@@ -23,79 +23,40 @@ use onceway::protocol::time::Date;
 use onceway::protocol::view::View;
 
 impl Acceptors for SimStore {
-    async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
-        self.call(|table| table.acceptor()).await
-    }
-
-    async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Acceptor), [acceptor], |table| table.set_acceptor(version, acceptor))
-            .await
+    statements! {
+        reads acceptor() -> (u64, Acceptor);
+        writes(Effect::At(Point::Acceptor), [acceptor])
+            set_acceptor(version: u64, acceptor: &Acceptor) -> Written;
     }
 }
 
 impl Authority for SimStore {
-    async fn set_gate(&self, version: GateVersion, state: &GateState) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Gate), [state], |table| table.set_gate(version, state)).await
-    }
-
-    async fn keep_views(&self, views: &[Arc<View>]) -> Result<(), StoreError> {
-        writes!(self, Effect::At(Point::Views), [views], |table| table.keep_views(views)).await
-    }
-
-    async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
-        self.call(|table| table.views()).await
+    statements! {
+        reads views() -> Vec<(Arc<View>, Duration)>;
+        writes(Effect::At(Point::Gate), [state]) set_gate(version: GateVersion, state: &GateState) -> Written;
+        writes(Effect::At(Point::Views), [views]) keep_views(views: &[Arc<View>]) -> ();
     }
 }
 
 impl Escrows for SimStore {
-    async fn lodge(
-        &self,
-        lodging: &Lodging,
-        gate: GateVersion,
-        not_before: Date,
-    ) -> Result<Lodged, StoreError> {
-        writes!(self, Effect::Writes, [lodging], |table| table.lodge(lodging, gate, not_before)).await
-    }
-
-    async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
-        writes!(self, Effect::At(Point::Void), [id, origin], |table| table.void(id, origin, token, nonce))
-            .await
-    }
-
-    async fn lodge_answer(
-        &self,
-        id: &KeyId,
-        origin: &Origin,
-        token: Token,
-        nonce: Nonce,
-        answer: &Answer,
-    ) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Void), [id, origin, answer], |table| table
-            .lodge_answer(id, origin, token, nonce, answer))
-        .await
-    }
-
     async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
         let converted =
             writes!(self, Effect::At(Point::Convert), [origin], |table| table.convert(origin, most)).await?;
         converted.ok_or_else(unapproved)
     }
 
-    async fn reap_escrows(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
-        writes!(self, Effect::At(Point::Reap), [], |table| table.reap_escrows(may, most)).await
+    statements! {
+        writes(Effect::Writes, [lodging])
+            lodge(lodging: &Lodging, gate: GateVersion, not_before: Date) -> Lodged;
+        writes(Effect::At(Point::Void), [id, origin])
+            void(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> ();
+        writes(Effect::At(Point::Void), [id, origin, answer])
+            lodge_answer(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce, answer: &Answer) -> Written;
+        writes(Effect::At(Point::Reap), []) reap_escrows(may: MayForget, most: u32) -> u64;
     }
 }
 
 impl Imports for SimStore {
-    async fn rows_of(
-        &self,
-        origin: &Origin,
-        after: Option<&KeyId>,
-        most: u32,
-    ) -> Result<Vec<CopiedRow>, StoreError> {
-        self.call(|table| table.rows_of(origin, after, most)).await
-    }
-
     async fn import(&self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Result<(), StoreError> {
         if *origin == self.call(|table| table.origin().clone()).await? {
             return Err(StoreError::Definite("the own rows are written by claims only".to_owned()));
@@ -106,8 +67,9 @@ impl Imports for SimStore {
         imported.ok_or_else(unapproved)
     }
 
-    async fn reap_imports(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
-        writes!(self, Effect::At(Point::Reap), [], |table| table.reap_imports(may, most)).await
+    statements! {
+        reads rows_of(origin: &Origin, after: Option<&KeyId>, most: u32) -> Vec<CopiedRow>;
+        writes(Effect::At(Point::Reap), []) reap_imports(may: MayForget, most: u32) -> u64;
     }
 }
 
@@ -116,47 +78,18 @@ fn unapproved() -> StoreError {
 }
 
 impl Audit for SimStore {
-    async fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<RunAtRisk>, StoreError> {
-        self.call(|table| table.runs_at_risk(after, most)).await
-    }
-
-    async fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> Result<Stretch, StoreError> {
-        self.call(|table| table.stretch(of, after, most)).await
-    }
-
     async fn traces(&self, ids: &[KeyId]) -> Result<Vec<Vec<Trace>>, StoreError> {
         self.call(|table| ids.iter().map(|id| table.traces(id)).collect()).await
     }
 
-    async fn journal_doubles(&self, found: &[Double]) -> Result<Vec<bool>, StoreError> {
-        writes!(self, Effect::At(Point::Journal), [found], |table| table.journal_doubles(found)).await
-    }
-
-    async fn doubles(&self) -> Result<Counted, StoreError> {
-        self.call(|table| table.doubles()).await
-    }
-
-    async fn late(
-        &self,
-        attempt: &Attempt,
-        request_id: RequestId,
-        answer: &Answer,
-    ) -> Result<bool, StoreError> {
-        writes!(self, Effect::At(Point::Journal), [attempt, answer], |table| table
-            .late(attempt, request_id, answer))
-        .await
-    }
-
-    async fn findings(
-        &self,
-        after: Option<Place>,
-        back: Duration,
-        most: u32,
-    ) -> Result<Vec<Finding>, StoreError> {
-        self.call(|table| table.findings(after, back, most)).await
-    }
-
-    async fn histories(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<History>, StoreError> {
-        self.call(|table| table.histories(after, most)).await
+    statements! {
+        reads runs_at_risk(after: Option<&KeyId>, most: u32) -> Vec<RunAtRisk>;
+        reads stretch(of: Of, after: Option<&KeyId>, most: u32) -> Stretch;
+        reads doubles() -> Counted;
+        reads findings(after: Option<Place>, back: Duration, most: u32) -> Vec<Finding>;
+        reads histories(after: Option<&KeyId>, most: u32) -> Vec<History>;
+        writes(Effect::At(Point::Journal), [found]) journal_doubles(found: &[Double]) -> Vec<bool>;
+        writes(Effect::At(Point::Journal), [attempt, answer])
+            late(attempt: &Attempt, request_id: RequestId, answer: &Answer) -> bool;
     }
 }

@@ -15,15 +15,16 @@ use tokio::time::Instant;
 
 use crate::points::Point;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Life {
+    #[default]
     Running,
     Paused,
     Dead,
 }
 
 /// A process. Cheap to clone; clones are the same process. It runs at first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Process {
     life: Arc<Mutex<Life>>,
     /// Wakes the tasks that wait for another life, in the order in which they began to: a `watch`
@@ -41,18 +42,6 @@ pub struct Process {
 struct Slept {
     before: Duration,
     since: Option<Instant>,
-}
-
-impl Default for Process {
-    fn default() -> Self {
-        Self {
-            life: Arc::new(Mutex::new(Life::Running)),
-            changed: Arc::default(),
-            slept: Arc::default(),
-            dies_at: Arc::default(),
-            panics_at: Arc::default(),
-        }
-    }
 }
 
 impl Process {

@@ -64,6 +64,23 @@ macro_rules! writes {
 }
 pub(crate) use writes;
 
+/// Calls of a port, each of which is the statement of the same name. Of those that write it says
+/// the effect, and what they are given by reference.
+macro_rules! statements {
+    (
+        $(reads $read:ident($($asked:ident: $kind:ty),*) -> $reply:ty;)*
+        $(writes($effect:expr, [$($given:ident),*]) $write:ident($($told:ident: $sort:ty),*) -> $result:ty;)*
+    ) => {
+        $(async fn $read(&self, $($asked: $kind),*) -> Result<$reply, StoreError> {
+            self.call(|table| table.$read($($asked),*)).await
+        })*
+        $(async fn $write(&self, $($told: $sort),*) -> Result<$result, StoreError> {
+            $crate::store::writes!(self, $effect, [$($given),*], |table| table.$write($($told),*)).await
+        })*
+    };
+}
+pub(crate) use statements;
+
 impl SimStore {
     pub(crate) fn new(cluster: Cluster, region: RegionName) -> Self {
         Self { cluster, region, process: Process::default() }
@@ -128,9 +145,7 @@ impl SimStore {
             }
         }
     }
-}
 
-impl SimStore {
     /// A statement that the server comes to after this time, whether or not anybody waits for it
     /// still. A server that ended meanwhile never does.
     fn haunt(&self, ghost: Ghost, after: Duration) {
@@ -166,65 +181,35 @@ impl KeyStore for SimStore {
         replied
     }
 
-    async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Settle), [attempt, answer], |table| table.settle(attempt, answer))
-            .await
-    }
-
-    async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Release), [attempt], |table| table.release(attempt)).await
-    }
-
-    async fn doubt(&self, attempt: &Attempt, status: Option<u16>) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Doubt), [attempt], |table| table.doubt(attempt, status)).await
-    }
-
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
         self.call(|table| ids.iter().map(|id| table.read(id)).collect()).await
     }
 
-    async fn gate(&self) -> Result<Gate, StoreError> {
-        self.call(|table| table.gate()).await
-    }
-
-    async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Gate), [boot], |table| table.approve(version, boot)).await
+    statements! {
+        reads gate() -> Gate;
+        writes(Effect::At(Point::Settle), [attempt, answer])
+            settle(attempt: &Attempt, answer: &Answer) -> Written;
+        writes(Effect::At(Point::Release), [attempt]) release(attempt: &Attempt) -> Written;
+        writes(Effect::At(Point::Doubt), [attempt]) doubt(attempt: &Attempt, status: Option<u16>) -> Written;
+        writes(Effect::At(Point::Gate), [boot]) approve(version: GateVersion, boot: &Boot) -> Written;
     }
 }
 
 impl Replica for SimStore {
-    async fn beat(&self) -> Result<Option<Beat>, StoreError> {
-        writes!(self, Effect::Writes, [], |table| table.beat()).await
-    }
-
-    async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
-        self.call(|table| table.heartbeats()).await
-    }
-
-    async fn remember(&self, memory: &[PeerMemory]) -> Result<(), StoreError> {
-        writes!(self, Effect::At(Point::Remember), [memory], |table| table.remember(memory)).await
-    }
-
-    async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
-        self.call(|table| table.recall()).await
-    }
-
     async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
         self.call(|_| ()).await?;
         Ok(self.cluster.subscriptions(&self.region))
     }
+
+    statements! {
+        reads heartbeats() -> Vec<Heartbeat>;
+        reads recall() -> Vec<PeerMemory>;
+        writes(Effect::Writes, []) beat() -> Option<Beat>;
+        writes(Effect::At(Point::Remember), [memory]) remember(memory: &[PeerMemory]) -> ();
+    }
 }
 
 impl Jobs for SimStore {
-    async fn accept(
-        &self,
-        ask: &ClaimAsk,
-        request: &StoredRequest,
-        keep: Duration,
-    ) -> Result<ClaimReply, StoreError> {
-        writes!(self, Effect::Writes, [ask, request], |table| table.accept(ask, request, keep)).await
-    }
-
     async fn take(
         &self,
         nonce: Nonce,
@@ -240,89 +225,23 @@ impl Jobs for SimStore {
         self.write(Effect::At(Point::Take), |table| table.take(nonce, most, away, may, turns), late).await
     }
 
-    async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Job), [taken], |table| table.finish(taken)).await
-    }
-
-    async fn put_off(
-        &self,
-        taken: &Taken,
-        after: Duration,
-        counted: bool,
-        trouble: &str,
-    ) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Job), [taken, trouble], |table| table
-            .put_off(taken, after, counted, trouble))
-        .await
-    }
-
-    async fn bury(&self, taken: &Taken, trouble: &str) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Job), [taken, trouble], |table| table.bury(taken, trouble)).await
-    }
-
-    async fn erase(&self, may: MayForget) -> Result<u64, StoreError> {
-        writes!(self, Effect::At(Point::Reap), [], |table| table.erase(may)).await
-    }
-
-    async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
-        self.call(|table| table.job(id)).await
-    }
-
-    async fn jobs(&self, state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError> {
-        self.call(|table| table.jobs(state, most)).await
-    }
-
-    async fn load(&self) -> Result<JobLoad, StoreError> {
-        self.call(|table| table.load()).await
-    }
-
-    async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
-        writes!(self, Effect::Writes, [id, act], |table| table.revive(id, act)).await
-    }
-
-    async fn discard(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
-        writes!(self, Effect::Writes, [id, act], |table| table.discard(id, act)).await
+    statements! {
+        reads job(id: &KeyId) -> Option<JobRow>;
+        reads jobs(state: Option<JobState>, most: usize) -> Vec<JobRow>;
+        reads load() -> JobLoad;
+        writes(Effect::Writes, [ask, request])
+            accept(ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> ClaimReply;
+        writes(Effect::At(Point::Job), [taken]) finish(taken: &Taken) -> Written;
+        writes(Effect::At(Point::Job), [taken, trouble])
+            put_off(taken: &Taken, after: Duration, counted: bool, trouble: &str) -> Written;
+        writes(Effect::At(Point::Job), [taken, trouble]) bury(taken: &Taken, trouble: &str) -> Written;
+        writes(Effect::At(Point::Reap), []) erase(may: MayForget) -> u64;
+        writes(Effect::Writes, [id, act]) revive(id: &KeyId, act: &Act) -> Acted;
+        writes(Effect::Writes, [id, act]) discard(id: &KeyId, act: &Act) -> Acted;
     }
 }
 
 impl Upkeep for SimStore {
-    async fn reap(&self, may: MayForget, most: u32) -> Result<Reaped, StoreError> {
-        writes!(self, Effect::At(Point::Reap), [], |table| table.reap(may, most)).await
-    }
-
-    async fn claims(
-        &self,
-        after: Option<Place>,
-        older: Duration,
-        most: u32,
-    ) -> Result<ClaimPage, StoreError> {
-        self.call(|table| table.claims(after, older, most)).await
-    }
-
-    async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError> {
-        self.call(|table| table.doubts(after, most)).await
-    }
-
-    async fn foreign(&self, after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError> {
-        self.call(|table| table.foreign(after, most)).await
-    }
-
-    async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
-        writes!(self, Effect::At(Point::List), [ids], |table| table.enlist(ids)).await
-    }
-
-    async fn delist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
-        writes!(self, Effect::At(Point::List), [ids], |table| table.delist(ids)).await
-    }
-
-    async fn unlist(&self) -> Result<u64, StoreError> {
-        writes!(self, Effect::At(Point::List), [], |table| table.unlist()).await
-    }
-
-    async fn rule(&self, attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Rule), [attempt, act], |table| table.rule(attempt, act)).await
-    }
-
     async fn stand_in(
         &self,
         ask: &ClaimAsk,
@@ -342,32 +261,21 @@ impl Upkeep for SimStore {
             .await
     }
 
-    async fn observed(&self) -> Result<(u64, Observed, Date), StoreError> {
-        self.call(|table| table.observed()).await
-    }
-
-    async fn observe(&self, version: u64, observed: &Observed) -> Result<Written, StoreError> {
-        writes!(self, Effect::At(Point::Observe), [observed], |table| table.observe(version, observed)).await
-    }
-
-    async fn live_keys(
-        &self,
-        tenant: &Tenant,
-        after: Option<&Key>,
-        most: u32,
-    ) -> Result<KeyStretch, StoreError> {
-        self.call(|table| table.live_keys(tenant, after, most)).await
-    }
-
-    async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
-        writes!(self, Effect::At(Point::Journal), [kind, reason], |table| table.note(kind, reason)).await
-    }
-
-    async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {
-        self.call(|table| table.noted(kind)).await
-    }
-
-    async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
-        self.call(|table| table.journal(id)).await
+    statements! {
+        reads claims(after: Option<Place>, older: Duration, most: u32) -> ClaimPage;
+        reads doubts(after: Option<&KeyId>, most: u32) -> Vec<ListedDoubt>;
+        reads foreign(after: Option<&KeyId>, most: u32) -> ForeignPage;
+        reads observed() -> (u64, Observed, Date);
+        reads live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> KeyStretch;
+        reads noted(kind: &str) -> Option<Duration>;
+        reads journal(id: &KeyId) -> Vec<Entry>;
+        writes(Effect::At(Point::Reap), []) reap(may: MayForget, most: u32) -> Reaped;
+        writes(Effect::At(Point::List), [ids]) enlist(ids: &[KeyId]) -> ();
+        writes(Effect::At(Point::List), [ids]) delist(ids: &[KeyId]) -> ();
+        writes(Effect::At(Point::List), []) unlist() -> u64;
+        writes(Effect::At(Point::Rule), [attempt, act]) rule(attempt: &Attempt, act: &upkeep::Act) -> Written;
+        writes(Effect::At(Point::Observe), [observed])
+            observe(version: u64, observed: &Observed) -> Written;
+        writes(Effect::At(Point::Journal), [kind, reason]) note(kind: &str, reason: &str) -> ();
     }
 }

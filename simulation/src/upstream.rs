@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use crate::clock::{SimClock, pause};
 use crate::cluster::Cluster;
 use crate::process::Process;
+use crate::table::fresh;
 
 /// The behaviour of an upstream for requests, from the next one on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,7 +197,7 @@ struct Service {
     questions: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     shared: bool,
     promise: Option<Promise>,
@@ -221,15 +222,7 @@ impl Upstreams {
     /// Services without an upstream yet. If they are `shared`, each knows the attempts at any
     /// other.
     pub fn new(clock: SimClock, shared: bool) -> Self {
-        let inner = Inner {
-            shared,
-            promise: None,
-            services: BTreeMap::new(),
-            arrivals: Vec::new(),
-            ledger: BTreeMap::new(),
-            begun: Vec::new(),
-            events: 0,
-        };
+        let inner = Inner { shared, ..Inner::default() };
         Self { clock, inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -297,9 +290,7 @@ impl Upstreams {
     /// arrival.
     pub(crate) fn arrived_since(&self, cursor: &mut usize) -> Vec<Attempted> {
         let inner = self.lock();
-        let fresh = inner.arrivals.get(*cursor..).unwrap_or_default();
-        *cursor = inner.arrivals.len();
-        let attempts = fresh.iter().filter_map(|(region, arrival)| {
+        let attempts = fresh(&inner.arrivals, cursor).iter().filter_map(|(region, arrival)| {
             let (id, token, _) = arrival.attempt.as_ref()?;
             let (at, by, body) = (arrival.at, region.clone(), arrival.body.clone());
             Some(Attempted { at, by, id: id.clone(), token: *token, body })
@@ -310,10 +301,7 @@ impl Upstreams {
     /// Effects that were begun since the cursor was last moved, in that order. Each happens at its
     /// time.
     pub(crate) fn begun_since(&self, cursor: &mut usize) -> Vec<Attempted> {
-        let inner = self.lock();
-        let fresh = inner.begun.get(*cursor..).unwrap_or_default().to_vec();
-        *cursor = inner.begun.len();
-        fresh
+        fresh(&self.lock().begun, cursor).to_vec()
     }
 
     /// The number of questions about attempts by a region's gateways.

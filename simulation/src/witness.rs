@@ -17,7 +17,7 @@ use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
 use crate::peers::{Answering, Region};
-use crate::table::{Granted, Held};
+use crate::table::{Granted, Held, fresh};
 
 /// A witness and its file.
 pub struct Witness {
@@ -119,18 +119,12 @@ impl Witness {
 
     /// Each promise and each value that it has held since the cursor was last moved.
     pub(crate) fn history_since(&self, cursor: &mut usize) -> Vec<Held> {
-        let kept = self.file.kept();
-        let fresh = kept.history.get(*cursor..).unwrap_or_default().to_vec();
-        *cursor = kept.history.len();
-        fresh
+        fresh(&self.file.kept().history, cursor).to_vec()
     }
 
     /// Each lease that it has granted since the cursor was last moved.
     pub(crate) fn granted_since(&self, cursor: &mut usize) -> Vec<Granted> {
-        let kept = self.file.kept();
-        let fresh = kept.granted.get(*cursor..).unwrap_or_default().to_vec();
-        *cursor = kept.granted.len();
-        fresh
+        fresh(&self.file.kept().granted, cursor).to_vec()
     }
 
     pub(crate) fn found(&self, ballot: &Ballot, view: &Arc<View>) {

@@ -13,7 +13,7 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
 use super::marks::Heard;
-use crate::table::{Gated, Granted, HeardOf, Held, Lodgment, Table, Write};
+use crate::table::{Gated, Granted, HeardOf, Held, Lodgment, Table, Write, fresh};
 use crate::upstream::Attempted;
 use crate::world::World;
 
@@ -125,11 +125,4 @@ impl News {
             self.stores.push(news);
         }
     }
-}
-
-/// The entries that a history gained since the cursor was last moved.
-fn fresh<'a, T>(history: &'a [T], cursor: &mut usize) -> &'a [T] {
-    let new = history.get(*cursor..).unwrap_or_default();
-    *cursor = history.len();
-    new
 }

@@ -99,13 +99,7 @@ enum Command {
     #[command(after_help = SWEEPS)]
     Sweep {
         #[command(flatten)]
-        deployment: Described,
-        /// One key and its values, such as failover.lease=2s,3s. Given more than once: every
-        /// combination.
-        #[arg(long, value_name = "KEY=V,V...", default_value = "failover.multiple=0,1,2,3,5")]
-        vary: Vec<String>,
-        #[command(flatten)]
-        seeds: Many,
+        swept: Swept,
         /// Print the study as one JSON object.
         #[arg(long)]
         json: bool,
@@ -130,13 +124,7 @@ enum Command {
     #[command(after_help = REPORTS)]
     Report {
         #[command(flatten)]
-        deployment: Described,
-        /// One key and its values, such as failover.multiple=2,3,5. Given more than once: every
-        /// combination.
-        #[arg(long, value_name = "KEY=V,V...", default_value = "failover.multiple=0,1,2,3,5")]
-        vary: Vec<String>,
-        #[command(flatten)]
-        seeds: Many,
+        swept: Swept,
         /// The page's file; SCENARIO.html by default.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
@@ -205,6 +193,19 @@ impl Described {
         let scenario = scenario::load(&path, &self.settings).map_err(|errors| errors.to_string())?;
         Ok((path, Arc::new(scenario)))
     }
+}
+
+/// The points of a sweep, and their seeds.
+#[derive(clap::Args)]
+struct Swept {
+    #[command(flatten)]
+    deployment: Described,
+    /// One key and its values, such as failover.lease=2s,3s. Given more than once: every
+    /// combination.
+    #[arg(long, value_name = "KEY=V,V...", default_value = "failover.multiple=0,1,2,3,5")]
+    vary: Vec<String>,
+    #[command(flatten)]
+    seeds: Many,
 }
 
 /// The range of seeds.
@@ -289,7 +290,7 @@ fn perform(command: Command) -> Result<bool, String> {
             Ok(held)
         }
         Command::Seeds { what, seeds: many, json, keep } => seeds(&what, &many, json, keep),
-        Command::Sweep { deployment, vary, seeds, json } => {
+        Command::Sweep { swept: Swept { deployment, vary, seeds }, json } => {
             let path = find::find(&deployment.scenario)?;
             let points = points::grid(&path, &deployment.settings, &vary)?;
             study(&deployment, &points, &seeds, json)
@@ -299,7 +300,7 @@ fn perform(command: Command) -> Result<bool, String> {
             let points = points::compared(&path, &deployment.settings)?;
             study(&deployment, &points, &seeds, json)
         }
-        Command::Report { deployment, vary, seeds, out, json } => {
+        Command::Report { swept: Swept { deployment, vary, seeds }, out, json } => {
             let (path, scenario) = deployment.load()?;
             let mut points = points::grid(&path, &deployment.settings, &vary)?;
             points::join(&mut points, points::compared(&path, &deployment.settings)?);

@@ -4,7 +4,7 @@
 //! [`super::page`] puts a table with the same figures beside each chart. It must not compute a
 //! figure: each drawn figure is in the study or in the outcome.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::svg::{Anchor, Svg, steps};
 use crate::outcome::{Outcome, Second};
@@ -121,9 +121,7 @@ fn leases(outcome: &Outcome, region: &str) -> Vec<Bar> {
 /// The timeline: faults by place, the newest view, held leases, and serving regions.
 pub fn timeline(outcome: &Outcome) -> String {
     let mut lanes: Vec<(String, Vec<Bar>)> = vec![("view".to_owned(), views(outcome))];
-    let mut regions: Vec<&String> = outcome.views.iter().flat_map(|view| view.standings.keys()).collect();
-    regions.sort();
-    regions.dedup();
+    let regions: BTreeSet<&String> = outcome.views.iter().flat_map(|view| view.standings.keys()).collect();
     for region in regions {
         let serving = outcome.serving.iter().filter(|span| span.region == *region);
         let bar = |span: &crate::outcome::ServingSpan| Bar {
@@ -137,13 +135,9 @@ pub fn timeline(outcome: &Outcome) -> String {
         lanes.push((format!("{region} serves"), serving.map(bar).collect()));
         faults(outcome, region, &mut lanes);
     }
-    let links: BTreeMap<&String, ()> = outcome
-        .faults
-        .iter()
-        .filter(|fault| fault.place.contains('>'))
-        .map(|fault| (&fault.place, ()))
-        .collect();
-    links.keys().for_each(|place| faults(outcome, place, &mut lanes));
+    let places = outcome.faults.iter().map(|fault| &fault.place);
+    let links: BTreeSet<&String> = places.filter(|place| place.contains('>')).collect();
+    links.into_iter().for_each(|place| faults(outcome, place, &mut lanes));
     let top = 30.0;
     let height = lanes.len() as f64 * LANE;
     let title = format!(

@@ -210,6 +210,13 @@ pub struct Truth {
     pub journal: Vec<(Option<KeyId>, Entry)>,
 }
 
+/// The entries that a history gained since the cursor was last moved.
+pub(crate) fn fresh<'a, T>(history: &'a [T], cursor: &mut usize) -> &'a [T] {
+    let new = history.get(*cursor..).unwrap_or_default();
+    *cursor = history.len();
+    new
+}
+
 impl Table {
     pub(crate) fn truth(&self) -> Truth {
         Truth {

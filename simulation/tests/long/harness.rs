@@ -21,6 +21,13 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// The same, with the exit code that it must end with.
+fn exits(args: &[&str], code: i32) -> Output {
+    let ended = onceway_sim(args);
+    assert_eq!(ended.status.code(), Some(code), "{args:?}: {}{}", out(&ended), err(&ended));
+    ended
+}
+
 fn scenarios() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios")
 }
@@ -75,8 +82,7 @@ fn a_seed_tells_the_same_story_in_two_processes_to_the_byte() {
 
 #[test]
 fn a_region_that_dies_is_taken_over_and_comes_back() {
-    let played = onceway_sim(&["run", "region-loss", "--json"]);
-    assert_eq!(played.status.code(), Some(0), "{}", out(&played));
+    let played = exits(&["run", "region-loss", "--json"], 0);
     let outcome: serde_json::Value = serde_json::from_str(&out(&played)).unwrap();
     assert_eq!(outcome["breaches"], serde_json::json!([]));
     assert_eq!(
@@ -156,10 +162,8 @@ fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
 #[test]
 fn a_batch_without_a_check_breaks_whatever_its_scenario() {
     let args = ["seeds", "isolated", "--count", "1"];
-    let calm = onceway_sim(&args);
-    assert_eq!(calm.status.code(), Some(0), "{}{}", out(&calm), err(&calm));
-    let without = onceway_sim(&[&args[..], &["--plant", "late-renewal"]].concat());
-    assert_eq!(without.status.code(), Some(1), "{}", out(&without));
+    exits(&args, 0);
+    let without = exits(&[&args[..], &["--plant", "late-renewal"]].concat(), 1);
     let told = out(&without);
     assert!(told.contains("Every invariant held in all 1 seeds.\nbesides       late-renewal, "), "{told}");
 }
@@ -188,15 +192,12 @@ fn how_a_fault_is_is_read_where_its_kind_goes_by_that() {
             &[("letters = [\"renew\"]", text), ("lasts = \"3100ms\"", "lasts = \"1s\"")],
         )
     };
-    let good = onceway_sim(&["run", &letters("letters = [\"renew\", \"views\"]"), "--set", "length=20s"]);
-    assert_eq!(good.status.code(), Some(0), "{}", err(&good));
-    let bad = onceway_sim(&["run", &letters("letters = [\"parcel\"]")]);
-    assert_eq!(bad.status.code(), Some(2));
+    exits(&["run", &letters("letters = [\"renew\", \"views\"]"), "--set", "length=20s"], 0);
+    let bad = exits(&["run", &letters("letters = [\"parcel\"]")], 2);
     assert!(err(&bad).contains("\"parcel\""), "{}", err(&bad));
     let elsewhere =
         folder.scenario("region-loss", &[("kind = \"region-loss\"", "kind = \"region-loss\"\nby = \"1s\"")]);
-    let bad = onceway_sim(&["run", &elsewhere]);
-    assert_eq!(bad.status.code(), Some(2));
+    let bad = exits(&["run", &elsewhere], 2);
     assert!(err(&bad).contains("unknown key \"by\""), "{}", err(&bad));
 }
 
@@ -215,8 +216,7 @@ fn every_scenario_holds_and_shows_what_it_is_about() {
                 let text = fs::read_to_string(scenarios().join(format!("{name}.toml"))).unwrap();
                 let (_, expects) = text.split_once("\nexpects = [").expect("what it expects");
                 assert!(expects.trim_start().starts_with('"'), "{name} expects nothing");
-                let played = onceway_sim(&["seeds", name, "--count", "1"]);
-                assert_eq!(played.status.code(), Some(0), "{name}: {}", out(&played));
+                exits(&["seeds", name, "--count", "1"], 0);
             });
         }
     });
@@ -226,8 +226,7 @@ fn every_scenario_holds_and_shows_what_it_is_about() {
 fn a_batch_that_never_saw_what_its_scenario_expects_fails() {
     let folder = Folder::new("never");
     let file = folder.scenario("region-loss", &[("kind = \"region-loss\"", "kind = \"probes-silent\"")]);
-    let batch = onceway_sim(&["seeds", &file, "--count", "1"]);
-    assert_eq!(batch.status.code(), Some(1));
+    let batch = exits(&["seeds", &file, "--count", "1"], 1);
     assert!(out(&batch).contains("NEVER         takeover: expected of 1 seeds"), "{}", out(&batch));
     let more = folder.scenario(
         "region-loss",
@@ -238,8 +237,7 @@ fn a_batch_that_never_saw_what_its_scenario_expects_fails() {
 
 #[test]
 fn seeds_that_once_broke_something_hold() {
-    let kept = onceway_sim(&["kept"]);
-    assert_eq!(kept.status.code(), Some(0), "{}", out(&kept));
+    let kept = exits(&["kept"], 0);
     assert!(out(&kept).lines().filter(|line| line.starts_with("held ")).count() >= 20, "{}", out(&kept));
 }
 
@@ -270,13 +268,9 @@ fn everything_that_is_wrong_with_a_scenario_is_said_with_its_line() {
         assert!(found, "line {line}: {what}, in\n{said}");
     }
     let ring = folder.scenario("region-loss", &[("/rings/three.toml", "/rings/four.toml")]);
-    let refused = onceway_sim(&["run", &ring]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(
-        err(&refused).contains("cannot read") && err(&refused).contains("four.toml"),
-        "{}",
-        err(&refused)
-    );
+    let refused = exits(&["run", &ring], 2);
+    let said = err(&refused);
+    assert!(said.contains("cannot read") && said.contains("four.toml"), "{said}");
 }
 
 #[test]
@@ -305,11 +299,7 @@ fn what_cannot_be_played_is_refused_in_a_line() {
 
 #[test]
 fn there_are_lists_of_scenarios_faults_and_safety_checks() {
-    let list = |args: &[&str]| {
-        let listed = onceway_sim(args);
-        assert_eq!(listed.status.code(), Some(0), "{}", err(&listed));
-        out(&listed)
-    };
+    let list = |args: &[&str]| out(&exits(args, 0));
     assert!(list(&["list"]).contains("region-loss"));
     assert!(list(&["faults"]).lines().count() >= 30);
     assert!(list(&["run", "swarm", "--plant", "list"]).contains("gate-in-claim"));

@@ -19,12 +19,14 @@ use onceway::gateway::signature::FingerprintRule;
 use onceway::gateway::{Settings, Timings};
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};
+use onceway::ports::peers::Forward;
 use onceway::protocol::decide::Recovery;
 use onceway::protocol::job::Backoff;
 use onceway::protocol::key::{Key, KeyId, Syntax, Tenant};
 use onceway::protocol::key_policy::KeyPolicy;
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::outcome::OutcomeSets;
+use onceway::protocol::record::RequestId;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::Drift;
@@ -209,6 +211,22 @@ pub fn request_with(path: &str, key: &str, text: &str, (name, value): (&'static 
     let mut request = request(path, key, text);
     request.headers_mut().insert(name, value.parse().unwrap());
     request
+}
+
+/// A forward as a peer would send it.
+pub fn forward(path: &str, key: &str) -> Forward {
+    let (head, _) = request(path, key, "").into_parts();
+    Forward {
+        id: id(key),
+        principal: None,
+        method: Method::POST,
+        target: Uri::try_from(path).unwrap(),
+        headers: head.headers,
+        body: Bytes::from_static(b"{}"),
+        request_id: RequestId(1),
+        epoch: 1,
+        deadline: ms(10_000),
+    }
 }
 
 /// A question to the status address about a key.

@@ -163,8 +163,27 @@ impl Three {
     }
 }
 
+/// Acts on a link, each of which is one switch of the cluster.
+macro_rules! switches {
+    ($($act:ident: $switch:ident($($how:expr)?);)*) => {
+        $(async fn $act(&self, from: usize, to: usize) -> Result<(), String> {
+            self.world.cluster.$switch(&self.names[from], &self.names[to] $(, $how)?);
+            Ok(())
+        })*
+    };
+}
+
 impl ReplicationBench for Three {
     type Store = SimStore;
+
+    switches! {
+        cut: hold(true);
+        mend: hold(false);
+        stall: stall(true);
+        flow: stall(false);
+        lose_slot: lose_slot();
+        begin_reseed: reseed(COPIED);
+    }
 
     fn store(&self, region: usize) -> &SimStore {
         &self.stores[region]
@@ -172,16 +191,6 @@ impl ReplicationBench for Three {
 
     fn origin(&self, region: usize) -> Origin {
         self.world.cluster.origin(&self.names[region])
-    }
-
-    async fn cut(&self, from: usize, to: usize) -> Result<(), String> {
-        self.world.cluster.hold(&self.names[from], &self.names[to], true);
-        Ok(())
-    }
-
-    async fn mend(&self, from: usize, to: usize) -> Result<(), String> {
-        self.world.cluster.hold(&self.names[from], &self.names[to], false);
-        Ok(())
     }
 
     async fn shows(&self, to: usize, from: usize, beat: u64) -> Result<(), String> {
@@ -198,24 +207,9 @@ impl ReplicationBench for Three {
         Ok(())
     }
 
-    async fn stall(&self, from: usize, to: usize) -> Result<(), String> {
-        self.world.cluster.stall(&self.names[from], &self.names[to], true);
-        Ok(())
-    }
-
     async fn sent(&self, _from: usize, _to: usize) -> Result<(), String> {
         // A link has no delay here: a committed row is there, or stalled.
         tokio::time::sleep(Duration::from_millis(10)).await;
-        Ok(())
-    }
-
-    async fn flow(&self, from: usize, to: usize) -> Result<(), String> {
-        self.world.cluster.stall(&self.names[from], &self.names[to], false);
-        Ok(())
-    }
-
-    async fn lose_slot(&self, from: usize, to: usize) -> Result<(), String> {
-        self.world.cluster.lose_slot(&self.names[from], &self.names[to]);
         Ok(())
     }
 
@@ -223,11 +217,6 @@ impl ReplicationBench for Three {
         let takes = Duration::from_millis(20);
         self.world.cluster.reseed(&self.names[from], &self.names[to], takes);
         self.is_copied(from, to).await
-    }
-
-    async fn begin_reseed(&self, from: usize, to: usize) -> Result<(), String> {
-        self.world.cluster.reseed(&self.names[from], &self.names[to], COPIED);
-        Ok(())
     }
 
     async fn copied(&self, from: usize, to: usize) -> Result<(), String> {

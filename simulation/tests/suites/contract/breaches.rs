@@ -345,6 +345,15 @@ struct Turned {
     turn: Turn,
 }
 
+/// Acts on a link that are left out in a turn.
+macro_rules! left_out {
+    ($($turn:ident: $($act:ident),*;)*) => {
+        $($(async fn $act(&self, from: usize, to: usize) -> Result<(), String> {
+            if self.turn == Turn::$turn { Ok(()) } else { self.inner.$act(from, to).await }
+        })*)*
+    };
+}
+
 impl ReplicationBench for Turned {
     type Store = SimStore;
 
@@ -364,8 +373,10 @@ impl ReplicationBench for Turned {
         copied(from: usize, to: usize) -> Result<(), String>;
     }
 
-    async fn cut(&self, from: usize, to: usize) -> Result<(), String> {
-        if self.turn == Turn::CutsLeak { Ok(()) } else { self.inner.cut(from, to).await }
+    left_out! {
+        CutsLeak: cut;
+        NothingIsHeldUp: stall, flow;
+        SlotsRemember: lose_slot, reseed;
     }
 
     async fn crash(&self, region: usize) -> Result<(), String> {
@@ -373,22 +384,6 @@ impl ReplicationBench for Turned {
             self.inner.forget(region);
         }
         self.inner.crash(region).await
-    }
-
-    async fn stall(&self, from: usize, to: usize) -> Result<(), String> {
-        if self.turn == Turn::NothingIsHeldUp { Ok(()) } else { self.inner.stall(from, to).await }
-    }
-
-    async fn flow(&self, from: usize, to: usize) -> Result<(), String> {
-        if self.turn == Turn::NothingIsHeldUp { Ok(()) } else { self.inner.flow(from, to).await }
-    }
-
-    async fn lose_slot(&self, from: usize, to: usize) -> Result<(), String> {
-        if self.turn == Turn::SlotsRemember { Ok(()) } else { self.inner.lose_slot(from, to).await }
-    }
-
-    async fn reseed(&self, from: usize, to: usize) -> Result<(), String> {
-        if self.turn == Turn::SlotsRemember { Ok(()) } else { self.inner.reseed(from, to).await }
     }
 
     async fn claim_unheard(

@@ -20,8 +20,8 @@ use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
 use super::bench::{
-    ACCEPT, Bench, HOLD, SETTLE_TIME, TOKENS, ask, ask_as, id, key_of, key_of_tenant, ms, play, question,
-    region, request, request_with, until,
+    ACCEPT, Bench, HOLD, SETTLE_TIME, ask, ask_as, id, key_of, key_of_tenant, ms, question, region, request,
+    request_with, served, until,
 };
 use super::stored::{Left, leave};
 
@@ -52,8 +52,7 @@ pub(super) fn act() -> Act {
 
 #[test]
 fn an_accepted_request_runs_once_and_its_answer_is_replayed_in_every_region() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(1).await, region("eu"), region("us"));
+    served(Bench::start(1), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "accepted");
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(500) });
         // Through another region, as DNS would have it.
@@ -84,8 +83,7 @@ fn an_accepted_request_runs_once_and_its_answer_is_replayed_in_every_region() {
 
 #[test]
 fn a_client_chooses_where_the_route_lets_it() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    served(Bench::start(2), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let prefers =
             |path: &str, key: &str| request_with(path, key, "{}", ("prefer", "wait=1, respond-async"));
@@ -112,8 +110,7 @@ fn a_client_chooses_where_the_route_lets_it() {
 /// that knows of them.
 #[test]
 fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
-    play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
+    served(Bench::start(3), async |bench, [eu, ..]| {
         let key = key_of(&eu, "orphan");
         leave(&bench, &eu, &key, Left::default()).await;
         becomes(&bench, &eu, &key, "settled").await;
@@ -125,8 +122,7 @@ fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
 /// Its client must not learn that nothing happened: the job may exist, and run.
 #[test]
 fn an_acceptance_whose_reply_was_lost_runs_once_and_a_retry_finds_it() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         let key = key_of(&eu, "unconfirmed");
         bench.store(&eu, StoreMode::LoseReplies(ms(500)));
         assert_eq!(bench.send(&eu, "/later", &key).await.said(), (504, "outcome-unknown"));
@@ -137,21 +133,6 @@ fn an_acceptance_whose_reply_was_lost_runs_once_and_a_retry_finds_it() {
         assert!(matches!(told.status, 201 | 202), "{told:?}");
         becomes(&bench, &eu, &key, "settled").await;
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
-    });
-}
-
-#[test]
-fn a_gate_that_is_closed_stores_nothing() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
-        let key = key_of(&eu, "closed");
-        bench.store(&eu, StoreMode::Refuse);
-        assert_eq!(bench.send(&eu, "/later", &key).await.said(), (503, "store-unavailable"));
-        bench.store(&eu, StoreMode::Up);
-        bench.all_serve().await;
-        sleep(ms(2_000)).await;
-        assert_eq!(bench.state(&eu, &key).await, "absent");
-        assert_eq!((asked(&bench.gateway(&eu), &key).await.0, bench.arrived(&eu)), (404, 0));
     });
 }
 
@@ -169,8 +150,7 @@ async fn dies_after_the_effect(bench: &Bench, path: &str, key: &str) {
 
 #[test]
 fn a_worker_killed_after_the_effect_on_a_route_that_probes() {
-    play(async {
-        let (bench, eu) = (Bench::start(6).await, region("eu"));
+    served(Bench::start(6), async |bench, [eu, ..]| {
         let key = key_of(&eu, "probed");
         dies_after_the_effect(&bench, "/later", &key).await;
         becomes(&bench, &eu, &key, "settled").await;
@@ -182,8 +162,7 @@ fn a_worker_killed_after_the_effect_on_a_route_that_probes() {
 
 #[test]
 fn a_worker_killed_after_the_effect_where_the_upstream_honours_the_key() {
-    play(async {
-        let (bench, eu) = (Bench::start(7).await, region("eu"));
+    served(Bench::start(7), async |bench, [eu, ..]| {
         let key = key_of(&eu, "honoured");
         bench.upstream(&eu, UpstreamMode::Once { after: ms(50) });
         dies_after_the_effect(&bench, "/later-rerun", &key).await;
@@ -191,21 +170,15 @@ fn a_worker_killed_after_the_effect_where_the_upstream_honours_the_key() {
         let told = bench.send(&eu, "/later-rerun", &key).await;
         assert_eq!((told.status, &told.body), (201, &bench.effects(&key)[0].body));
         assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 2));
-        let tokens: Vec<_> = bench
-            .world
-            .upstreams
-            .arrivals(&eu)
-            .into_iter()
-            .filter_map(|arrival| Some(arrival.attempt?.1))
-            .collect();
+        let arrivals = bench.world.upstreams.arrivals(&eu).into_iter();
+        let tokens: Vec<_> = arrivals.filter_map(|arrival| Some(arrival.attempt?.1)).collect();
         assert!(tokens[0] < tokens[1], "{tokens:?}");
     });
 }
 
 #[test]
 fn a_duplicate_never_runs_nor_stores_what_a_job_will_run() {
-    play(async {
-        let (bench, eu) = (Bench::start(8).await, region("eu"));
+    served(Bench::start(8), async |bench, [eu, ..]| {
         let key = key_of(&eu, "duplicate");
         bench.upstream(&eu, UpstreamMode::Refuse);
         let first = bench.send(&eu, "/prefer", &key_of(&eu, "other")).await;
@@ -232,8 +205,7 @@ fn a_duplicate_never_runs_nor_stores_what_a_job_will_run() {
 
 #[test]
 fn what_was_accepted_on_a_route_of_choice_is_not_run_for_a_client_that_waits() {
-    play(async {
-        let (bench, eu) = (Bench::start(9).await, region("eu"));
+    served(Bench::start(9), async |bench, [eu, ..]| {
         let key = key_of(&eu, "chosen");
         bench.upstream(&eu, UpstreamMode::Refuse);
         let preferring = request_with("/prefer", &key, "{}", ("prefer", "respond-async"));
@@ -245,8 +217,7 @@ fn what_was_accepted_on_a_route_of_choice_is_not_run_for_a_client_that_waits() {
 
 #[test]
 fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
-    play(async {
-        let (bench, eu) = (Bench::start(10).await, region("eu"));
+    served(Bench::start(10), async |bench, [eu, ..]| {
         let key = key_of(&eu, "poison");
         // As if nothing had happened; the ledger notes the time of each attempt.
         bench.upstream(&eu, UpstreamMode::EffectThenFail { status: 429 });
@@ -279,8 +250,7 @@ fn a_poison_job_ends_in_the_dead_letters_within_its_bounds() {
 
 #[test]
 fn a_dropped_letter_frees_its_key() {
-    play(async {
-        let (bench, eu) = (Bench::start(11).await, region("eu"));
+    served(Bench::start(11), async |bench, [eu, ..]| {
         let key = key_of(&eu, "dropped");
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
@@ -299,8 +269,7 @@ fn a_dropped_letter_frees_its_key() {
 
 #[test]
 fn a_doubt_that_the_route_parks_is_a_dead_letter() {
-    play(async {
-        let (bench, eu) = (Bench::start(12).await, region("eu"));
+    served(Bench::start(12), async |bench, [eu, ..]| {
         let key = key_of(&eu, "parked");
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);
         assert_eq!(bench.send(&eu, "/later-park", &key).await.status, 202);
@@ -312,8 +281,7 @@ fn a_doubt_that_the_route_parks_is_a_dead_letter() {
 
 #[test]
 fn a_doubt_that_nobody_can_clear_is_a_dead_letter_in_the_end() {
-    play(async {
-        let (bench, eu) = (Bench::start(13).await, region("eu"));
+    served(Bench::start(13), async |bench, [eu, ..]| {
         let key = key_of(&eu, "unclear");
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);
         bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
@@ -326,27 +294,8 @@ fn a_doubt_that_nobody_can_clear_is_a_dead_letter_in_the_end() {
 }
 
 #[test]
-fn two_gateways_never_run_one_job_at_once() {
-    play(async {
-        let (bench, eu) = (Bench::start(14).await, region("eu"));
-        let _second = bench.process(&eu);
-        sleep(ms(2_000)).await;
-        let keys: Vec<String> = (0..60).map(|at| key_of(&eu, &format!("many-{at}"))).collect();
-        for key in &keys {
-            assert_eq!(bench.send(&eu, "/later", key).await.status, 202);
-        }
-        for key in &keys {
-            becomes(&bench, &eu, key, "settled").await;
-            assert_eq!(bench.effects(key).len(), 1);
-        }
-        assert_eq!(bench.arrived(&eu), keys.len());
-    });
-}
-
-#[test]
 fn a_request_past_its_retention_is_erased_unrun() {
-    play(async {
-        let (bench, eu) = (Bench::start(15).await, region("eu"));
+    served(Bench::start(15), async |bench, [eu, ..]| {
         let key = key_of(&eu, "late");
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
@@ -369,8 +318,7 @@ fn a_request_past_its_retention_is_erased_unrun() {
 
 #[test]
 fn the_status_address_tells_of_any_key_and_of_nobody_elses() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(16).await, region("eu"), region("us"));
+    served(Bench::start(16), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "any/key");
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
         let address = key.replace('/', "%2F");
@@ -393,8 +341,7 @@ fn the_status_address_tells_of_any_key_and_of_nobody_elses() {
 
 #[test]
 fn a_doubt_without_a_job_is_recovered_while_its_client_waits() {
-    play(async {
-        let (bench, eu) = (Bench::start(17).await, region("eu"));
+    served(Bench::start(17), async |bench, [eu, ..]| {
         let failed = |effect| UpstreamMode::Answer { after: ms(5), status: 500, body: Bytes::new(), effect };
         for (word, doubt, replayed) in
             [("did-not", failed(false), false), ("happened", UpstreamMode::EffectThenDrop, true)]
@@ -416,26 +363,8 @@ fn a_doubt_without_a_job_is_recovered_while_its_client_waits() {
 }
 
 #[test]
-fn the_status_address_of_a_bound_key_is_its_principals_only() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(18).await, region("eu"), region("us"));
-        let key = key_of(&eu, "bound");
-        let (mine, other) = (TOKENS[1].0, TOKENS[3].0);
-        let claimed = request_with("/bound", &key, "{}", ("authorization", &format!("Bearer {mine}")));
-        assert_eq!(bench.gateway(&eu).handle(claimed).await.status(), 201);
-        for at in [&eu, &us] {
-            for (token, status) in [(mine, 200), (other, 404)] {
-                let told = bench.gateway(at).handle(question(&key, token)).await;
-                assert_eq!(told.status(), status, "{token} at {at}");
-            }
-        }
-    });
-}
-
-#[test]
 fn tenants_with_many_requests_leave_some_workers_to_the_others() {
-    play(async {
-        let (bench, eu) = (Bench::start(31).await, region("eu"));
+    served(Bench::start(31), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_000) });
         let gateway = bench.gateway(&eu);
         for number in 0..120 {

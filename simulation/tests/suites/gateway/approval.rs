@@ -11,7 +11,7 @@ use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
-use super::bench::{Bench, key_of, ms, play, region, until};
+use super::bench::{Bench, key_of, ms, play, region, served, until};
 
 const REFUSED: (u16, &str) = (503, "store-unavailable");
 
@@ -46,8 +46,7 @@ async fn goes_back(bench: &Bench, at: &RegionName, new_process: bool) {
 
 #[test]
 pub fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         let key = key_of(&eu, "restarted");
         bench.world.cluster.restart(&eu);
         assert!(bench.serves(&eu), "the gateway cannot know yet");
@@ -63,8 +62,7 @@ pub fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
 /// boot before do not count.
 #[test]
 fn the_approval_waits_for_a_peer_and_comes_once_one_has_answered() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    served(Bench::start(2), async |bench, [eu, ..]| {
         bench.links(&eu, LinkMode::Refuse);
         bench.world.cluster.restart(&eu);
         // A request is the first to see the restart: it must not approve the boot.
@@ -80,8 +78,7 @@ fn the_approval_waits_for_a_peer_and_comes_once_one_has_answered() {
 /// owns its keys.
 #[test]
 fn no_key_runs_before_every_peer_was_asked_once() {
-    play(async {
-        let (bench, eu) = (Bench::start(13).await, region("eu"));
+    served(Bench::start(13), async |bench, [eu, ..]| {
         bench.links(&eu, LinkMode::Silent);
         bench.replace(&eu);
         stays_closed(&bench, &eu, ms(1_000), "not every peer has been asked yet").await;
@@ -102,8 +99,7 @@ fn a_store_that_went_back_is_refused_by_what_peers_have_seen() {
 
 #[test]
 fn a_store_that_went_back_is_refused_by_what_this_process_has_seen() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         bench.hold_rows(&eu);
         goes_back(&bench, &eu, false).await;
     });
@@ -112,8 +108,7 @@ fn a_store_that_went_back_is_refused_by_what_this_process_has_seen() {
 /// None of its writes since the copy has arrived anywhere. Pings reported that it wrote.
 #[test]
 fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are_late() {
-    play(async {
-        let (bench, eu) = (Bench::start(6).await, region("eu"));
+    served(Bench::start(6), async |bench, [eu, ..]| {
         bench.hold_rows(&eu);
         goes_back(&bench, &eu, true).await;
     });
@@ -123,8 +118,7 @@ fn a_store_that_went_back_is_refused_by_what_peers_have_heard_where_its_rows_are
 /// docs/not-promised.md says this of so young a copy.
 #[test]
 fn a_copy_that_no_peer_can_tell_from_the_store_runs_keys_again() {
-    play(async {
-        let (bench, eu) = (Bench::start(8).await, region("eu"));
+    served(Bench::start(8), async |bench, [eu, ..]| {
         let key = key_of(&eu, "forgotten");
         bench.hold_rows(&eu);
         bench.links(&eu, LinkMode::Refuse);
@@ -143,8 +137,7 @@ fn a_copy_that_no_peer_can_tell_from_the_store_runs_keys_again() {
 /// refused there: its target knows another attempt under that token.
 #[test]
 fn a_copy_whose_claim_is_refused_as_another_one_is_refused() {
-    play(async {
-        let (bench, eu) = (Bench::under_escrow(8, &["park"]).await, region("eu"));
+    served(Bench::under_escrow(8, &["park"]), async |bench, [eu, ..]| {
         let key = key_of(&eu, "forgotten");
         bench.hold_rows(&eu);
         // Right after a heartbeat: the copy lacks none.
@@ -173,8 +166,7 @@ fn a_copy_whose_claim_is_refused_as_another_one_is_refused() {
 /// reason would be logged anew.
 #[test]
 fn a_refusal_stays_the_same_as_more_peers_answer() {
-    play(async {
-        let (bench, eu) = (Bench::start(7).await, region("eu"));
+    served(Bench::start(7), async |bench, [eu, ..]| {
         let copy = bench.world.cluster.copy(&eu);
         sleep(ms(1_000)).await;
         bench.world.cluster.hold(&eu, &region("us"), true);
@@ -194,8 +186,7 @@ fn a_refusal_stays_the_same_as_more_peers_answer() {
 /// takes more than half a second.
 #[test]
 fn the_approval_waits_a_while_for_the_peers_that_have_not_answered() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
+    served(Bench::start(5), async |bench, [eu, ..]| {
         bench.world.cluster.hold(&eu, &region("us"), true);
         bench.world.network.set_link(&region("us"), &eu, LinkMode::Silent, ms(20));
         let copy = bench.world.cluster.copy(&eu);

@@ -6,12 +6,11 @@
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, Told, ask, key_of, ms, play, region, regions, until};
+use super::bench::{Bench, Told, ask, key_of, ms, regions, served, until};
 
 #[test]
 fn fifty_duplicates_over_three_regions_are_one_effect_and_one_first_answer() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(500) });
         let key = key_of(&eu, "fifty");
         let mut copies = Vec::new();
@@ -34,8 +33,7 @@ fn fifty_duplicates_over_three_regions_are_one_effect_and_one_first_answer() {
 /// them.
 #[test]
 fn duplicates_in_another_process_of_the_region_are_woken() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    served(Bench::start(2), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(700) });
         let second = bench.process(&eu);
         until("the second process serves", ms(2_000), async || second.readiness().serves).await;
@@ -64,8 +62,7 @@ fn duplicates_in_another_process_of_the_region_are_woken() {
 /// not depend on when the client gave up.
 #[test]
 fn a_duplicate_waits_no_longer_than_its_route_allows() {
-    play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
+    served(Bench::start(3), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
         let key = key_of(&eu, "long");
         let first = bench.begin(&eu, "/park", &key);
@@ -82,8 +79,7 @@ fn a_duplicate_waits_no_longer_than_its_route_allows() {
 /// its answer.
 #[test]
 fn those_who_waited_for_a_released_attempt_run_it_once() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         let busy =
             UpstreamMode::Answer { after: ms(300), status: 429, body: Default::default(), effect: false };
         bench.upstream(&eu, busy);
@@ -101,22 +97,5 @@ fn those_who_waited_for_a_released_attempt_run_it_once() {
             firsts += usize::from(!told.replayed);
         }
         assert_eq!((firsts, bench.effects(&key).len(), bench.arrived(&eu)), (1, 1, 2));
-    });
-}
-
-/// In the same process no duplicate waits for the poller: it gets its answer with the first.
-#[test]
-fn duplicates_in_the_same_process_are_woken_at_once() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(520) });
-        let key = key_of(&eu, "at-once");
-        let first = bench.begin(&eu, "/park", &key);
-        sleep(ms(100)).await;
-        let copy = bench.begin(&eu, "/park", &key);
-        let first = first.await.unwrap();
-        let settled = Instant::now();
-        assert_eq!(copy.await.unwrap().body, first.body);
-        assert!(settled.elapsed() <= ms(1), "{:?}", settled.elapsed());
     });
 }

@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Method, Uri};
 use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::reloadable::Reload;
 use onceway::gateway::route::{Binding, Mismatch, Mode, Policy, Protection, Route};
 use onceway::gateway::signature::{FingerprintRule, Pointer, Selection};
 use onceway::gateway::{Gateway, Settings};
@@ -29,8 +28,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::shared::{self, ring, route, world};
 pub use crate::shared::{
-    ACCEPT, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, Told, UPSTREAM, id, ms, play, question, region,
-    request, request_with, told,
+    ACCEPT, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, Told, UPSTREAM, forward, id, ms, play, question,
+    region, request, request_with, told,
 };
 
 /// The longest time of a claim without an outcome.
@@ -76,6 +75,11 @@ pub struct Bench {
     /// Everything below the gateways.
     pub world: Arc<World>,
     gateways: Mutex<BTreeMap<RegionName, Arc<Gateway<SimPorts>>>>,
+}
+
+/// Plays a test on three regions, and tells it their names: eu, us and ap.
+pub fn served(start: impl Future<Output = Arc<Bench>>, test: impl AsyncFnOnce(Arc<Bench>, [RegionName; 3])) {
+    play(async { test(start.await, regions()).await });
 }
 
 impl Bench {
@@ -247,22 +251,6 @@ pub fn key_of(owner: &RegionName, word: &str) -> String {
     keys.find(|key| view.owner(&id(key)) == Some(owner)).unwrap()
 }
 
-/// A forward as a peer would send it.
-pub fn forward(path: &str, key: &str) -> onceway::ports::peers::Forward {
-    let (head, _) = request(path, key, "").into_parts();
-    onceway::ports::peers::Forward {
-        id: id(key),
-        principal: None,
-        method: Method::POST,
-        target: Uri::try_from(path).unwrap(),
-        headers: head.headers,
-        body: Bytes::from_static(b"{}"),
-        request_id: onceway::protocol::record::RequestId(1),
-        epoch: 1,
-        deadline: ms(10_000),
-    }
-}
-
 /// Waits until the condition holds, in virtual time.
 pub async fn until(what: &str, within: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + within;
@@ -317,6 +305,19 @@ pub fn settings(me: &RegionName) -> Settings {
         Route { protection: UNKEYED_ROUTE, ..plain("unkeyed", Recovery::Park) },
     ];
     shared::settings(me, failover(), routes, credentials())
+}
+
+/// What the bench's gateways read again, with nothing changed.
+pub fn reload() -> Reload {
+    let told = settings(&regions()[0]);
+    Reload {
+        routes: told.routes,
+        credentials: told.credentials,
+        quota: told.quota,
+        most_at_once: told.most_at_once,
+        shared: told.shared,
+        restart: Vec::new(),
+    }
 }
 
 fn policy(recovery: Recovery) -> Policy {

@@ -7,7 +7,7 @@ use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
 use tokio::time::sleep;
 
-use super::bench::{Bench, ask, key_of, ms, play, region, until};
+use super::bench::{Bench, ask, key_of, ms, served, until};
 
 const REFUSED: (u16, &str) = (503, "store-unavailable");
 
@@ -27,8 +27,7 @@ async fn runs_once_after_healing(bench: &Bench, eu: &RegionName, key: &str) {
 
 /// Nothing is sent while eu's store is like this, and the key runs once after healing.
 fn nothing_is_sent_while(mode: StoreMode) {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         let key = key_of(&eu, "refused");
         bench.store(&eu, mode);
         assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED);
@@ -49,8 +48,7 @@ fn nothing_is_sent_while_the_store_stalls() {
 
 #[test]
 fn a_claim_whose_reply_was_lost_is_found_again_by_its_nonce() {
-    play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
+    served(Bench::start(3), async |bench, [eu, ..]| {
         let key = key_of(&eu, "lost-reply");
         bench.store(&eu, StoreMode::LoseReplies(ms(300)));
         let sent = bench.begin(&eu, "/park", &key);
@@ -65,8 +63,7 @@ fn a_claim_whose_reply_was_lost_is_found_again_by_its_nonce() {
 
 #[test]
 fn a_claim_that_stays_unconfirmed_is_never_sent_and_is_released_later() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         // A parked route: a claim left to run out would stay in doubt for ever, though nothing was
         // ever sent.
         for (word, second) in
@@ -96,8 +93,7 @@ fn a_claim_that_stays_unconfirmed_is_never_sent_and_is_released_later() {
 /// from before the claim.
 #[test]
 fn a_handler_that_slept_past_its_window_does_not_send() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
+    served(Bench::start(5), async |bench, [eu, ..]| {
         let key = key_of(&eu, "slept");
         bench.world.cluster.set_latency(&eu, ms(8_000));
         let sent = bench.begin(&eu, "/park", &key);
@@ -114,8 +110,7 @@ fn a_handler_that_slept_past_its_window_does_not_send() {
 /// A slow connection outlives the checks before it: the right to send is checked again.
 #[test]
 fn a_connection_that_outlives_the_lease_carries_nothing() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
+    served(Bench::start(5), async |bench, [eu, ..]| {
         let key = key_of(&eu, "connecting");
         bench.world.upstreams.set_connect(&eu, ms(2_900));
         bench.world.cluster.set_latency(&eu, ms(4_000));
@@ -134,8 +129,7 @@ fn a_connection_that_outlives_the_lease_carries_nothing() {
 
 #[test]
 fn another_request_under_the_key_is_never_sent() {
-    play(async {
-        let (bench, eu) = (Bench::start(7).await, region("eu"));
+    served(Bench::start(7), async |bench, [eu, ..]| {
         let key = key_of(&eu, "reused");
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
         let other = ask(&bench.gateway(&eu), "/park", &key, "{\"other\":1}").await;

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::accepted::asked;
 use super::bench::{
-    Bench, ask, ask_as_globex, forward, key_of, ms, play, region, regions, request, settings, told, until,
+    Bench, ask, ask_as_globex, forward, key_of, ms, region, request, served, settings, told, until,
 };
 
 const OVERLOADED: (u16, &str) = (503, "overloaded");
@@ -47,8 +47,7 @@ async fn forwarded(gateway: &Arc<Gateway<SimPorts>>, forward: Forward) -> Respon
 
 #[test]
 fn what_is_beyond_is_refused_at_once_and_a_client_that_hangs_up_frees_no_place() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         let gateway = taking(&bench, &eu, 2, BODY_LIMIT * 10).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
         let begin = |word: &str| {
@@ -84,8 +83,7 @@ fn what_is_beyond_is_refused_at_once_and_a_client_that_hangs_up_frees_no_place()
 
 #[test]
 fn an_answer_keeps_its_place_until_it_was_sent() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    served(Bench::start(2), async |bench, [eu, ..]| {
         let gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
         let (key, next) = (key_of(&eu, "slowly-read"), key_of(&eu, "next"));
         let answer = gateway.handle(request("/park", &key, "{}")).await;
@@ -98,8 +96,7 @@ fn an_answer_keeps_its_place_until_it_was_sent() {
 
 #[test]
 fn peers_are_refused_beyond_their_bound_and_their_clients_are_told_so() {
-    play(async {
-        let (bench, [eu, us, _]) = (Bench::start(3).await, regions());
+    served(Bench::start(3), async |bench, [eu, us, _]| {
         let gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
         let (first, second) = (key_of(&eu, "first"), key_of(&eu, "second"));
@@ -150,8 +147,7 @@ fn a_forward_that_is_refused_has_a_line_at_both_gateways_under_one_trace() {
     // that thread is another test's.
     let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     tracing::subscriber::with_default(lines, || {
-        play(async {
-            let (bench, [eu, us, _]) = (Bench::start(6).await, regions());
+        served(Bench::start(6), async |bench, [eu, us, _]| {
             let _gateway = taking(&bench, &eu, 1, BODY_LIMIT).await;
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
             let running = bench.begin(&us, "/park", &key_of(&eu, "first"));
@@ -172,8 +168,7 @@ fn a_forward_that_is_refused_has_a_line_at_both_gateways_under_one_trace() {
 
 #[test]
 fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         let gateway = taking(&bench, &eu, 10, BODY_LIMIT + 100).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
         let sized = |word: &str, length: usize| {
@@ -206,8 +201,7 @@ fn bodies_have_room_as_announced_or_as_large_as_they_may_be() {
 /// The same holds for requests through another region.
 #[test]
 fn a_tenant_that_fills_a_gateway_leaves_places_to_the_others() {
-    play(async {
-        let (bench, [eu, us, _]) = (Bench::start(6).await, regions());
+    served(Bench::start(6), async |bench, [eu, us, _]| {
         let gateway = taking(&bench, &eu, 16, BODY_LIMIT * 100).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(800) });
         let mut sent = Vec::new();
@@ -236,8 +230,7 @@ fn a_tenant_that_fills_a_gateway_leaves_places_to_the_others() {
 
 #[test]
 fn a_forwarded_body_that_there_is_no_room_for_is_refused() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
+    served(Bench::start(5), async |bench, [eu, ..]| {
         let gateway = taking(&bench, &eu, 10, 100).await;
         let key = key_of(&eu, "from-us");
         let of = |bytes: usize| Forward { body: vec![b' '; bytes].into(), ..forward("/park", &key) };

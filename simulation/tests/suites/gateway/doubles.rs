@@ -16,14 +16,17 @@ use simulation::cluster::StoreMode;
 use simulation::store::SimStore;
 use tokio::time::sleep;
 
-use super::bench::{Bench, RETENTION, TOMBSTONE, id, ms, play, region, regions, until};
+use super::bench::{Bench, RETENTION, TOMBSTONE, id, ms, region, regions, served, until};
 use super::upkeep::{answer, claim, won};
+
+/// A life that no test outlasts.
+const LONG: Duration = Duration::from_secs(RETENTION.as_secs() * 40);
 
 /// Both regions settle the key, and neither knows of the other. Returns eu's and us's attempts.
 async fn forged(bench: &Bench, key: &str) -> [Attempt; 2] {
     let [eu, us] = [region("eu"), region("us")];
     hold(bench, true);
-    let attempts = [settled(bench, &eu, key, 7_001).await, settled(bench, &us, key, 7_002).await];
+    let attempts = [settled(bench, &eu, key, 7_001, LONG).await, settled(bench, &us, key, 7_002, LONG).await];
     hold(bench, false);
     attempts
 }
@@ -35,10 +38,10 @@ fn hold(bench: &Bench, held: bool) {
     bench.world.cluster.hold(&us, &eu, held);
 }
 
-async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128) -> Attempt {
+async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128, life: Duration) -> Attempt {
     let store = bench.world.cluster.store(at);
     let gate = store.gate().await.unwrap().version;
-    let attempt = won(&store, &ClaimAsk { gate, ..claim(key, nonce, RETENTION * 40) }).await;
+    let attempt = won(&store, &ClaimAsk { gate, ..claim(key, nonce, life) }).await;
     assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
     attempt
 }
@@ -49,8 +52,7 @@ async fn holds(store: &SimStore, doubles: u64, unexplained: u64) -> bool {
 
 #[test]
 pub fn a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet() {
-    play(async {
-        let bench = Bench::start(21).await;
+    served(Bench::start(21), async |bench, _| {
         let [eu_attempt, us_attempt] = forged(&bench, "silent").await;
         for (at, token) in regions().into_iter().zip([eu_attempt.token, us_attempt.token, eu_attempt.token]) {
             let store = bench.world.cluster.store(&at);
@@ -76,12 +78,11 @@ pub fn a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet() {
 #[test]
 fn a_double_that_meets_after_a_clock_was_set_right_is_found_everywhere() {
     const YEARS_MICROS: i64 = 6 * 365 * 86_400_000_000;
-    play(async {
-        let (bench, eu, us) = (Bench::start(24).await, region("eu"), region("us"));
+    served(Bench::start(24), async |bench, [eu, us, _]| {
         bench.world.cluster.step_clock(&eu, -YEARS_MICROS);
         hold(&bench, true);
-        settled(&bench, &eu, "behind", 7_001).await;
-        settled(&bench, &us, "behind", 7_002).await;
+        settled(&bench, &eu, "behind", 7_001, LONG).await;
+        settled(&bench, &us, "behind", 7_002, LONG).await;
         sleep(ms(5_000)).await;
         bench.world.cluster.step_clock(&eu, YEARS_MICROS);
         sleep(ms(5_000)).await;
@@ -98,19 +99,15 @@ fn a_double_that_meets_after_a_clock_was_set_right_is_found_everywhere() {
 /// stands beside the new one.
 #[test]
 fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
-    play(async {
-        let (bench, eu, us, ap) = (Bench::start(25).await, region("eu"), region("us"), region("ap"));
-        let store = bench.world.cluster.store(&eu);
-        let gate = store.gate().await.unwrap().version;
-        let attempt = won(&store, &ClaimAsk { gate, ..claim("anew", 7_001, RETENTION) }).await;
-        assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
+    served(Bench::start(25), async |bench, [eu, us, ap]| {
+        settled(&bench, &eu, "anew", 7_001, RETENTION).await;
         sleep(ms(1_000)).await;
         bench.world.cluster.hold(&eu, &ap, true);
         until("us to forget the key", (RETENTION + TOMBSTONE) * 2, async || {
             bench.state(&us, "anew").await == "absent"
         })
         .await;
-        settled(&bench, &us, "anew", 7_002).await;
+        settled(&bench, &us, "anew", 7_002, LONG).await;
         let there = bench.world.cluster.store(&ap);
         until("both rows to stand at ap", ms(5_000), async || {
             there.traces(&[id("anew")]).await.unwrap()[0].iter().filter(|trace| trace.settled).count() == 2
@@ -135,8 +132,7 @@ fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
 /// begins anew.
 #[test]
 fn a_double_is_found_behind_many_records() {
-    play(async {
-        let (bench, eu) = (Bench::start(22).await, region("eu"));
+    served(Bench::start(22), async |bench, [eu, ..]| {
         let store = bench.world.cluster.store(&eu);
         let gate = store.gate().await.unwrap().version;
         for number in 0..2_100 {
@@ -156,8 +152,7 @@ fn a_double_is_found_behind_many_records() {
 /// from its beginning, even while the store is away.
 #[test]
 fn the_comb_rests_and_says_how_old_its_last_pass_is() {
-    play(async {
-        let (bench, eu) = (Bench::start(23).await, region("eu"));
+    served(Bench::start(23), async |bench, [eu, ..]| {
         let passes = async || bench.gateway(&eu).status().await.audit.passes;
         until("the first pass", ms(5_000), async || passes().await > 0).await;
         let (slow, before) = (ms(100), passes().await);

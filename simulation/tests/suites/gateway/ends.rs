@@ -8,12 +8,11 @@ use std::sync::Arc;
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
-use super::bench::{Bench, ms, play, region, until};
+use super::bench::{Bench, ms, served, until};
 
 #[test]
 fn a_dropped_gateway_ends_its_loops() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         for links in [LinkMode::Up, LinkMode::Refuse] {
             bench.links(&eu, links);
             let second = bench.process(&eu);

@@ -11,7 +11,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::accepted::asked;
-use super::bench::{Bench, ONE_WAY, forward, key_of, ms, play, region, until};
+use super::bench::{Bench, ONE_WAY, forward, key_of, ms, region, served, until};
 
 /// A region that counts its forwards. It passes them on to the one behind it or, without one,
 /// refuses them as not its own.
@@ -48,8 +48,7 @@ fn count(bench: &Bench, at: &RegionName, owns: bool) -> Arc<Counting> {
 
 #[test]
 fn a_forward_is_never_forwarded_again() {
-    play(async {
-        let bench = Bench::start(1).await;
+    served(Bench::start(1), async |bench, _| {
         let key = key_of(&region("ap"), "misdirected");
         let reply = bench.gateway(&region("us")).forward(region("eu"), forward("/park", &key)).await;
         assert!(matches!(reply, ForwardReply::NotOwner { epoch: 1 }));
@@ -63,11 +62,9 @@ fn a_forward_is_never_forwarded_again() {
 
 #[test]
 fn regions_that_do_not_agree_on_the_owner_say_moving() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
+    served(Bench::start(2), async |bench, [eu, us, _]| {
         let counting = count(&bench, &eu, false);
-        let told = bench.send(&us, "/park", &key_of(&eu, "disputed")).await;
-        assert_eq!(told.said(), (503, "moving"));
+        assert_eq!(bench.send(&us, "/park", &key_of(&eu, "disputed")).await.said(), (503, "moving"));
         assert_eq!((*counting.forwards.lock().unwrap(), bench.arrived(&eu), bench.arrived(&us)), (1, 0, 0));
         let (status, problem) = asked(&bench.gateway(&us), &key_of(&eu, "disputed")).await;
         assert_eq!((status, &problem["code"]), (503, &"moving".into()), "whoever owns it was not asked");
@@ -77,8 +74,7 @@ fn regions_that_do_not_agree_on_the_owner_say_moving() {
 #[test]
 fn a_forward_that_breaks_after_it_was_sent_is_unknown_and_not_resent() {
     for (mode, effects) in [(LinkMode::LoseReply, 1), (LinkMode::LoseRequest, 0)] {
-        play(async {
-            let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
+        served(Bench::start(3), async |bench, [eu, us, _]| {
             let (key, counting) = (key_of(&eu, "broken"), count(&bench, &eu, true));
             bench.world.network.set_link(&us, &eu, mode, ONE_WAY);
             assert_eq!(bench.send(&us, "/park", &key).await.said(), (504, "outcome-unknown"), "{mode:?}");
@@ -100,8 +96,7 @@ fn a_forward_that_breaks_after_it_was_sent_is_unknown_and_not_resent() {
 
 #[test]
 fn a_peer_that_refuses_is_home_unavailable() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(4).await, region("eu"), region("us"));
+    served(Bench::start(4), async |bench, [eu, us, _]| {
         bench.links(&eu, LinkMode::Refuse);
         assert_eq!(bench.send(&us, "/park", &key_of(&eu, "away")).await.said(), (503, "home-unavailable"));
         assert_eq!((bench.arrived(&eu), bench.arrived(&us)), (0, 0));
@@ -110,8 +105,7 @@ fn a_peer_that_refuses_is_home_unavailable() {
 
 #[test]
 fn a_silent_peer_is_given_up_within_about_a_second() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(5).await, region("eu"), region("us"));
+    served(Bench::start(5), async |bench, [eu, us, _]| {
         bench.links(&eu, LinkMode::Silent);
         let begun = Instant::now();
         assert_eq!(bench.send(&us, "/park", &key_of(&eu, "mute")).await.said(), (503, "home-unavailable"));
@@ -126,8 +120,7 @@ fn a_silent_peer_is_given_up_within_about_a_second() {
 /// Slow is not silent: a peer that answers pings may take its time with an answer.
 #[test]
 fn a_slow_answer_of_a_peer_that_answers_pings_is_waited_for() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(6).await, region("eu"), region("us"));
+    served(Bench::start(6), async |bench, [eu, us, _]| {
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
         assert_eq!(bench.send(&us, "/park", &key_of(&eu, "slow")).await.status, 201);
     });
@@ -136,8 +129,7 @@ fn a_slow_answer_of_a_peer_that_answers_pings_is_waited_for() {
 /// An unsettled copy decides nothing: the owner knows better.
 #[test]
 fn a_copy_that_is_not_settled_is_not_gone_by() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(8).await, region("eu"), region("us"));
+    served(Bench::start(8), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "stale");
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 502);

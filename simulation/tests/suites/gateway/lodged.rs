@@ -9,7 +9,7 @@ use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
 use super::accepted::asked;
-use super::bench::{Bench, ONE_WAY, id, key_of, ms, play, region, regions, view};
+use super::bench::{Bench, ONE_WAY, id, key_of, ms, regions, served, view};
 
 /// The region where the key's claims are lodged.
 fn target(key: &str) -> RegionName {
@@ -19,8 +19,7 @@ fn target(key: &str) -> RegionName {
 #[test]
 fn a_claim_that_cannot_be_lodged_is_not_sent() {
     for mode in [LinkMode::Refuse, LinkMode::LoseRequest, LinkMode::LoseReply, LinkMode::Silent] {
-        play(async {
-            let (bench, eu) = (Bench::under_escrow(1, &["park"]).await, region("eu"));
+        served(Bench::under_escrow(1, &["park"]), async |bench, [eu, ..]| {
             let key = key_of(&eu, "lodged");
             bench.world.network.set_link(&eu, &target(&key), mode, ONE_WAY);
             assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"), "{mode:?}");
@@ -35,8 +34,7 @@ fn a_claim_that_cannot_be_lodged_is_not_sent() {
 
 #[test]
 fn a_target_whose_store_fails_takes_nothing() {
-    play(async {
-        let (bench, eu) = (Bench::under_escrow(2, &["park"]).await, region("eu"));
+    served(Bench::under_escrow(2, &["park"]), async |bench, [eu, ..]| {
         let key = key_of(&eu, "refused");
         bench.store(&target(&key), StoreMode::Refuse);
         assert_eq!(bench.send(&eu, "/park", &key).await.said(), (503, "escrow-unavailable"));
@@ -51,8 +49,7 @@ fn a_target_whose_store_fails_takes_nothing() {
 /// while the store stood still.
 #[test]
 fn a_handler_whose_lease_lapsed_since_the_claim_does_not_send() {
-    play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
+    served(Bench::start(3), async |bench, [eu, ..]| {
         let key = key_of(&eu, "lapsed");
         bench.world.cluster.set_latency(&eu, ms(5_000));
         let sent = bench.begin(&eu, "/park", &key);
@@ -66,8 +63,7 @@ fn a_handler_whose_lease_lapsed_since_the_claim_does_not_send() {
 /// Cut off from all others, a region cannot renew: it runs nothing more, and replays final answers.
 #[test]
 fn a_region_without_a_lease_replays_and_refuses() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         let (old, fresh) = (key_of(&eu, "old"), key_of(&eu, "fresh"));
         assert_eq!(bench.send(&eu, "/park", &old).await.status, 201);
         for other in regions().iter().filter(|other| **other != eu) {

@@ -8,12 +8,11 @@ use onceway::gateway::Gateway;
 use simulation::points::Point;
 use tokio::time::sleep;
 
-use super::bench::{Bench, SWEEP, ask, key_of, ms, play, region, settings, unfounded, until};
+use super::bench::{Bench, SWEEP, ask, key_of, ms, served, settings, unfounded, until};
 
 #[test]
 fn a_loop_that_dies_takes_its_gateway_along() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         for (point, name) in [(Point::Reap, "reaper"), (Point::Observe, "poll"), (Point::Take, "jobs")] {
             let ports = bench.world.ports(&eu);
             let process = ports.process().clone();
@@ -37,8 +36,7 @@ fn a_loop_that_dies_takes_its_gateway_along() {
 /// Loops end with the gateway that stops: that is no death.
 #[test]
 fn a_loop_that_ends_as_its_gateway_stops_did_not_die() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    served(Bench::start(2), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         assert_eq!(gateway.stop(ms(100)).await, 0);
         sleep(SWEEP * 5).await;

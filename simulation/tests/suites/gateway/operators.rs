@@ -10,7 +10,7 @@ use onceway::ports::upkeep::{Act, Ruling};
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
-use super::bench::{Bench, HOLD, SETTLE_TIME, id, key_of, ms, play, region};
+use super::bench::{Bench, HOLD, SETTLE_TIME, id, key_of, ms, served};
 use super::upkeep::{abandon, answer};
 
 fn act(ruling: Ruling) -> Act {
@@ -19,8 +19,7 @@ fn act(ruling: Ruling) -> Act {
 
 #[test]
 fn only_the_owner_rules_and_only_what_is_over() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(1).await, region("eu"), region("us"));
+    served(Bench::start(1), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "ruled");
         let gateway = bench.gateway(&eu);
         let absent = gateway.rule(&id(&key), &act(Ruling::Released)).await;
@@ -56,8 +55,7 @@ fn only_the_owner_rules_and_only_what_is_over() {
 /// a retry would be a second effect. An effect that did happen may be ruled at once.
 #[test]
 fn nobody_releases_what_may_still_be_inside_the_upstream() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         let (key, other) = (key_of(&eu, "too-early"), key_of(&eu, "known"));
         assert_eq!(bench.send(&eu, "/park", &key).await.status, 504);
@@ -78,8 +76,7 @@ fn nobody_releases_what_may_still_be_inside_the_upstream() {
 #[test]
 fn the_owner_rules_about_another_regions_attempt() {
     for ruling in [Ruling::Settled(answer()), Ruling::Released] {
-        play(async {
-            let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
+        served(Bench::start(2), async |bench, [eu, us, _]| {
             let key = key_of(&eu, "foreign");
             let store = bench.world.cluster.store(&us);
             let attempt = abandon(&store, "park", &key).await;

@@ -3,21 +3,20 @@
 //!
 //! `claims.rs` has the time before the send. A test must not look into a gateway.
 
-use onceway::ports::store::Written;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply};
+use onceway::ports::store::{Attempt, ClaimAsk, Written};
 use onceway::ports::{KeyStore, Ports, Upkeep};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::digest;
 use onceway::protocol::fingerprint::Fingerprint;
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId};
+use onceway::protocol::record::{Answer, AnswerBody};
 use simulation::cluster::StoreMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::bench::{
-    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, play, region, request_with, told, until,
+    Bench, HOLD, SETTLE_WITHIN, UNKEYED, UPSTREAM, id, key_of, ms, region, request_with, served, told, until,
 };
+use super::upkeep::{claim, won};
 
 const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
 
@@ -26,8 +25,7 @@ const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
 #[test]
 fn no_answer_is_told_before_it_is_stored_and_it_is_stored_in_the_end() {
     for mode in [StoreMode::Refuse, StoreMode::Stall(ms(300)), StoreMode::LoseReplies(ms(300))] {
-        play(async {
-            let (bench, eu) = (Bench::start(1).await, region("eu"));
+        served(Bench::start(1), async |bench, [eu, ..]| {
             let key = key_of(&eu, "unsettled");
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
             let begun = Instant::now();
@@ -50,30 +48,10 @@ fn no_answer_is_told_before_it_is_stored_and_it_is_stored_in_the_end() {
     }
 }
 
-/// The settlement is written at once but its reply is lost. A repetition finds it done, and only
-/// then the client gets its answer.
-#[test]
-fn a_settlement_whose_reply_was_lost_is_said_again() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
-        let key = key_of(&eu, "said-again");
-        let sent = bench.begin(&eu, "/park", &key);
-        sleep(ms(30)).await;
-        bench.store(&eu, StoreMode::LoseReplies(ms(300)));
-        sleep(ms(200)).await;
-        assert!(!sent.is_finished(), "told before the store confirmed it");
-        bench.store(&eu, StoreMode::Up);
-        let first = sent.await.unwrap();
-        assert_eq!((first.status, first.replayed), (201, false));
-        assert_eq!(first.body, bench.effects(&key)[0].body);
-    });
-}
-
 /// The gate closes under a running attempt: its settlement waits for the approval, and lands.
 #[test]
 fn a_settlement_outlives_a_restart_of_the_store() {
-    play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
+    served(Bench::start(3), async |bench, [eu, ..]| {
         let key = key_of(&eu, "restarted");
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(300) });
         let sent = bench.begin(&eu, "/park", &key);
@@ -89,8 +67,7 @@ fn a_settlement_outlives_a_restart_of_the_store() {
 #[test]
 fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
     for settled in [true, false] {
-        play(async {
-            let (bench, eu) = (Bench::start(4).await, region("eu"));
+        served(Bench::start(4), async |bench, [eu, ..]| {
             let key = key_of(&eu, "lost");
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
             let sent = bench.begin(&eu, "/park", &key);
@@ -110,8 +87,7 @@ fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
             assert_eq!(late.request_id, Some(bench.effects(&key)[0].request_id), "{late:?}");
             if settled {
                 assert_eq!((told.status, told.replayed, &told.body[..]), (202, true, &b"theirs"[..]));
-                let again = bench.send(&eu, "/park", &key).await;
-                assert_eq!(again.body, told.body, "what is stored stays");
+                assert_eq!(bench.send(&eu, "/park", &key).await.body, told.body, "what is stored stays");
             } else {
                 assert_eq!(told.said(), UNKNOWN);
                 assert_eq!(bench.state(&eu, &key).await, "in-progress");
@@ -132,8 +108,7 @@ fn an_attempt_that_lost_its_claim_is_not_told_what_somebody_else_was_answered() 
         ),
         ("/bound", |ask| ask.principal = Some(digest("onceway/test/2", &[]))),
     ] {
-        play(async {
-            let (bench, eu) = (Bench::start(4).await, region("eu"));
+        served(Bench::start(4), async |bench, [eu, ..]| {
             let key = key_of(&eu, "elses");
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
             let mine = request_with(path, &key, "{}", ("authorization", "Bearer sk_ann"));
@@ -162,27 +137,15 @@ async fn take_over_as(bench: &Bench, key: &str, change: impl FnOnce(&mut ClaimAs
     let row = store.look_up(&[id(key)]).await.unwrap().pop().unwrap().pop().unwrap();
     let running = Attempt { id: id(key), token: row.token, nonce: row.nonce };
     assert_eq!(store.release(&running).await, Ok(Written::Done));
+    let (own, attempt) = (Some((row.token, row.nonce)), row.token.attempt);
     let mut ask = ClaimAsk {
-        risk: Vec::new(),
-        id: id(key),
         fingerprint: row.fingerprint,
-        nonce: Nonce(1),
-        request_id: RequestId(1),
         gate: store.gate().await.unwrap().version,
-        basis: Basis::Known {
-            own: Some((row.token, row.nonce)),
-            over: Vec::new(),
-            attempt: row.token.attempt,
-        },
-        hold: HOLD,
-        lifetime: Lifetime { retention: Retention::For(HOLD * 100), skew: ms(0), tombstone: HOLD },
-        route: "test".into(),
-        path: "/v1/test".to_owned(),
-        principal: None,
+        basis: Basis::Known { own, over: Vec::new(), attempt },
+        ..claim(key, 1, HOLD * 100)
     };
     change(&mut ask);
-    let Ok(ClaimReply::Won { token, .. }) = store.claim(&ask).await else { panic!("the key must be free") };
-    Attempt { id: id(key), token, nonce: ask.nonce }
+    won(store, &ask).await
 }
 
 #[test]
@@ -202,8 +165,7 @@ fn unknown_is_never_taken_for_failed() {
         (status(503), 503, 1),
     ];
     for (mode, expected, effects) in unknown {
-        play(async {
-            let (bench, eu) = (Bench::start(5).await, region("eu"));
+        served(Bench::start(5), async |bench, [eu, ..]| {
             let key = key_of(&eu, "unknown");
             bench.upstream(&eu, mode.clone());
             assert_eq!(
@@ -228,8 +190,7 @@ fn what_surely_did_not_happen_is_released_and_runs_again() {
     let told_when = UpstreamMode::Busy { retry_after: 1 };
     let refused = (502, "upstream-unavailable");
     for (mode, expected) in [(UpstreamMode::Refuse, refused), (busy, (429, "")), (told_when, (503, ""))] {
-        play(async {
-            let (bench, eu) = (Bench::start(6).await, region("eu"));
+        served(Bench::start(6), async |bench, [eu, ..]| {
             let key = key_of(&eu, "released");
             bench.upstream(&eu, mode.clone());
             assert_eq!(bench.send(&eu, "/park", &key).await.said(), expected);
@@ -245,8 +206,7 @@ fn what_surely_did_not_happen_is_released_and_runs_again() {
 /// The client hangs up at every millisecond of a request's life, at the owner and elsewhere.
 #[test]
 fn a_client_that_hangs_up_cancels_nothing() {
-    play(async {
-        let (bench, eu) = (Bench::start(7).await, region("eu"));
+    served(Bench::start(7), async |bench, [eu, ..]| {
         for at in [region("eu"), region("us")] {
             for moment in 0..120 {
                 let key = key_of(&eu, &format!("gone-{at}-{moment}"));
@@ -268,8 +228,7 @@ fn a_client_that_hangs_up_cancels_nothing() {
 
 #[test]
 fn a_stop_refuses_new_requests_and_waits_for_those_begun_and_their_settlement() {
-    play(async {
-        let (bench, eu) = (Bench::start(8).await, region("eu"));
+    served(Bench::start(8), async |bench, [eu, ..]| {
         let (key, other) = (key_of(&eu, "begun"), key_of(&eu, "late"));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(1_000) });
         let begun = Instant::now();
@@ -293,8 +252,7 @@ fn a_stop_refuses_new_requests_and_waits_for_those_begun_and_their_settlement() 
 
 #[test]
 fn a_stop_gives_up_in_time_and_says_what_is_left() {
-    play(async {
-        let (bench, eu) = (Bench::start(9).await, region("eu"));
+    served(Bench::start(9), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Hang);
         let sent = bench.begin(&eu, "/park", &key_of(&eu, "hangs"));
         sleep(ms(100)).await;
@@ -307,8 +265,7 @@ fn a_stop_gives_up_in_time_and_says_what_is_left() {
 
 #[test]
 fn a_request_without_a_key_waits_as_long_as_its_route_allows() {
-    play(async {
-        let (bench, eu) = (Bench::start(11).await, region("eu"));
+    served(Bench::start(11), async |bench, [eu, ..]| {
         bench.upstream(&eu, UpstreamMode::Hang);
         let begun = Instant::now();
         assert_eq!(bench.send(&eu, "/unkeyed", "unused").await.said(), (504, "upstream-timeout"));

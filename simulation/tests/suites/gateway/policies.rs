@@ -1,91 +1,19 @@
-//! The routes' rules for keys and bodies: key policies, business signatures, and traps that JSON
-//! sets for a fingerprint.
+//! The routes' rules for keys and bodies: key policies, business signatures, and which requests are
+//! the same one.
 //!
-//! `bench` has the routes. The traps are bodies without a lossless canonical form. A plain route
-//! compares raw bytes only: the same bytes replay, and a re-serialised retry is refused. A route
-//! with a business signature must not store anything: it refuses.
+//! `bench` has the routes. The tests of `onceway::gateway::canonical` have the traps that JSON sets
+//! for a fingerprint. A route with a business signature must not store a body that it cannot sign.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use http::Request;
-use onceway::gateway::Gateway;
-use onceway::ports::body;
 use onceway::ports::peers::ForwardReply;
 use simulation::peers::Region;
-use simulation::ports::SimPorts;
 
-use super::bench::{Bench, Told, ask, forward, key_of, ms, play, region, request, told, until};
-
-async fn send(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, kind: &str, bytes: &[u8]) -> Told {
-    let (mut head, _) = request(path, key, "").into_parts();
-    head.headers.insert("content-type", kind.parse().unwrap());
-    let whole = body::full(Bytes::copy_from_slice(bytes));
-    told(gateway.handle(Request::from_parts(head, whole)).await).await
-}
-
-const JSON: &str = "application/json";
-
-/// A name, a body without a lossless canonical form, and the same value as another serialiser might
-/// write it. The tests of `onceway::gateway::canonical` have all the traps.
-fn traps() -> [(&'static str, Vec<u8>, Vec<u8>); 4] {
-    let text = |text: &str| text.as_bytes().to_vec();
-    [
-        ("duplicate members", text(r#"{"amount":1,"amount":2}"#), text(r#"{"amount":1, "amount":2}"#)),
-        ("2^53 + 1", text(r#"{"amount":9007199254740993}"#), text(r#"{ "amount":9007199254740993}"#)),
-        ("invalid UTF-8", b"{\"note\":\"\xff\"}".to_vec(), b"{\"note\": \"\xff\"}".to_vec()),
-        ("nothing", Vec::new(), text(" ")),
-    ]
-}
-
-#[test]
-fn a_body_that_parsers_may_read_differently_is_compared_by_its_bytes_alone() {
-    play(async {
-        let (bench, eu) = (Bench::start(40).await, region("eu"));
-        let gateway = bench.gateway(&eu);
-        for (index, (what, body, respelled)) in traps().into_iter().enumerate() {
-            let key = key_of(&eu, &format!("raw-{index}"));
-            let first = send(&gateway, "/park", &key, JSON, &body).await;
-            assert_eq!((first.status, first.replayed), (201, false), "{what}");
-            let again = send(&gateway, "/park", &key, JSON, &body).await;
-            assert_eq!((again.replayed, &again.body), (true, &first.body), "{what}: the same bytes");
-            let other = send(&gateway, "/park", &key, JSON, &respelled).await;
-            assert_eq!(other.said(), (422, "key-reused"), "{what}: respelled");
-            assert_eq!(bench.effects(&key).len(), 1, "{what}");
-        }
-    });
-}
-
-#[test]
-fn a_body_that_cannot_be_signed_is_refused_and_nothing_is_stored() {
-    play(async {
-        let (bench, eu) = (Bench::start(41).await, region("eu"));
-        let gateway = bench.gateway(&eu);
-        let unsigned = traps().into_iter().map(|(what, body, _)| (what, JSON, body));
-        let unlabelled = [
-            ("no JSON type", "text/plain", b"{\"amount\":1}".to_vec()),
-            ("a form", "application/x-www-form-urlencoded", b"amount=1".to_vec()),
-        ];
-        for (index, (what, kind, body)) in unsigned.chain(unlabelled).enumerate() {
-            for path in ["/include", "/exclude"] {
-                let key = key_of(&eu, &format!("unsigned{path}-{index}").replace('/', "-"));
-                let refused = send(&gateway, path, &key, kind, &body).await;
-                assert_eq!(refused.said(), (422, "fingerprint-impossible"), "{what}");
-                assert_eq!(bench.state(&eu, &key).await, "absent", "{what}");
-                assert_eq!(bench.effects(&key).len(), 0, "{what}");
-                // The key is not used up: the client corrects the body.
-                assert_eq!(ask(&gateway, path, &key, "{}").await.status, 201, "{what}");
-            }
-        }
-    });
-}
+use super::bench::{Bench, ask, forward, key_of, ms, region, request, served, told, until};
 
 /// With two types, each reader takes the one it likes, so not all readers see JSON. The body is
 /// compared byte by byte, and never signed.
 #[test]
 fn a_body_of_two_types_is_not_json() {
-    play(async {
-        let (bench, eu) = (Bench::start(46).await, region("eu"));
+    served(Bench::start(46), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let send = async |path: &str, key: &str, text: &str| {
             let mut request = request(path, key, text);
@@ -102,8 +30,7 @@ fn a_body_of_two_types_is_not_json() {
 
 #[test]
 fn json_of_the_same_values_is_the_same_request_and_of_others_is_not() {
-    play(async {
-        let (bench, eu) = (Bench::start(43).await, region("eu"));
+    served(Bench::start(43), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let table: &[(&str, &str, bool)] = &[
             ("[0]", "[-0]", true),
@@ -132,8 +59,7 @@ fn json_of_the_same_values_is_the_same_request_and_of_others_is_not() {
 
 #[test]
 fn only_the_fields_of_the_signature_tell_two_requests_apart() {
-    play(async {
-        let (bench, eu) = (Bench::start(44).await, region("eu"));
+    served(Bench::start(44), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         let first = r#"{"amount":5,"lines":[{"price":1,"note":"a"}],"metadata":{"at":1}}"#;
         // (path, another body, true if the same); a mismatch is 409 if the route says so.
@@ -174,8 +100,7 @@ fn only_the_fields_of_the_signature_tell_two_requests_apart() {
 
 #[test]
 fn a_key_that_breaks_the_routes_rules_is_refused_before_its_body_is_read() {
-    play(async {
-        let (bench, eu) = (Bench::start(45).await, region("eu"));
+    served(Bench::start(45), async |bench, [eu, ..]| {
         let gateway = bench.gateway(&eu);
         for (key, code) in [
             ("a-9Xk2", "key-malformed"),

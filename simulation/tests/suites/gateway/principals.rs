@@ -8,7 +8,7 @@ use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 
-use super::bench::{Bench, Told, key_of, ms, play, region, request_with, told, until};
+use super::bench::{Bench, Told, key_of, ms, request_with, served, told, until};
 
 async fn send(bench: &Bench, to: &RegionName, token: &str, key: &str, text: &str) -> Told {
     let request = request_with("/bound", key, text, ("authorization", &format!("Bearer {token}")));
@@ -17,8 +17,7 @@ async fn send(bench: &Bench, to: &RegionName, token: &str, key: &str, text: &str
 
 #[test]
 fn only_the_principal_gets_the_answer_and_others_see_no_more_than_a_mismatch() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         let key = key_of(&eu, "mine");
         let first = send(&bench, &eu, "sk_ann", &key, "{}").await;
         assert!(first.status == 201 && !first.replayed, "{first:?}");
@@ -37,8 +36,7 @@ fn only_the_principal_gets_the_answer_and_others_see_no_more_than_a_mismatch() {
 
 #[test]
 fn a_copy_is_bound_like_the_record() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(2).await, region("eu"), region("us"));
+    served(Bench::start(2), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "copied");
         let first = send(&bench, &eu, "sk_ann", &key, "{}").await;
         until("the copy", ms(5_000), async || bench.state(&us, &key).await == "settled").await;
@@ -53,8 +51,7 @@ fn a_copy_is_bound_like_the_record() {
 
 #[test]
 fn the_owner_learns_from_a_forward_who_asks() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
+    served(Bench::start(3), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "forwarded");
         let first = send(&bench, &us, "sk_ann", &key, "{}").await;
         assert_eq!((first.status, first.by.as_str()), (201, "eu"));
@@ -68,8 +65,7 @@ fn the_owner_learns_from_a_forward_who_asks() {
 
 #[test]
 fn another_principal_neither_waits_for_an_attempt_nor_recovers_a_doubt() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         let key = key_of(&eu, "doubtful");
         bench.upstream(&eu, UpstreamMode::Hang);
         let first = {
@@ -90,8 +86,7 @@ fn another_principal_neither_waits_for_an_attempt_nor_recovers_a_doubt() {
 
 #[test]
 fn whoever_names_no_principal_cannot_ask_on_a_bound_route() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(5).await, region("eu"), region("us"));
+    served(Bench::start(5), async |bench, [eu, us, _]| {
         let key = key_of(&eu, "nobody");
         for at in [&eu, &us] {
             assert_eq!(send(&bench, at, "sk", &key, "{}").await.said(), (401, "credential-invalid"));

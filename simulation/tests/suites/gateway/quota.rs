@@ -23,7 +23,8 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep_until};
 
 use super::bench::{
-    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, play, question, region, settings, until,
+    Bench, RETENTION, TOMBSTONE, ask, ask_as_globex, key_of, ms, question, region, reload, served, settings,
+    until,
 };
 
 const EXCEEDED: (u16, &str) = (429, "quota-exceeded");
@@ -49,8 +50,7 @@ async fn limited_to(bench: &Bench, name: &RegionName, shadow: bool, quota: Quota
 
 #[test]
 fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         let gateway = limited(&bench, &eu, false).await;
         for (gateway, says) in [(&gateway, true), (&bench.gateway(&region("us")), false)] {
             let asked = Request::get("/.well-known/idempotency").body(onceway::ports::body::empty()).unwrap();
@@ -64,11 +64,7 @@ fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not
         }
         bench.store(&eu, StoreMode::Stall(ms(300)));
         let begun = Instant::now();
-        let request = Request::post("/park")
-            .header("authorization", "Bearer sk")
-            .header("idempotency-key", key("three"))
-            .body(Never.boxed_unsync())
-            .unwrap();
+        let request = super::bench::request("/park", &key("three"), "").map(|_| Never.boxed_unsync());
         let refused = gateway.handle(request).await;
         let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((1..=4).contains(&after), "what is left of a second, and up to three more: {after}");
@@ -79,10 +75,9 @@ fn a_tenant_over_its_quota_is_refused_before_the_store_and_other_tenants_are_not
         assert_eq!(begun.elapsed(), ms(0), "neither body nor store were waited for");
         let mut told = BTreeSet::new();
         for _ in 0..64 {
-            let refused = gateway.handle(super::bench::request("/park", &key("three"), "{}")).await;
-            told.insert(refused.headers()["retry-after"].to_str().unwrap().to_owned());
+            told.insert(ask(&gateway, "/park", &key("three"), "{}").await.retry_after.unwrap());
         }
-        assert_eq!(told.into_iter().collect::<Vec<_>>(), ["1", "2", "3", "4"], "not all at once");
+        assert_eq!(told.into_iter().collect::<Vec<_>>(), [1, 2, 3, 4], "not all at once");
         bench.store(&eu, StoreMode::Up);
         assert_eq!(ask_as_globex(&gateway, "/park", "other", "{}").await.status, 201);
 
@@ -112,8 +107,7 @@ impl http_body::Body for Never {
 
 #[test]
 fn retries_cost_nothing_and_trying_keys_out_does() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    served(Bench::start(2), async |bench, [eu, ..]| {
         let gateway = limited(&bench, &eu, false).await;
         let (key, next) = (key_of(&eu, "again"), key_of(&eu, "next"));
         assert_eq!(ask(&gateway, "/park", &key, "{}").await.status, 201);
@@ -136,8 +130,7 @@ fn retries_cost_nothing_and_trying_keys_out_does() {
 
 #[test]
 fn a_forward_is_charged_once_and_its_replay_is_given_back() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(3).await, region("eu"), region("us"));
+    served(Bench::start(3), async |bench, [eu, us, _]| {
         let (home, near) = (limited(&bench, &eu, false).await, limited(&bench, &us, false).await);
         let keys = ["a", "b", "c", "d"].map(|word| key_of(&eu, word));
         // The home replays a copy that has not arrived yet.
@@ -156,8 +149,7 @@ fn a_forward_is_charged_once_and_its_replay_is_given_back() {
 
 #[test]
 fn shadow_mode_counts_what_quotas_would_refuse() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         let gateway = limited(&bench, &eu, true).await;
         for key in ["a", "a", "a", "b", "c"] {
             assert_eq!(ask(&gateway, "/park", key, "{}").await.status, 201);
@@ -181,8 +173,7 @@ async fn state(gateway: &Arc<Gateway<SimPorts>>, key: &str, token: &str) -> (u16
 
 #[test]
 fn whoever_asks_for_keys_too_fast_is_refused_before_the_store_and_starts_keys_all_the_same() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
+    served(Bench::start(5), async |bench, [eu, ..]| {
         let quota = Quota { look_ups: Some(pace(3)), ..NONE };
         let gateway = limited_to(&bench, &eu, false, quota).await;
         let key = |word: &str| key_of(&eu, word);
@@ -206,8 +197,7 @@ fn whoever_asks_for_keys_too_fast_is_refused_before_the_store_and_starts_keys_al
 
 #[test]
 fn questions_for_keys_that_are_not_there_have_a_quota_of_their_own() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(6).await, region("eu"), region("us"));
+    served(Bench::start(6), async |bench, [eu, us, _]| {
         let quota = Quota { misses: Some(pace(2)), ..NONE };
         let near = limited_to(&bench, &us, false, quota).await;
         let (here, there) = (key_of(&us, "here"), key_of(&eu, "there"));
@@ -232,11 +222,12 @@ async fn start_one(gateway: &Arc<Gateway<SimPorts>>, key: &str) -> (u16, String)
     (told.status, told.said().1.to_owned())
 }
 
-/// Starts keys until one is refused. Returns the number of started keys.
-async fn start_all(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName) -> usize {
+/// Starts keys, which are answered so, until one is refused. Returns the number of started keys.
+async fn start_all(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName, answered: u16) -> usize {
     for number in 0..10 {
-        if start_one(gateway, &key_of(at, &format!("all-{number}"))).await.0 == 429 {
-            return number;
+        match start_one(gateway, &key_of(at, &format!("all-{number}"))).await.0 {
+            429 => return number,
+            status => assert_eq!(status, answered),
         }
     }
     panic!("nothing was refused");
@@ -248,12 +239,11 @@ fn live(most: u32) -> Quota {
 
 #[test]
 fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_those() {
-    play(async {
-        let (bench, eu) = (Bench::start(7).await, region("eu"));
+    served(Bench::start(7), async |bench, [eu, ..]| {
         let gateway = limited_to(&bench, &eu, false, live(3)).await;
         let key = |word: &str| key_of(&eu, word);
         // The count beside a request may or may not see its key.
-        let started = start_all(&gateway, &eu).await;
+        let started = start_all(&gateway, &eu, 201).await;
         assert!((3..=4).contains(&started), "{started}");
         let refused = gateway.handle(super::bench::request("/park", &key("four"), "{}")).await;
         let after: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
@@ -279,8 +269,7 @@ fn a_tenant_with_all_the_keys_that_it_may_have_starts_no_more_and_is_served_thos
 
 #[test]
 fn what_a_full_tenant_began_is_run_again_and_what_was_accepted_is_run() {
-    play(async {
-        let (bench, eu) = (Bench::start(9).await, region("eu"));
+    served(Bench::start(9), async |bench, [eu, ..]| {
         let gateway = limited_to(&bench, &eu, false, live(4)).await;
         let (released, accepted) = (key_of(&eu, "released"), key_of(&eu, "accepted"));
         bench.upstream(&eu, UpstreamMode::Refuse);
@@ -290,7 +279,7 @@ fn what_a_full_tenant_began_is_run_again_and_what_was_accepted_is_run() {
         }
         // Its runs are refused, too, until it is given up: seconds from now.
         assert_eq!(ask(&gateway, "/later", &accepted, "{}").await.status, 202);
-        start_all_refused(&gateway, &eu).await;
+        start_all(&gateway, &eu, 502).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(10) });
         assert_eq!(ask(&gateway, "/park", &released, "{}").await.status, 201, "it is no new key");
         until("the accepted request to be run", ms(60_000), async || bench.effects(&accepted).len() == 1)
@@ -300,21 +289,9 @@ fn what_a_full_tenant_began_is_run_again_and_what_was_accepted_is_run() {
     });
 }
 
-/// Starts keys, which the upstream refuses, until the quota refuses one.
-async fn start_all_refused(gateway: &Arc<Gateway<SimPorts>>, at: &RegionName) {
-    for number in 0..10 {
-        match start_one(gateway, &key_of(at, &format!("refused-{number}"))).await.0 {
-            429 => return,
-            status => assert_eq!(status, 502),
-        }
-    }
-    panic!("nothing was refused");
-}
-
 #[test]
 fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
-    play(async {
-        let (bench, eu) = (Bench::start(8).await, region("eu"));
+    served(Bench::start(8), async |bench, [eu, ..]| {
         let other = bench.gateway(&eu);
         // More than one look counts.
         let most = 520;
@@ -341,19 +318,11 @@ fn keys_that_another_gateway_started_count_and_forgotten_ones_do_not() {
 
 #[test]
 fn a_reload_that_leaves_the_number_leaves_the_count() {
-    play(async {
-        let (bench, eu) = (Bench::start(10).await, region("eu"));
+    served(Bench::start(10), async |bench, [eu, ..]| {
         let gateway = limited_to(&bench, &eu, false, live(1)).await;
-        start_all(&gateway, &eu).await;
+        start_all(&gateway, &eu, 201).await;
         let more = key_of(&eu, "more");
-        let with = |quota: Quota| Reload {
-            routes: settings(&eu).routes,
-            credentials: settings(&eu).credentials,
-            quota: Some(quota),
-            most_at_once: settings(&eu).most_at_once,
-            shared: settings(&eu).shared,
-            restart: Vec::new(),
-        };
+        let with = |quota: Quota| Reload { quota: Some(quota), ..reload() };
         gateway.reload(with(Quota { misses: Some(pace(2)), ..live(1) }));
         assert_eq!(ask(&gateway, "/park", &more, "{}").await.said(), EXCEEDED);
         gateway.reload(with(live(9)));

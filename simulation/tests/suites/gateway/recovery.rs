@@ -6,7 +6,7 @@ use onceway::protocol::region::RegionName;
 use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, HOLD, SETTLE_TIME, Told, key_of, ms, play, region};
+use super::bench::{Bench, HOLD, SETTLE_TIME, Told, key_of, ms, region, served};
 
 const STAYS: (u16, &str) = (409, "outcome-unknown");
 
@@ -24,8 +24,7 @@ async fn in_doubt(bench: &Bench, path: &str, mode: UpstreamMode) -> (RegionName,
 
 #[test]
 fn did_not_happen_counts_only_once_the_attempt_is_surely_over_and_reruns_once() {
-    play(async {
-        let bench = Bench::start(1).await;
+    served(Bench::start(1), async |bench, _| {
         let (eu, key, begun) = in_doubt(&bench, "/probe", UpstreamMode::DropBeforeEffect).await;
         while begun.elapsed() < HOLD + SETTLE_TIME - ms(50) {
             assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS, "at {:?}", begun.elapsed());
@@ -49,9 +48,7 @@ fn did_not_happen_counts_only_once_the_attempt_is_surely_over_and_reruns_once() 
 /// The process dies with its request: the claim runs out, and then it is in doubt like any other.
 #[test]
 fn an_abandoned_claim_is_recovered_after_its_hold() {
-    play(async {
-        let bench = Bench::start(2).await;
-        let eu = region("eu");
+    served(Bench::start(2), async |bench, [eu, ..]| {
         let key = key_of(&eu, "abandoned");
         bench.upstream(&eu, UpstreamMode::Hang);
         let begun = Instant::now();
@@ -73,8 +70,7 @@ fn an_abandoned_claim_is_recovered_after_its_hold() {
 fn cannot_say_changes_nothing() {
     let odd = ProbeMode::Happened { status: 500, body: Default::default() };
     for probes in [ProbeMode::CannotSay, ProbeMode::Silent, odd] {
-        play(async {
-            let bench = Bench::start(4).await;
+        served(Bench::start(4), async |bench, _| {
             let (eu, key, _) = in_doubt(&bench, "/probe", UpstreamMode::EffectThenDrop).await;
             bench.world.upstreams.set_probes(&eu, probes.clone());
             for pause in [ms(0), ms(1_000), HOLD * 3] {
@@ -93,8 +89,7 @@ fn cannot_say_changes_nothing() {
 /// count before hold and settle time are over.
 #[test]
 fn a_status_that_leaves_the_key_in_doubt_does_not_end_its_attempt() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
+    served(Bench::start(5), async |bench, [eu, ..]| {
         let key = key_of(&eu, "answered");
         bench.upstream(&eu, UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(1_000) });
         assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (504, "outcome-unknown"));
@@ -110,32 +105,9 @@ fn a_status_that_leaves_the_key_in_doubt_does_not_end_its_attempt() {
     });
 }
 
-/// An attempt without an effect by then runs again, once hold and settle time are over.
-#[test]
-fn an_attempt_that_got_a_status_and_did_nothing_runs_again_after_its_hold() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
-        let key = key_of(&eu, "answered");
-        let broken =
-            UpstreamMode::Answer { after: ms(5), status: 500, body: Default::default(), effect: false };
-        bench.upstream(&eu, broken);
-        let begun = Instant::now();
-        assert_eq!(bench.send(&eu, "/probe", &key).await.said(), (500, "outcome-unknown"));
-        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
-        while begun.elapsed() < HOLD + SETTLE_TIME - ms(200) {
-            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), STAYS, "{:?}", begun.elapsed());
-            sleep(ms(100)).await;
-        }
-        sleep(ms(400)).await;
-        let told = bench.send(&eu, "/probe", &key).await;
-        assert_eq!((told.status, told.replayed, bench.effects(&key).len()), (201, false, 1));
-    });
-}
-
 #[test]
 fn what_surely_did_nothing_uses_up_no_rerun() {
-    play(async {
-        let (bench, eu) = (Bench::start(6).await, region("eu"));
+    served(Bench::start(6), async |bench, [eu, ..]| {
         let key = key_of(&eu, "refused");
         for refused in 1..=4 {
             bench.upstream(&eu, UpstreamMode::Busy { retry_after: 1 });
@@ -154,8 +126,7 @@ fn what_surely_did_nothing_uses_up_no_rerun() {
 
 #[test]
 fn rerun_runs_up_to_its_limit_and_then_parks() {
-    play(async {
-        let bench = Bench::start(6).await;
+    served(Bench::start(6), async |bench, _| {
         let (eu, key, _) = in_doubt(&bench, "/rerun", UpstreamMode::DropBeforeEffect).await;
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         for attempt in [2, 3] {

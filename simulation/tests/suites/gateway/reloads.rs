@@ -13,7 +13,9 @@ use onceway::protocol::record::State;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, play, region, settings, until};
+use super::bench::{
+    Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, reload, served, settings, until,
+};
 use super::upkeep::{abandon, abandon_for};
 
 /// The settle time of the route `slow`.
@@ -36,15 +38,7 @@ fn slow_and_probe() -> [Route; 2] {
 
 /// Has a region's gateway read these routes.
 fn read(bench: &Bench, routes: &[Route]) {
-    let told = settings(&region("eu"));
-    bench.gateway(&region("eu")).reload(Reload {
-        routes: Routes(routes.to_vec()),
-        credentials: told.credentials,
-        quota: told.quota,
-        most_at_once: told.most_at_once,
-        shared: told.shared,
-        restart: Vec::new(),
-    });
+    bench.gateway(&region("eu")).reload(Reload { routes: Routes(routes.to_vec()), ..reload() });
 }
 
 /// A proxy answers 504 and the service goes on for 25 s, for which its route allows. Meanwhile the
@@ -52,8 +46,7 @@ fn read(bench: &Bench, routes: &[Route]) {
 /// its record the attempt would be over at 12 s, and a retry would run it again.
 #[test]
 fn names_that_change_places_say_nothing_of_attempts_of_before() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         let [slow, probe] = slow_and_probe();
         read(&bench, &[slow.clone(), probe.clone()]);
         let key = key_of(&eu, "renamed");
@@ -81,8 +74,7 @@ fn names_that_change_places_say_nothing_of_attempts_of_before() {
 /// The name is that of a route that is asked about; the path's route waits for an operator.
 #[test]
 fn a_name_lets_nobody_ask_about_a_key_whose_path_is_parked() {
-    play(async {
-        let (bench, eu) = (Bench::start(2).await, region("eu"));
+    served(Bench::start(2), async |bench, [eu, ..]| {
         let (probe, park) = (route("probe", |policy| policy), route("park", |policy| policy));
         let swapped = [Route { name: "park".into(), ..probe }, Route { name: "probe".into(), ..park }];
         read(&bench, &swapped);
@@ -103,8 +95,7 @@ fn a_name_lets_nobody_ask_about_a_key_whose_path_is_parked() {
 /// Which of two rules of one path is a key's only its request shows: nobody asks without it.
 #[test]
 fn a_path_with_two_rules_is_left_to_its_clients() {
-    play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
+    served(Bench::start(3), async |bench, [eu, ..]| {
         let probe = route("probe", |policy| policy);
         let patched = route("probe", |policy| Policy { settle_time: SLOW, ..policy });
         let patched = Route { name: "patched".into(), methods: vec![Method::PATCH], ..patched };
@@ -133,8 +124,7 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
 /// claims of now run: by the hold that the process began with it would be believed after 12 s.
 #[test]
 fn a_clock_is_suspect_for_as_long_as_the_longest_hold_that_was_read() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         let hold = Duration::from_secs(60);
         let longer = route("park", |policy| Policy { hold, ..policy });
         read(&bench, std::slice::from_ref(&longer));

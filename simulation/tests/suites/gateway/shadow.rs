@@ -18,7 +18,7 @@ use simulation::ports::SimPorts;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, ask, key_of, ms, play, region, request, settings, told, unfounded, until};
+use super::bench::{Bench, ask, key_of, ms, region, request, served, settings, told, unfounded, until};
 
 /// A gateway in shadow mode beside those of the bench.
 fn shadow(bench: &Bench, name: &RegionName) -> Arc<Gateway<SimPorts>> {
@@ -31,8 +31,7 @@ fn counts(gateway: &Gateway<SimPorts>, route: &str) -> Counts {
 
 #[test]
 fn everything_passes_as_it_came_while_store_and_peers_are_gone() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         let gateway = shadow(&bench, &eu);
         bench.store(&eu, StoreMode::Stall(ms(60_000)));
         bench.links(&eu, LinkMode::Refuse);
@@ -80,8 +79,7 @@ fn everything_passes_as_it_came_while_store_and_peers_are_gone() {
 /// Alerts use these series, and nothing sets them later if neither store nor peers are asked.
 #[test]
 fn neither_store_nor_peers_are_said_to_be_away() {
-    play(async {
-        let (bench, eu) = (Bench::start(1).await, region("eu"));
+    served(Bench::start(1), async |bench, [eu, ..]| {
         let begun = |shadow: bool| {
             let recorder = PrometheusBuilder::new().build_recorder();
             let settings = Settings { shadow, ..settings(&eu) };
@@ -99,8 +97,7 @@ fn neither_store_nor_peers_are_said_to_be_away() {
 
 #[test]
 fn copies_of_a_running_request_are_judged_when_it_ends() {
-    play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
+    served(Bench::start(3), async |bench, [eu, ..]| {
         let gateway = shadow(&bench, &eu);
         let begin = || {
             let gateway = gateway.clone();

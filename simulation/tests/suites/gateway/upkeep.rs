@@ -8,12 +8,14 @@ use std::time::Duration;
 use onceway::ports::KeyStore;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
 use onceway::protocol::decide::Basis;
+use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, State};
+use simulation::store::SimStore;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
-use super::bench::{Bench, HOLD, RETENTION, SETTLE_TIME, TOMBSTONE, id, key_of, ms, play, region, until};
+use super::bench::{Bench, HOLD, RETENTION, SETTLE_TIME, TOMBSTONE, id, key_of, ms, served, until};
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 const GONE: (u16, &str) = (410, "key-expired");
@@ -21,8 +23,7 @@ const GONE: (u16, &str) = (410, "key-expired");
 /// Many keys are due at once: batches go on until none is left.
 #[test]
 fn a_backlog_is_reaped_in_batches() {
-    play(async {
-        let (bench, eu) = (Bench::start(3).await, region("eu"));
+    served(Bench::start(3), async |bench, [eu, ..]| {
         let store = bench.world.cluster.store(&eu);
         let gate = store.gate().await.unwrap().version;
         for number in 0..1_200 {
@@ -43,8 +44,7 @@ fn a_backlog_is_reaped_in_batches() {
 /// doubt would be left, and a retry would run a third time. a does not reap while it is away.
 #[test]
 pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
-    play(async {
-        let (bench, eu, us) = (Bench::start(4).await, region("eu"), region("us"));
+    served(Bench::start(4), async |bench, [eu, us, _]| {
         let key = key_of(&us, "masked");
         // eu made an attempt and was lost. Its gateway is gone, its store keeps the doubt.
         let (theirs, eu_store) = (bench.world.cluster.origin(&eu), bench.world.cluster.store(&eu));
@@ -86,8 +86,7 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
 #[test]
 fn a_clock_that_steps_ahead_ends_no_hold() {
     for wait in [0, 30, 250] {
-        play(async {
-            let (bench, eu) = (Bench::start(5).await, region("eu"));
+        served(Bench::start(5), async |bench, [eu, ..]| {
             let key = key_of(&eu, "stepped");
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_500) });
             let first = bench.begin(&eu, "/rerun", &key);
@@ -117,8 +116,7 @@ fn a_clock_that_steps_ahead_ends_no_hold() {
 #[test]
 fn a_claim_of_a_clock_that_blinks_is_not_sent() {
     for by in [-365 * 24 * HOUR_MICROS, 365 * 24 * HOUR_MICROS] {
-        play(async {
-            let (bench, eu) = (Bench::start(6).await, region("eu"));
+        served(Bench::start(6), async |bench, [eu, ..]| {
             let key = key_of(&eu, "blinked");
             bench.world.cluster.step_clock(&eu, by);
             let reply = bench.begin(&eu, "/rerun", &key);
@@ -141,8 +139,7 @@ fn a_claim_of_a_clock_that_blinks_is_not_sent() {
 /// would count.
 #[test]
 fn a_probe_does_not_count_by_a_suspect_clock() {
-    play(async {
-        let (bench, eu) = (Bench::start(6).await, region("eu"));
+    served(Bench::start(6), async |bench, [eu, ..]| {
         let key = key_of(&eu, "probed");
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
@@ -166,32 +163,12 @@ fn a_probe_does_not_count_by_a_suspect_clock() {
     });
 }
 
-/// By that clock every answer would be past its retention at once, and be forgotten.
-#[test]
-fn a_clock_that_steps_ahead_takes_no_key_along() {
-    play(async {
-        let (bench, eu) = (Bench::start(7).await, region("eu"));
-        let key = key_of(&eu, "kept");
-        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
-        bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-        sleep(HOLD - ms(500)).await;
-        // Set right again, as after a mistake: nothing was lost meanwhile.
-        bench.world.cluster.step_clock(&eu, -HOUR_MICROS);
-        sleep(HOLD * 2).await;
-        let again = bench.send(&eu, "/park", &key).await;
-        assert!(again.replayed, "{again:?}");
-        assert_eq!(bench.effects(&key).len(), 1);
-        assert_eq!(bench.world.cluster.notes(&eu).len(), 2, "there and back");
-    });
-}
-
 /// By the clock that is an hour ahead the key is past its retention, and its client would learn
 /// that it is gone for ever.
 #[test]
 fn a_clock_that_steps_ahead_expires_no_answer() {
     for wait in [0, 30, 250] {
-        play(async {
-            let (bench, eu) = (Bench::start(10).await, region("eu"));
+        served(Bench::start(10), async |bench, [eu, ..]| {
             let key = key_of(&eu, "replayed");
             assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
             sleep(ms(200)).await;
@@ -207,8 +184,7 @@ fn a_clock_that_steps_ahead_expires_no_answer() {
 /// steps, and a process that starts then knows of no step.
 #[test]
 fn a_clock_that_is_suspect_stays_so_over_a_restart() {
-    play(async {
-        let (bench, eu) = (Bench::start(11).await, region("eu"));
+    served(Bench::start(11), async |bench, [eu, ..]| {
         let key = key_of(&eu, "restarted");
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
         let first = bench.begin(&eu, "/rerun", &key);
@@ -231,8 +207,7 @@ fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
     const YEARS_MICROS: i64 = 6 * 365 * 86_400_000_000;
     // While a process watches, and while none does.
     for restarted in [false, true] {
-        play(async {
-            let (bench, eu) = (Bench::start(13).await, region("eu"));
+        served(Bench::start(13), async |bench, [eu, ..]| {
             bench.world.cluster.step_clock(&eu, -YEARS_MICROS);
             sleep((HOLD + SETTLE_TIME) * 2).await;
             let key = key_of(&eu, "behind");
@@ -264,20 +239,13 @@ pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
     ClaimAsk {
         risk: Vec::new(),
         id: id(key),
-        fingerprint: onceway::protocol::fingerprint::Fingerprint {
-            raw: onceway::protocol::fingerprint::raw("POST", "/park", b"{}"),
-            canonical: None,
-        },
+        fingerprint: Fingerprint { raw: raw("POST", "/park", b"{}"), canonical: None },
         nonce: Nonce(nonce),
         request_id: RequestId(nonce),
         gate: onceway::ports::store::GateVersion(0),
         basis: Basis::Absent,
         hold: HOLD,
-        lifetime: Lifetime {
-            retention: Retention::For(retention),
-            skew: Duration::ZERO,
-            tombstone: TOMBSTONE,
-        },
+        lifetime: Lifetime { retention: Retention::For(retention), skew: ms(0), tombstone: TOMBSTONE },
         route: "park".into(),
         path: "/park".to_owned(),
         principal: None,
@@ -285,29 +253,21 @@ pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
 }
 
 /// A claim on a route that nobody will end.
-pub async fn abandon(store: &simulation::store::SimStore, route: &str, key: &str) -> Attempt {
+pub async fn abandon(store: &SimStore, route: &str, key: &str) -> Attempt {
     abandon_for(store, route, key, HOLD).await
 }
 
 /// Like [`abandon`], with a hold of its own.
-pub async fn abandon_for(
-    store: &simulation::store::SimStore,
-    route: &str,
-    key: &str,
-    hold: Duration,
-) -> Attempt {
+pub async fn abandon_for(store: &SimStore, route: &str, key: &str, hold: Duration) -> Attempt {
     let gate = store.gate().await.unwrap().version;
     let path = format!("/{route}");
-    let fingerprint = onceway::protocol::fingerprint::Fingerprint {
-        raw: onceway::protocol::fingerprint::raw("POST", &path, b"{}"),
-        canonical: None,
-    };
+    let fingerprint = Fingerprint { raw: raw("POST", &path, b"{}"), canonical: None };
     won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, hold, ..claim(key, 77, RETENTION) })
         .await
 }
 
 /// The next attempt on a released key.
-pub async fn again(store: &simulation::store::SimStore, route: &str, last: &Attempt) -> Attempt {
+pub async fn again(store: &SimStore, route: &str, last: &Attempt) -> Attempt {
     let gate = store.gate().await.unwrap().version;
     let basis =
         Basis::Known { own: Some((last.token, last.nonce)), over: Vec::new(), attempt: last.token.attempt };
@@ -316,7 +276,7 @@ pub async fn again(store: &simulation::store::SimStore, route: &str, last: &Atte
 }
 
 /// The attempt that this claim wins.
-pub async fn won(store: &simulation::store::SimStore, ask: &ClaimAsk) -> Attempt {
+pub async fn won(store: &SimStore, ask: &ClaimAsk) -> Attempt {
     match store.claim(ask).await.unwrap() {
         ClaimReply::Won { token, .. } => Attempt { id: ask.id.clone(), token, nonce: ask.nonce },
         other => panic!("not won: {other:?}"),

@@ -13,7 +13,7 @@ use onceway::protocol::versions::{NEXT, Versions};
 use simulation::peers::{Answering, Region};
 use tokio::time::sleep;
 
-use super::bench::{Bench, ask, key_of, ms, play, region, until, upgraded};
+use super::bench::{Bench, ask, key_of, ms, region, served, until, upgraded};
 
 const BEFORE: Versions = Versions::OURS;
 
@@ -21,8 +21,7 @@ const BEFORE: Versions = Versions::OURS;
 /// That one runs nothing more, and says why.
 #[test]
 fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
-    play(async {
-        let (bench, eu, us) = (Bench::upgraded(61).await, region("eu"), region("us"));
+    served(Bench::upgraded(61), async |bench, [eu, us, _]| {
         let old = bench.process_speaking(&eu, BEFORE);
         until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
         let key = key_of(&eu, "older");
@@ -58,8 +57,7 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
 
 #[test]
 fn nothing_is_raised_while_somebody_speaks_an_older_version_or_does_not_answer() {
-    play(async {
-        let (bench, us, ap) = (Bench::upgraded(62).await, region("us"), region("ap"));
+    served(Bench::upgraded(62), async |bench, [_, us, ap]| {
         bench.replace_speaking(&ap, BEFORE);
         bench.all_serve().await;
         let same = bench.gateway(&us).raise_protocol("test").await.unwrap();
@@ -79,8 +77,7 @@ fn nothing_is_raised_while_somebody_speaks_an_older_version_or_does_not_answer()
 /// process.
 #[test]
 fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end() {
-    play(async {
-        let (bench, us, ap) = (Bench::upgraded(66).await, region("us"), region("ap"));
+    served(Bench::upgraded(66), async |bench, [_, us, ap]| {
         bench.replace_speaking(&ap, BEFORE);
         let old = bench.gateway(&ap);
         until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
@@ -116,8 +113,7 @@ fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end(
 /// No letter brings the view: a ping tells of it.
 #[test]
 fn an_older_process_hears_in_pings_that_it_was_outgrown() {
-    play(async {
-        let (bench, us, ap) = (Bench::start(67).await, region("us"), region("ap"));
+    served(Bench::start(67), async |bench, [_, us, ap]| {
         bench.replace_speaking(&ap, BEFORE);
         let old = bench.gateway(&ap);
         until("the older process to serve", ms(5_000), async || old.readiness().serves).await;
@@ -153,8 +149,7 @@ impl Region for Newer {
 /// A peer without a common version is not heard, whatever it says of itself.
 #[test]
 fn a_peer_of_a_foreign_version_is_not_heard() {
-    play(async {
-        let (bench, us, ap) = (Bench::start(65).await, region("us"), region("ap"));
+    served(Bench::start(65), async |bench, [_, us, ap]| {
         let foreign = Versions::new(NEXT, NEXT).unwrap();
         bench.replace_speaking(&ap, foreign);
         let why = format!("it speaks protocol versions {foreign}, this process {}", Versions::OURS);

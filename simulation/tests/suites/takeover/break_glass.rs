@@ -12,7 +12,7 @@ use onceway::protocol::change::{Change, STRIDE};
 use onceway::protocol::region::RegionName;
 use tokio::time::sleep;
 
-use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play};
+use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 
 /// Loses these regions with their disks.
 fn disks_are_lost(trio: &Trio, regions: &BTreeSet<RegionName>) {
@@ -24,8 +24,7 @@ fn disks_are_lost(trio: &Trio, regions: &BTreeSet<RegionName>) {
 
 #[test]
 fn the_last_region_goes_on_once_an_operator_attests_that_the_others_are_stopped() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let (own, gained) = (key_of(&c(), &a(), "own"), key_of(&a(), &b(), "gained"));
         let stopped = BTreeSet::from([a(), b()]);
         let gateway = trio.node(&c()).gateway;
@@ -45,8 +44,7 @@ fn the_last_region_goes_on_once_an_operator_attests_that_the_others_are_stopped(
         // It cannot know the last view of the others: even its own keys wait for the window.
         assert_eq!(trio.insist(&c(), "/park", &own, ms(10_000)).await.by, c().as_str());
         assert!(trio.risk(&own).contains(&a()), "it may have been taken over before");
-        let told = trio.insist(&c(), "/park", &gained, ms(10_000)).await;
-        assert_eq!(told.by, c().as_str());
+        assert_eq!(trio.insist(&c(), "/park", &gained, ms(10_000)).await.by, c().as_str());
         assert!(trio.risk(&gained).contains(&a()), "by the window alone");
         let noted = trio.world.cluster.notes(&c());
         assert!(noted.iter().any(|entry| entry.kind == "glass-broken"), "{noted:?}");
@@ -57,7 +55,6 @@ fn the_last_region_goes_on_once_an_operator_attests_that_the_others_are_stopped(
             assert!(trio.insist(&b(), "/park", key, ms(5_000)).await.replayed, "{key}");
             assert_eq!(trio.effects(key).len(), 1, "{key}");
         }
-        trio.check();
     });
 }
 
@@ -66,8 +63,7 @@ fn the_last_region_goes_on_once_an_operator_attests_that_the_others_are_stopped(
 /// very one that it took in, and no key ever ran again.)
 #[test]
 fn the_last_region_takes_voters_in_that_were_made_anew() {
-    play(async {
-        let trio = Trio::start(2).await;
+    checked(Trio::start(2), async |trio| {
         let stopped = BTreeSet::from([a(), b()]);
         disks_are_lost(&trio, &stopped);
         sleep(LEASE).await;
@@ -89,7 +85,6 @@ fn the_last_region_takes_voters_in_that_were_made_anew() {
         trio.lose(&c());
         let key = key_of(&c(), &a(), "on");
         assert_eq!(trio.insist(&a(), "/park", &key, ms(40_000)).await.status, 201, "and it may be lost");
-        trio.check();
     });
 }
 
@@ -98,8 +93,7 @@ fn the_last_region_takes_voters_in_that_were_made_anew() {
 /// half of a majority.)
 #[test]
 fn a_region_that_waits_for_its_approval_is_no_part_of_a_majority() {
-    play(async {
-        let trio = Trio::start(9).await;
+    checked(Trio::start(9), async |trio| {
         disks_are_lost(&trio, &BTreeSet::from([b()]));
         trio.until_lost(&b(), &a()).await;
         let gateway = trio.node(&a()).gateway;
@@ -127,7 +121,6 @@ fn a_region_that_waits_for_its_approval_is_no_part_of_a_majority() {
             gateway.takeover(&lost, true, "ann", "nobody can say what it had").await.unwrap();
         }
         assert_eq!(trio.insist(&a(), "/park", &own, ms(20_000)).await.by, a().as_str());
-        trio.check();
     });
 }
 
@@ -135,8 +128,7 @@ fn a_region_that_waits_for_its_approval_is_no_part_of_a_majority() {
 /// place. (Swarm, seed 491: the acceptor that had accepted it refused every break-glass, for ever.)
 #[test]
 fn a_change_that_was_on_its_way_does_not_keep_the_glass_whole() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         trio.lose(&a());
         trio.lose(&b());
         let gateway = trio.node(&c()).gateway;
@@ -150,7 +142,6 @@ fn a_change_that_was_on_its_way_does_not_keep_the_glass_whole() {
         trio.bring_back(&a());
         trio.bring_back(&b());
         trio.all_home(STABLE * 4 + ms(60_000)).await;
-        trio.check();
     });
 }
 
@@ -158,8 +149,7 @@ fn a_change_that_was_on_its_way_does_not_keep_the_glass_whole() {
 /// (swarm, seed 1530).
 #[test]
 fn the_last_region_whose_store_restarted_goes_on_too() {
-    play(async {
-        let trio = Trio::start(4).await;
+    checked(Trio::start(4), async |trio| {
         let stopped = BTreeSet::from([a(), b()]);
         disks_are_lost(&trio, &stopped);
         trio.world.cluster.restart(&c());
@@ -168,34 +158,13 @@ fn the_last_region_whose_store_restarted_goes_on_too() {
         gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
         let key = key_of(&c(), &a(), "alone");
         assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
-        trio.check();
-    });
-}
-
-/// The same beside a region that left: it remembers the store, and approves nothing any more.
-#[test]
-fn the_last_region_of_the_ring_goes_on_beside_one_that_left() {
-    play(async {
-        let trio = Trio::start(10).await;
-        trio.leave(&a(), &c()).await;
-        let stopped = BTreeSet::from([b()]);
-        disks_are_lost(&trio, &stopped);
-        trio.world.cluster.restart(&a());
-        sleep(LEASE * 2).await;
-        let gateway = trio.node(&a()).gateway;
-        trio.ask(async || gateway.break_glass(&stopped, "ann", "its disk is gone").await).await.unwrap();
-        gateway.takeover(&b(), true, "ann", "nobody can say what it had").await.unwrap();
-        let key = key_of(&a(), &b(), "alone");
-        assert_eq!(trio.insist(&a(), "/park", &key, ms(20_000)).await.by, a().as_str());
-        trio.check();
     });
 }
 
 /// The reverse: it came back as an old copy, and this gateway knows that. It has forgotten claims.
 #[test]
 fn the_last_region_whose_store_went_back_does_not_go_on() {
-    play(async {
-        let trio = Trio::start(5).await;
+    checked(Trio::start(5), async |trio| {
         let key = key_of(&c(), &a(), "forgotten");
         let copied = trio.world.cluster.copy(&c());
         assert_eq!(trio.send(&c(), "/park", &key).await.status, 201);
@@ -210,7 +179,6 @@ fn the_last_region_whose_store_went_back_does_not_go_on() {
         sleep(LEASE).await;
         assert_eq!(trio.send(&c(), "/park", &key).await.status, 503);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -219,8 +187,7 @@ fn the_last_region_whose_store_went_back_does_not_go_on() {
 /// and 1946: "the register is not founded", for ever.)
 #[test]
 fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
-    play(async {
-        let trio = Trio::start(6).await;
+    checked(Trio::start(6), async |trio| {
         let stopped = BTreeSet::from([a(), b()]);
         trio.lose(&c());
         disks_are_lost(&trio, &stopped);
@@ -232,7 +199,6 @@ fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
         let key = key_of(&c(), &a(), "anew");
         until_accepted(&trio, &c(), &[a(), b()]).await;
         assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
-        trio.check();
     });
 }
 
@@ -240,8 +206,7 @@ fn a_gateway_that_started_anew_goes_on_by_what_its_store_keeps() {
 /// is left who could say.
 #[test]
 fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
-    play(async {
-        let trio = Trio::start(12).await;
+    checked(Trio::start(12), async |trio| {
         let stopped = BTreeSet::from([a(), b()]);
         disks_are_lost(&trio, &stopped);
         trio.lose(&c());
@@ -254,7 +219,6 @@ fn the_last_region_whose_standby_was_promoted_does_not_go_on() {
         let noted = trio.world.cluster.notes(&c());
         assert!(noted.iter().all(|entry| entry.kind != "glass-broken"), "nothing was broken: {noted:?}");
         assert_eq!(trio.send(&c(), "/park", &key_of(&c(), &a(), "promoted")).await.status, 503);
-        trio.check();
     });
 }
 
@@ -275,8 +239,7 @@ async fn until_accepted(trio: &Trio, at: &RegionName, lost: &[RegionName]) {
 /// meanwhile (swarm, seed 293).
 #[test]
 fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
-    play(async {
-        let trio = Trio::start(7).await;
+    checked(Trio::start(7), async |trio| {
         let key = key_of(&a(), &b(), "left");
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
         sleep(ms(1_000)).await;
@@ -306,7 +269,6 @@ fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
         until_accepted(&trio, &a(), &[a(), b(), c()]).await;
         let told = trio.insist(&a(), "/park", &key, ms(20_000)).await;
         assert!(told.replayed || trio.risk(&key).contains(&a()), "{told:?}");
-        trio.check();
     });
 }
 
@@ -315,8 +277,7 @@ fn a_region_whose_acceptor_was_made_anew_goes_on_alone() {
 /// 2 would have two views, and c would silently run its own key again.
 #[test]
 fn a_forced_view_never_has_the_epoch_of_one_that_only_the_stopped_knew() {
-    play(async {
-        let trio = Trio::start(8).await;
+    checked(Trio::start(8), async |trio| {
         let key = key_of(&c(), &a(), "taken");
         trio.cut_off(&c(), true);
         trio.until_lost(&c(), &a()).await;
@@ -336,7 +297,6 @@ fn a_forced_view_never_has_the_epoch_of_one_that_only_the_stopped_knew() {
         trio.bring_back(&b());
         trio.all_home(STABLE * 4 + ms(60_000)).await;
         assert!(trio.gate(&a()).view.epoch() > epoch);
-        trio.check();
     });
 }
 
@@ -344,8 +304,7 @@ fn a_forced_view_never_has_the_epoch_of_one_that_only_the_stopped_knew() {
 /// (swarm, seed 230).
 #[test]
 fn what_only_the_stopped_had_is_no_mark_to_wait_for() {
-    play(async {
-        let trio = Trio::start(9).await;
+    checked(Trio::start(9), async |trio| {
         trio.hold(&a(), &[c()], true);
         let key = key_of(&a(), &c(), "seen");
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
@@ -357,7 +316,6 @@ fn what_only_the_stopped_had_is_no_mark_to_wait_for() {
         gateway.break_glass(&stopped, "ann", "their disks are gone").await.unwrap();
         assert_eq!(trio.insist(&c(), "/park", &key, ms(20_000)).await.by, c().as_str());
         assert!(trio.risk(&key).contains(&a()));
-        trio.check();
     });
 }
 
@@ -365,8 +323,7 @@ fn what_only_the_stopped_had_is_no_mark_to_wait_for() {
 /// change has to end it (swarm, seed 641).
 #[test]
 fn a_change_that_was_begun_is_ended_where_nobody_holds_a_lease() {
-    play(async {
-        let trio = Trio::start(10).await;
+    checked(Trio::start(10), async |trio| {
         for region in [b(), c()] {
             trio.drain(&a(), &region, true).await.unwrap();
         }
@@ -381,7 +338,6 @@ fn a_change_that_was_begun_is_ended_where_nobody_holds_a_lease() {
         trio.until("a is declared lost", ms(30_000), lost).await;
         trio.until("b is resumed", ms(30_000), async || b_says.resume(&b(), "ann").await.is_ok()).await;
         trio.until("b serves", ms(30_000), async || trio.serves(&b())).await;
-        trio.check();
     });
 }
 
@@ -389,8 +345,7 @@ fn a_change_that_was_begun_is_ended_where_nobody_holds_a_lease() {
 /// what to do (swarm, seeds 1353 and 1915).
 #[test]
 fn a_sealed_survivor_says_that_no_majority_is_left() {
-    play(async {
-        let trio = Trio::start(11).await;
+    checked(Trio::start(11), async |trio| {
         trio.drain(&a(), &c(), true).await.unwrap();
         let says = || {
             let reasons = trio.node(&c()).gateway.readiness().reasons;
@@ -401,6 +356,5 @@ fn a_sealed_survivor_says_that_no_majority_is_left() {
         assert!(!says(), "b answers still");
         trio.lose(&b());
         trio.until("c says it", ms(10_000), async || says()).await;
-        trio.check();
     });
 }

@@ -12,7 +12,7 @@ use onceway::protocol::view::{Standing, View};
 use simulation::letters::{Letter, Post};
 use tokio::time::sleep;
 
-use super::trio::{TAKEOVER, Trio, a, b, c, first_ring, id, key_of, ms, play, ring};
+use super::trio::{TAKEOVER, Trio, a, b, c, checked, first_ring, id, key_of, ms, on, ring};
 
 /// Longer than any scenario here: the copy does not end by itself.
 const MINUTES: Duration = Duration::from_secs(600);
@@ -31,8 +31,7 @@ fn reseed(trio: &Trio, readers: &[RegionName], takes: Duration) {
 /// are complete it stays a risk of its successor's runs.
 #[test]
 pub fn a_region_that_is_being_copied_is_not_heard_of() {
-    play(async {
-        let trio = Trio::start(1).await;
+    on(Trio::start(1), async |trio| {
         let (early, later) = (key_of(&a(), &b(), "early"), key_of(&a(), &b(), "later"));
         lose_slots(&trio, &[b(), c()]);
         for key in [&early, &later] {
@@ -67,8 +66,7 @@ pub fn a_region_that_is_being_copied_is_not_heard_of() {
 /// nothing while c copies the rows of a.
 #[test]
 pub fn a_new_target_that_is_copying_proves_no_absence() {
-    play(async {
-        let trio = Trio::start(2).await;
+    on(Trio::start(2), async |trio| {
         let lighter = ring(&[(a(), 100), (b(), 10), (c(), 300)]);
         let after = View::founding(1, lighter.clone(), Default::default(), Default::default());
         let before = View::founding(1, first_ring(), Default::default(), Default::default());
@@ -100,8 +98,7 @@ pub fn a_new_target_that_is_copying_proves_no_absence() {
 /// nowhere. c serves again, and copies.
 #[test]
 pub fn a_target_that_is_back_and_copying_proves_no_absence() {
-    play(async {
-        let trio = Trio::start(3).await;
+    on(Trio::start(3), async |trio| {
         let key = key_of(&a(), &c(), "alone");
         lose_slots(&trio, &[c()]);
         for drained in [b(), c()] {
@@ -136,8 +133,7 @@ async fn is_never_run_by_c(trio: &Trio, path: &str, key: &str) {
 /// b, which lacks one, gets it from c.
 #[test]
 pub fn what_was_whole_counts_while_it_is_copied_anew() {
-    play(async {
-        let trio = Trio::start(5).await;
+    checked(Trio::start(5), async |trio| {
         let key = key_of(&a(), &b(), "kept");
         trio.hold(&a(), &[b()], true);
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
@@ -149,7 +145,6 @@ pub fn what_was_whole_counts_while_it_is_copied_anew() {
         let told = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
         assert!(told.replayed, "{told:?}");
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -157,8 +152,7 @@ pub fn what_was_whole_counts_while_it_is_copied_anew() {
 /// once the heartbeat is there.
 #[test]
 pub fn what_is_gained_opens_when_the_copy_is_whole() {
-    play(async {
-        let trio = Trio::start(6).await;
+    checked(Trio::start(6), async |trio| {
         let key = key_of(&a(), &c(), "drained");
         lose_slots(&trio, &[c()]);
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
@@ -173,7 +167,6 @@ pub fn what_is_gained_opens_when_the_copy_is_whole() {
         }
         assert!(trio.insist(&c(), "/park", &key, ms(10_000)).await.replayed);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -181,8 +174,7 @@ pub fn what_is_gained_opens_when_the_copy_is_whole() {
 /// no region could ever reach it.
 #[test]
 pub fn a_heartbeat_ahead_of_its_rows_makes_no_frontier() {
-    play(async {
-        let trio = Trio::start(4).await;
+    checked(Trio::start(4), async |trio| {
         let (known, new) = (key_of(&a(), &b(), "known"), key_of(&a(), &b(), "new"));
         assert_eq!(trio.send(&a(), "/park", &known).await.status, 201);
         sleep(ms(500)).await;
@@ -197,6 +189,5 @@ pub fn a_heartbeat_ahead_of_its_rows_makes_no_frontier() {
         trio.until("what was gained opens", ms(40_000), open).await;
         assert!(trio.insist(&b(), "/park", &known, ms(5_000)).await.replayed);
         assert_eq!(trio.insist(&b(), "/park", &new, ms(5_000)).await.by, b().as_str());
-        trio.check();
     });
 }

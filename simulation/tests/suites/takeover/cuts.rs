@@ -3,44 +3,36 @@
 //!
 //! `losses.rs` has regions that die. A test must not look into a gateway.
 
-use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions};
+use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 use simulation::cluster::StoreMode;
 use tokio::time::sleep;
 
 #[test]
 fn a_region_that_is_cut_off_stops_before_its_successor_starts_and_comes_home() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let (early, fresh) = (key_of(&a(), &b(), "early"), key_of(&a(), &b(), "fresh"));
         trio.cut_off(&a(), true);
         assert_eq!(trio.send(&a(), "/park", &early).await.status, 201, "its lease still runs");
         sleep(LEASE).await;
-        let told = trio.send(&a(), "/park", &fresh).await;
-        assert_eq!(told.said(), (503, "not-authoritative"));
+        assert_eq!(trio.send(&a(), "/park", &fresh).await.said(), (503, "not-authoritative"));
         assert_eq!(trio.insist(&b(), "/park", &fresh, TAKEOVER).await.by, b().as_str());
         assert_eq!(trio.arrived(&a(), &fresh), 0);
         trio.cut_off(&a(), false);
-        let home =
-            async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
-        trio.until("a is home", STABLE + ms(15_000), home).await;
+        trio.comes_home(&a(), STABLE + ms(15_000)).await;
         let replay = trio.send(&c(), "/park", &early).await;
         assert_eq!((replay.status, replay.replayed), (201, true), "what it ran alone is known everywhere");
-        trio.check();
     });
 }
 
 /// The lease is the failure detector: a region that cannot write its own store does not renew.
 #[test]
 fn a_region_whose_store_stalls_is_taken_over() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         let key = key_of(&a(), &b(), "stalled");
         trio.world.cluster.set_mode(&a(), StoreMode::Stall(ms(500)));
         // Its pings go on, and the age of its last heartbeat counts as lag: the window is longer
         // than after a death.
-        let told = trio.insist(&c(), "/park", &key, TAKEOVER + ms(6_000)).await;
-        assert_eq!(told.by, b().as_str());
+        assert_eq!(trio.insist(&c(), "/park", &key, TAKEOVER + ms(6_000)).await.by, b().as_str());
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }

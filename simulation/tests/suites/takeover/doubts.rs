@@ -10,7 +10,7 @@ use simulation::points::Point;
 use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
-use super::trio::{STABLE, TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions};
+use super::trio::{STABLE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, regions};
 
 /// The wait for a lost region's claim, with everything that may come before.
 const LONG: std::time::Duration = ms(60_000);
@@ -37,11 +37,6 @@ async fn listed(trio: &Trio, at: &RegionName, key: &str) -> Option<String> {
     page.doubts.into_iter().find(|doubt| doubt.key == key).map(|doubt| doubt.origin)
 }
 
-async fn is_home(trio: &Trio) {
-    let home = async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
-    trio.until("a is home", STABLE + ms(20_000), home).await;
-}
-
 async fn doubles(trio: &Trio) -> u64 {
     let mut all = 0;
     for name in regions() {
@@ -54,8 +49,7 @@ async fn doubles(trio: &Trio) -> u64 {
 /// region's upstream all the same.
 #[test]
 fn a_doubt_is_asked_about_where_it_was_sent_and_not_where_its_record_stands() {
-    play(async {
-        let trio = Trio::start(8).await;
+    checked(Trio::start(8), async |trio| {
         trio.hold(&a(), &[b(), c()], true);
         let key = left_behind(&trio, "/strict-probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
         let settled = async || state(&trio, &b(), &key).await == "settled";
@@ -63,14 +57,12 @@ fn a_doubt_is_asked_about_where_it_was_sent_and_not_where_its_record_stands() {
         let replay = trio.send(&c(), "/strict-probe", &key).await;
         assert_eq!((replay.status, replay.replayed), (201, true));
         assert_eq!((trio.effects(&key).len(), trio.arrived(&b(), &key)), (1, 0), "asked, not run");
-        trio.check();
     });
 }
 
 #[test]
 fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let key = left_behind(&trio, "/probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
         trio.until("b settles it", TAKEOVER + ms(3_000), async || {
             state(&trio, &b(), &key).await == "settled"
@@ -82,11 +74,10 @@ fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
         assert_eq!((replay.status, replay.replayed), (201, true));
         assert_eq!(replay.body, trio.effects(&key)[0].body, "the answer is the effect's own");
         trio.bring_back(&a());
-        is_home(&trio).await;
+        trio.comes_home(&a(), STABLE + ms(20_000)).await;
         for at in [a(), b()] {
             assert_eq!(listed(&trio, &at, &key).await, None, "{at}");
         }
-        trio.check();
     });
 }
 
@@ -94,8 +85,7 @@ fn a_key_that_happened_is_settled_by_its_new_owner_without_its_client() {
 /// meanwhile: one attempt, one effect, no double.
 #[test]
 fn an_answer_that_comes_home_after_all_is_no_double() {
-    play(async {
-        let trio = Trio::start(2).await;
+    checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "cut");
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(2_500) });
         let begun = trio.begin(&a(), "/probe", &key);
@@ -107,17 +97,15 @@ fn an_answer_that_comes_home_after_all_is_no_double() {
         })
         .await;
         trio.cut_off(&a(), false);
-        is_home(&trio).await;
+        trio.comes_home(&a(), STABLE + ms(20_000)).await;
         sleep(ms(5_000)).await;
         assert_eq!((trio.effects(&key).len(), doubles(&trio).await), (1, 0));
-        trio.check();
     });
 }
 
 #[test]
 fn a_key_that_did_not_happen_is_released_once_its_attempt_is_surely_over() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         let key = left_behind(&trio, "/probe", UpstreamMode::Hang).await;
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
         sleep(ms(10_000)).await;
@@ -135,14 +123,12 @@ fn a_key_that_did_not_happen_is_released_once_its_attempt_is_surely_over() {
         );
         assert_eq!(trio.insist(&c(), "/probe", &key, ms(5_000)).await.by, b().as_str());
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
 #[test]
 fn what_cannot_be_asked_about_is_listed_by_its_owner_and_by_nobody_else() {
-    play(async {
-        let trio = Trio::start(4).await;
+    checked(Trio::start(4), async |trio| {
         let key = left_behind(&trio, "/park", UpstreamMode::Receipt { after: ms(2_500) }).await;
         let others = key_of(&a(), &c(), "others");
         trio.until("b lists it", TAKEOVER + ms(3_000), async || {
@@ -162,7 +148,6 @@ fn what_cannot_be_asked_about_is_listed_by_its_owner_and_by_nobody_else() {
         assert_eq!(trio.node(&b()).gateway.rule(&id(&key), &act).await.unwrap().state, "released");
         assert_eq!(listed(&trio, &b(), &key).await, None);
         assert_eq!(trio.world.cluster.store(&b()).unlist().await, Ok(0), "nothing is left on the list");
-        trio.check();
     });
 }
 
@@ -170,8 +155,7 @@ fn what_cannot_be_asked_about_is_listed_by_its_owner_and_by_nobody_else() {
 /// that stood in for it no longer lists it.
 #[test]
 fn a_key_that_goes_home_in_doubt_is_listed_there() {
-    play(async {
-        let trio = Trio::start(5).await;
+    checked(Trio::start(5), async |trio| {
         let key = left_behind(&trio, "/probe", UpstreamMode::Receipt { after: ms(2_500) }).await;
         for at in regions() {
             trio.world.upstreams.set_probes(&at, ProbeMode::CannotSay);
@@ -179,7 +163,7 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
         trio.until("b lists it", TAKEOVER + ms(3_000), async || listed(&trio, &b(), &key).await.is_some())
             .await;
         trio.bring_back(&a());
-        is_home(&trio).await;
+        trio.comes_home(&a(), STABLE + ms(20_000)).await;
         trio.until("a lists it, and b does not", LONG, async || {
             listed(&trio, &a(), &key).await.is_some()
                 && trio.world.cluster.store(&b()).unlist().await == Ok(0)
@@ -190,7 +174,6 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
         }
         trio.until("a settles it", ms(400_000), async || state(&trio, &a(), &key).await == "settled").await;
         assert_eq!((trio.effects(&key).len(), doubles(&trio).await), (1, 0));
-        trio.check();
     });
 }
 
@@ -200,8 +183,7 @@ fn a_key_that_goes_home_in_doubt_is_listed_there() {
 #[test]
 fn a_region_that_dies_while_it_stands_in_for_another_leaves_all_of_it_or_nothing() {
     for mode in [UpstreamMode::Receipt { after: ms(2_500) }, UpstreamMode::Hang] {
-        play(async {
-            let trio = Trio::start(9).await;
+        checked(Trio::start(9), async |trio| {
             let key = left_behind(&trio, "/probe", mode.clone()).await;
             trio.node(&b()).process.dies_at(&[Point::StandIn]);
             trio.until("b dies", LONG, async || trio.node(&b()).process.is_dead()).await;
@@ -216,7 +198,6 @@ fn a_region_that_dies_while_it_stands_in_for_another_leaves_all_of_it_or_nothing
             let told = trio.insist(&b(), "/probe", &key, ms(5_000)).await;
             assert_eq!((told.status, told.replayed), (201, happened == 1), "{mode:?}");
             assert_eq!(trio.effects(&key).len(), 1, "{mode:?}");
-            trio.check();
         });
     }
 }

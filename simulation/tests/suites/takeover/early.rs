@@ -9,7 +9,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
+use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, on};
 
 /// Makes the window after a loss of a long: a key that runs before its end runs by proof.
 pub async fn long_window(trio: &Trio) {
@@ -34,37 +34,12 @@ async fn is_refused(trio: &Trio, path: &str, key: &str, so_long: std::time::Dura
     }
 }
 
-/// c was the target, left and came back: the proof begins with its return, and with a heartbeat of
-/// a from then.
-#[test]
-fn a_new_target_proves_absence_once_a_heartbeat_of_its_time_has_come() {
-    play(async {
-        let trio = Trio::start(1).await;
-        let (early, ran) = (key_of(&a(), &c(), "early"), key_of(&a(), &c(), "ran"));
-        long_window(&trio).await;
-        trio.drain(&b(), &c(), true).await.unwrap();
-        // Until all go by it.
-        sleep(ms(500)).await;
-        assert_eq!(trio.send(&a(), "/strict", &ran).await.status, 201);
-        trio.node(&b()).gateway.resume(&c(), "ann").await.unwrap();
-        trio.all_home(ms(10_000)).await;
-        trio.lose(&a());
-        let told = trio.insist(&c(), "/strict", &early, TAKEOVER).await;
-        assert_eq!((told.by.as_str(), told.replayed), (c().as_str(), false));
-        assert!(trio.risk(&early).is_empty(), "proven, so at no risk");
-        let replay = trio.send(&c(), "/strict", &ran).await;
-        assert_eq!((replay.status, replay.replayed), (201, true));
-        trio.check();
-    });
-}
-
 /// (iii) b was the target, and left. c is it now, and no heartbeat of a has arrived from that time.
 /// An earlier lodging with b may be anything (docs/protocol.md#rule-38). b serves nothing any more,
 /// and holds all that exists of the claim: c asks it.
 #[test]
 pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
-    play(async {
-        let trio = Trio::start(2).await;
+    on(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "lodged");
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
@@ -84,21 +59,17 @@ pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
 /// needs a proof later.
 #[test]
 fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
-    play(async {
-        let trio = Trio::start(5).await;
+    checked(Trio::start(5), async |trio| {
         let key = key_of(&a(), &c(), "unsent");
         long_window(&trio).await;
         trio.world.cut(&a(), &c(), true, ms(20));
-        let told = trio.send(&a(), "/strict", &key).await;
-        assert_eq!(told.said(), (503, "escrow-unavailable"));
+        assert_eq!(trio.send(&a(), "/strict", &key).await.said(), (503, "escrow-unavailable"));
         trio.world.cut(&a(), &c(), false, ms(20));
         sleep(ms(500)).await;
         trio.lose(&a());
-        let told = trio.insist(&c(), "/strict", &key, TAKEOVER).await;
-        assert_eq!(told.by, c().as_str());
+        assert_eq!(trio.insist(&c(), "/strict", &key, TAKEOVER).await.by, c().as_str());
         assert_eq!(trio.effects(&key).len(), 1);
         assert!(trio.risk(&key).is_empty());
-        trio.check();
     });
 }
 
@@ -107,8 +78,7 @@ fn a_claim_that_could_not_be_lodged_is_run_by_the_successor_at_once() {
 /// claims lodged here are records (docs/protocol.md#rule-38).
 #[test]
 fn what_was_judged_under_the_view_before_proves_nothing() {
-    play(async {
-        let trio = Trio::start_as(6, |failover| Failover { mode: Mode::Manual, ..failover }).await;
+    checked(Trio::start_as(6, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
         let key = key_of(&a(), &c(), "judged");
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
@@ -133,7 +103,6 @@ fn what_was_judged_under_the_view_before_proves_nothing() {
         assert!(asked > 20, "c looked at once: the key was asked for {asked} times");
         taken.await.unwrap().unwrap();
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -143,8 +112,7 @@ fn what_was_judged_under_the_view_before_proves_nothing() {
 /// (docs/protocol.md#rule-39).
 #[test]
 pub fn who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first() {
-    play(async {
-        let trio = Trio::start(8).await;
+    checked(Trio::start(8), async |trio| {
         let key = key_of(&a(), &b(), "told");
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
@@ -160,7 +128,6 @@ pub fn who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first() {
         is_refused(&trio, "/strict-alone", &key, ms(15_000)).await;
         assert_eq!(trio.send(&c(), "/strict-alone", &key).await.said(), (409, "outcome-unknown"));
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -169,8 +136,7 @@ pub fn who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first() {
 /// even if its route runs doubts again.
 #[test]
 fn a_proof_of_absence_is_no_leave_to_run_over_a_doubt() {
-    play(async {
-        let trio = Trio::start(7).await;
+    checked(Trio::start(7), async |trio| {
         let key = key_of(&a(), &c(), "doubted");
         // A window that outlasts the hold of a's claim.
         trio.world.cluster.set_delay(&a(), &c(), ms(25_000));
@@ -195,6 +161,5 @@ fn a_proof_of_absence_is_no_leave_to_run_over_a_doubt() {
             sleep(ms(250)).await;
         }
         assert!(refused_after_its_hold > 0, "the window ended with the hold: nothing was tried");
-        trio.check();
     });
 }

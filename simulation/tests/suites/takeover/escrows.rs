@@ -3,7 +3,7 @@
 //!
 //! `early.rs` has the reasons that deny a proof. A test must not look into a gateway.
 
-use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
+use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 use tokio::time::{Instant, sleep};
 
 /// Holds all of a's commits.
@@ -15,8 +15,7 @@ fn hold(trio: &Trio) {
 
 #[test]
 fn an_escrowed_claim_of_a_destroyed_store_is_in_doubt_and_never_runs_again() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "destroyed");
         hold(&trio);
         assert_eq!(trio.send(&a(), "/strict", &key).await.status, 201);
@@ -26,15 +25,13 @@ fn an_escrowed_claim_of_a_destroyed_store_is_in_doubt_and_never_runs_again() {
         trio.refuses(&b(), "/strict", &key, &[409, 503], 100).await;
         assert_eq!(trio.send(&c(), "/strict", &key).await.status, 409);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
 /// If absence proves that nothing was sent, the key does not wait for the window.
 #[test]
 fn a_key_whose_absence_is_proven_runs_before_the_window_ends() {
-    play(async {
-        let trio = Trio::start(2).await;
+    checked(Trio::start(2), async |trio| {
         // A lag that makes the window long.
         for other in [b(), c()] {
             trio.world.cluster.set_delay(&a(), &other, ms(4_000));
@@ -43,11 +40,9 @@ fn a_key_whose_absence_is_proven_runs_before_the_window_ends() {
         let (proven, unknown) = (key_of(&a(), &b(), "proven"), key_of(&a(), &b(), "unknown"));
         trio.lose(&a());
         let lost = Instant::now();
-        let told = trio.insist(&b(), "/strict", &proven, TAKEOVER).await;
-        assert_eq!(told.by, b().as_str());
+        assert_eq!(trio.insist(&b(), "/strict", &proven, TAKEOVER).await.by, b().as_str());
         assert_eq!(trio.send(&b(), "/park", &unknown).await.said(), (503, "home-unavailable"));
         assert!(lost.elapsed() < ms(8_000));
         assert_eq!(trio.insist(&b(), "/park", &unknown, ms(20_000)).await.by, b().as_str());
-        trio.check();
     });
 }

@@ -8,15 +8,14 @@ use onceway::gateway::authority::{Failover, Mode};
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
-use super::trio::{ONE_WAY, Trio, a, b, c, key_of, ms, play};
+use super::trio::{ONE_WAY, Trio, a, b, c, checked, key_of, ms};
 
 /// A claim waits in a's pool while a gives the key up and seals, and b starts the key. Then the
 /// claim is executed. a, which has not heard that the change was agreed on, still holds its lease
 /// (docs/protocol.md#rule-7).
 #[test]
 pub fn a_claim_that_comes_after_the_seal_is_refused() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "late");
         trio.world.cluster.set_latency(&a(), ms(1_900));
         let begun = trio.begin(&a(), "/park", &key);
@@ -38,7 +37,6 @@ pub fn a_claim_that_comes_after_the_seal_is_refused() {
         assert_eq!(told.status, 503, "{told:?}");
         assert_eq!(trio.arrived(&a(), &key), 0);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -47,8 +45,7 @@ pub fn a_claim_that_comes_after_the_seal_is_refused() {
 /// store's as well, so only the refusal keeps it from sending (docs/protocol.md#rule-37).
 #[test]
 pub fn a_lodging_that_comes_after_the_loss_is_refused() {
-    play(async {
-        let trio = Trio::start_as(2, |failover| Failover { mode: Mode::Manual, ..failover }).await;
+    checked(Trio::start_as(2, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
         let key = key_of(&a(), &b(), "slow");
         trio.cut_off(&a(), true);
         trio.node(&a()).clock.drift(-950_000);
@@ -82,7 +79,6 @@ pub fn a_lodging_that_comes_after_the_loss_is_refused() {
         assert_eq!(told.status, 503, "{told:?}");
         assert_eq!(trio.arrived(&a(), &key), 0);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -93,8 +89,7 @@ pub fn a_lodging_that_comes_after_the_loss_is_refused() {
 #[test]
 fn a_gate_is_opened_only_as_it_was_when_it_was_looked_at() {
     for phase in 0..40 {
-        play(async {
-            let trio = Trio::start(3).await;
+        checked(Trio::start(3), async |trio| {
             trio.hold(&a(), &[c()], true);
             sleep(ms(500)).await;
             trio.drain(&b(), &a(), true).await.unwrap();
@@ -110,7 +105,6 @@ fn a_gate_is_opened_only_as_it_was_when_it_was_looked_at() {
             trio.world.cluster.crash(&c());
             trio.world.cluster.set_latency(&c(), ms(2));
             sleep(ms(3_000)).await;
-            trio.check();
         });
     }
 }

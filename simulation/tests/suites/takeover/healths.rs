@@ -3,7 +3,7 @@
 //!
 //! The suite `health` of the root plays it on real processes. A test must not look into a gateway.
 
-use super::trio::{STABLE, Trio, a, b, c, key_of, ms, play, regions};
+use super::trio::{STABLE, Trio, a, b, c, checked, key_of, ms, on, regions};
 use onceway::protocol::region::RegionName;
 use tokio::time::sleep;
 
@@ -22,8 +22,7 @@ fn serving(trio: &Trio, name: &RegionName) -> bool {
 /// well.
 #[test]
 fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
-    play(async {
-        let trio = Trio::start(31).await;
+    checked(Trio::start(31), async |trio| {
         let (before, meanwhile) = (key_of(&a(), &b(), "before"), key_of(&a(), &b(), "meanwhile"));
         assert_eq!(trio.insist(&c(), "/park", &before, ms(1_000)).await.by, a().as_str());
         trio.world.upstreams.set_sick(&a(), true);
@@ -47,26 +46,6 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
         trio.until("a is home", STABLE + ms(3_000), async || serving(&trio, &a())).await;
         assert!(trio.insist(&a(), "/park", &meanwhile, ms(2_000)).await.replayed);
         assert_eq!((trio.effects(&before).len(), trio.effects(&meanwhile).len()), (1, 1));
-        trio.check();
-    });
-}
-
-/// The region has just come home: a second sickness within the cool-down drains nothing, and after
-/// it does.
-#[test]
-fn a_region_that_just_came_home_is_not_drained_again() {
-    play(async {
-        let trio = Trio::start(32).await;
-        trio.world.upstreams.set_sick(&a(), true);
-        trio.until("a is out", DRAINED, async || sealed(&trio, &a())).await;
-        trio.world.upstreams.set_sick(&a(), false);
-        trio.until("a is home", STABLE + ms(3_000), async || serving(&trio, &a())).await;
-        trio.world.upstreams.set_sick(&a(), true);
-        for _ in 0..10 {
-            sleep(ms(1_500)).await;
-            assert!(serving(&trio, &a()), "drained within its cool-down");
-        }
-        trio.until("a is out again", ms(10_000), async || sealed(&trio, &a())).await;
     });
 }
 
@@ -74,8 +53,7 @@ fn a_region_that_just_came_home_is_not_drained_again() {
 /// sick as they are.
 #[test]
 fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
-    play(async {
-        let trio = Trio::start(33).await;
+    on(Trio::start(33), async |trio| {
         for name in regions() {
             trio.world.upstreams.set_sick(&name, true);
         }
@@ -100,8 +78,7 @@ fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
 /// service.
 #[test]
 fn an_operators_drain_stays_and_too_few_others_forbid_one_for_health() {
-    play(async {
-        let trio = Trio::start(34).await;
+    on(Trio::start(34), async |trio| {
         trio.drain(&a(), &b(), false).await.unwrap();
         trio.drain(&a(), &c(), false).await.unwrap();
         trio.world.upstreams.set_sick(&a(), true);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::peers::{Forward, OperatorAct, PeerError, Question, Told};
+use onceway::ports::peers::{OperatorAct, PeerError, Question, Told};
 use onceway::ports::{Acceptors, Dice, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
@@ -26,7 +26,7 @@ use simulation::dice::SimDice;
 use simulation::letters::{Letter, Post};
 use tokio::time::sleep;
 
-use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions, witness};
+use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, on, regions, witness};
 
 /// The time that a hostile caller waits.
 const WITHIN: Duration = ms(3_000);
@@ -195,8 +195,7 @@ async fn speaks(trio: &Trio, name: &RegionName, to: &[RegionName], seed: u64, ma
 #[test]
 fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_taken_over() {
     for seed in 0..4 {
-        play(async {
-            let trio = Trio::duo(seed).await;
+        checked(Trio::duo(seed), async |trio| {
             let before = [a(), b()].map(|name| trio.gate(&name));
             for name in [mallory(), witness()] {
                 speaks(&trio, &name, &[a(), b()], seed, false).await;
@@ -206,9 +205,7 @@ fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_ta
             assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
             let key = super::trio::key_under(&before[0].view, &a(), Some(&b()), "after");
             trio.lose(&a());
-            let told = trio.insist(&b(), "/park", &key, TAKEOVER).await;
-            assert_eq!(told.by, b().as_str());
-            trio.check();
+            assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
         });
     }
 }
@@ -217,8 +214,7 @@ fn whatever_a_stranger_or_a_witness_says_nothing_changes_and_a_lost_region_is_ta
 #[test]
 fn whatever_a_region_says_that_left_nothing_changes() {
     for seed in 0..4 {
-        play(async {
-            let trio = Trio::start(seed).await;
+        checked(Trio::start(seed), async |trio| {
             trio.leave(&a(), &c()).await;
             trio.node(&c()).process.kill();
             let before = [a(), b()].map(|name| trio.gate(&name));
@@ -226,7 +222,6 @@ fn whatever_a_region_says_that_left_nothing_changes() {
             assert_eq!([a(), b()].map(|name| trio.gate(&name)), before);
             let of_a = super::trio::key_under(&before[0].view, &a(), Some(&b()), "goes-on");
             assert_eq!(trio.insist(&b(), "/park", &of_a, TAKEOVER).await.by, a().as_str());
-            trio.check();
         });
     }
 }
@@ -236,8 +231,7 @@ fn whatever_a_region_says_that_left_nothing_changes() {
 #[test]
 fn no_message_of_a_member_panics_a_gateway() {
     for seed in 0..6 {
-        play(async {
-            let trio = Trio::start(seed).await;
+        on(Trio::start(seed), async |trio| {
             trio.node(&c()).process.kill();
             speaks(&trio, &c(), &[a(), b()], seed, true).await;
             let beats = async || {
@@ -261,8 +255,7 @@ fn no_message_of_a_member_panics_a_gateway() {
 /// (docs/protocol.md#rule-37).
 #[test]
 fn a_claim_in_the_name_of_another_store_is_not_lodged() {
-    play(async {
-        let trio = Trio::start(11).await;
+    on(Trio::start(11), async |trio| {
         let (view, peers) = (trio.gate(&b()).view, trio.world.network.peers(&a()));
         let lodged = async |word: &str, generation: u32| {
             let (id, origin) = (id(&key_of(&a(), &b(), word)), Origin { region: a(), generation });
@@ -286,8 +279,7 @@ fn a_claim_in_the_name_of_another_store_is_not_lodged() {
 /// nobody can follow.
 #[test]
 fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
-    play(async {
-        let trio = Trio::start(7).await;
+    checked(Trio::start(7), async |trio| {
         let (view, peers) = (trio.gate(&b()).view, trio.world.network.peers(&a()));
         for epoch in [view.epoch() + 1, view.epoch() + 2, LEAP, 9_000_000_000_000_000_000, u64::MAX] {
             for to in [b(), c()] {
@@ -319,23 +311,12 @@ fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
                 "{forged:?}"
             );
         }
-        let forward = Forward {
-            id: id("charge"),
-            principal: None,
-            method: http::Method::POST,
-            target: "/park".parse().unwrap(),
-            headers: Default::default(),
-            body: Default::default(),
-            request_id: RequestId(5),
-            epoch: 1,
-            deadline: LEASE,
-        };
+        let forward = crate::shared::forward("/park", "charge");
         let sent = trio.world.network.peers(&mallory()).forward(&b(), forward).await;
         assert!(matches!(sent, Err(PeerError::NotSent(_))), "a stranger ran a charge");
         let key = key_of(&a(), &b(), "right-after");
         trio.lose(&a());
         assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str());
-        trio.check();
     });
 }
 
@@ -343,8 +324,7 @@ fn a_letter_alone_moves_nobody_and_a_ballot_without_bound_is_not_promised() {
 /// chosen views from the reports of a majority.
 #[test]
 fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
-    play(async {
-        let trio = Trio::start(8).await;
+    checked(Trio::start(8), async |trio| {
         for from in [a(), b()] {
             trio.world.network.set_letters(&from, &c(), Letter::Adopt, Some(Post::Lost));
         }
@@ -369,7 +349,6 @@ fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
         let caught_up = async || trio.gate(&c()).view.epoch() >= behind + 2;
         trio.until("c knows them all", ms(10_000), caught_up).await;
         trio.all_home(ms(60_000)).await;
-        trio.check();
     });
 }
 
@@ -377,8 +356,7 @@ fn a_region_that_gets_no_letters_learns_several_views_by_its_own_reading() {
 /// in an epoch that nobody agreed on.
 #[test]
 fn a_poisoned_register_is_left_by_breaking_the_glass() {
-    play(async {
-        let trio = Trio::start(9).await;
+    on(Trio::start(9), async |trio| {
         let view = trio.gate(&a()).view;
         let bad = poison(&view, 9_000_000_000_000_000_000);
         for name in regions() {
@@ -416,8 +394,7 @@ fn a_poisoned_register_is_left_by_breaking_the_glass() {
 /// hears why.
 #[test]
 fn who_asks_for_a_change_is_told_that_the_register_is_poisoned() {
-    play(async {
-        let trio = Trio::start(12).await;
+    on(Trio::start(12), async |trio| {
         let epoch = trio.gate(&a()).view.epoch();
         for name in regions() {
             let store = trio.world.cluster.store(&name);
@@ -437,8 +414,7 @@ fn who_asks_for_a_change_is_told_that_the_register_is_poisoned() {
 /// An acceptor that holds a view which follows the named one says so: an agreed view is not undone.
 #[test]
 fn what_was_agreed_on_is_no_poison() {
-    play(async {
-        let trio = Trio::start(10).await;
+    on(Trio::start(10), async |trio| {
         let first = trio.gate(&a()).view.epoch();
         trio.drain(&a(), &b(), false).await.unwrap();
         let why = trio.node(&a()).gateway.leave_poison(first, &BTreeSet::new(), "ann", "").await.unwrap_err();

@@ -8,13 +8,12 @@ use simulation::cluster::StoreMode;
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
-use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, key_of, ms, play};
+use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 
 /// c has the row, b takes over (docs/protocol.md#rule-33).
 #[test]
 pub fn the_gainer_fetches_what_another_survivor_has() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "fetched");
         trio.hold(&a(), &[b()], true);
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
@@ -23,15 +22,13 @@ pub fn the_gainer_fetches_what_another_survivor_has() {
         let told = trio.insist(&b(), "/park", &key, TAKEOVER).await;
         assert!(told.replayed, "{told:?}");
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
 /// The other survivor cannot be asked: no gained key opens until it answers, even after the window.
 #[test]
 fn nothing_opens_while_a_survivor_is_silent() {
-    play(async {
-        let trio = Trio::start(2).await;
+    checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "silent");
         trio.hold(&a(), &[b()], true);
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
@@ -43,7 +40,6 @@ fn nothing_opens_while_a_survivor_is_silent() {
         trio.world.cut(&b(), &c(), false, ONE_WAY);
         assert!(trio.insist(&b(), "/park", &key, ms(20_000)).await.replayed);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -51,8 +47,7 @@ fn nothing_opens_while_a_survivor_is_silent() {
 /// heartbeat of them becomes the frontier, and b fetches the rows.
 #[test]
 pub fn a_frontier_is_raised_by_what_a_loser_has_seen() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         let key = key_of(&a(), &b(), "raised");
         trio.hold(&a(), &[b()], true);
         trio.world.cluster.set_delay(&a(), &c(), ms(4_600));
@@ -75,6 +70,5 @@ pub fn a_frontier_is_raised_by_what_a_loser_has_seen() {
         let told = trio.insist(&b(), "/park", &key, TAKEOVER + ms(10_000)).await;
         assert!(told.replayed, "{told:?}");
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }

@@ -10,7 +10,7 @@ use onceway::protocol::region::RegionName;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
-use super::trio::{TAKEOVER, Trio, a, b, c, id, key_of, ms, play, regions};
+use super::trio::{TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, regions};
 
 async fn is_settled(trio: &Trio, key: &str) -> bool {
     trio.node(&c()).gateway.key_status(&id(key)).await.unwrap().state == "settled"
@@ -30,8 +30,7 @@ async fn jobs(trio: &Trio) -> usize {
 /// runs it. a is back, and finds it ended.
 #[test]
 fn what_the_successor_ran_its_home_does_not_run_again() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "cut");
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Refuse);
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
@@ -46,38 +45,13 @@ fn what_the_successor_ran_its_home_does_not_run_again() {
         trio.all_home(ms(20_000)).await;
         trio.until("no job is left", ms(90_000), async || jobs(&trio).await == 0).await;
         assert_eq!((trio.effects(&key).len(), trio.arrived(&a(), &key)), (1, 0));
-        trio.check();
-    });
-}
-
-/// b accepts in a's place, and cannot run it before the arcs are home again: a gets it from b,
-/// without its client.
-#[test]
-fn what_was_accepted_in_between_goes_home_with_the_arcs() {
-    play(async {
-        let trio = Trio::start(2).await;
-        let key = key_of(&a(), &b(), "between");
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
-        trio.world.upstreams.set_mode(&b(), UpstreamMode::Refuse);
-        let accepted = async || trio.send(&c(), "/later", &key).await.status == 202;
-        trio.until("b accepts it", TAKEOVER, accepted).await;
-        trio.bring_back(&a());
-        trio.all_home(ms(20_000)).await;
-        trio.until("a runs it", ms(40_000), async || is_settled(&trio, &key).await).await;
-        trio.until("no job is left", ms(90_000), async || jobs(&trio).await == 0).await;
-        let effects = trio.effects(&key);
-        assert_eq!(effects.len(), 1);
-        assert_eq!(effects[0].region, a());
-        trio.check();
     });
 }
 
 /// A job that waits when its arc is drained away is run by the key's new owner.
 #[test]
 fn a_job_follows_its_key_through_a_drain() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         let key = key_of(&a(), &b(), "drained");
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Refuse);
         assert_eq!(trio.send(&a(), "/later", &key).await.status, 202);
@@ -85,7 +59,6 @@ fn a_job_follows_its_key_through_a_drain() {
         trio.until("b runs it", ms(40_000), async || is_settled(&trio, &key).await).await;
         assert_eq!(trio.effects(&key).len(), 1);
         assert_eq!(trio.effects(&key)[0].region, b());
-        trio.check();
     });
 }
 
@@ -93,8 +66,7 @@ fn a_job_follows_its_key_through_a_drain() {
 /// runs are used up, and an operator decides about that: a runs nothing by its earlier acceptance.
 #[test]
 fn an_acceptance_that_another_superseded_runs_no_more() {
-    play(async {
-        let trio = Trio::start(4).await;
+    checked(Trio::start(4), async |trio| {
         let key = key_of(&a(), &b(), "superseded");
         for at in [a(), b()] {
             trio.world.upstreams.set_mode(&at, UpstreamMode::Refuse);
@@ -116,6 +88,5 @@ fn an_acceptance_that_another_superseded_runs_no_more() {
         trio.all_home(ms(20_000)).await;
         trio.until("a's own job ends", ms(40_000), async || state(&a()).await.is_none()).await;
         assert_eq!((trio.effects(&key).len(), state(&b()).await), (0, Some(JobState::Dead)));
-        trio.check();
     });
 }

@@ -17,7 +17,7 @@ use onceway::protocol::view::{AcceptorId, View};
 use simulation::peers::{Answering, LinkMode, Region};
 use tokio::time::sleep;
 
-use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, d, key_under, ms, play, ring, witness};
+use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, c, d, key_under, ms, on, play, ring, witness};
 
 /// A number that no region has counted to, and that is within bounds.
 const FAR: u64 = 1 << 62;
@@ -137,8 +137,7 @@ fn whatever_a_region_answers_that_left_nothing_changes_and_a_lost_region_is_take
             assert!(trio.serves(&a()) && trio.serves(&b()), "{lie:?}: both go on");
             let key = key_under(&before[0], &a(), Some(&b()), "after");
             trio.lose(&a());
-            let told = trio.insist(&b(), "/park", &key, TAKEOVER).await;
-            assert_eq!(told.by, b().as_str(), "{lie:?}");
+            assert_eq!(trio.insist(&b(), "/park", &key, TAKEOVER).await.by, b().as_str(), "{lie:?}");
             trio.check();
         });
     }
@@ -148,8 +147,7 @@ fn whatever_a_region_answers_that_left_nothing_changes_and_a_lost_region_is_take
 /// knows better and is silent. b and the liar are no quorum, so d must answer.
 #[test]
 fn an_old_copy_is_not_approved_on_the_word_of_a_region_that_left() {
-    play(async {
-        let fleet = Trio::quartet(32).await;
+    on(Trio::quartet(32), async |fleet| {
         fleet.leave(&a(), &c()).await;
         lies(&fleet, Lie::Forgetful);
         fleet.world.cut(&a(), &b(), true, ONE_WAY);

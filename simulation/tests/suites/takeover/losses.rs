@@ -3,8 +3,6 @@
 //!
 //! `cuts.rs` has regions that live and are cut off. A test must not look into a gateway.
 
-use std::sync::Arc;
-
 use onceway::gateway::authority::{Failover, Mode};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
@@ -12,14 +10,13 @@ use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 
 use super::trio::{
-    FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions, witness,
+    FLOOR, LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, on, regions, witness,
 };
 use tokio::time::{Instant, sleep};
 
 #[test]
 pub fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let (known, fresh) = (key_of(&a(), &b(), "known"), key_of(&a(), &b(), "fresh"));
         assert_eq!(trio.send(&b(), "/park", &known).await.by, a().as_str());
         sleep(ms(500)).await;
@@ -52,14 +49,12 @@ pub fn a_lost_regions_keys_run_on_their_successor_once_after_lease_and_window() 
         assert_eq!(trio.effects(&fresh).len(), 1);
         assert_eq!(trio.effects(&known).len(), 1);
         assert!(trio.risk(&fresh).contains(&a()), "it ran by the window alone");
-        trio.check();
     });
 }
 
 #[test]
 fn a_key_that_the_lost_region_was_running_is_in_doubt_on_its_successor() {
-    play(async {
-        let trio = Trio::start(2).await;
+    checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "running");
         let upstream = simulation::upstream::UpstreamMode::Receipt { after: ms(2_500) };
         trio.world.upstreams.set_mode(&a(), upstream);
@@ -73,36 +68,29 @@ fn a_key_that_the_lost_region_was_running_is_in_doubt_on_its_successor() {
         assert_eq!(trio.send(&b(), "/park", &key).await.status, 409);
         assert_eq!(trio.effects(&key).len(), 1, "the lost region's");
         assert_eq!(trio.arrived(&b(), &key), 0);
-        trio.check();
     });
 }
 
 #[test]
 fn a_region_that_comes_back_gets_its_arcs_back_with_what_ran_meanwhile() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         let (meanwhile, later) = (key_of(&a(), &b(), "meanwhile"), key_of(&a(), &b(), "later"));
         trio.lose(&a());
         assert_eq!(trio.insist(&c(), "/park", &meanwhile, TAKEOVER).await.by, b().as_str());
         trio.bring_back(&a());
-        let home =
-            async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
-        trio.until("a is home", STABLE + ms(10_000), home).await;
-        let answered = trio.insist(&c(), "/park", &later, ms(3_000)).await;
-        assert_eq!(answered.by, a().as_str());
+        trio.comes_home(&a(), STABLE + ms(10_000)).await;
+        assert_eq!(trio.insist(&c(), "/park", &later, ms(3_000)).await.by, a().as_str());
         let replay = trio.send(&a(), "/park", &meanwhile).await;
         assert_eq!((replay.status, replay.replayed, replay.by.as_str()), (201, true, b().as_str()));
         for key in [&meanwhile, &later] {
             assert_eq!(trio.effects(key).len(), 1, "{key}");
         }
-        trio.check();
     });
 }
 
 #[test]
 fn without_a_majority_nobody_runs_anything_after_one_lease() {
-    play(async {
-        let trio = Trio::start(4).await;
+    checked(Trio::start(4), async |trio| {
         trio.lose(&a());
         trio.lose(&b());
         sleep(LEASE).await;
@@ -111,7 +99,6 @@ fn without_a_majority_nobody_runs_anything_after_one_lease() {
         assert_eq!(trio.arrived(&c(), &key), 0);
         trio.bring_back(&b());
         assert_eq!(trio.insist(&c(), "/park", &key, ms(10_000)).await.by, c().as_str());
-        trio.check();
     });
 }
 
@@ -132,8 +119,7 @@ fn is_back_but_for_its_rows(trio: &Trio, lost: &RegionName) {
 /// themselves can bring them back (swarm, seed 13912).
 #[test]
 fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
-    play(async {
-        let trio = Trio::start(5).await;
+    checked(Trio::start(5), async |trio| {
         let key = key_of(&c(), &a(), "later");
         // Their writes do not reach the last region any more. So they cannot come home, while their
         // acceptors answer.
@@ -158,7 +144,6 @@ fn the_last_region_that_serves_is_taken_over_by_those_that_it_lost() {
         trio.until("somebody serves", LEASE + STABLE + TAKEOVER + TAKEOVER, taken).await;
         assert_eq!(trio.insist(&a(), "/park", &key, STABLE + TAKEOVER).await.status, 201);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -175,8 +160,7 @@ async fn a_is_taken_over_and_ready_all_along(trio: &Trio) {
 
 #[test]
 fn a_region_without_its_store_forwards_until_it_is_taken_over_and_nobody_is_sent_away() {
-    play(async {
-        let trio = Trio::start(40).await;
+    on(Trio::start(40), async |trio| {
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
         a_is_taken_over_and_ready_all_along(&trio).await;
     });
@@ -184,8 +168,7 @@ fn a_region_without_its_store_forwards_until_it_is_taken_over_and_nobody_is_sent
 
 #[test]
 fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away() {
-    play(async {
-        let trio = Trio::start_as(41, |failover| Failover { mode: Mode::Manual, ..failover }).await;
+    checked(Trio::start_as(41, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
         trio.world.cluster.set_mode(&a(), StoreMode::Refuse);
         let gateway = trio.node(&a()).gateway;
         sleep(LEASE * 2 - ms(500)).await;
@@ -199,26 +182,18 @@ fn a_region_without_its_store_that_nobody_may_take_over_sends_its_clients_away()
         trio.until("its clients to be sent away again", LEASE * 4, async || !gateway.readiness().ready).await;
         trio.world.cluster.set_mode(&a(), StoreMode::Up);
         trio.until("its clients to be let come", LEASE * 2, async || gateway.readiness().ready).await;
-        trio.check();
     });
 }
 
-/// With a witness four acceptors vote, so one answering region leaves it without a majority.
-async fn reaches_only_b(seed: u64, mode: Mode) -> Arc<Trio> {
-    let with_witness = |failover| Failover { mode, witnesses: vec![witness()], ..failover };
-    let trio = Trio::start_as(seed, with_witness).await;
-    for other in [c(), witness()] {
-        trio.link(&a(), &other, LinkMode::Silent);
-    }
-    trio
-}
-
-/// The region cannot know that it was taken over, because no majority shows it that view: one
-/// region's word is not enough.
+/// With a witness four acceptors vote, and only b answers. The region cannot know that it was taken
+/// over, because no majority shows it that view: one region's word is not enough.
 #[test]
 fn a_region_that_reaches_no_majority_sends_its_clients_away_and_learns_of_its_loss_once_it_reaches_one() {
-    play(async {
-        let trio = reaches_only_b(42, Mode::Automatic).await;
+    let with_witness = |plain| Failover { witnesses: vec![witness()], ..plain };
+    checked(Trio::start_as(42, with_witness), async |trio| {
+        for other in [c(), witness()] {
+            trio.link(&a(), &other, LinkMode::Silent);
+        }
         let gateway = trio.node(&a()).gateway;
         trio.until_lost(&a(), &b()).await;
         trio.until("its clients to be sent away", LEASE * 4, async || !gateway.readiness().ready).await;
@@ -226,35 +201,12 @@ fn a_region_that_reaches_no_majority_sends_its_clients_away_and_learns_of_its_lo
         trio.world.network.set_link(&a(), &c(), LinkMode::Up, ONE_WAY);
         trio.until("it knows", LEASE, async || trio.standing(&a(), &a()) == "lost").await;
         assert!(gateway.readiness().ready, "{:?}", gateway.readiness().reasons);
-        trio.check();
-    });
-}
-
-#[test]
-fn a_region_without_a_lease_that_nobody_may_take_over_sends_its_clients_away() {
-    play(async {
-        let trio = reaches_only_b(43, Mode::Manual).await;
-        let gateway = trio.node(&a()).gateway;
-        trio.until("the lease to end", LEASE * 2, async || !trio.serves(&a())).await;
-        sleep(LEASE * 2 - ms(500)).await;
-        let readiness = gateway.readiness();
-        assert!(readiness.ready, "{:?}", readiness.reasons);
-        assert_eq!(readiness.forwards_to, [b().as_str()]);
-        trio.until("its clients to be sent away", ms(2_000), async || !gateway.readiness().ready).await;
-        assert_eq!(trio.standing(&a(), &b()), "serving");
-        for other in [c(), witness()] {
-            trio.link(&a(), &other, LinkMode::Up);
-        }
-        trio.until("its clients to be let come", LEASE * 3, async || gateway.readiness().ready).await;
-        assert!(gateway.readiness().serves);
-        trio.check();
     });
 }
 
 #[test]
 fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
-    play(async {
-        let trio = Trio::start(44).await;
+    checked(Trio::start(44), async |trio| {
         let gateway = trio.node(&a()).gateway;
         trio.drain(&b(), &a(), false).await.unwrap();
         sleep(LEASE * 4).await;
@@ -267,7 +219,6 @@ fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
             assert!(readiness.ready, "{:?}", readiness.reasons);
             sleep(ms(2)).await;
         }
-        trio.check();
     });
 }
 
@@ -275,8 +226,7 @@ fn a_region_that_comes_home_after_a_long_drain_is_ready_all_along() {
 /// a's settlement may be on its way: the attempt counts as running.
 #[test]
 fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
-    play(async {
-        let trio = Trio::start(9).await;
+    checked(Trio::start(9), async |trio| {
         let key = key_of(&a(), &c(), "running");
         super::early::long_window(&trio).await;
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Hang);
@@ -288,15 +238,13 @@ fn a_lost_regions_claim_runs_on_until_everything_gained_may_start() {
         assert_eq!(trio.send(&c(), "/park", &key).await.said(), (409, "in-progress"));
         trio.until("everything gained may start", ms(30_000), async || trio.gate(&c()).is_open()).await;
         assert_eq!(trio.send(&c(), "/park", &key).await.said(), (409, "outcome-unknown"));
-        trio.check();
     });
 }
 
 /// A region dies a second time while it is sealed, and a third time as it has its keys again.
 #[test]
 fn a_region_that_dies_on_its_way_home_comes_home_when_it_lives() {
-    play(async {
-        let trio = Trio::start(11).await;
+    on(Trio::start(11), async |trio| {
         let mut ran = Vec::new();
         for standing in ["lost", "sealed", "serving"] {
             let key = key_of(&a(), &b(), standing);

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::trio::{Trio, a, b, c, ms, play, regions, ring};
+use super::trio::{Trio, a, b, c, ms, on, regions, ring};
 use onceway::gateway::authority::admin_ops::ActError;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
@@ -25,8 +25,7 @@ fn refused(told: Result<u64, ActError>, code: &str, words: &str) {
 /// and cannot be resumed.
 #[test]
 fn a_region_leaves_once_it_owns_nothing() {
-    play(async {
-        let trio = Trio::start(41).await;
+    on(Trio::start(41), async |trio| {
         let without = [(a(), 100), (b(), 100)];
         refused(apply(&trio, &without).await, "refused", "`onceway region drain c-east` first");
         trio.drain(&a(), &c(), false).await.unwrap();
@@ -54,8 +53,7 @@ fn a_region_leaves_once_it_owns_nothing() {
 /// A region joins once it answers, every region knows it, and rows flow both ways.
 #[test]
 fn a_region_that_does_not_answer_cannot_join() {
-    play(async {
-        let trio = Trio::start(42).await;
+    on(Trio::start(42), async |trio| {
         let stranger = RegionName::parse("d-far").unwrap();
         let told = apply(&trio, &[(a(), 100), (b(), 100), (c(), 100), (stranger, 100)]).await;
         refused(told, "not-yet", "its gateway does not answer a-west");
@@ -65,8 +63,7 @@ fn a_region_that_does_not_answer_cannot_join() {
 /// A region that was put back to an older onceway could not serve: it may not join.
 #[test]
 fn a_region_that_does_not_speak_the_version_of_the_view_cannot_join() {
-    play(async {
-        let trio = Trio::start(44).await;
+    on(Trio::start(44), async |trio| {
         trio.drain(&a(), &c(), false).await.unwrap();
         apply(&trio, &[(a(), 100), (b(), 100)]).await.unwrap();
         let all = [(a(), 100), (b(), 100), (c(), 100)];
@@ -92,8 +89,7 @@ fn a_region_that_does_not_speak_the_version_of_the_view_cannot_join() {
 /// An edge owns nothing: it is not counted among those that go on serving.
 #[test]
 fn the_last_region_that_owns_keys_stays() {
-    play(async {
-        let trio = Trio::start(43).await;
+    on(Trio::start(43), async |trio| {
         let edges = [(a(), 100), (b(), 0), (c(), 0)];
         apply(&trio, &edges).await.unwrap();
         let drained = trio.drain(&b(), &a(), true).await;
@@ -117,8 +113,7 @@ fn the_last_region_that_owns_keys_stays() {
 /// A route comes under escrow with its meaning, so the gateway of the act needs the route.
 #[test]
 fn a_route_that_the_gateway_does_not_have_comes_under_no_escrow() {
-    play(async {
-        let trio = Trio::start(46).await;
+    on(Trio::start(46), async |trio| {
         let gateway = trio.node(&a()).gateway;
         let before = trio.gate(&a()).view;
         let unknown: BTreeSet<Arc<str>> = ["strict", "nowhere"].map(Arc::from).into();

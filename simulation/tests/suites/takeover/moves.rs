@@ -7,7 +7,9 @@ use onceway::gateway::authority::{Failover, Mode};
 use onceway::protocol::view::View;
 use tokio::time::{Instant, sleep};
 
-use super::trio::{LEASE, ONE_WAY, TAKEOVER, Told, Trio, a, b, c, first_ring, key_of, ms, play, regions};
+use super::trio::{
+    LEASE, ONE_WAY, TAKEOVER, Told, Trio, a, b, c, checked, first_ring, key_of, ms, on, regions,
+};
 
 /// New keys of every home and retries of older ones, sent during a move.
 struct Load {
@@ -61,8 +63,7 @@ fn nobody_was_lost(trio: &Trio) -> bool {
 /// Drained for longer than a lease, and back: that takes two views, and no region is declared lost.
 #[test]
 fn a_region_is_drained_and_resumed_under_load() {
-    play(async {
-        let trio = Trio::start(1).await;
+    on(Trio::start(1), async |trio| {
         let mut load = Load::new();
         load.run(&trio, ms(500)).await;
         trio.drain(&b(), &a(), true).await.unwrap();
@@ -80,8 +81,7 @@ fn a_region_is_drained_and_resumed_under_load() {
 /// The proposer dies when the loser has sealed. The loser ends the change, and runs its keys again.
 #[test]
 fn a_change_whose_proposer_died_is_ended_by_its_loser() {
-    play(async {
-        let trio = Trio::start_as(3, |failover| Failover { mode: Mode::Manual, ..failover }).await;
+    checked(Trio::start_as(3, |failover| Failover { mode: Mode::Manual, ..failover }), async |trio| {
         let key = key_of(&a(), &b(), "reopened");
         let by = trio.node(&b());
         let gateway = by.gateway.clone();
@@ -91,8 +91,7 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
         by.process.kill();
         trio.begin_process(&b());
         assert_eq!(trio.send(&a(), "/park", &key).await.said(), (503, "moving"));
-        let told = trio.insist(&a(), "/park", &key, ms(12_000)).await;
-        assert_eq!(told.by, a().as_str());
+        assert_eq!(trio.insist(&a(), "/park", &key, ms(12_000)).await.by, a().as_str());
         let view: std::sync::Arc<View> = trio.gate(&a()).view;
         assert!(view.epoch() > 1 && view.serves(&a()), "ended by a view that changes nothing");
         assert_eq!(view.ring().digest(), first_ring().digest());
@@ -104,7 +103,6 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
         let replay = trio.insist(&b(), "/park", &key, ms(3_000)).await;
         assert!(replay.replayed);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -112,8 +110,7 @@ fn a_change_whose_proposer_died_is_ended_by_its_loser() {
 /// (docs/protocol.md#rule-28).
 #[test]
 pub fn marks_accumulate_over_two_moves() {
-    play(async {
-        let trio = Trio::start(4).await;
+    checked(Trio::start(4), async |trio| {
         let key = key_of(&a(), &b(), "forgotten");
         trio.hold(&a(), &[c()], true);
         assert_eq!(trio.send(&a(), "/park", &key).await.by, a().as_str());
@@ -133,7 +130,6 @@ pub fn marks_accumulate_over_two_moves() {
         trio.hold(&a(), &[c()], false);
         assert!(trio.insist(&c(), "/park", &key, ms(2_000)).await.replayed);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -141,8 +137,7 @@ pub fn marks_accumulate_over_two_moves() {
 /// region opens (docs/protocol.md#rule-39).
 #[test]
 pub fn what_was_lodged_moves_on_with_the_arcs() {
-    play(async {
-        let trio = Trio::start(5).await;
+    checked(Trio::start(5), async |trio| {
         let key = key_of(&a(), &b(), "lodged");
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/strict-alone", &key).await.status, 201);
@@ -152,7 +147,6 @@ pub fn what_was_lodged_moves_on_with_the_arcs() {
         trio.refuses(&c(), "/strict-alone", &key, &[409, 503], 80).await;
         assert_eq!(trio.send(&c(), "/strict-alone", &key).await.status, 409);
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -160,8 +154,7 @@ pub fn what_was_lodged_moves_on_with_the_arcs() {
 /// it lost and the window decides.
 #[test]
 fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
-    play(async {
-        let trio = Trio::start(6).await;
+    checked(Trio::start(6), async |trio| {
         let key = key_of(&a(), &b(), "sealed");
         trio.hold(&a(), &[b(), c()], true);
         trio.drain(&b(), &a(), true).await.unwrap();
@@ -176,6 +169,5 @@ fn a_sealed_region_that_is_gone_is_declared_lost_by_hand() {
         let sealed = async || !matches!(trio.standing(&a(), &b()), "lost");
         trio.until("a has sealed again", ms(20_000), sealed).await;
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use simulation::peers::LinkMode;
 
-use super::trio::{Told, Trio, a, b, c, key_of, ms, play};
+use super::trio::{Told, Trio, a, b, c, checked, key_of, ms};
 use tokio::time::sleep;
 
 /// Begins a key of `a` under escrow at `b`, and lets `c` drain `drained` meanwhile. Returns the
@@ -39,8 +39,7 @@ async fn overtaken(trio: &Arc<Trio>, key: &str, returns: bool) -> Told {
 /// The key itself moves: its new owner answers, or the answer says that it moves.
 #[test]
 fn a_key_that_moves_before_it_is_sent_is_answered_by_its_new_owner() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "moves");
         let told = overtaken(&trio, &key, false).await;
         assert!(
@@ -49,20 +48,17 @@ fn a_key_that_moves_before_it_is_sent_is_answered_by_its_new_owner() {
         );
         assert_eq!(trio.insist(&c(), "/strict", &key, ms(40_000)).await.by, b().as_str());
         assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (0, 1));
-        trio.check();
     });
 }
 
 /// Other keys move, and this one stays: it runs.
 #[test]
 fn a_key_that_stays_while_others_move_runs() {
-    play(async {
-        let trio = Trio::start(2).await;
+    checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "stays");
         let told = overtaken(&trio, &key, true).await;
         assert_eq!((told.status, told.by.as_str()), (201, a().as_str()), "{told:?}");
         assert_eq!((trio.arrived(&a(), &key), trio.effects(&key).len()), (1, 1));
-        trio.check();
     });
 }
 
@@ -80,8 +76,7 @@ fn begin_later(trio: &Arc<Trio>, key: String) -> tokio::task::JoinHandle<Told> {
 /// ones, because one move changes the gate several times.
 #[test]
 fn a_key_that_stays_runs_however_often_the_gate_moves_meanwhile() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         trio.node(&b()).gateway.drain(&c(), false, "test", "test").await.unwrap();
         sleep(ms(2_000)).await;
         trio.world.cluster.set_latency(&a(), ms(250));
@@ -93,6 +88,5 @@ fn a_key_that_stays_runs_however_often_the_gate_moves_meanwhile() {
             let told = told.await.unwrap();
             assert_eq!((told.status, told.by.as_str()), (201, a().as_str()), "{told:?}");
         }
-        trio.check();
     });
 }

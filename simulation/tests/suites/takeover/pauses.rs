@@ -3,15 +3,14 @@
 //!
 //! `overtaken.rs` has clean moves in the same gap. A test must not look into a gateway.
 
-use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, key_of, ms, play, regions};
+use super::trio::{LEASE, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms, regions};
 use tokio::time::sleep;
 
 /// A claims, sleeps before it sends, and wakes when b has run the key: it must not send
 /// (docs/protocol.md#rule-9).
 #[test]
 pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "asleep");
         trio.world.cluster.set_latency(&a(), ms(200));
         let begun = trio.begin(&a(), "/probe", &key);
@@ -21,15 +20,13 @@ pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
         let node = trio.node(&a());
         node.process.pause();
         trio.world.cluster.set_latency(&a(), ms(2));
-        let told = trio.insist(&b(), "/probe", &key, TAKEOVER + ms(45_000)).await;
-        assert_eq!(told.by, b().as_str());
+        assert_eq!(trio.insist(&b(), "/probe", &key, TAKEOVER + ms(45_000)).await.by, b().as_str());
         node.process.resume();
         let told = begun.await.unwrap();
         assert!(told.status == 503 || told.replayed, "{told:?}");
         sleep(ms(5_000)).await;
         assert_eq!(trio.arrived(&a(), &key), 0, "sent after it woke");
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -38,8 +35,7 @@ pub fn a_region_that_wakes_after_its_takeover_sends_nothing() {
 /// (docs/protocol.md#rule-9).
 #[test]
 pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
-    play(async {
-        let trio = Trio::start(2).await;
+    checked(Trio::start(2), async |trio| {
         // Off the beat: none of the process's own loops is at the store in the millisecond in which
         // that is slow.
         sleep(ms(13)).await;
@@ -58,9 +54,7 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
         // nothing of them.
         let sleeper = trio.node(&a());
         trio.begin_process(&a());
-        let home =
-            async || regions().iter().all(|by| trio.standing(&a(), by) == "serving") && trio.serves(&a());
-        trio.until("a is home", STABLE + ms(3_000), home).await;
+        trio.comes_home(&a(), STABLE + ms(3_000)).await;
         let leased = async || sleeper.gateway.readiness().serves;
         trio.until("the sleeper's process has its lease again", ms(5_000), leased).await;
         assert!(!begun.is_finished(), "it must wake at home");
@@ -68,15 +62,13 @@ pub fn a_handler_that_slept_through_takeover_and_return_sends_nothing() {
         assert_eq!(trio.arrived(&a(), &key), 0, "sent after it woke: {told:?}");
         assert!(told.status == 503 || told.replayed, "{told:?}");
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
 /// Half a lease is no silence: nobody takes over, however often it happens.
 #[test]
 fn pauses_of_half_a_lease_cost_no_view() {
-    play(async {
-        let trio = Trio::start(4).await;
+    checked(Trio::start(4), async |trio| {
         let before = trio.gate(&b()).view.epoch();
         let paused = trio.node(&a()).process;
         for number in 0..10 {
@@ -89,7 +81,6 @@ fn pauses_of_half_a_lease_cost_no_view() {
         for by in regions() {
             assert_eq!((trio.gate(&by).view.epoch(), trio.standing(&a(), &by)), (before, "serving"), "{by}");
         }
-        trio.check();
     });
 }
 
@@ -97,8 +88,7 @@ fn pauses_of_half_a_lease_cost_no_view() {
 /// before they take over.
 #[test]
 fn clocks_that_drift_within_the_allowance_run_nothing_twice() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         for (name, ppm) in regions().iter().zip([-900, 900, 900]) {
             trio.node(name).clock.drift(ppm);
         }
@@ -115,6 +105,5 @@ fn clocks_that_drift_within_the_allowance_run_nothing_twice() {
         }
         sleep(ms(10_000)).await;
         assert_eq!(trio.standing(&a(), &b()), "lost");
-        trio.check();
     });
 }

@@ -8,7 +8,7 @@ use onceway::protocol::region::RegionName;
 use simulation::peers::LinkMode;
 
 use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, key_of, ms, play};
+use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms, on, play};
 use tokio::time::sleep;
 
 /// Destroys the region's disk, and waits until the region is lost.
@@ -38,8 +38,7 @@ async fn drained_and_retired(trio: &Trio) {
 /// store may be the only one that has them.
 #[test]
 fn a_store_is_not_retired_whose_last_rows_a_survivor_forgot_in_a_crash() {
-    play(async {
-        let trio = Trio::start(12).await;
+    on(Trio::start(12), async |trio| {
         let b_says = trio.node(&b()).gateway;
         b_says.drain(&a(), false, "test", "").await.unwrap();
         sleep(ms(2_000)).await;
@@ -89,8 +88,7 @@ fn begin_anew(trio: &Trio) {
 
 #[test]
 fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let [before, during, later] = ["before", "during", "later"].map(|word| key_of(&a(), &b(), word));
         assert_eq!(trio.send(&a(), "/park", &before).await.status, 201);
         sleep(ms(1_000)).await;
@@ -120,7 +118,6 @@ fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
         for key in [&before, &during] {
             assert_eq!(trio.insist(&c(), "/park", key, TAKEOVER).await.status, 201);
         }
-        trio.check();
     });
 }
 
@@ -129,8 +126,7 @@ fn a_replaced_store_has_what_the_others_had_of_the_old_one_before_it_serves() {
 /// first.
 #[test]
 fn what_the_second_store_proves_says_nothing_of_the_first() {
-    play(async {
-        let trio = Trio::start(9).await;
+    on(Trio::start(9), async |trio| {
         let (ran, fresh) = (key_of(&a(), &c(), "ran"), key_of(&b(), &c(), "fresh"));
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/park", &ran).await.status, 201);
@@ -185,8 +181,7 @@ fn a_replaced_store_is_a_risk_for_as_long_as_its_keys_are_remembered() {
 /// row of it ever arrived anywhere.
 #[test]
 fn a_replaced_store_that_served_and_was_never_heard_of_is_not_made_twice() {
-    play(async {
-        let trio = Trio::start(9).await;
+    checked(Trio::start(9), async |trio| {
         let key = key_of(&a(), &b(), "unheard");
         disk_is_lost(&trio).await;
         let b_says = trio.node(&b()).gateway;
@@ -199,7 +194,6 @@ fn a_replaced_store_that_served_and_was_never_heard_of_is_not_made_twice() {
         disk_is_lost(&trio).await;
         let rebuilt = b_says.rebuild(&a(), true, "test", "").await.unwrap();
         assert_eq!((rebuilt.generation, rebuilt.again), (3, false));
-        trio.check();
     });
 }
 
@@ -285,8 +279,7 @@ fn a_clock_that_steps_ahead_ends_no_risk() {
 /// would be open nowhere.
 #[test]
 fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
-    play(async {
-        let trio = Trio::start(4).await;
+    checked(Trio::start(4), async |trio| {
         let key = key_of(&a(), &b(), "flows");
         disk_is_lost(&trio).await;
         trio.node(&b()).gateway.rebuild(&a(), true, "test", "").await.unwrap();
@@ -300,29 +293,6 @@ fn a_replaced_store_takes_no_arcs_before_the_rows_of_all_flow() {
         assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, b().as_str());
         trio.world.cluster.hold(&c(), &a(), false);
         trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
-        trio.check();
-    });
-}
-
-/// The operator drained the region first: nothing is at risk, and nothing has to be accepted.
-#[test]
-fn the_store_of_a_drained_region_is_replaced_without_risk() {
-    play(async {
-        let trio = Trio::start(2).await;
-        let key = key_of(&a(), &b(), "drained");
-        let b_says = trio.node(&b()).gateway;
-        assert_eq!(b_says.rebuild(&a(), true, "test", "").await.unwrap_err().code, "refused", "it serves");
-        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
-        drained_and_retired(&trio).await;
-        begin_anew(&trio);
-        trio.until("a knows its view", TAKEOVER, async || trio.standing(&a(), &a()) == "drained").await;
-        sleep(ms(3_000)).await;
-        assert!(!trio.serves(&a()), "it stays out until somebody asks for it");
-        trio.until("it is resumed", TAKEOVER, async || b_says.resume(&a(), "test").await.is_ok()).await;
-        trio.until("a is home", ms(40_000), async || trio.serves(&a())).await;
-        let told = trio.insist(&a(), "/park", &key, TAKEOVER).await;
-        assert_eq!((told.status, trio.effects(&key).len()), (201, 1));
-        trio.check();
     });
 }
 
@@ -330,8 +300,7 @@ fn the_store_of_a_drained_region_is_replaced_without_risk() {
 /// adopts already gives it keys.
 #[test]
 fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
-    play(async {
-        let trio = Trio::start(5).await;
+    checked(Trio::start(5), async |trio| {
         let key = key_of(&a(), &b(), "beforehand");
         let b_says = trio.node(&b()).gateway;
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
@@ -351,15 +320,13 @@ fn a_replaced_store_that_was_let_serve_beforehand_catches_up_first() {
         trio.until("a is home", ms(60_000), async || trio.serves(&a())).await;
         let told = trio.insist(&a(), "/park", &key, TAKEOVER).await;
         assert_eq!((told.status, trio.effects(&key).len()), (201, 1));
-        trio.check();
     });
 }
 
 /// The old store is alive when it is replaced, with a gateway that never stopped.
 #[test]
 fn a_store_that_was_replaced_runs_nothing_and_gives_nothing_away() {
-    play(async {
-        let trio = Trio::start(3).await;
+    checked(Trio::start(3), async |trio| {
         let key = key_of(&a(), &b(), "replaced");
         trio.cut_off(&a(), true);
         trio.until("a is lost", TAKEOVER, async || trio.standing(&a(), &b()) == "lost").await;
@@ -369,6 +336,5 @@ fn a_store_that_was_replaced_runs_nothing_and_gives_nothing_away() {
         sleep(ms(10_000)).await;
         assert_eq!(trio.standing(&a(), &b()), "sealed", "the old store asks for no arcs");
         assert_eq!(trio.insist(&a(), "/park", &key, TAKEOVER).await.by, b().as_str());
-        trio.check();
     });
 }

@@ -12,14 +12,13 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
 use super::settings::HOLD;
-use super::trio::{TAKEOVER, Trio, a, b, c, id, key_of, ms, play, witness};
+use super::trio::{TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, play, witness};
 
 /// The lost region ran it, and no survivor could know: both answers are in the journal once both
 /// rows are in one place (7).
 #[test]
 fn a_run_at_risk_becomes_a_double_when_the_lost_regions_row_arrives() {
-    play(async {
-        let trio = Trio::start(1).await;
+    checked(Trio::start(1), async |trio| {
         let key = key_of(&a(), &b(), "twice");
         trio.hold(&a(), &[b(), c()], true);
         assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
@@ -39,7 +38,6 @@ fn a_run_at_risk_becomes_a_double_when_the_lost_regions_row_arrives() {
             let told = trio.send(&at, "/park", &key).await;
             assert_eq!((told.status, told.replayed, &told.body), (201, true, &second.body), "{at}");
         }
-        trio.check();
     });
 }
 
@@ -47,8 +45,7 @@ fn a_run_at_risk_becomes_a_double_when_the_lost_regions_row_arrives() {
 /// which hides nothing (docs/protocol.md#rule-4).
 #[test]
 pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
-    play(async {
-        let trio = Trio::start(2).await;
+    checked(Trio::start(2), async |trio| {
         let key = key_of(&a(), &b(), "hidden");
         trio.hold(&a(), &[b(), c()], true);
         trio.world.upstreams.set_mode(&a(), UpstreamMode::Receipt { after: ms(2_500) });
@@ -71,7 +68,6 @@ pub fn a_release_at_risk_does_not_hide_the_lost_regions_doubt() {
             assert_eq!(trio.send(&at, "/park", &key).await.said(), (409, "outcome-unknown"), "{at}");
         }
         assert_eq!(trio.effects(&key).len(), 1);
-        trio.check();
     });
 }
 
@@ -98,23 +94,5 @@ fn an_accepted_risk_names_the_region_that_ran_the_key_before_it_moved() {
         assert_eq!(fleet.insist(&b(), "/park", &key, TAKEOVER * 2).await.by, b().as_str());
         let risk: BTreeSet<RegionName> = fleet.risk(&key).into_iter().collect();
         assert_eq!((fleet.effects(&key).len(), risk), (2, [a(), c()].into()));
-    });
-}
-
-/// The arcs go on from one region to the next while the risk lasts: so does its note.
-#[test]
-fn the_next_gainer_knows_of_the_risk_too() {
-    play(async {
-        let trio = Trio::start(3).await;
-        let key = key_of(&a(), &b(), "onward");
-        trio.hold(&a(), &[b(), c()], true);
-        assert_eq!(trio.send(&a(), "/park", &key).await.status, 201);
-        trio.lose(&a());
-        trio.until_lost(&a(), &b()).await;
-        trio.drain(&c(), &b(), true).await.unwrap();
-        let told = trio.insist(&c(), "/park", &key, TAKEOVER).await;
-        assert_eq!((told.by.as_str(), told.replayed), (c().as_str(), false));
-        assert!(trio.risk(&key).contains(&a()));
-        trio.check();
     });
 }

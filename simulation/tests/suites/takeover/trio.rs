@@ -99,6 +99,19 @@ fn duty(witness: &RegionName, ring: Arc<Ring>, failover: &Failover) -> Duty {
     Duty { me: witness.clone(), ring, drift: DRIFT, longest: failover.lease, speaks: Versions::OURS }
 }
 
+/// Plays a test on a deployment.
+pub fn on(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Arc<Trio>)) {
+    play(async { test(start.await).await });
+}
+
+/// Plays a test on a deployment, and checks that the invariants held so far when it has ended.
+pub fn checked(start: impl Future<Output = Arc<Trio>>, test: impl AsyncFnOnce(Arc<Trio>)) {
+    on(start, async |trio| {
+        test(trio.clone()).await;
+        trio.check();
+    });
+}
+
 impl Trio {
     /// Three founded regions that serve and see one another.
     pub async fn start(seed: u64) -> Arc<Self> {
@@ -188,6 +201,12 @@ impl Trio {
     pub async fn all_home(&self, within: Duration) {
         let home = async || self.names.iter().all(|name| self.is_home(name));
         self.until("all regions are home", within, home).await;
+    }
+
+    /// Waits until a region that was away serves, as everybody says, and runs keys.
+    pub async fn comes_home(&self, name: &RegionName, within: Duration) {
+        let serving = || self.names.iter().all(|by| self.standing(name, by) == "serving");
+        self.until("it is home", within, async || serving() && self.serves(name)).await;
     }
 
     /// A region's process.

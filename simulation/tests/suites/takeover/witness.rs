@@ -6,65 +6,18 @@ use onceway::protocol::versions::{NEXT, Versions};
 use simulation::peers::LinkMode;
 use tokio::time::sleep;
 
-use super::trio::{LEASE, ONE_WAY, TAKEOVER, Trio, a, b, key_under, ms, play, witness};
-
-fn cut_witness(trio: &Trio, cut: bool) {
-    for from in [a(), b()] {
-        let mode = if cut { LinkMode::Silent } else { LinkMode::Up };
-        trio.world.network.set_link(&from, &witness(), mode, ONE_WAY);
-    }
-}
+use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, checked, key_under, ms, witness};
 
 fn keys(trio: &Trio, word: &str) -> (String, String) {
     let view = trio.gate(&a()).view;
     (key_under(&view, &a(), Some(&b()), word), key_under(&view, &b(), Some(&a()), word))
 }
 
-#[test]
-fn the_witness_may_be_gone_as_long_as_both_regions_are_there() {
-    play(async {
-        let trio = Trio::duo(2).await;
-        cut_witness(&trio, true);
-        sleep(LEASE * 3).await;
-        let (of_a, of_b) = keys(&trio, "without");
-        assert_eq!(trio.send(&b(), "/park", &of_a).await.by, a().as_str());
-        assert_eq!(trio.send(&a(), "/park", &of_b).await.by, b().as_str());
-        let (lonely, _) = keys(&trio, "lonely");
-        trio.lose(&b());
-        sleep(LEASE).await;
-        trio.refuses(&a(), "/park", &lonely, &[503], 60).await;
-        cut_witness(&trio, false);
-        assert_eq!(trio.insist(&a(), "/park", &lonely, TAKEOVER).await.by, a().as_str());
-        trio.check();
-    });
-}
-
-/// Each region sees the witness and not the other: one of them is taken over, and never do both run
-/// a key.
-#[test]
-fn a_cut_between_the_two_leaves_one_owner_for_each_key() {
-    play(async {
-        let trio = Trio::duo(3).await;
-        trio.world.cut(&a(), &b(), true, ONE_WAY);
-        for number in 0..60 {
-            let (of_a, of_b) = keys(&trio, &format!("split{number}"));
-            for (at, key) in [(a(), &of_a), (b(), &of_a), (a(), &of_b), (b(), &of_b)] {
-                drop(trio.begin(&at, "/park", key));
-            }
-            sleep(ms(150)).await;
-            trio.check();
-        }
-        trio.world.cut(&a(), &b(), false, ONE_WAY);
-        trio.all_home(ms(40_000)).await;
-    });
-}
-
 /// The one that serves is lost while the other waits to take its arcs back. The remaining one
 /// declares that, and serves.
 #[test]
 fn the_last_one_that_serves_is_taken_over_by_one_that_was_coming_home() {
-    play(async {
-        let trio = Trio::duo(4).await;
+    checked(Trio::duo(4), async |trio| {
         let (of_a, of_b) = keys(&trio, "last");
         trio.lose(&a());
         trio.world.network.set_link(&a(), &witness(), LinkMode::Silent, ONE_WAY);
@@ -83,7 +36,6 @@ fn the_last_one_that_serves_is_taken_over_by_one_that_was_coming_home() {
         trio.world.network.set_link(&b(), &witness(), LinkMode::Up, ONE_WAY);
         trio.bring_back(&b());
         trio.all_home(ms(60_000)).await;
-        trio.check();
     });
 }
 
@@ -91,8 +43,7 @@ fn the_last_one_that_serves_is_taken_over_by_one_that_was_coming_home() {
 /// operator, who says that the last one is gone and resumes it.
 #[test]
 fn a_drained_region_takes_over_from_the_last_one_when_an_operator_says_so() {
-    play(async {
-        let trio = Trio::duo(5).await;
+    checked(Trio::duo(5), async |trio| {
         let (_, of_b) = keys(&trio, "drained");
         trio.drain(&b(), &a(), false).await.unwrap();
         trio.lose(&b());
@@ -104,7 +55,6 @@ fn a_drained_region_takes_over_from_the_last_one_when_an_operator_says_so() {
         assert_eq!(trio.send(&a(), "/park", &of_b).await.said(), (503, "home-unavailable"));
         trio.ask(async || gateway.resume(&a(), "test").await).await.unwrap();
         assert_eq!(trio.insist(&a(), "/park", &of_b, ms(40_000)).await.by, a().as_str());
-        trio.check();
     });
 }
 
@@ -112,8 +62,7 @@ fn a_drained_region_takes_over_from_the_last_one_when_an_operator_says_so() {
 /// seal, keys would wait for rows that cannot come.
 #[test]
 fn a_lost_region_that_is_cut_off_from_the_one_that_serves_does_not_seal() {
-    play(async {
-        let trio = Trio::duo(6).await;
+    checked(Trio::duo(6), async |trio| {
         let (of_a, _) = keys(&trio, "unsealed");
         trio.cut_off(&a(), true);
         trio.world.network.set_link(&a(), &witness(), LinkMode::Silent, ONE_WAY);
@@ -128,15 +77,13 @@ fn a_lost_region_that_is_cut_off_from_the_one_that_serves_does_not_seal() {
         assert_eq!(trio.insist(&b(), "/park", &of_a, TAKEOVER).await.by, b().as_str());
         trio.cut_off(&a(), false);
         trio.all_home(ms(40_000)).await;
-        trio.check();
     });
 }
 
 /// A new witness of another version could not vote for anything: it becomes no voter before it can.
 #[test]
 fn who_does_not_speak_the_version_of_the_view_is_no_new_voter() {
-    play(async {
-        let trio = Trio::duo(7).await;
+    checked(Trio::duo(7), async |trio| {
         let anew = trio.new_witness(&witness(), Versions::new(NEXT, NEXT).unwrap());
         let id = anew.acceptor().id;
         let votes = || trio.gate(&a()).view.voters()[&witness()] == id;
@@ -146,6 +93,5 @@ fn who_does_not_speak_the_version_of_the_view_is_no_new_voter() {
         }
         anew.starts_speaking(Versions::OURS);
         trio.until("it votes", ms(10_000), async || votes()).await;
-        trio.check();
     });
 }
