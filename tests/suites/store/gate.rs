@@ -31,52 +31,25 @@ use crate::store::support::{RETENTION, Region, ask, eventually, id, lifetime, op
 /// boot.
 const REPLACED: &str = "update onceway.gate set version = version + 1, boot_started = 'epoch'";
 
-/// The statements that write and rely on the gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Statement {
-    Claim,
-    ReclaimOfOwn,
-    ReclaimBesideOthers,
-    Accept,
-    Settle,
-    Doubt,
-    Release,
-    SettleByHand,
-    ReleaseByHand,
-    Discard,
-    Lodge,
-    Convert,
-    Import,
-    Beat,
-    StandIn,
-    Reap,
-    ReapEscrows,
-    ReapImports,
+macro_rules! statements {
+    ($($name:ident)+) => {
+        /// The statements that write and rely on the gate.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Statement {
+            $($name),+
+        }
+
+        const ALL: &[Statement] = &[$(Statement::$name),+];
+    };
+}
+
+statements! {
+    Claim ReclaimOfOwn ReclaimBesideOthers Accept Settle Doubt Release SettleByHand ReleaseByHand
+    Discard Lodge Convert Import Beat StandIn Reap ReapEscrows ReapImports
 }
 
 /// The date until which everything due may be forgotten.
 const EVER: Date = Date(253_402_300_700_000);
-
-const ALL: [Statement; 18] = [
-    Statement::Claim,
-    Statement::ReclaimOfOwn,
-    Statement::ReclaimBesideOthers,
-    Statement::Accept,
-    Statement::Settle,
-    Statement::Doubt,
-    Statement::Release,
-    Statement::SettleByHand,
-    Statement::ReleaseByHand,
-    Statement::Discard,
-    Statement::Lodge,
-    Statement::Convert,
-    Statement::Import,
-    Statement::Beat,
-    Statement::StandIn,
-    Statement::Reap,
-    Statement::ReapEscrows,
-    Statement::ReapImports,
-];
 
 /// A store, and an observer's connection.
 struct Bench {
@@ -280,7 +253,7 @@ async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
                 perform pg_advisory_xact_lock_shared(77); return coalesce(new, old); end $$;";
     stop.batch_execute(&format!("{here} {}", stops.concat())).await.unwrap();
     let mut overtaken = Vec::new();
-    for (statement, turn) in ALL.into_iter().zip(1..) {
+    for (&statement, turn) in ALL.iter().zip(1..) {
         let ready = bench.prepared(statement, turn).await;
         stop.execute("select pg_advisory_lock(77)", &[]).await.unwrap();
         let change = async {
@@ -314,7 +287,7 @@ async fn each_statement_that_meets_a_change_waits_and_reads_the_new_gate() {
     let bench = Bench::start().await;
     let mut changer = bench.region.admin().await;
     let mut passed = Vec::new();
-    for (statement, turn) in ALL.into_iter().zip(1..) {
+    for (&statement, turn) in ALL.iter().zip(1..) {
         let ready = bench.prepared(statement, turn).await;
         let before = bench.written().await;
         let held = changer.transaction().await.unwrap();
