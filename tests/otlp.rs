@@ -31,7 +31,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message;
 use support::solo::{POLICY, Solo, routes};
-use support::{BODY, ask, code, deployment, key, key_status, post, run, until};
+use support::{BODY, ask, code, deployment, found, key, key_status, post, run, until};
 use tokio::net::TcpListener;
 
 /// One span as the collector received it.
@@ -149,17 +149,14 @@ fn one_trace_goes_through_two_regions_and_the_flag_of_the_client_counts() {
             export(three.dir(), region.name.as_str(), collector.address, "");
             restart(region).await;
         }
-        let found = Mutex::new(String::new());
-        until("a key that is at home", async || {
+        let traced = found("a key that is at home", async || {
             let key = key("traced");
             let owner = &key_status(edge, &key).await["owner"];
             let at_home =
                 owner == home.name.as_str() && home.serves().await.is_ok() && edge.serves().await.is_ok();
-            *found.lock().unwrap() = key;
-            at_home
+            at_home.then_some(key)
         })
         .await;
-        let traced = found.into_inner().unwrap();
         let from_caller = |trace: &str, flags: &str| {
             post(&edge.public(), "/v1/charges", &traced, BODY)
                 .with("traceparent", format!("00-{trace}-{CALLER}-{flags}"))

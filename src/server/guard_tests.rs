@@ -208,40 +208,20 @@ fn empty_lines_before_a_request_are_ignored() {
 
 /// Bytes that readers of HTTP take in different ways, and plain ones.
 fn odd() -> impl Strategy<Value = Vec<u8>> {
-    let tokens: [&[u8]; 46] = [
-        b"\r\n",
+    let short: [&[u8]; 24] = [
+        b"\r\n", b"\r", b"\n", b" ", b"\t", b"\0", b"\x7f", b"\xff", b":", b",", b";", b"%", b"#", b"?",
+        b"/", b"//", b"*", b"@", b"[::1]", b"[", b"\"", b"GET ", b"HEAD ", b"/a?b ",
+    ];
+    let long: [&[u8]; 22] = [
         b"\r\n\r\n",
-        b"\r",
-        b"\n",
-        b" ",
-        b"\t",
-        b"\0",
-        b"\x7f",
-        b"\xff",
         b"\xc3\xa9",
-        b":",
-        b",",
-        b";",
-        b"%",
-        b"#",
-        b"?",
-        b"/",
-        b"//",
-        b"*",
-        b"@",
-        b"[::1]",
-        b"[",
-        b"\"",
         b"<{|}>\\^`",
-        b"GET ",
-        b"HEAD ",
         b"CONNECT ",
         b"OPTIONS ",
         b"G!#$%&'*+-.^_`|~T ",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"http://a",
         b"http://a:b@c:99999/",
-        b"/a?b ",
         b" HTTP/1.1\r\n",
         b" HTTP/1.0\r\n",
         b"HTTP/1.1",
@@ -256,7 +236,8 @@ fn odd() -> impl Strategy<Value = Vec<u8>> {
         b"Upgrade: h2c\r\n",
         b"3\r\nabc\r\n0\r\n\r\n",
     ];
-    prop_oneof![2 => proptest::sample::select(tokens.map(<[u8]>::to_vec).to_vec()), 1 => vec(any::<u8>(), 1..3)]
+    let tokens: Vec<_> = short.iter().chain(&long).map(|token| token.to_vec()).collect();
+    prop_oneof![2 => proptest::sample::select(tokens), 1 => vec(any::<u8>(), 1..3)]
 }
 
 /// A request with one or two changed places.

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::documents::text as document;
+use crate::support::{ends, err, out};
 
 fn onceway(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
@@ -21,14 +22,6 @@ fn onceway(args: &[&str]) -> Output {
         command.env_remove(variable);
     }
     command.output().unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 /// Stdout of a command that must succeed and write nothing to stderr.
@@ -145,8 +138,7 @@ fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
     );
     assert!(err(&mild).contains("config/eu-west.toml:"), "{}", err(&mild));
     let strict = check(&["--strict"]);
-    assert_eq!(strict.status.code(), Some(2));
-    assert!(err(&strict).contains(&format!("config/us-east.toml:{store}: {unset}")), "{}", err(&strict));
+    ends(&strict, 2, &format!("config/us-east.toml:{store}: {unset}"));
     assert!(!err(&strict).contains("warning"), "{}", err(&strict));
     assert_eq!(err(&strict).lines().count(), err(&mild).lines().count() + 1);
     let serving = err(&check(&["--strict", "--serve"]));
@@ -172,8 +164,7 @@ fn the_reference_witness_is_right_once_the_ring_has_what_its_head_says() {
     std::fs::write(&file, &text).unwrap();
     let check = || onceway(&["check", file.to_str().unwrap()]);
     let before = check();
-    assert_eq!(before.status.code(), Some(2));
-    assert!(err(&before).contains("witness-1 is no witness of the ring"), "{}", err(&before));
+    ends(&before, 2, "witness-1 is no witness of the ring");
     let said = text.lines().filter_map(|line| line.strip_prefix("#        "));
     let listed = said.fold(String::new(), |lines, line| lines + "\n" + line) + "\n";
     assert!(listed.contains("[[witness]]"), "{listed}");
@@ -280,11 +271,9 @@ fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
         command.envs(url.map(|url| ("ONCEWAY_TEST_ADMIN_URL", url))).output().unwrap()
     };
     let unset = run(None);
-    assert_eq!(unset.status.code(), Some(2));
-    assert!(err(&unset).contains("ONCEWAY_TEST_ADMIN_URL is not set"), "{}", err(&unset));
+    ends(&unset, 2, "ONCEWAY_TEST_ADMIN_URL is not set");
     let unreachable = run(Some("postgres://somebody:planted-secret@127.0.0.1:1/onceway"));
-    assert_eq!(unreachable.status.code(), Some(1));
-    assert!(err(&unreachable).contains("cannot reach the store of us-east"), "{}", err(&unreachable));
+    ends(&unreachable, 1, "cannot reach the store of us-east");
     assert!(!err(&unreachable).contains("planted"), "{}", err(&unreachable));
 }
 
@@ -326,17 +315,14 @@ fn serve_starts_nothing_before_all_is_valid() {
     let folder = region_with("[log]", "# no certificates\n[log]");
     let file = folder.path().join("us-east.toml");
     let output = onceway(&["serve", "--config", file.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(err(&output).contains("ONCEWAY_STORE_URL is not set"), "{}", err(&output));
+    ends(&output, 2, "ONCEWAY_STORE_URL is not set");
     let mut serve = Command::new(env!("CARGO_BIN_EXE_onceway"));
     serve.args(["serve", "--config", file.to_str().unwrap()]);
     let output = serve.env("ONCEWAY_STORE_URL", "postgres://gateway@127.0.0.1:1/onceway").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(err(&output).contains("certs/us-east.pem"), "{}", err(&output));
+    ends(&output, 1, "certs/us-east.pem");
     assert!(!err(&output).contains("listening"), "{}", err(&output));
     let output = serve.env("ONCEWAY_LOG", "inof").output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", err(&output));
-    assert!(err(&output).contains("ONCEWAY_LOG: \"inof\" is no level"), "{}", err(&output));
+    ends(&output, 2, "ONCEWAY_LOG: \"inof\" is no level");
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn each_mistake_is_said_at_its_line_and_nothing_else_is() {
         [CASES, ACCEPT_CASES, FAILOVER_CASES, LISTEN_CASES, SECRET_CASES].into_iter().flatten()
     {
         let folder = files(&[(file, from, to)]);
-        assert_eq!(said(folder.path()), *expected, "{file}.toml with {to:?} for {from:?}");
+        assert_eq!(said(folder.path()).join("\n"), *expected, "{file}.toml with {to:?} for {from:?}");
     }
 }
 
@@ -323,7 +323,7 @@ fn said_of_issuer(from: &str, to: &str) -> Vec<String> {
 fn each_mistake_in_an_issuer_is_said_at_its_line() {
     assert_eq!(said_of_issuer("", ""), [""; 0]);
     for (from, to, expected) in ISSUER_CASES {
-        assert_eq!(said_of_issuer(from, to), *expected, "{to:?} for {from:?}");
+        assert_eq!(said_of_issuer(from, to).join("\n"), *expected, "{to:?} for {from:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::solo::{Solo, routes};
 use crate::support::{
-    BODY, PATIENCE, ask, becomes, code, deployment, effects, key, key_status, post, run, said, series,
+    BODY, PATIENCE, ask, becomes, code, deployment, effects, found, key, key_status, post, run, said, series,
     status, until,
 };
 use onceway::adapters::identity::{PeerIdentity, files_in};
@@ -29,19 +29,13 @@ async fn three() -> Deployment {
 /// lease, and then it first has to come home.
 async fn homed_at(three: &Deployment, home: usize, word: &str) -> String {
     let name = three.regions[home].name.as_str();
-    let found = std::sync::Mutex::new(None);
-    until("a key that is at home", async || {
+    found("a key that is at home", async || {
         let key = key(word);
         let owned = key_status(&three.regions[(home + 1) % 3], &key).await["owner"] == name;
         let at_home = owned && key_status(&three.regions[home], &key).await["owner"] == name;
-        if at_home && three.regions[home].serves().await.is_ok() {
-            *found.lock().unwrap() = Some(key);
-            return true;
-        }
-        false
+        (at_home && three.regions[home].serves().await.is_ok()).then_some(key)
     })
-    .await;
-    found.into_inner().unwrap().unwrap()
+    .await
 }
 
 async fn charge(region: &Region, key: &str) -> Answer {
@@ -55,16 +49,12 @@ async fn charged(region: &Region, key: &str) {
 
 /// Repeats the charge until it is refused with this code.
 async fn refused(region: &Region, key: &str, expected: &str) -> Answer {
-    let told = std::sync::Mutex::new(None);
-    until(expected, async || {
+    found(expected, async || {
         let answer = charge(region, key).await;
         assert!(answer.status.is_server_error(), "{}: {}", answer.status, answer.text());
-        let done = code(&answer) == expected;
-        *told.lock().unwrap() = Some(answer);
-        done
+        (code(&answer) == expected).then_some(answer)
     })
-    .await;
-    told.into_inner().unwrap().unwrap()
+    .await
 }
 
 #[test]

@@ -4,11 +4,9 @@
 //! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts`, `key`,
 //! `init` and `region` as an operator types them. A test must not use another one's keys.
 
-use std::process::Output;
-
 use crate::support::solo::{Solo, keyed};
 use crate::support::{
-    BODY, PATIENCE, ask, code, effects, key, key_status, metrics, onceway, post, run, until,
+    BODY, PATIENCE, ask, code, effects, ends, err, key, key_status, metrics, onceway, out, post, run, until,
 };
 use onceway::fleet::client::Ask;
 use onceway::fleet::region::{Action, Part};
@@ -33,14 +31,6 @@ async fn solo() -> &'static Solo {
 
 async fn state(solo: &Solo, key: &str) -> String {
     key_status(&solo.region, key).await["state"].as_str().unwrap_or_default().to_owned()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn err(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 /// A payout with an unknown outcome.
@@ -92,8 +82,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         }
         // Its request may still be at work: not even an operator can know.
         let early = onceway(&solo.region, &["key", "release", "acme", &did_not, "--reason", "hasty"]).await;
-        assert_eq!(early.status.code(), Some(3), "not yet: run it again");
-        assert!(err(&early).contains("may still be running"), "{}", err(&early));
+        ends(&early, 3, "may still be running");
         let over = async |key: &str| {
             let page = onceway(&solo.region, &["doubts", "--json"]).await;
             let page: serde_json::Value = serde_json::from_str(&out(&page)).unwrap();
@@ -217,15 +206,13 @@ fn a_founded_register_says_what_it_holds_and_refuses_what_cannot_be() {
     run(async {
         let solo = solo().await;
         let again = solo.region.run(&["init"]).await.unwrap();
-        assert_eq!(again.status.code(), Some(1));
-        assert!(err(&again).contains("the register is founded: epoch 1"), "{}", err(&again));
+        ends(&again, 1, "the register is founded: epoch 1");
         for (args, code, why) in [
             (&["region", "drain", "solo"][..], 1, "the last region that serves"),
             (&["region", "resume", "north"], 2, "no region north"),
         ] {
             let refused = onceway(&solo.region, args).await;
-            assert_eq!(refused.status.code(), Some(code), "{args:?}");
-            assert!(err(&refused).contains(why), "{}", err(&refused));
+            ends(&refused, code, why);
         }
         let post = async |path: &str, body: &str| {
             ask(Ask::post(format!("{}/v1/admin/{path}", solo.region.admin()), body.to_owned())).await

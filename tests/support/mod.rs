@@ -180,13 +180,22 @@ pub fn not_checked(what: &str) {
     std::io::stderr().write_all(line.as_bytes()).expect("stderr can be written to");
 }
 
+/// Asks until there is an answer.
+pub async fn found<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
+    let attempt = || {
+        let answer = ask();
+        async move { Ok(answer.await) }
+    };
+    onceway::fleet::wait::for_some(what, BOUND, attempt).await.expect(what)
+}
+
 /// Waits until the condition holds.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
-    let attempt = || {
+    let held = || {
         let held = condition();
-        async move { Ok(held.await.then_some(())) }
+        async move { held.await.then_some(()) }
     };
-    onceway::fleet::wait::for_some(what, BOUND, attempt).await.expect(what);
+    found(what, held).await;
 }
 
 /// Waits until the admin listener reports this state of a key.
@@ -214,4 +223,21 @@ pub async fn onceway(region: &Region, args: &[&str]) -> Output {
     let mut command = tokio::process::Command::new(program());
     command.args(args).arg("--admin").arg(region.admin()).env("USER", "ada");
     command.env_remove("ONCEWAY_ADMIN_TOKEN_FILE").output().await.unwrap()
+}
+
+/// A command's stdout.
+pub fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// A command's stderr.
+pub fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Checks a command's exit code, and that its stderr says this.
+#[track_caller]
+pub fn ends(output: &Output, code: i32, says: &str) {
+    let said = err(output);
+    assert!(output.status.code() == Some(code) && said.contains(says), "{}: {said}", output.status);
 }

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use onceway::fleet::cluster::SUPERUSER;
@@ -16,7 +15,7 @@ use onceway::fleet::region::Region;
 use tokio::process::Command;
 
 use crate::support::documents::text;
-use crate::support::{program, until};
+use crate::support::{found, program, until};
 
 /// The time limit for one line.
 const WITHIN: Duration = Duration::from_secs(150);
@@ -288,16 +287,13 @@ impl Section<'_> {
     }
 
     async fn again(&self, line: &str, not_yet: &[i32]) -> CommandOutput {
-        let last = Mutex::new(None);
-        until(line, async || {
+        found(line, async || {
             let said = self.shell(line).await;
             let code = said.code.unwrap_or(-1);
             assert!(code == 0 || not_yet.contains(&code), "{line}: {code}: {}", said.text);
-            *last.lock().unwrap() = Some(said);
-            code == 0
+            (code == 0).then_some(said)
         })
-        .await;
-        last.into_inner().unwrap().unwrap()
+        .await
     }
 
     /// Runs the next line until its output has this part, like a person who looks again.
@@ -308,15 +304,11 @@ impl Section<'_> {
     /// Like [`Self::run_until`], until the output has all of these parts at once.
     pub async fn run_until_all(&mut self, begins: &str, parts: &[&str]) -> CommandOutput {
         let line = self.next(begins);
-        let last = Mutex::new(None);
-        until(&format!("{line} to show {parts:?}"), async || {
+        found(&format!("{line} to show {parts:?}"), async || {
             let said = self.shell(&line).await;
-            let shows = parts.iter().all(|part| said.text.contains(part));
-            *last.lock().unwrap() = Some(said);
-            shows
+            parts.iter().all(|part| said.text.contains(part)).then_some(said)
         })
-        .await;
-        last.into_inner().unwrap().unwrap()
+        .await
     }
 
     async fn shell(&self, line: &str) -> CommandOutput {

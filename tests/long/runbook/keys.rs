@@ -3,14 +3,13 @@
 //! The provider's ledger is a file of the test's own. They must not rule a key except by the
 //! runbook's lines.
 
-use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::Region;
 
 use crate::runbook::book::Section;
-use crate::support::{BODY, ask, key, key_status, post, until};
+use crate::support::{BODY, ask, found, key, key_status, post, until};
 
 /// Makes a key in doubt at its owner: its attempt was answered 500 on a route that parks. Returns
 /// the owner.
@@ -21,16 +20,13 @@ async fn in_doubt<'a>(fleet: &'a Deployment, path: &str, key: &str, accepted: bo
     if accepted {
         request = request.with("Prefer", "respond-async");
     }
-    let last = Mutex::new(None);
     // A region that came home a moment ago may still say that the key moves: nothing was sent then.
-    until("the key not to move", async || {
+    let told = found("the key not to move", async || {
         let told = ask(request.clone()).await;
         let moves = told.status == 503 && told.json()["code"] == "moving";
-        *last.lock().unwrap() = Some(told);
-        !moves
+        (!moves).then_some(told)
     })
     .await;
-    let told = last.into_inner().unwrap().expect("it was asked");
     assert_eq!(told.status, if accepted { 202 } else { 500 }, "{}", told.text());
     until("the key to be in doubt", async || key_status(owner, key).await["state"] == "in-doubt").await;
     owner

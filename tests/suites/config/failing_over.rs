@@ -16,91 +16,63 @@ use crate::config::{files, load, load_reference, policy_of, said};
 
 #[rustfmt::skip]
 pub const FAILOVER_CASES: &[Case] = &[
-    ("ring", "mode = \"manual\"", "mode = \"automatic\"", &[
-        "ring.toml:12: two regions cannot fail over by themselves: when one is gone, the other is no majority and cannot know that it is not itself cut off. Add a third voter ([[witness]] with a name), or write failover = \"manual\" (an operator decides)",
-    ]),
-    ("ring", "[failover]\nmode = \"manual\"\n", "", &[
-        "ring.toml:4: two regions cannot fail over by themselves: when one is gone, the other is no majority and cannot know that it is not itself cut off. Add a third voter ([[witness]] with a name), or write failover = \"manual\" (an operator decides)",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"off\"", &[
-        "ring.toml:12: two regions cannot fail over by themselves: when one is gone, the other is no majority and cannot know that it is not itself cut off. Add a third voter ([[witness]] with a name), or write failover = \"manual\" (an operator decides)",
-        "ring.toml:13: [failover]: mode: must be \"automatic\" or \"manual\", not \"off\"",
-    ]),
-    ("ring", "[[region]]", "failover = 3\n[[region]]", &[
-        "ring.toml:13: not TOML: duplicate key",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nlease = \"900ms\"", &[
-        "ring.toml:14: [failover]: lease: \"900ms\" is out of range: use \"1s\" to \"10m\"",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nlease = \"1s\"", &[
-        "ring.toml:14: [failover]: lease 1s is too short: 949ms of it can be relied on (clock drift 500 ppm, margin 50ms), which must be more than four heartbeats (1s) and three pings (750ms); lengthen lease, or shorten heartbeat",
-    ]),
-    ("ring", "seed = 7", "seed = 7\nheartbeat = \"3s\"", &[
-        "ring.toml:13: [failover]: lease 10s is too short: 9945ms of it can be relied on (clock drift 500 ppm, margin 50ms), which must be more than four heartbeats (12s) and three pings (750ms); lengthen lease, or shorten heartbeat",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = 1.99", &[
-        "ring.toml:14: [failover]: multiple is less than 2: the last rows of a lost region may still be on their way when its keys start elsewhere, and these would run twice; write 2 or more, or unsafe_multiple = true beside it if you accept that",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = 2.125", &[
-        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = -2", &[
-        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = 100.01", &[
-        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = inf", &[
-        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = \"2\"", &[
-        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5, not a text",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nfloor = \"2m\"", &[
-        "ring.toml:14: [failover]: floor 2m is longer than beyond 1m, so nothing would ever open by itself: shorten floor or lengthen beyond",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\ndrain_limit = \"5s\"", &[
-        "ring.toml:14: [failover]: drain_limit 5s must be shorter than kill_after 5s, or a change would be ended while it still waits for attempts",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmin_serving = 3", &[
-        "ring.toml:12: min_serving 3 is more than the number of regions that own keys (2), so none could ever be drained: lower it",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmin_serving = 0", &[
-        "ring.toml:14: [failover]: min_serving: must be a whole number from 1 to 64",
-    ]),
-    ("ring", "mode = \"manual\"", "mode = \"manual\"\nupstream_drain = true", &[
-        "ring.toml:14: [failover]: unknown key \"upstream_drain\": known here are beyond, drain_limit, floor, kill_after, lease, min_serving, mode, multiple, stable_for, unsafe_multiple",
-    ]),
-    ("ring", "[failover]", "[[witness]]\nname = \"east\"\n[failover]", &[
-        "ring.toml:12: [[witness]]: witness east has a region's name: give it one of its own",
-    ]),
-    ("ring", "[failover]", "[[witness]]\n[failover]", &[
-        "ring.toml:12: [[witness]]: name is missing: name the witness, such as name = \"witness-1\"; region files give its address under that name",
-    ]),
-    ("ring", "[failover]", "[[witness]]\nname = \"arbiter\"\n[failover]", &[
-        "region.toml:18: [peer.addresses] has no arbiter: add arbiter = \"...\", the listener of that witness, host:port",
-    ]),
-    ("region", "[provision]", "arbiter = \"a:7403\"\n[provision]", &[
-        "region.toml:20: [peer.addresses] names arbiter, which the ring does not have: remove it",
-    ]),
-    ("routes", "hold = \"10s\"", "hold = \"10s\"\nescrow = \"claims\"", &[
-        "routes.toml:9: route \"charges\": escrow: must be \"off\" or \"claim\" or \"claim+answer\", not \"claims\"",
-    ]),
-    ("routes", "hold = \"10s\"", "hold = \"20s\"\nescrow = \"claim\"\nescrow_alone = \"wait\"", &[
-        "routes.toml:10: route \"charges\": escrow_alone: must be \"refuse\" or \"run\", not \"wait\"",
-    ]),
-    ("routes", "hold = \"10s\"", "hold = \"10s\"\nescrow_alone = \"run\"", &[
-        "routes.toml:9: route \"charges\": escrow_alone has no effect without escrow: remove it, or write escrow = \"claim\" or \"claim+answer\"",
-    ]),
-    ("routes", "hold = \"10s\"", "hold = \"10s\"\nescrow = \"claim\"", &[
-        "routes.toml:1: route \"charges\": hold 10s is too short: 9945ms of it can be relied on (clock drift 500 ppm, margin 50ms), but claiming (4s), escrow (1s), the upstream (upstream_timeout 5s) and some room (100ms) need 10100ms; lengthen hold or shorten upstream_timeout",
-    ]),
-    ("routes", "hold = \"10s\"", "hold = \"11s\"\nescrow = \"claim+answer\"", &[
-        "routes.toml:1: route \"charges\": hold 11s is too short: 10944ms of it can be relied on (clock drift 500 ppm, margin 50ms), but claiming (4s), escrow (twice 1s), the upstream (upstream_timeout 5s) and some room (100ms) need 11100ms; lengthen hold or shorten upstream_timeout",
-    ]),
-    ("routes", "key = \"off\"", "key = \"off\"\nescrow = \"claim\"", &[
-        "routes.toml:19: route \"search\": escrow has no effect where key = \"off\": remove it, or handle keys",
-    ]),
+    ("ring", "mode = \"manual\"", "mode = \"automatic\"",
+        "ring.toml:12: two regions cannot fail over by themselves: when one is gone, the other is no majority and cannot know that it is not itself cut off. Add a third voter ([[witness]] with a name), or write failover = \"manual\" (an operator decides)"),
+    ("ring", "[failover]\nmode = \"manual\"\n", "",
+        "ring.toml:4: two regions cannot fail over by themselves: when one is gone, the other is no majority and cannot know that it is not itself cut off. Add a third voter ([[witness]] with a name), or write failover = \"manual\" (an operator decides)"),
+    ("ring", "mode = \"manual\"", "mode = \"off\"",
+        "ring.toml:12: two regions cannot fail over by themselves: when one is gone, the other is no majority and cannot know that it is not itself cut off. Add a third voter ([[witness]] with a name), or write failover = \"manual\" (an operator decides)\n\
+         ring.toml:13: [failover]: mode: must be \"automatic\" or \"manual\", not \"off\""),
+    ("ring", "[[region]]", "failover = 3\n[[region]]",
+        "ring.toml:13: not TOML: duplicate key"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nlease = \"900ms\"",
+        "ring.toml:14: [failover]: lease: \"900ms\" is out of range: use \"1s\" to \"10m\""),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nlease = \"1s\"",
+        "ring.toml:14: [failover]: lease 1s is too short: 949ms of it can be relied on (clock drift 500 ppm, margin 50ms), which must be more than four heartbeats (1s) and three pings (750ms); lengthen lease, or shorten heartbeat"),
+    ("ring", "seed = 7", "seed = 7\nheartbeat = \"3s\"",
+        "ring.toml:13: [failover]: lease 10s is too short: 9945ms of it can be relied on (clock drift 500 ppm, margin 50ms), which must be more than four heartbeats (12s) and three pings (750ms); lengthen lease, or shorten heartbeat"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = 1.99",
+        "ring.toml:14: [failover]: multiple is less than 2: the last rows of a lost region may still be on their way when its keys start elsewhere, and these would run twice; write 2 or more, or unsafe_multiple = true beside it if you accept that"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = 2.125",
+        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = -2",
+        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = 100.01",
+        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = inf",
+        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmultiple = \"2\"",
+        "ring.toml:14: [failover]: multiple: must be a number from 0 to 100 with at most two decimals, such as 2 or 2.5, not a text"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nfloor = \"2m\"",
+        "ring.toml:14: [failover]: floor 2m is longer than beyond 1m, so nothing would ever open by itself: shorten floor or lengthen beyond"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\ndrain_limit = \"5s\"",
+        "ring.toml:14: [failover]: drain_limit 5s must be shorter than kill_after 5s, or a change would be ended while it still waits for attempts"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmin_serving = 3",
+        "ring.toml:12: min_serving 3 is more than the number of regions that own keys (2), so none could ever be drained: lower it"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nmin_serving = 0",
+        "ring.toml:14: [failover]: min_serving: must be a whole number from 1 to 64"),
+    ("ring", "mode = \"manual\"", "mode = \"manual\"\nupstream_drain = true",
+        "ring.toml:14: [failover]: unknown key \"upstream_drain\": known here are beyond, drain_limit, floor, kill_after, lease, min_serving, mode, multiple, stable_for, unsafe_multiple"),
+    ("ring", "[failover]", "[[witness]]\nname = \"east\"\n[failover]",
+        "ring.toml:12: [[witness]]: witness east has a region's name: give it one of its own"),
+    ("ring", "[failover]", "[[witness]]\n[failover]",
+        "ring.toml:12: [[witness]]: name is missing: name the witness, such as name = \"witness-1\"; region files give its address under that name"),
+    ("ring", "[failover]", "[[witness]]\nname = \"arbiter\"\n[failover]",
+        "region.toml:18: [peer.addresses] has no arbiter: add arbiter = \"...\", the listener of that witness, host:port"),
+    ("region", "[provision]", "arbiter = \"a:7403\"\n[provision]",
+        "region.toml:20: [peer.addresses] names arbiter, which the ring does not have: remove it"),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nescrow = \"claims\"",
+        "routes.toml:9: route \"charges\": escrow: must be \"off\" or \"claim\" or \"claim+answer\", not \"claims\""),
+    ("routes", "hold = \"10s\"", "hold = \"20s\"\nescrow = \"claim\"\nescrow_alone = \"wait\"",
+        "routes.toml:10: route \"charges\": escrow_alone: must be \"refuse\" or \"run\", not \"wait\""),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nescrow_alone = \"run\"",
+        "routes.toml:9: route \"charges\": escrow_alone has no effect without escrow: remove it, or write escrow = \"claim\" or \"claim+answer\""),
+    ("routes", "hold = \"10s\"", "hold = \"10s\"\nescrow = \"claim\"",
+        "routes.toml:1: route \"charges\": hold 10s is too short: 9945ms of it can be relied on (clock drift 500 ppm, margin 50ms), but claiming (4s), escrow (1s), the upstream (upstream_timeout 5s) and some room (100ms) need 10100ms; lengthen hold or shorten upstream_timeout"),
+    ("routes", "hold = \"10s\"", "hold = \"11s\"\nescrow = \"claim+answer\"",
+        "routes.toml:1: route \"charges\": hold 11s is too short: 10944ms of it can be relied on (clock drift 500 ppm, margin 50ms), but claiming (4s), escrow (twice 1s), the upstream (upstream_timeout 5s) and some room (100ms) need 11100ms; lengthen hold or shorten upstream_timeout"),
+    ("routes", "key = \"off\"", "key = \"off\"\nescrow = \"claim\"",
+        "routes.toml:19: route \"search\": escrow has no effect where key = \"off\": remove it, or handle keys"),
 ];
 
 #[test]

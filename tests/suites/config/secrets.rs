@@ -16,62 +16,44 @@ use crate::config::{files, load, said};
 
 #[rustfmt::skip]
 pub const SECRET_CASES: &[Case] = &[
-    ("region", "[store]\n", "[admin]\ntoken_file = \"absent\"\n[store]\n", &[
-        "region.toml:10: [admin]: token_file: cannot read absent: No such file or directory (os error 2)",
-    ]),
-    ("region", "[store]\n", "[admin]\ntoken = \"hunter2hunter2hunter2\"\n[store]\n", &[
-        "region.toml:10: [admin]: token is a secret: write token_env with the name of an environment variable, or token_file with the path of a file, that holds the token",
-    ]),
-    ("region", "[store]\n", "[accept]\nkey = \"aHVudGVyMg==\"\nkey_file = \"absent\"\nkey_env = \"X\"\n[store]\n", &[
-        "region.toml:10: [accept]: key is a secret: write key_env with the name of an environment variable, or key_file with the path of a file, that holds 32 bytes as base64 (`openssl rand -base64 32`)",
-        "region.toml:11: [accept]: key_env and key_file are both written: keep one",
-    ]),
-    ("region", "[store]\n", "[accept]\n[store]\n", &[
-        "region.toml:9: [accept]: key_env is missing: write key_env with the name of an environment variable, or key_file with the path of a file, that holds 32 bytes as base64 (`openssl rand -base64 32`)",
-    ]),
-    ("region", "postgres://", "mysql://", &[
-        "region.toml:10: [store]: url: must be a Postgres URL, such as \"postgres://user@host:5432/database\"",
-    ]),
-    ("region", "gateway@127.0.0.1/onceway", "gateway@db.internal/onceway", &[
-        "region.toml:10: [store]: url: cannot be used: sslmode is missing, for a server that is not on this machine: write verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted",
-    ]),
-    ("region", "gateway@127.0.0.1/onceway", "gateway@127.0.0.1/onceway?sslmode=verify-ca&sslrootcert=/ca.pem", &[
-        "region.toml:10: [store]: url: cannot be used: sslmode=verify-ca takes any server that the authority signed for: write verify-full",
-    ]),
-    ("region", "sslmode=disable", "sslmode=prefer", &[
-        "region.toml:23: [provision.publishers]: west: cannot be used: sslmode=prefer falls back to plain text wherever somebody wants that: write verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted",
-    ]),
-    ("region", "gateway@", "gateway:hunter2@", &[
-        "region.toml:10: [store]: url: holds a password: write url_env with the name of an environment variable, or url_file with the path of a file, that holds the URL",
-    ]),
-    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_env = \"ONCEWAY_TEST_UNSET\"", &[
-        "region.toml:10: [store]: url_env: the environment variable ONCEWAY_TEST_UNSET is not set: set it to the secret",
-    ]),
-    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_file = \"absent\"", &[
-        "region.toml:10: [store]: url_file: cannot read absent: No such file or directory (os error 2)",
-    ]),
-    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_file = \"keys.json\"", &[
-        "region.toml:10: [store]: url_file: keys.json must be a Postgres URL, such as \"postgres://user@host:5432/database\"",
-    ]),
-    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"\n", "", &[
-        "region.toml:9: [store]: url is missing: write url_env with the name of an environment variable, or url_file with the path of a file, that holds the URL",
-    ]),
-    ("region", "[upstream]", "url_env = \"X\"\n[upstream]", &[
-        "region.toml:11: [store]: url and url_env are both written: keep one",
-    ]),
-    ("region", "admin_url_env = \"ONCEWAY_TEST_UNSET\"", "admin_url = \"postgres://h/d?password=hunter2\"", &[
-        "region.toml:21: [provision]: admin_url: holds a password: write admin_url_env with the name of an environment variable, or admin_url_file with the path of a file, that holds the URL",
-    ]),
-    ("region", "ONCEWAY_TEST_UNSET\"\n", "X\"\ngateway_password = \"hunter2\"\nreplication_password = \"hunter2\"\n", &[
-        "region.toml:22: [provision]: gateway_password is a secret: write gateway_password_env with the name of an environment variable, or gateway_password_file with the path of a file, that holds the password",
-        "region.toml:23: [provision]: replication_password is a secret: write replication_password_env with the name of an environment variable, or replication_password_file with the path of a file, that holds the password",
-    ]),
-    ("region", "user=r", "user=r password=hunter2", &[
-        "region.toml:23: [provision.publishers]: west: holds a password: write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string",
-    ]),
-    ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ variable = \"X\" }", &[
-        "region.toml:23: [provision.publishers]: west: must be a connection string without a password; else write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string",
-    ]),
+    ("region", "[store]\n", "[admin]\ntoken_file = \"absent\"\n[store]\n",
+        "region.toml:10: [admin]: token_file: cannot read absent: No such file or directory (os error 2)"),
+    ("region", "[store]\n", "[admin]\ntoken = \"hunter2hunter2hunter2\"\n[store]\n",
+        "region.toml:10: [admin]: token is a secret: write token_env with the name of an environment variable, or token_file with the path of a file, that holds the token"),
+    ("region", "[store]\n", "[accept]\nkey = \"aHVudGVyMg==\"\nkey_file = \"absent\"\nkey_env = \"X\"\n[store]\n",
+        "region.toml:10: [accept]: key is a secret: write key_env with the name of an environment variable, or key_file with the path of a file, that holds 32 bytes as base64 (`openssl rand -base64 32`)\n\
+         region.toml:11: [accept]: key_env and key_file are both written: keep one"),
+    ("region", "[store]\n", "[accept]\n[store]\n",
+        "region.toml:9: [accept]: key_env is missing: write key_env with the name of an environment variable, or key_file with the path of a file, that holds 32 bytes as base64 (`openssl rand -base64 32`)"),
+    ("region", "postgres://", "mysql://",
+        "region.toml:10: [store]: url: must be a Postgres URL, such as \"postgres://user@host:5432/database\""),
+    ("region", "gateway@127.0.0.1/onceway", "gateway@db.internal/onceway",
+        "region.toml:10: [store]: url: cannot be used: sslmode is missing, for a server that is not on this machine: write verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted"),
+    ("region", "gateway@127.0.0.1/onceway", "gateway@127.0.0.1/onceway?sslmode=verify-ca&sslrootcert=/ca.pem",
+        "region.toml:10: [store]: url: cannot be used: sslmode=verify-ca takes any server that the authority signed for: write verify-full"),
+    ("region", "sslmode=disable", "sslmode=prefer",
+        "region.toml:23: [provision.publishers]: west: cannot be used: sslmode=prefer falls back to plain text wherever somebody wants that: write verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted"),
+    ("region", "gateway@", "gateway:hunter2@",
+        "region.toml:10: [store]: url: holds a password: write url_env with the name of an environment variable, or url_file with the path of a file, that holds the URL"),
+    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_env = \"ONCEWAY_TEST_UNSET\"",
+        "region.toml:10: [store]: url_env: the environment variable ONCEWAY_TEST_UNSET is not set: set it to the secret"),
+    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_file = \"absent\"",
+        "region.toml:10: [store]: url_file: cannot read absent: No such file or directory (os error 2)"),
+    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"", "url_file = \"keys.json\"",
+        "region.toml:10: [store]: url_file: keys.json must be a Postgres URL, such as \"postgres://user@host:5432/database\""),
+    ("region", "url = \"postgres://gateway@127.0.0.1/onceway\"\n", "",
+        "region.toml:9: [store]: url is missing: write url_env with the name of an environment variable, or url_file with the path of a file, that holds the URL"),
+    ("region", "[upstream]", "url_env = \"X\"\n[upstream]",
+        "region.toml:11: [store]: url and url_env are both written: keep one"),
+    ("region", "admin_url_env = \"ONCEWAY_TEST_UNSET\"", "admin_url = \"postgres://h/d?password=hunter2\"",
+        "region.toml:21: [provision]: admin_url: holds a password: write admin_url_env with the name of an environment variable, or admin_url_file with the path of a file, that holds the URL"),
+    ("region", "ONCEWAY_TEST_UNSET\"\n", "X\"\ngateway_password = \"hunter2\"\nreplication_password = \"hunter2\"\n",
+        "region.toml:22: [provision]: gateway_password is a secret: write gateway_password_env with the name of an environment variable, or gateway_password_file with the path of a file, that holds the password\n\
+         region.toml:23: [provision]: replication_password is a secret: write replication_password_env with the name of an environment variable, or replication_password_file with the path of a file, that holds the password"),
+    ("region", "user=r", "user=r password=hunter2",
+        "region.toml:23: [provision.publishers]: west: holds a password: write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string"),
+    ("region", "\"host=west user=r dbname=onceway sslmode=disable\"", "{ variable = \"X\" }",
+        "region.toml:23: [provision.publishers]: west: must be a connection string without a password; else write { env = \"NAME\" } with the name of an environment variable, or { file = \"PATH\" }, that holds the whole string"),
 ];
 
 #[test]

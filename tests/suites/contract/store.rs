@@ -152,34 +152,3 @@ async fn a_doubt_that_was_superseded_stays_so_over_claims_that_do_not_name_it() 
     let claimed = |row: &Row| matches!(row.state, State::Claimed { .. }).then(|| row.over.clone());
     assert_eq!(rows.iter().find_map(claimed), Some(newer));
 }
-
-/// Three new stores at once, each subscribing to the other two: no store may wait for one that
-/// waits.
-#[tokio::test(flavor = "multi_thread")]
-async fn three_regions_that_provision_at_once_all_complete() {
-    let (eu, us, ap) = tokio::join!(Region::start("eu#1"), Region::start("us-east#1"), Region::start("ap#3"));
-    let plans = [eu.plan(&[&us, &ap], &[]), us.plan(&[&eu, &ap], &[]), ap.plan(&[&eu, &us], &[])];
-    let complete = async |plan| {
-        let report = crate::store::support::init_until_complete(plan).await;
-        assert_eq!(
-            report.lines.iter().filter(|line| line.what.starts_with("subscription")).count(),
-            2,
-            "{report}"
-        );
-    };
-    let [of_eu, of_us, of_ap] = &plans;
-    tokio::join!(complete(of_eu), complete(of_us), complete(of_ap));
-    for from in [&eu, &us, &ap] {
-        let store = from.store();
-        open(&store).await;
-        let seq = store.beat().await.unwrap().unwrap().seq;
-        for to in [&eu, &us, &ap] {
-            let reader = to.store();
-            eventually("each heartbeat in each store", || async {
-                let beats = reader.heartbeats().await.unwrap();
-                beats.into_iter().find(|beat| beat.origin == from.origin && beat.seq == seq)
-            })
-            .await;
-        }
-    }
-}

@@ -226,16 +226,6 @@ fn a_command_that_does_not_exist_is_found() {
     assert!(help(&prose[0]).unwrap_err().contains("unrecognized subcommand"));
 }
 
-#[test]
-fn a_line_is_split_as_a_shell_does() {
-    let split = words(r##"onceway key settle a 'b c' --body '{"id":"#1"}' --x="y z" # not this"##);
-    assert_eq!(split, ["onceway", "key", "settle", "a", "b c", "--body", r##"{"id":"#1"}"##, "--x=y z"]);
-    assert_eq!(
-        words("until a; do b && c | d > e"),
-        ["until", "a", ";", "do", "b", "&&", "c", "|", "d", ">", "e"]
-    );
-}
-
 /// The parts of each section of the runbook, in this order.
 const PARTS: [&str; 5] = [
     "**How you notice.**",

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use onceway::config::listen::PublicLimits;
 use onceway::fleet::wait;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::net::harness::{read_until, run, talk};
-use crate::net::support::soon;
+use crate::net::harness::{read_until, rest, run, talk};
 
 /// A request after the refused one, which must never be answered.
 const NEXT: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -117,11 +116,9 @@ async fn what_was_asked_before_is_answered_before_the_refusal() {
     let two = "POST /wait HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: 1\r\n\r\n\
                POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nb";
     let bytes = format!("{two}GET /c HTTP/1.1\nHost: a\n\n{NEXT}");
-    let mut stream = TcpStream::connect(&running.address).await.unwrap();
-    stream.write_all(bytes.as_bytes()).await.unwrap();
+    let mut stream = running.say(bytes).await;
     running.service.gate.add_permits(1);
-    let mut answer = String::new();
-    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    let answer = rest(&mut stream).await;
     let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).map(|one| &one[..3]).collect();
     assert_eq!(statuses, ["200", "200", "400"], "{answer}");
     assert_eq!(running.service.seen(), ["POST /wait", "POST /b"]);
@@ -170,8 +167,7 @@ async fn a_refusal_comes_without_100_continue_and_is_not_lost_to_a_reset() {
     // However slowly, within reason: a client may read only after it has sent everything.
     let large = 1 << 20;
     let head = format!("POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: {large}\r\n\r\n");
-    let mut stream = TcpStream::connect(&running.address).await.unwrap();
-    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut stream = running.say(head).await;
     for _ in 0..16 {
         stream.write_all(&vec![b'x'; large / 16]).await.expect("still taken");
         wait::pause(Duration::from_millis(200)).await;

@@ -15,10 +15,11 @@ use onceway::server::listener_kind::Door;
 use onceway::server::public::listen;
 use onceway::server::{Listeners, PublicService};
 use rustls::ServerConfig;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::net::frames::Raw;
 use crate::net::support::{fed, soon};
 
 /// The size of the answer to `/big`, in bytes: more than any socket buffers.
@@ -110,6 +111,29 @@ pub struct Running {
     pub service: Arc<Service>,
     pub events: mpsc::UnboundedReceiver<&'static str>,
     pub listeners: Listeners,
+}
+
+impl Running {
+    /// A new connection, with these bytes written to it.
+    pub async fn say(&self, bytes: impl AsRef<[u8]>) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        stream.write_all(bytes.as_ref()).await.unwrap();
+        stream
+    }
+}
+
+/// All that comes until the server closes.
+pub async fn rest(stream: &mut (impl AsyncRead + Unpin)) -> String {
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    answer
+}
+
+/// It with the usual limits, and a raw HTTP/2 client of it.
+pub async fn http2() -> (Running, Raw) {
+    let running = run(PublicLimits::default()).await;
+    let raw = Raw::connect(&running.address, &[]).await;
+    (running, raw)
 }
 
 pub async fn run(limits: PublicLimits) -> Running {

@@ -17,7 +17,7 @@ use crate::net::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, block, frame,
     request,
 };
-use crate::net::harness::{run, still_answers};
+use crate::net::harness::{http2, run, still_answers};
 use crate::net::support::soon;
 
 async fn client(address: &str) -> SendRequest<Full<Bytes>> {
@@ -62,8 +62,7 @@ async fn large_answers_come_whole() {
 
 #[tokio::test]
 async fn headers_of_the_client_are_its_end_to_end_ones_and_cookies_are_one() {
-    let running = run(PublicLimits::default()).await;
-    let mut raw = Raw::connect(&running.address, &[]).await;
+    let (_running, mut raw) = http2().await;
     let others: [(&str, &[u8]); 7] = [
         ("host", b"A"),
         ("te", b"trailers"),
@@ -206,8 +205,7 @@ async fn a_length_that_the_body_does_not_have_breaks_it() {
 
 #[tokio::test]
 async fn who_is_refused_while_it_sends_is_reset_only_if_it_does_not_go_on() {
-    let running = run(PublicLimits::default()).await;
-    let mut raw = Raw::connect(&running.address, &[]).await;
+    let (_running, mut raw) = http2().await;
     for (stream, finishes) in [(1, true), (3, false)] {
         raw.send(&frame(HEADERS, END_HEADERS, stream, &request("POST", "/refuse", &[]))).await;
         raw.send(&frame(DATA, 0, stream, b"a")).await;
@@ -272,8 +270,7 @@ async fn header_blocks_that_do_not_end_have_the_same_budget() {
 
 #[tokio::test]
 async fn a_length_of_zero_that_data_contradicts_is_refused_before_the_request_is_seen() {
-    let running = run(PublicLimits::default()).await;
-    let mut raw = Raw::connect(&running.address, &[]).await;
+    let (running, mut raw) = http2().await;
     let head = |path: &str| request("POST", path, &[("content-length", b"0")]);
     raw.send(&frame(HEADERS, END_HEADERS, 1, &head("/denied"))).await;
     raw.send(&frame(DATA, END_STREAM, 1, b"a body")).await;

@@ -12,7 +12,7 @@ use crate::net::frames::{
     ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, SETTINGS,
     WINDOW_UPDATE, block, frame, request,
 };
-use crate::net::harness::{run, still_answers};
+use crate::net::harness::{http2, run, still_answers};
 use crate::net::support::soon;
 
 const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
@@ -23,8 +23,7 @@ fn odd(count: u32) -> impl Iterator<Item = u32> {
 
 #[tokio::test]
 async fn rapid_reset_ends_the_connection() {
-    let running = run(PublicLimits::default()).await;
-    let mut raw = Raw::connect(&running.address, &[]).await;
+    let (running, mut raw) = http2().await;
     let head = request("GET", "/wait", &[]);
     for stream in odd(5000) {
         let asked = frame(HEADERS, END_HEADERS | END_STREAM, stream, &head);
@@ -39,8 +38,7 @@ async fn rapid_reset_ends_the_connection() {
 
 #[tokio::test]
 async fn requests_that_are_reset_as_soon_as_they_run_end_the_connection() {
-    let mut running = run(PublicLimits::default()).await;
-    let mut raw = Raw::connect(&running.address, &[]).await;
+    let (mut running, mut raw) = http2().await;
     let head = request("GET", "/wait", &[]);
     for stream in odd(101) {
         assert!(raw.ask(stream, &head).await, "{stream}");
@@ -54,8 +52,7 @@ async fn requests_that_are_reset_as_soon_as_they_run_end_the_connection() {
 
 #[tokio::test]
 async fn making_the_server_reset_ends_the_connection() {
-    let running = run(PublicLimits::default()).await;
-    let mut raw = Raw::connect(&running.address, &[]).await;
+    let (running, mut raw) = http2().await;
     let head = request("POST", "/wait", &[]);
     for stream in odd(5000) {
         // A window update of zero is the stream's own mistake, for which the server resets it.
@@ -130,8 +127,7 @@ async fn floods_whose_answers_are_not_read_end_the_connection() {
 
 #[tokio::test]
 async fn a_flood_whose_answers_are_read_disturbs_nobody() {
-    let running = run(PublicLimits::default()).await;
-    let mut raw = Raw::connect(&running.address, &[]).await;
+    let (running, mut raw) = http2().await;
     raw.send(&frame(PING, 0, 0, &[7; 8]).repeat(2000)).await;
     let mut answered = 0;
     while answered < 2000 {
@@ -161,8 +157,7 @@ async fn a_window_that_stays_shut_ends_the_connection() {
 
 #[tokio::test]
 async fn no_more_than_so_many_requests_run_beside_each_other() {
-    let mut running = run(PublicLimits::default()).await;
-    let mut raw = Raw::connect(&running.address, &[]).await;
+    let (mut running, mut raw) = http2().await;
     let head = request("GET", "/wait", &[]);
     for stream in odd(101) {
         raw.ask(stream, &head).await;

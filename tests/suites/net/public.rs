@@ -10,14 +10,13 @@ use onceway::config::listen::PublicLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::net::harness::{read_until, run, run_within};
+use crate::net::harness::{read_until, rest, run, run_within};
 use crate::net::support::soon;
 
 #[tokio::test]
 async fn requests_follow_each_other_and_stream_both_ways() {
     let running = run(PublicLimits::default()).await;
-    let mut stream = TcpStream::connect(&running.address).await.unwrap();
-    stream.write_all(b"POST /a?b=%2F HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await.unwrap();
+    let mut stream = running.say(b"POST /a?b=%2F HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await;
     let answer = read_until(&mut stream, "hi").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && !answer.contains("keep-alive"), "{answer}");
     stream
@@ -41,11 +40,9 @@ async fn requests_follow_each_other_and_stream_both_ways() {
 #[tokio::test]
 async fn connections_beyond_the_limit_wait() {
     let mut running = run(PublicLimits { connections: 1, ..PublicLimits::default() }).await;
-    let mut first = TcpStream::connect(&running.address).await.unwrap();
-    first.write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let first = running.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(soon(running.events.recv()).await, Some("arrived"));
-    let mut second = TcpStream::connect(&running.address).await.unwrap();
-    second.write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut second = running.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
     let early = tokio::time::timeout(Duration::from_millis(200), running.events.recv()).await;
     assert!(early.is_err(), "the second connection was served beside the first");
     drop(first);
@@ -58,24 +55,20 @@ async fn connections_beyond_the_limit_wait() {
 #[tokio::test]
 async fn stopping_lets_requests_finish_and_takes_no_more() {
     let mut running = run(PublicLimits::default()).await;
-    let mut idle = TcpStream::connect(&running.address).await.unwrap();
-    idle.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await.unwrap();
+    let mut idle = running.say(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await;
     read_until(&mut idle, "hi").await;
-    let mut busy = TcpStream::connect(&running.address).await.unwrap();
-    busy.write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut busy = running.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
     while running.service.seen.lock().unwrap().len() < 2 {
         soon(running.events.recv()).await;
     }
     let stopping = tokio::spawn(running.listeners.stop());
     // The idle connection is closed, new ones are refused, and the stop waits for the busy one.
-    let mut rest = Vec::new();
-    soon(idle.read_to_end(&mut rest)).await.unwrap();
+    rest(&mut idle).await;
     let refused = async { while TcpStream::connect(&running.address).await.is_ok() {} };
     soon(refused).await;
     assert!(!stopping.is_finished());
     running.service.gate.add_permits(1);
-    let mut answer = String::new();
-    soon(busy.read_to_string(&mut answer)).await.unwrap();
+    let answer = rest(&mut busy).await;
     assert!(answer.ends_with("waited"), "{answer}");
     soon(stopping).await.unwrap();
 }
@@ -83,8 +76,7 @@ async fn stopping_lets_requests_finish_and_takes_no_more() {
 #[tokio::test]
 async fn the_grace_period_is_bounded() {
     let mut running = run_within(PublicLimits::default(), Duration::from_millis(100), None).await;
-    let mut stream = TcpStream::connect(&running.address).await.unwrap();
-    stream.write_all(b"GET /feed HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut stream = running.say(b"GET /feed HTTP/1.1\r\nHost: a\r\n\r\n").await;
     while running.service.feeds.lock().unwrap().is_empty() {
         soon(running.events.recv()).await;
     }

@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::net::frames::{Outcome, Raw, request};
-use crate::net::harness::{BIG, read_until, run, still_answers};
+use crate::net::frames::{END_HEADERS, HEADERS, Outcome, Raw, frame, request};
+use crate::net::harness::{BIG, read_until, rest, run, still_answers};
 use crate::net::support::soon;
 
 const MOMENT: Duration = Duration::from_millis(300);
@@ -52,15 +52,10 @@ async fn drip(address: &str, begin: &str, drip: &[u8]) -> String {
 #[tokio::test]
 async fn a_client_that_does_not_begin_is_cut() {
     let running = run(PublicLimits { head_time: MOMENT, ..patient() }).await;
-    let mut silent = TcpStream::connect(&running.address).await.unwrap();
-    let mut answer = Vec::new();
-    soon(silent.read_to_end(&mut answer)).await.unwrap();
-    assert!(answer.is_empty());
     // Also a connection that could begin to speak HTTP/2.
-    let mut half = TcpStream::connect(&running.address).await.unwrap();
-    half.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
-    soon(half.read_to_end(&mut answer)).await.unwrap();
-    assert!(answer.is_empty());
+    for begin in ["", "PRI * HTTP/2.0\r\n"] {
+        assert_eq!(rest(&mut running.say(begin).await).await, "");
+    }
     still_answers(&running.address).await;
 }
 
@@ -73,13 +68,7 @@ async fn a_head_that_stalls_or_drips_is_a_problem() {
     ] {
         for more in [&b"a"[..], &[]] {
             let answer = match more {
-                [] => {
-                    let mut stream = TcpStream::connect(&running.address).await.unwrap();
-                    stream.write_all(begin.as_bytes()).await.unwrap();
-                    let mut answer = String::new();
-                    soon(stream.read_to_string(&mut answer)).await.unwrap();
-                    answer
-                }
+                [] => rest(&mut running.say(begin).await).await,
                 more => soon(drip(&running.address, begin, more)).await,
             };
             assert!(answer.contains("HTTP/1.1 408 ") && answer.contains("head-too-slow"), "{answer}");
@@ -93,10 +82,8 @@ async fn a_body_that_stalls_or_drips_breaks_off() {
     let running = run(PublicLimits { body_stall: MOMENT, ..patient() }).await;
     let length = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\nhi";
     let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let mut stalled = TcpStream::connect(&running.address).await.unwrap();
-    stalled.write_all(length.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    soon(stalled.read_to_string(&mut answer)).await.unwrap();
+    let mut stalled = running.say(length).await;
+    let answer = rest(&mut stalled).await;
     assert!(answer.ends_with("broken"), "{answer}");
     for (begin, more) in [(length, &b"x"[..]), (chunked, b"1\r\na\r\n")] {
         let answer = soon(drip(&running.address, begin, more)).await;
@@ -104,13 +91,7 @@ async fn a_body_that_stalls_or_drips_breaks_off() {
     }
     // Over HTTP/2, too.
     let mut raw = Raw::connect(&running.address, &[]).await;
-    raw.send(&crate::net::frames::frame(
-        crate::net::frames::HEADERS,
-        crate::net::frames::END_HEADERS,
-        1,
-        &request("POST", "/", &[]),
-    ))
-    .await;
+    raw.send(&frame(HEADERS, END_HEADERS, 1, &request("POST", "/", &[]))).await;
     assert_eq!(soon(raw.outcome(1)).await, Outcome::Answer("broken".into()));
 }
 
@@ -118,8 +99,7 @@ async fn a_body_that_stalls_or_drips_breaks_off() {
 async fn an_answer_that_is_not_read_is_cut() {
     let limits = PublicLimits { write_stall: MOMENT, connections: 1, ..patient() };
     let running = run(limits).await;
-    let mut deaf = TcpStream::connect(&running.address).await.unwrap();
-    deaf.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut deaf = running.say(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n").await;
     // The limit is one connection: this one is answered once the other was cut.
     still_answers(&running.address).await;
     let mut got = Vec::new();
@@ -130,8 +110,7 @@ async fn an_answer_that_is_not_read_is_cut() {
 #[tokio::test]
 async fn an_answer_that_is_read_slowly_is_not_cut() {
     let running = run(PublicLimits { write_stall: Duration::from_secs(2), ..patient() }).await;
-    let mut slow = TcpStream::connect(&running.address).await.unwrap();
-    slow.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut slow = running.say(b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
     let (mut got, mut piece) = (0, vec![0; 1 << 20]);
     loop {
         // Nothing is read for a while, but never for as long as the bound. In total it takes
@@ -148,13 +127,10 @@ async fn an_answer_that_is_read_slowly_is_not_cut() {
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
     let mut running = run(PublicLimits { idle_time: MOMENT, head_time: MOMENT, ..patient() }).await;
-    let mut busy = TcpStream::connect(&running.address).await.unwrap();
-    busy.write_all(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let mut busy = running.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(soon(running.events.recv()).await, Some("arrived"));
-    let mut idle = TcpStream::connect(&running.address).await.unwrap();
-    idle.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await.unwrap();
-    let mut answer = String::new();
-    soon(idle.read_to_string(&mut answer)).await.unwrap();
+    let mut idle = running.say(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await;
+    let answer = rest(&mut idle).await;
     assert!(answer.ends_with("hi"), "{answer}");
     let mut raw = Raw::connect(&running.address, &[]).await;
     assert_eq!(soon(raw.over()).await, Some(0));

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::net::harness::{Running, run_within};
+use crate::net::harness::{Running, rest, run_within};
 use crate::net::support::{Pki, region, soon, trusting};
 
 async fn secure(pki: &Pki, limits: PublicLimits) -> Running {
@@ -55,14 +55,12 @@ async fn http1_is_spoken_over_both_versions_with_and_without_alpn() {
         assert_eq!(stream.get_ref().1.protocol_version(), Some(name));
         let asked = b"GET /headers HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
         stream.write_all(asked).await.unwrap();
-        let mut answer = String::new();
-        soon(stream.read_to_string(&mut answer)).await.unwrap();
+        let answer = rest(&mut stream).await;
         assert!(answer.contains("x-forwarded-proto: https\n"), "{answer}");
         // The framing guard stands above TLS.
         let mut stream = connect(&pki, &running.address, version, alpn).await;
         stream.write_all(b"GET / HTTP/1.1\nHost: a\n\n").await.unwrap();
-        let mut answer = String::new();
-        soon(stream.read_to_string(&mut answer)).await.unwrap();
+        let answer = rest(&mut stream).await;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::support::{HOLD, RETENTION, Region, id, only_row, open, print};
+use crate::store::support::{HOLD, RETENTION, Region, id, lifetime, only_row, open, origin, print};
 use onceway::adapters::postgres::PgStore;
 use onceway::fleet::wait;
 use onceway::ports::authority::{Lodged, Lodging};
@@ -16,7 +16,6 @@ use onceway::ports::contract::by;
 use onceway::ports::store::PeerMemory;
 use onceway::ports::{Escrows, Imports, KeyStore, Replica};
 use onceway::protocol::authority::GateState;
-use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Nonce, RequestId, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
@@ -37,7 +36,7 @@ pub fn state(epoch: u64) -> GateState {
 
 /// The origin of the lodged claims.
 pub fn other() -> Origin {
-    Origin::parse("other#1").unwrap()
+    origin("other#1")
 }
 
 /// A claim of another region, as it asks to keep it here.
@@ -50,11 +49,7 @@ pub fn lodging(key: &str, nonce: u128) -> Lodging {
         fingerprint: print(key),
         request_id: RequestId(nonce),
         hold: HOLD,
-        lifetime: Lifetime {
-            retention: Retention::For(RETENTION),
-            skew: Duration::ZERO,
-            tombstone: RETENTION,
-        },
+        lifetime: lifetime(RETENTION, RETENTION),
         route: "payouts".into(),
         path: "/v1/payouts".to_owned(),
         principal: None,
@@ -158,11 +153,9 @@ async fn rows_of_other_origins_are_not_judged_by_this_clock() {
 async fn an_imported_row_goes_when_its_tombstone_would() {
     let (region, store, _gate) = Region::ready("eu#1").await;
     let (admin, origin) = (region.admin().await, other());
-    let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
-                   expires_at, due_at, tombstone) \
-               select 'acme', convert_to(k, 'UTF8'), 'other#1', 3, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), \
-                   interval '1 minute', now(), now() + interval '1 hour', interval '1 day' from (values ('a'), ('b')) v (k)";
-    admin.execute(sql, &[]).await.unwrap();
+    for key in ["a", "b"] {
+        region.arrives(key, 3, 1).await;
+    }
     let rows = store.rows_of(&origin, None, 10).await.unwrap();
     store.import(&origin, &rows, ANY_DATE).await.unwrap();
     admin.execute("delete from onceway.records where origin = 'other#1'", &[]).await.unwrap();

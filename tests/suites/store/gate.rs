@@ -19,65 +19,37 @@ use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreErr
 use onceway::ports::upkeep::{Act, Ruling};
 use onceway::ports::{Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
 use onceway::protocol::decide::Basis;
-use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::{Answer, AnswerBody};
 use onceway::protocol::time::Date;
 use tokio_postgres::Client;
 
 use crate::store::authority::{lodging, other, state, waits};
 use crate::store::jobs::request;
-use crate::store::support::{RETENTION, Region, ask, eventually, id, open, won};
+use crate::store::support::{RETENTION, Region, ask, eventually, id, lifetime, open, won};
 
 /// As a migration that closes older gateways replaces the gate: another version, and no approved
 /// boot.
 const REPLACED: &str = "update onceway.gate set version = version + 1, boot_started = 'epoch'";
 
-/// The statements that write and rely on the gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Statement {
-    Claim,
-    ReclaimOfOwn,
-    ReclaimBesideOthers,
-    Accept,
-    Settle,
-    Doubt,
-    Release,
-    SettleByHand,
-    ReleaseByHand,
-    Discard,
-    Lodge,
-    Convert,
-    Import,
-    Beat,
-    StandIn,
-    Reap,
-    ReapEscrows,
-    ReapImports,
+macro_rules! statements {
+    ($($name:ident)+) => {
+        /// The statements that write and rely on the gate.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Statement {
+            $($name),+
+        }
+
+        const ALL: &[Statement] = &[$(Statement::$name),+];
+    };
+}
+
+statements! {
+    Claim ReclaimOfOwn ReclaimBesideOthers Accept Settle Doubt Release SettleByHand ReleaseByHand
+    Discard Lodge Convert Import Beat StandIn Reap ReapEscrows ReapImports
 }
 
 /// The date until which everything due may be forgotten.
 const EVER: Date = Date(253_402_300_700_000);
-
-const ALL: [Statement; 18] = [
-    Statement::Claim,
-    Statement::ReclaimOfOwn,
-    Statement::ReclaimBesideOthers,
-    Statement::Accept,
-    Statement::Settle,
-    Statement::Doubt,
-    Statement::Release,
-    Statement::SettleByHand,
-    Statement::ReleaseByHand,
-    Statement::Discard,
-    Statement::Lodge,
-    Statement::Convert,
-    Statement::Import,
-    Statement::Beat,
-    Statement::StandIn,
-    Statement::Reap,
-    Statement::ReapEscrows,
-    Statement::ReapImports,
-];
 
 /// A store, and an observer's connection.
 struct Bench {
@@ -121,28 +93,23 @@ impl Bench {
                 Some(attempt)
             }
             Statement::Reap => {
-                let over = Lifetime {
-                    retention: Retention::For(Duration::ZERO),
-                    skew: Duration::ZERO,
-                    tombstone: RETENTION,
-                };
+                let over = lifetime(Duration::ZERO, RETENTION);
                 let attempt = won(&self.store, &ClaimAsk { lifetime: over, ..asked }).await;
                 assert_eq!(self.store.settle(&attempt, &answer()).await, Ok(Written::Done));
                 Some(attempt)
             }
             Statement::ReclaimBesideOthers | Statement::StandIn | Statement::Import => {
-                self.arrives(&key).await;
+                self.region.arrives(&key, 3, 1).await;
                 None
             }
             Statement::ReapEscrows => {
-                let lodged = self.store.lodge(&lodging(&key, turn), gate, ANY_DATE).await;
-                assert_eq!(lodged, Ok(Lodged::Done));
+                self.lodged(&key, turn, gate).await;
                 let due = "update onceway.escrows set due_at = now(), look_at = now() where key = $1";
                 assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
                 None
             }
             Statement::ReapImports => {
-                self.arrives(&key).await;
+                self.region.arrives(&key, 3, 1).await;
                 let rows = self.store.rows_of(&other(), None, 100).await.unwrap();
                 let rows: Vec<_> = rows.into_iter().filter(|row| row.id == id(&key)).collect();
                 self.store.import(&other(), &rows, ANY_DATE).await.unwrap();
@@ -156,8 +123,7 @@ impl Bench {
                 None
             }
             Statement::Convert => {
-                let lodged = self.store.lodge(&lodging(&key, turn), gate, ANY_DATE).await;
-                assert_eq!(lodged, Ok(Lodged::Done));
+                self.lodged(&key, turn, gate).await;
                 None
             }
             Statement::Claim | Statement::Accept | Statement::Lodge | Statement::Beat => None,
@@ -165,13 +131,8 @@ impl Bench {
         Ready { gate, key, attempt }
     }
 
-    /// A released row of the other origin, as replication would bring it.
-    async fn arrives(&self, key: &str) {
-        let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, \
-                       hold, expires_at, due_at, tombstone) \
-                   values ('acme', $1, 'other#1', 3, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), \
-                       '1 minute', now() + interval '1 day', now() + interval '1 day', '1 day')";
-        self.admin.execute(sql, &[&key.as_bytes()]).await.unwrap();
+    async fn lodged(&self, key: &str, turn: u128, gate: GateVersion) {
+        assert_eq!(self.store.lodge(&lodging(key, turn), gate, ANY_DATE).await, Ok(Lodged::Done));
     }
 
     /// Runs the statement. Returns true if it passed the gate.
@@ -292,7 +253,7 @@ async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
                 perform pg_advisory_xact_lock_shared(77); return coalesce(new, old); end $$;";
     stop.batch_execute(&format!("{here} {}", stops.concat())).await.unwrap();
     let mut overtaken = Vec::new();
-    for (statement, turn) in ALL.into_iter().zip(1..) {
+    for (&statement, turn) in ALL.iter().zip(1..) {
         let ready = bench.prepared(statement, turn).await;
         stop.execute("select pg_advisory_lock(77)", &[]).await.unwrap();
         let change = async {
@@ -326,7 +287,7 @@ async fn each_statement_that_meets_a_change_waits_and_reads_the_new_gate() {
     let bench = Bench::start().await;
     let mut changer = bench.region.admin().await;
     let mut passed = Vec::new();
-    for (statement, turn) in ALL.into_iter().zip(1..) {
+    for (&statement, turn) in ALL.iter().zip(1..) {
         let ready = bench.prepared(statement, turn).await;
         let before = bench.written().await;
         let held = changer.transaction().await.unwrap();

@@ -6,13 +6,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::store::support::{Region, ask, eventually, id, won};
-use onceway::adapters::postgres::{PgStore, StoreConfig};
+use crate::store::support::{Region, ask, eventually, id, origin, won};
 use onceway::ports::KeyStore;
 use onceway::ports::store::{ClaimAsk, StoreError};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::record::{Answer, AnswerBody};
-use onceway::protocol::region::Origin;
 
 #[tokio::test]
 async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
@@ -54,11 +52,7 @@ async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
 #[tokio::test]
 async fn a_server_that_stands_still_costs_its_bound_and_no_more() {
     let (region, _store, gate) = Region::ready("eu#1").await;
-    let config = StoreConfig {
-        statement_within: Duration::from_millis(600),
-        ..StoreConfig::new(region.origin.clone(), region.as_gateway().parse().unwrap())
-    };
-    let store = PgStore::new(&config).unwrap();
+    let store = region.store_within(Duration::from_millis(600));
     won(&store, &ask("k", 1, gate.version)).await;
     region.cluster.pause().await.unwrap();
     let asked = ask("secret-key", 2, gate.version);
@@ -79,11 +73,7 @@ async fn a_server_that_stands_still_costs_its_bound_and_no_more() {
 #[tokio::test]
 async fn a_statement_that_waits_too_long_is_given_up_by_the_server() {
     let (region, _store, gate) = Region::ready("eu#1").await;
-    let config = StoreConfig {
-        statement_within: Duration::from_secs(2),
-        ..StoreConfig::new(region.origin.clone(), region.as_gateway().parse().unwrap())
-    };
-    let store = PgStore::new(&config).unwrap();
+    let store = region.store_within(Duration::from_secs(2));
     let admin = region.admin().await;
     admin.batch_execute("begin; update onceway.gate set version = version").await.unwrap();
     let error = store.claim(&ask("k", 1, gate.version)).await.unwrap_err();
@@ -96,7 +86,7 @@ async fn a_statement_that_waits_too_long_is_given_up_by_the_server() {
 #[tokio::test]
 async fn a_store_of_another_region_shows_no_gate() {
     let (mut region, _store, _gate) = Region::ready("eu#1").await;
-    region.origin = Origin::parse("us#1").unwrap();
+    region.origin = origin("us#1");
     let told = region.store().gate().await.unwrap_err();
     assert!(matches!(&told, StoreError::Definite(text) if text.contains("belongs to eu#1")), "{told}");
 }

@@ -6,7 +6,7 @@
 //! by connection. `cli.rs` tests that the command must not show a secret.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use onceway::adapters::postgres::provision::{self, Plan, Script, Status, Whence, script, verifiers};
 use onceway::fleet::binaries::Binaries;
@@ -17,14 +17,10 @@ const VARIABLE: &str = "ONCEWAY_TEST_PUBLISHER";
 
 /// Runs a script as `owner`; the other region's connection string is in the environment.
 fn psql(region: &Region, script: &str, publisher: Option<&str>, more: &[&str]) -> Result<String, String> {
-    let port = region.cluster.port().to_string();
-    let program = Binaries::find_or_install().unwrap().postgres().with_file_name("psql");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), script).unwrap();
-    let mut command = Command::new(program);
-    command.args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1"]).arg("--file").arg(file.path());
-    command.args(["--host", "127.0.0.1", "--port", &port, "--username", "owner", "--dbname", DATABASE]);
-    command.args(more);
+    let mut command = region.psql("owner");
+    command.arg("--file").arg(file.path()).args(more);
     command.env_remove(VARIABLE).envs(publisher.map(|text| (VARIABLE, text)));
     let Output { status, stdout, stderr } = command.output().unwrap();
     let said = String::from_utf8([stdout, stderr].concat()).unwrap();

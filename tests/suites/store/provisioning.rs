@@ -3,7 +3,9 @@
 //! `support` starts the servers; the other files test the use of a store. A test must not depend on
 //! another one's stores.
 
-use crate::store::support::{DATABASE, Region, ask, eventually, id, init_until_complete, open, seq, won};
+use crate::store::support::{
+    DATABASE, Region, ask, eventually, id, init_until_complete, open, origin, seq, won,
+};
 use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
 use onceway::ports::Replica;
 use onceway::protocol::region::RegionName;
@@ -15,6 +17,18 @@ pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
         .find(|line| line.what == what)
         .unwrap_or_else(|| panic!("no {what} in {report}"))
         .status
+}
+
+/// Checks that a line of the report waits, and says why in these words.
+#[track_caller]
+fn pending(report: &Report, what: &str, words: &str) {
+    assert!(matches!(line(report, what), Status::Pending(why) if why.contains(words)), "{report}");
+}
+
+/// The same of a line that is broken.
+#[track_caller]
+fn broken(report: &Report, what: &str, words: &str) {
+    assert!(matches!(line(report, what), Status::Broken(why) if why.contains(words)), "{report}");
 }
 
 /// Two regions whose stores are complete.
@@ -37,10 +51,7 @@ async fn two_regions_meet_in_either_order_and_rows_arrive() {
     assert!(!empty.is_complete() && !empty.is_broken(), "{empty}");
 
     let first = provision::init(&eu_plan).await.unwrap();
-    assert!(
-        matches!(line(&first, "subscription from us#1"), Status::Pending(why) if why.contains("store init")),
-        "{first}"
-    );
+    pending(&first, "subscription from us#1", "store init");
     let (second, _) = (init_until_complete(&us_plan).await, init_until_complete(&eu_plan).await);
     assert_eq!(line(&second, "subscription from eu-west#1"), &Status::Fine);
 
@@ -97,7 +108,7 @@ async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {
         conninfo.push_str(" keepalives_idle=7 keepalives_count=4");
     }
     let told = provision::check(&moved).await.unwrap();
-    assert!(matches!(line(&told, "subscription from eu-west#1"), Status::Pending(_)), "{told}");
+    pending(&told, "subscription from eu-west#1", "");
     assert_eq!(
         line(&provision::init(&moved).await.unwrap(), "subscription from eu-west#1"),
         &Status::Changed
@@ -118,10 +129,7 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
     us_admin.batch_execute("alter subscription sub_us_from_eu_west enable").await.unwrap();
     for report in [provision::check(plan).await.unwrap(), provision::init(plan).await.unwrap()] {
         assert!(report.is_broken() && !report.is_complete(), "{report}");
-        assert!(
-            matches!(line(&report, "subscription from eu-west#1"), Status::Broken(why) if why.contains("missing")),
-            "{report}"
-        );
+        broken(&report, "subscription from eu-west#1", "missing");
     }
     let slots = "select count(*) from pg_replication_slots where slot_name = 'sub_us_from_eu_west'";
     assert_eq!(eu_admin.query_one(slots, &[]).await.unwrap().get::<_, i64>(0), 0, "the slot was made again");
@@ -133,10 +141,7 @@ async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: 
         .unwrap();
     us_admin.batch_execute("drop subscription sub_us_from_eu_west").await.unwrap();
     let report = provision::init(plan).await.unwrap();
-    assert!(
-        matches!(line(&report, "subscription from eu-west#1"), Status::Broken(why) if why.contains("earlier")),
-        "{report}"
-    );
+    broken(&report, "subscription from eu-west#1", "earlier");
     // A leftover slot of an interrupted attempt: nobody reads from it.
     eu_admin
         .query("select pg_create_logical_replication_slot('sub_us_from_eu_west', 'pgoutput')", &[])
@@ -174,13 +179,10 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
 
     let publication = "publication onceway_eu_g1";
     let early = provision::init(&eu_plan).await.unwrap();
-    let says = |status: &Status| match status {
-        Status::Pending(why) => why.contains("column later of onceway.records_eu_g1") && why.contains("us#1"),
-        Status::Fine | Status::Changed | Status::Broken(_) => false,
-    };
-    assert!(says(line(&early, publication)), "{early}");
-    let checked = provision::check(&eu_plan).await.unwrap();
-    assert!(matches!(line(&checked, publication), Status::Pending(_)), "{checked}");
+    for words in ["column later of onceway.records_eu_g1", "us#1"] {
+        pending(&early, publication, words);
+    }
+    pending(&provision::check(&eu_plan).await.unwrap(), publication, "");
 
     us_admin.batch_execute(&add.replace("'x'", "'here'")).await.unwrap();
     assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
@@ -200,8 +202,7 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
         )
         .await
         .unwrap();
-    let unlisted = provision::check(&eu_plan).await.unwrap();
-    assert!(matches!(line(&unlisted, publication), Status::Pending(_)), "{unlisted}");
+    pending(&provision::check(&eu_plan).await.unwrap(), publication, "");
     assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
     won(&store, &ask("listed", 3, gate.version)).await;
     eventually("a row of listed", || async { arrived("listed").await.then_some(()) }).await;
@@ -231,36 +232,26 @@ async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
     // Made before the version that has the column.
     let early = provision::init(&us_plan).await.unwrap();
     let why = "publishes column later of onceway.records_eu_g1, which this store lacks";
-    assert!(
-        matches!(line(&early, "subscription from eu#1"), Status::Pending(told) if told.contains(why)),
-        "{early}"
-    );
+    pending(&early, "subscription from eu#1", why);
     let none = "select count(*) from pg_subscription";
     assert_eq!(us_admin.query_one(none, &[]).await.unwrap().get::<_, i64>(0), 0, "it would apply nothing");
 
     // As a rebuilt store, which that one has no leaf for.
-    let rebuilt = Plan {
-        me: "eu#2".parse_origin(),
-        all: vec!["eu#2".parse_origin(), us.origin.clone()],
-        ..eu_plan.clone()
-    };
+    let rebuilt =
+        Plan { me: origin("eu#2"), all: vec![origin("eu#2"), us.origin.clone()], ..eu_plan.clone() };
     eu_admin
         .batch_execute(&format!("{anew}; truncate onceway.gate; delete from onceway.heartbeats"))
         .await
         .unwrap();
     let held = provision::init(&rebuilt).await.unwrap();
-    assert!(
-        matches!(line(&held, "publication onceway_eu_g2"), Status::Pending(why) if why.contains("column later of onceway.records_eu_g2") && why.contains("us#1 has not")),
-        "{held}"
-    );
+    for words in ["column later of onceway.records_eu_g2", "us#1 has not"] {
+        pending(&held, "publication onceway_eu_g2", words);
+    }
     assert!(!published().await, "the peer has a store, and not the column");
 
     us.cluster.stop(std::time::Duration::from_secs(60)).await.unwrap();
     let silent = provision::init(&rebuilt).await.unwrap();
-    assert!(
-        matches!(line(&silent, "publication onceway_eu_g2"), Status::Pending(why) if why.contains("us#1 does not answer, and may not have")),
-        "{silent}"
-    );
+    pending(&silent, "publication onceway_eu_g2", "us#1 does not answer, and may not have");
     assert!(!published().await, "who does not answer may lack it");
     us.cluster.start().await.unwrap();
     let us_admin = us.admin().await;
@@ -288,7 +279,7 @@ async fn a_store_of_the_schema_before_is_brought_up_and_keeps_its_keys() {
     let after = provision::Plan { migrations: later, ..plan };
     let line_is = |report: &Report, status: &Status| line(report, "schema version 2") == status;
     let seen = provision::check(&after).await.unwrap();
-    assert!(matches!(line(&seen, "schema version 2"), Status::Pending(_)), "{seen}");
+    pending(&seen, "schema version 2", "");
     let report = provision::init(&after).await.unwrap();
     assert!(report.is_complete() && line_is(&report, &Status::Changed), "{report}");
     assert_eq!(line(&report, "leaves of third#1"), &Status::Changed, "a region joins");
@@ -362,10 +353,10 @@ async fn a_store_of_another_plan_is_left_alone() {
     let plan = region.plan(&[], &["other#1"]);
     let mut others = vec![plan.clone(), plan.clone(), plan.clone()];
     others[0].deployment = "another".to_owned();
-    others[1].me = "us#1".parse_origin();
-    others[1].all.push("us#1".parse_origin());
-    others[2].me = "eu#2".parse_origin();
-    others[2].all.push("eu#2".parse_origin());
+    for (other, me) in others[1..].iter_mut().zip(["us#1", "eu#2"]) {
+        other.me = origin(me);
+        other.all.push(origin(me));
+    }
     for other in &others {
         assert!(matches!(provision::init(other).await, Err(Error::Foreign(_))));
         assert!(matches!(provision::check(other).await, Err(Error::Foreign(_))));
@@ -419,10 +410,7 @@ async fn a_service_may_give_replication_by_membership() {
     ] {
         admin.batch_execute(wrong).await.unwrap();
         let report = provision::check(&plan).await.unwrap();
-        assert!(
-            matches!(line(&report, role), Status::Broken(told) if told.contains(why)),
-            "{wrong}: {report}"
-        );
+        broken(&report, role, why);
         admin.batch_execute(right).await.unwrap();
     }
     assert!(provision::check(&plan).await.unwrap().is_complete());
@@ -436,24 +424,14 @@ async fn a_wrong_plan_is_refused_before_anything_is_asked() {
     bad[0].all.clear();
     bad[1].gateway_role.name = "gw; drop".to_owned();
     bad[2].replication_role.name = "gw".to_owned();
-    bad[3].subscribe = vec![("us#1".parse_origin(), "host=".to_owned() + "'")];
-    bad[4].subscribe = vec![("eu#1".parse_origin(), "host=x".to_owned())];
+    bad[3].subscribe = vec![(origin("us#1"), "host=".to_owned() + "'")];
+    bad[4].subscribe = vec![(origin("eu#1"), "host=x".to_owned())];
     for plan in &bad {
         assert!(matches!(provision::init(plan).await, Err(Error::Plan(_))));
     }
     let mut nowhere = good.clone();
     nowhere.admin = "host=127.0.0.1 port=1 user=postgres".parse().unwrap();
     assert!(matches!(provision::init(&nowhere).await, Err(Error::Unreachable { .. })));
-}
-
-trait ParseOrigin {
-    fn parse_origin(&self) -> onceway::protocol::region::Origin;
-}
-
-impl ParseOrigin for str {
-    fn parse_origin(&self) -> onceway::protocol::region::Origin {
-        onceway::protocol::region::Origin::parse(self).unwrap()
-    }
 }
 
 /// A peer's store was replaced. Rows of the old one still count, under its own generation, though

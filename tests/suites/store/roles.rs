@@ -6,7 +6,6 @@
 //! forbidden rights. It must not make a role by itself.
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use onceway::adapters::postgres::provision::{self, Plan, Role};
@@ -29,10 +28,8 @@ fn made(region: &Region) {
     let script = tempfile::NamedTempFile::new().unwrap();
     fs::write(script.path(), text).unwrap();
     for _ in 0..2 {
-        let mut psql = Command::new(Binaries::find_or_install().unwrap().postgres().with_file_name("psql"));
-        psql.args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--host", "127.0.0.1"]);
-        psql.args(["--port", &region.cluster.port().to_string(), "--username", "postgres"]);
-        psql.args(["--dbname", DATABASE, "--file"]).arg(script.path());
+        let mut psql = region.psql("postgres");
+        psql.arg("--file").arg(script.path());
         for name in ["OWNER", "GATEWAY", "REPLICATION"] {
             psql.env(format!("ONCEWAY_{name}_PASSWORD"), password(name));
         }

@@ -8,6 +8,7 @@ use std::fs;
 use std::future::Future;
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::support::room;
@@ -49,11 +50,11 @@ impl Region {
         let cluster = Cluster::create(&binaries, &dir.path().join("pg"), port, &[]).await.unwrap();
         cluster.start().await.unwrap();
         cluster.create_database(DATABASE).await.unwrap();
-        Region { origin: Origin::parse(origin).unwrap(), cluster, _dir: dir }
+        Region { origin: self::origin(origin), cluster, _dir: dir }
     }
 
     pub fn plan(&self, peers: &[&Region], others: &[&str]) -> Plan {
-        let others = others.iter().map(|origin| Origin::parse(origin).unwrap());
+        let others = others.iter().map(|name| origin(name));
         let all = std::iter::once(self.origin.clone())
             .chain(peers.iter().map(|peer| peer.origin.clone()))
             .chain(others)
@@ -76,9 +77,14 @@ impl Region {
     }
 
     pub fn store(&self) -> PgStore {
+        self.store_within(Duration::from_secs(20))
+    }
+
+    /// A store whose statements may take this long.
+    pub fn store_within(&self, within: Duration) -> PgStore {
         PgStore::new(&StoreConfig {
             connections: 8,
-            statement_within: Duration::from_secs(20),
+            statement_within: within,
             ..StoreConfig::new(self.origin.clone(), self.as_gateway().parse().unwrap())
         })
         .unwrap()
@@ -97,6 +103,26 @@ impl Region {
 
     pub async fn admin(&self) -> Client {
         self.cluster.connect(DATABASE).await.unwrap()
+    }
+
+    /// A row of the other origin for a key, as replication would bring it: its state, and the
+    /// attempt's number. It is due in an hour, its tombstone takes a day.
+    pub async fn arrives(&self, key: &str, state: i16, attempt: i32) {
+        let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
+                       expires_at, due_at, tombstone, answer_status, answer_headers, settled_at) \
+                   select 'acme', $1, 'other#1', s, 1, $3, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), interval '1 hour', \
+                       now(), now() + interval '1 hour', interval '1 day', case s when 4 then 200 end, \
+                       case s when 4 then '\\x01'::bytea end, case s when 4 then now() end from (values ($2::smallint)) v (s)";
+        self.admin().await.execute(sql, &[&key.as_bytes(), &state, &attempt]).await.unwrap();
+    }
+
+    /// psql, as this role of the database.
+    pub fn psql(&self, role: &str) -> Command {
+        let program = Binaries::find_or_install().unwrap().postgres().with_file_name("psql");
+        let mut psql = Command::new(program);
+        psql.args(["--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1", "--host", "127.0.0.1"]);
+        psql.args(["--port", &self.cluster.port().to_string(), "--username", role, "--dbname", DATABASE]);
+        psql
     }
 
     /// A provisioned store whose boot is approved, in a deployment with one more origin.
@@ -124,6 +150,15 @@ pub async fn seq(store: &PgStore) -> Option<u64> {
     store.beat().await.unwrap().map(|beat| beat.seq)
 }
 
+pub fn origin(name: &str) -> Origin {
+    Origin::parse(name).unwrap()
+}
+
+/// A life that ends with its retention, for a tombstone of this length.
+pub fn lifetime(retention: Duration, tombstone: Duration) -> Lifetime {
+    Lifetime { retention: Retention::For(retention), skew: Duration::ZERO, tombstone }
+}
+
 pub fn id(key: &str) -> KeyId {
     KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
 }
@@ -142,11 +177,7 @@ pub fn ask(key: &str, nonce: u128, gate: GateVersion) -> ClaimAsk {
         gate,
         basis: Basis::Absent,
         hold: HOLD,
-        lifetime: Lifetime {
-            retention: Retention::For(RETENTION),
-            skew: Duration::ZERO,
-            tombstone: RETENTION,
-        },
+        lifetime: lifetime(RETENTION, RETENTION),
         route: "test".into(),
         path: "/v1/test".to_owned(),
         principal: None,

@@ -3,36 +3,20 @@
 //! A superuser writes the rows that replication would bring. `ports::contract` has reaping of own
 //! rows. It must not wait for a row to become due: a test names a date of its own.
 
-use crate::store::support::{Region, ask, id, won};
+use crate::store::authority::waits;
+use crate::store::support::{Region, ask, id, lifetime, won};
 use onceway::ports::contract::by;
 use onceway::ports::store::{ClaimAsk, Written};
 use onceway::ports::upkeep::Reaped;
 use onceway::ports::{KeyStore, Upkeep};
-use onceway::protocol::lifetime::{Lifetime, Retention};
 use onceway::protocol::record::State;
 use onceway::protocol::time::Date;
 use std::time::Duration;
 
 const END: Date = Date(253_402_300_700_000);
 
-/// A row of the other origin for a key: its state, and the attempt's number. It is due in an hour,
-/// its tombstone takes a day.
-async fn arrives(region: &Region, key: &str, state: i16, attempt: i32) {
-    let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
-                   expires_at, due_at, tombstone, answer_status, answer_headers, settled_at) \
-               select 'acme', $1, 'other#1', s, 1, $3, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), interval '1 hour', \
-                   now(), now() + interval '1 hour', interval '1 day', case s when 4 then 200 end, \
-                   case s when 4 then '\\x01'::bytea end, case s when 4 then now() end from (values ($2::smallint)) v (s)";
-    region.admin().await.execute(sql, &[&key.as_bytes(), &state, &attempt]).await.unwrap();
-}
-
 fn short(ask: ClaimAsk) -> ClaimAsk {
-    let lifetime = Lifetime {
-        retention: Retention::For(Duration::ZERO),
-        skew: Duration::ZERO,
-        tombstone: Duration::ZERO,
-    };
-    ClaimAsk { hold: Duration::ZERO, lifetime, ..ask }
+    ClaimAsk { hold: Duration::ZERO, lifetime: lifetime(Duration::ZERO, Duration::ZERO), ..ask }
 }
 
 /// The own open row below a final one of another origin goes, with that one's life. A running row
@@ -48,11 +32,11 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     let above = won(&store, &short(ask("above", 4, gate.version))).await;
     assert_eq!(store.release(&above).await, Ok(Written::Done));
     for key in ["masked", "abandoned", "running"] {
-        arrives(&region, key, 4, 2).await;
+        region.arrives(key, 4, 2).await;
     }
     // A released attempt 1 here, a final attempt 1 there: not above it, so the answer there is
     // still replayed.
-    arrives(&region, "above", 4, 1).await;
+    region.arrives("above", 4, 1).await;
     assert_eq!(store.reap(by(END), 100).await, Ok(Reaped { expired: 2, forgotten: 0, kept: 2 }));
     let own = async |attempt: &onceway::ports::store::Attempt| {
         let rows = store.look_up(std::slice::from_ref(&attempt.id)).await.unwrap().remove(0);
@@ -81,7 +65,7 @@ async fn a_masking_tombstone_goes_after_what_it_masks() {
             body: onceway::protocol::record::AnswerBody::Kept(b"made".to_vec()),
         };
         assert_eq!(store.settle(&attempt, &answer).await, Ok(Written::Done));
-        arrives(&region, key, state, 1).await;
+        region.arrives(key, state, 1).await;
     }
     assert_eq!(store.reap(by(END), 100).await, Ok(Reaped { expired: 3, forgotten: 0, kept: 0 }));
     assert_eq!(store.reap(by(END), 100).await, Ok(Reaped { expired: 0, forgotten: 0, kept: 3 }));
@@ -115,14 +99,7 @@ async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
     let held = holder.transaction().await.unwrap();
     held.execute("select from onceway.doubts where key = 'first' for update", &[]).await.unwrap();
     let meanwhile = async {
-        onceway::fleet::wait::for_some("the clearing to wait", Duration::from_secs(30), async || {
-            let sql = "select exists (select from pg_stat_activity \
-                       where wait_event_type = 'Lock' and query like '%delete from onceway.doubts%')";
-            let waits: bool = admin.query_one(sql, &[]).await?.get(0);
-            Ok(waits.then_some(()))
-        })
-        .await
-        .unwrap();
+        waits(&admin, "delete from onceway.doubts").await;
         let own = Some((last[1].token, last[1].nonce));
         let basis = onceway::protocol::decide::Basis::Known { own, over: Vec::new(), attempt: 1 };
         let again = won(&store, &ClaimAsk { basis, ..ask("second", 3, gate.version) }).await;
@@ -172,7 +149,7 @@ async fn released_rows_of_two_origins_do_not_keep_one_another() {
     for (key, state) in [("both", 3), ("covers", 2)] {
         let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
         assert_eq!(store.release(&attempt).await, Ok(Written::Done));
-        arrives(&region, key, state, 1).await;
+        region.arrives(key, state, 1).await;
     }
     assert_eq!(store.reap(by(END), 100).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 1 }));
     let both = store.look_up(&[id("both")]).await.unwrap().remove(0);
