@@ -333,10 +333,8 @@ pub(super) mod tests {
             let (a, b) = over_and_claimed(state.clone(), Some(120));
             assert_eq!(both(&a, &b), None);
             assert_eq!(beside(&a, &b, &heard(119)), None, "a may have forgotten it since");
-            assert_eq!(
-                both(&Trace { over: false, ..a.clone() }, &b),
-                Some((Twice::Surely, Why::Unexplained))
-            );
+            let twice = both(&Trace { over: false, ..a.clone() }, &b);
+            assert_eq!(twice, Some((Twice::Surely, Why::Unexplained)));
             let (_, unknown) = over_and_claimed(state, None);
             assert_eq!(beside(&a, &unknown, &heard(500)), None, "the time of the claim is not known");
         }

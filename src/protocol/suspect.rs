@@ -233,11 +233,8 @@ mod tests {
     fn a_slow_heartbeat_hides_no_step() {
         let mut watch = watch();
         let aged = 500 + 30_000;
-        assert_eq!(
-            watch.heard(reading(1_000_000 + 31_900, aged, 2_000)),
-            None,
-            "it was read at the very end"
-        );
+        let heard = watch.heard(reading(1_000_000 + 31_900, aged, 2_000));
+        assert_eq!(heard, None, "it was read at the very end");
         let later = aged + 2_100;
         assert_eq!(watch.saw(Date(1_000_000 + 32_100), at(later)), None);
         assert!(matches!(watch.saw(Date(1_000_000 + 32_100 + 1_500), at(later)), Some(Step::Ahead(_))));

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use tokio_postgres::Row as PgRow;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::errors::{self, Effect};
 use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
-use super::run::Call;
+use super::run::{Call, Params};
 use super::upkeep::{columns, entry, explained, id_of, key_id};
 use super::{Lane, PgStore, statements};
 use crate::ports::Audit;
@@ -28,45 +28,40 @@ const MOST_BACK: Duration = Duration::from_secs(1_000 * 365 * 86_400);
 
 impl Audit for PgStore {
     async fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<RunAtRisk>, StoreError> {
-        const WHAT: &str = "listing runs at risk";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.runs_at_risk };
+        let call = Call::reads("listing runs at risk", &self.sql.runs_at_risk);
         let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
-        let found = self.on(Lane::Admin, call, &[&tenant, &key, &i64::from(most)]).await?;
-        let read = |row: &PgRow| {
+        self.list(Lane::Admin, call, &[&tenant, &key, &i64::from(most)], |row| {
             let (route, path) = (get::<&str>(row, "route")?.into(), get(row, "path")?);
             Ok(RunAtRisk { id: key_id(row)?, row: rows::read(row)?, route, path })
-        };
-        all(WHAT, &found, read)
+        })
+        .await
     }
 
     async fn stretch(&self, of: Of, after: Option<&KeyId>, most: u32) -> Result<Stretch, StoreError> {
-        const WHAT: &str = "looking for keys that ran twice";
         let sql = match of {
             Of::All => &self.sql.comb,
             Of::AtRisk => &self.sql.at_risk,
         };
-        let call = Call { what: WHAT, effect: Effect::Reads, sql };
+        let call = Call::reads("looking for keys that ran twice", sql);
         let (tenant, key) = behind(after);
         let found = self.on(Lane::Upkeep, call, &[&tenant, &key, &i64::from(most)]).await?;
-        stretched(&found, most).map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        stretched(&found, most).map_err(|why| call.unreadable(why))
     }
 
     async fn traces(&self, ids: &[KeyId]) -> Result<Vec<Vec<Trace>>, StoreError> {
-        const WHAT: &str = "reading the rows of keys";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.traces };
+        let call = Call::reads("reading the rows of keys", &self.sql.traces);
         let (tenants, keys) = columns(ids);
-        let found = self.on(Lane::Upkeep, call, &[&tenants, &keys]).await?;
+        let read = |row: &PgRow| Ok((place(row)?, trace(row)?));
         let mut traces = vec![Vec::new(); ids.len()];
-        for (at, trace) in all(WHAT, &found, |row| Ok((place(row)?, trace(row)?)))? {
-            let held = traces.get_mut(at);
-            held.ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?.push(trace);
+        for (at, trace) in self.list(Lane::Upkeep, call, &[&tenants, &keys], read).await? {
+            traces.get_mut(at).ok_or_else(|| call.unreadable("ord"))?.push(trace);
         }
         Ok(traces)
     }
 
     async fn journal_doubles(&self, found: &[Double]) -> Result<Vec<bool>, StoreError> {
         const WHAT: &str = "journalling keys that ran twice";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.journal_doubles };
+        let call = Call::writes(WHAT, &self.sql.journal_doubles);
         let ids: Vec<KeyId> = found.iter().map(|double| double.id.clone()).collect();
         let (tenants, keys) = columns(&ids);
         let first = Attempts::of(WHAT, found.iter().map(|double| &double.first))?;
@@ -74,41 +69,20 @@ impl Audit for PgStore {
         let at_risk: Vec<bool> = found.iter().map(|double| double.at_risk).collect();
         let named: Vec<bool> = found.iter().map(|double| double.named).collect();
         let reasons: Vec<&str> = found.iter().map(|double| double.reason.as_str()).collect();
-        let written = self
-            .on(
-                Lane::Upkeep,
-                call,
-                &[
-                    &tenants,
-                    &keys,
-                    &first.origins,
-                    &first.epochs,
-                    &first.attempts,
-                    &first.nonces,
-                    &second.origins,
-                    &second.epochs,
-                    &second.attempts,
-                    &second.nonces,
-                    &at_risk,
-                    &named,
-                    &reasons,
-                ],
-            )
-            .await?;
+        let (ids, facts): (Params<'_>, Params<'_>) = (&[&tenants, &keys], &[&at_risk, &named, &reasons]);
+        let params = [ids, &first.params(), &second.params(), facts].concat();
         let mut journalled = vec![false; found.len()];
-        let places: Result<Vec<usize>, _> = written.iter().map(place).collect();
-        for at in places.map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))? {
+        for at in self.list(Lane::Upkeep, call, &params, place).await? {
             journalled.get_mut(at).into_iter().for_each(|held| *held = true);
         }
         Ok(journalled)
     }
 
     async fn doubles(&self) -> Result<Counted, StoreError> {
-        const WHAT: &str = "counting doubles";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::DOUBLES };
-        let found = self.on(Lane::Upkeep, call, &[]).await?;
+        let call = Call::reads("counting doubles", statements::DOUBLES);
+        let read = |row: &PgRow| Ok((explained(row)?, get::<i64>(row, "doubles")?));
         let mut counted = Counted::default();
-        for (why, count) in all(WHAT, &found, |row| Ok((explained(row)?, get::<i64>(row, "doubles")?)))? {
+        for (why, count) in self.list(Lane::Upkeep, call, &[], read).await? {
             let count = u64::try_from(count).unwrap_or_default();
             counted.doubles += count;
             counted.unexplained += if why == Some(Why::Unexplained) { count } else { 0 };
@@ -127,16 +101,11 @@ impl Audit for PgStore {
         let (epoch, number) = (big(WHAT, attempt.token.epoch)?, small(WHAT, attempt.token.attempt)?);
         let (nonce, request) = (Uuid::from_u128(attempt.nonce.0), Uuid::from_u128(request_id.0));
         let stored = StoredAnswer::of(WHAT, answer)?;
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.late };
+        let call = Call::writes(WHAT, &self.sql.late);
         let body = stored.body.as_deref();
-        let written = self
-            .on(
-                Lane::Upkeep,
-                call,
-                &[&tenant, &key, &epoch, &number, &nonce, &request, &stored.status, &stored.length, &body],
-            )
-            .await?;
-        Ok(!written.is_empty())
+        let params: Params<'_> =
+            &[&tenant, &key, &epoch, &number, &nonce, &request, &stored.status, &stored.length, &body];
+        Ok(!self.on(Lane::Upkeep, call, params).await?.is_empty())
     }
 
     async fn findings(
@@ -145,38 +114,33 @@ impl Audit for PgStore {
         back: Duration,
         most: u32,
     ) -> Result<Vec<Finding>, StoreError> {
-        const WHAT: &str = "listing doubles and late answers";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::FINDINGS };
+        let call = Call::reads("listing doubles and late answers", statements::FINDINGS);
         // The first entry is number 1.
         let after = after.map_or(0, |Place(id)| id);
         let back = millis(back.min(MOST_BACK));
-        let found = self.on(Lane::Admin, call, &[&after, &back, &i64::from(most)]).await?;
-        let read = |row: &PgRow| {
+        self.list(Lane::Admin, call, &[&after, &back, &i64::from(most)], |row| {
             Ok(Finding { place: Place(get(row, "place")?), id: key_id(row)?, entry: entry(row)? })
-        };
-        all(WHAT, &found, read)
+        })
+        .await
     }
 
     async fn histories(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<History>, StoreError> {
-        const WHAT: &str = "reading what is known of keys";
-        let call = |sql| Call { what: WHAT, effect: Effect::Reads, sql };
+        let call = |sql| Call::reads("reading what is known of keys", sql);
         let (tenant, key) = behind(after);
-        let keys =
-            self.on(Lane::Admin, call(statements::KEYS_AFTER), &[&tenant, &key, &i64::from(most)]).await?;
-        let mut page =
-            all(WHAT, &keys, |row| Ok(History { id: key_id(row)?, rows: Vec::new(), journal: Vec::new() }))?;
+        let named: Params<'_> = &[&tenant, &key, &i64::from(most)];
+        let read = |row: &PgRow| Ok(History { id: key_id(row)?, rows: Vec::new(), journal: Vec::new() });
+        let mut page = self.list(Lane::Admin, call(statements::KEYS_AFTER), named, read).await?;
         let ids: Vec<KeyId> = page.iter().map(|one| one.id.clone()).collect();
         let (tenants, keys) = columns(&ids);
-        let found = self.on(Lane::Admin, call(&self.sql.histories), &[&tenants, &keys]).await?;
-        for (at, told) in all(WHAT, &found, |row| Ok((place(row)?, told(row)?)))? {
-            page.get_mut(at).ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?.rows.push(told);
+        let (ids, call_rows): (Params<'_>, _) = (&[&tenants, &keys], call(&self.sql.histories));
+        let read = |row: &PgRow| Ok((place(row)?, told(row)?));
+        for (at, told) in self.list(Lane::Admin, call_rows, ids, read).await? {
+            page.get_mut(at).ok_or_else(|| call_rows.unreadable("ord"))?.rows.push(told);
         }
-        let found = self.on(Lane::Admin, call(statements::JOURNAL_OF_MANY), &[&tenants, &keys]).await?;
-        for (at, entry) in all(WHAT, &found, |row| Ok((place(row)?, entry(row)?)))? {
-            page.get_mut(at)
-                .ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?
-                .journal
-                .push(entry);
+        let call_journal = call(statements::JOURNAL_OF_MANY);
+        let read = |row: &PgRow| Ok((place(row)?, entry(row)?));
+        for (at, entry) in self.list(Lane::Admin, call_journal, ids, read).await? {
+            page.get_mut(at).ok_or_else(|| call_journal.unreadable("ord"))?.journal.push(entry);
         }
         Ok(page)
     }
@@ -195,7 +159,7 @@ fn stretched(found: &[PgRow], most: u32) -> Result<Stretch, rows::Unreadable> {
         Some(tenant) => Some(id_of(tenant, get(first, "through_key")?)?),
         None => None,
     };
-    let looked_at = u64::try_from(get::<i64>(first, "looked_at")?).map_err(|_| "looked_at")?;
+    let looked_at = rows::count(first, "looked_at")?;
     let mut shared: Vec<(KeyId, Vec<Trace>)> = Vec::new();
     for row in found {
         if get::<Option<&str>>(row, "tenant")?.is_none() {
@@ -221,6 +185,7 @@ fn trace(row: &PgRow) -> Result<Trace, rows::Unreadable> {
 }
 
 /// Attempts as columns.
+#[derive(Default)]
 struct Attempts {
     origins: Vec<String>,
     epochs: Vec<i64>,
@@ -230,8 +195,7 @@ struct Attempts {
 
 impl Attempts {
     fn of<'a>(what: &'static str, rows: impl Iterator<Item = &'a Row>) -> Result<Self, StoreError> {
-        let (origins, epochs, attempts, nonces) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut all = Self { origins, epochs, attempts, nonces };
+        let mut all = Self::default();
         for row in rows {
             all.origins.push(row.origin.to_string());
             all.epochs.push(big(what, row.token.epoch)?);
@@ -240,16 +204,10 @@ impl Attempts {
         }
         Ok(all)
     }
-}
 
-/// Reads all rows, or none.
-fn all<T>(
-    what: &'static str,
-    found: &[PgRow],
-    read: impl Fn(&PgRow) -> Result<T, rows::Unreadable>,
-) -> Result<Vec<T>, StoreError> {
-    let read: Result<_, _> = found.iter().map(read).collect();
-    read.map_err(|why| errors::unreadable(what, Effect::Reads, why))
+    fn params(&self) -> [&(dyn ToSql + Sync); 4] {
+        [&self.origins, &self.epochs, &self.attempts, &self.nonces]
+    }
 }
 
 /// Index of the requested key that a row is about.

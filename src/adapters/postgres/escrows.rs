@@ -5,9 +5,9 @@
 
 use uuid::Uuid;
 
-use super::errors::{self, Effect};
-use super::keys::{big, millis, small};
-use super::rows::{self, StoredAnswer};
+use super::errors;
+use super::keys::{big, millis, promised, small};
+use super::rows::{self, StoredAnswer, count};
 use super::run::{Call, Params};
 use super::{Lane, PgStore, statements};
 use crate::ports::Escrows;
@@ -15,7 +15,6 @@ use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::store::{GateVersion, StoreError, Written};
 use crate::protocol::forget::MayForget;
 use crate::protocol::key::KeyId;
-use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Answer, Nonce, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
@@ -78,38 +77,33 @@ impl Escrows for PgStore {
         let version = big(WHAT, gate.0)?;
         let (raw, request_id) = (fingerprint.raw.as_bytes().as_slice(), Uuid::from_u128(request_id.0));
         let canonical = fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let promised = match lifetime.retention {
-            Retention::For(span) => Some(millis(span)),
-            Retention::Never => None,
-        };
+        let promised = promised(lifetime);
         let (hold, skew, tombstone) = (millis(*hold), millis(lifetime.skew), millis(lifetime.tombstone));
         let (route, principal) = (&**route, principal.as_ref().map(|digest| digest.as_bytes().as_slice()));
         let compared: Params<'_> = &[&version];
         let asked: Params<'_> = &[&raw, &canonical, &request_id];
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.lodge };
+        let call = Call::writes(WHAT, &self.sql.lodge);
         let not_before: Params<'_> = &[&not_before.as_millis()];
         let all = [compared, &named.params(), asked, life, not_before].concat();
         if !self.on(Lane::Peers, call, &all).await?.is_empty() {
             return Ok(Lodged::Done);
         }
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::LODGED };
-        let found = self.on(Lane::Peers, call, &[compared, &named.params(), not_before].concat()).await?;
-        let read = || {
-            let row = found.first().ok_or("no row")?;
+        let call = Call::reads(WHAT, statements::LODGED);
+        self.one(Lane::Peers, call, &[compared, &named.params(), not_before].concat(), |row| {
             Ok(match (rows::get(row, "stands")?, rows::get(row, "open")?) {
                 (true, true | false) => Lodged::Done,
                 (false, false) => Lodged::GateMoved,
                 (false, true) => Lodged::Superseded,
             })
-        };
-        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        })
+        .await
     }
 
     async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
         const WHAT: &str = "voiding an escrow";
         let named = Named::of(WHAT, id, origin, token, nonce)?;
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::VOID };
+        let call = Call::writes(WHAT, statements::VOID);
         self.on(Lane::Peers, call, &named.params()).await.map(|_| ())
     }
 
@@ -123,22 +117,17 @@ impl Escrows for PgStore {
     ) -> Result<Written, StoreError> {
         const WHAT: &str = "lodging an answer";
         let (named, stored) = (Named::of(WHAT, id, origin, token, nonce)?, StoredAnswer::of(WHAT, answer)?);
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::LODGE_ANSWER };
+        let call = Call::writes(WHAT, statements::LODGE_ANSWER);
         let params = [named.params().as_slice(), &stored.params()].concat();
-        let changed = self.on(Lane::Peers, call, &params).await?;
-        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
+        self.write(Lane::Peers, call, &params).await
     }
 
     async fn convert(&self, origin: &Origin, most: u32) -> Result<u64, StoreError> {
         const WHAT: &str = "turning escrows into records";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.convert };
-        let found = self.on(Lane::Upkeep, call, &[&origin.to_string(), &i64::from(most)]).await?;
-        let read = || {
-            let row = found.first().ok_or("no row")?;
-            let taken = u64::try_from(rows::get::<i64>(row, "taken")?).map_err(|_| "taken")?;
-            Ok((taken, rows::get::<bool>(row, "open")?))
-        };
-        match read().map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))? {
+        let call = Call::writes(WHAT, &self.sql.convert);
+        let params: Params<'_> = &[&origin.to_string(), &i64::from(most)];
+        let read = |row: &_| Ok((count(row, "taken")?, rows::get::<bool>(row, "open")?));
+        match self.one(Lane::Upkeep, call, params, read).await? {
             (taken, true) => Ok(taken),
             // Zero would say that nothing is left.
             (_, false) => Err(errors::not_sent(WHAT, "the running boot is not approved")),
@@ -146,11 +135,8 @@ impl Escrows for PgStore {
     }
 
     async fn reap_escrows(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
-        const WHAT: &str = "reaping escrows";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::REAP_ESCROWS };
-        let found = self.on(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)]).await?;
-        let gone =
-            || u64::try_from(rows::get::<i64>(found.first().ok_or("no row")?, "gone")?).map_err(|_| "gone");
-        gone().map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
+        let call = Call::writes("reaping escrows", statements::REAP_ESCROWS);
+        let params: Params<'_> = &[&may.until().as_millis(), &i64::from(most)];
+        self.one(Lane::Upkeep, call, params, |row| count(row, "gone")).await
     }
 }

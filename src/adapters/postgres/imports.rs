@@ -6,7 +6,7 @@
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::errors::{self, Effect};
+use super::errors;
 use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::{Call, Params};
@@ -28,12 +28,9 @@ impl Imports for PgStore {
         after: Option<&KeyId>,
         most: u32,
     ) -> Result<Vec<CopiedRow>, StoreError> {
-        const WHAT: &str = "reading the rows of an origin";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.rows_of };
+        let call = Call::reads("reading the rows of an origin", &self.sql.rows_of);
         let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
-        let found =
-            self.on(Lane::Peers, call, &[&origin.to_string(), &tenant, &key, &i64::from(most)]).await?;
-        let copied = |row: &tokio_postgres::Row| {
+        self.list(Lane::Peers, call, &[&origin.to_string(), &tenant, &key, &i64::from(most)], |row| {
             Ok(CopiedRow {
                 id: upkeep::key_id(row)?,
                 row: rows::read(row)?,
@@ -43,12 +40,8 @@ impl Imports for PgStore {
                 route: get::<&str>(row, "route")?.into(),
                 path: get(row, "path")?,
             })
-        };
-        found
-            .iter()
-            .map(copied)
-            .collect::<Result<_, _>>()
-            .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        })
+        .await
     }
 
     async fn import(&self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Result<(), StoreError> {
@@ -63,11 +56,10 @@ impl Imports for PgStore {
         for copied in rows {
             columns.push(WHAT, copied)?;
         }
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.import };
+        let call = Call::writes(WHAT, &self.sql.import);
         let (of, not_before): (Params<'_>, Params<'_>) = (&[&origin.to_string()], &[&not_before.as_millis()]);
-        let found = self.on(Lane::Upkeep, call, &[of, &columns.params(), not_before].concat()).await?;
-        let open = found.first().ok_or("no row").and_then(|row| get::<bool>(row, "open"));
-        match open.map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))? {
+        let params = [of, &columns.params(), not_before].concat();
+        match self.one(Lane::Upkeep, call, &params, |row| get::<bool>(row, "open")).await? {
             true => Ok(()),
             false => Err(errors::not_sent(
                 WHAT,
@@ -77,43 +69,58 @@ impl Imports for PgStore {
     }
 
     async fn reap_imports(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
-        const WHAT: &str = "reaping imported rows";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.reap_imports };
+        let call = Call::writes("reaping imported rows", &self.sql.reap_imports);
         let gone = self.on(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)]).await?;
         Ok(gone.len() as u64)
     }
 }
 
-/// Rows, column by column: one statement writes a whole page.
-#[derive(Default)]
-struct Columns<'a> {
-    tenants: Vec<&'a str>,
-    keys: Vec<&'a [u8]>,
-    states: Vec<i16>,
-    epochs: Vec<i64>,
-    attempts: Vec<i32>,
-    nonces: Vec<Uuid>,
-    raws: Vec<&'a [u8]>,
-    canonicals: Vec<Option<&'a [u8]>>,
-    overs: Vec<Value>,
-    risks: Vec<Value>,
-    request_ids: Vec<Uuid>,
-    doubt_statuses: Vec<Option<i16>>,
-    statuses: Vec<Option<i16>>,
-    headers: Vec<Option<Vec<u8>>>,
-    bodies: Vec<Option<Vec<u8>>>,
-    codings: Vec<i16>,
-    lengths: Vec<Option<i32>>,
-    ages: Vec<Option<i64>>,
-    holds: Vec<i64>,
-    expires: Vec<i64>,
-    lives: Vec<i64>,
-    tombstones: Vec<i64>,
-    routes: Vec<&'a str>,
-    paths: Vec<&'a str>,
-    principals: Vec<Option<&'a [u8]>>,
-    accepted: Vec<bool>,
-    doubted: Vec<i32>,
+/// Makes the struct of these columns. They are the statement's parameters after the origin, in its
+/// order.
+macro_rules! columns {
+    ($($name:ident: $of:ty,)*) => {
+        /// Rows, column by column: one statement writes a whole page.
+        #[derive(Default)]
+        struct Columns<'a> {
+            $($name: Vec<$of>,)*
+        }
+
+        impl Columns<'_> {
+            fn params(&self) -> Vec<&(dyn tokio_postgres::types::ToSql + Sync)> {
+                vec![$(&self.$name,)*]
+            }
+        }
+    };
+}
+
+columns! {
+    tenants: &'a str,
+    keys: &'a [u8],
+    states: i16,
+    epochs: i64,
+    attempts: i32,
+    nonces: Uuid,
+    raws: &'a [u8],
+    canonicals: Option<&'a [u8]>,
+    overs: Value,
+    risks: Value,
+    request_ids: Uuid,
+    doubt_statuses: Option<i16>,
+    statuses: Option<i16>,
+    headers: Option<Vec<u8>>,
+    bodies: Option<Vec<u8>>,
+    codings: i16,
+    lengths: Option<i32>,
+    ages: Option<i64>,
+    holds: i64,
+    expires: i64,
+    lives: i64,
+    tombstones: i64,
+    routes: &'a str,
+    paths: &'a str,
+    principals: Option<&'a [u8]>,
+    accepted: bool,
+    doubted: i32,
 }
 
 impl<'a> Columns<'a> {
@@ -160,38 +167,5 @@ impl<'a> Columns<'a> {
         self.bodies.push(body.flatten().map(|body| body.into_owned()));
         self.ages.push(settled.map(|(_, age)| millis(*age)));
         Ok(())
-    }
-
-    /// Parameters in the order of the statement, after the origin.
-    fn params(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 27] {
-        [
-            &self.tenants,
-            &self.keys,
-            &self.states,
-            &self.epochs,
-            &self.attempts,
-            &self.nonces,
-            &self.raws,
-            &self.canonicals,
-            &self.overs,
-            &self.risks,
-            &self.request_ids,
-            &self.doubt_statuses,
-            &self.statuses,
-            &self.headers,
-            &self.bodies,
-            &self.codings,
-            &self.lengths,
-            &self.ages,
-            &self.holds,
-            &self.expires,
-            &self.lives,
-            &self.tombstones,
-            &self.routes,
-            &self.paths,
-            &self.principals,
-            &self.accepted,
-            &self.doubted,
-        ]
     }
 }

@@ -10,16 +10,15 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::errors::{self, Effect};
-use super::keys::{big, claim_reply, millis, small};
+use super::keys::{big, claim_reply, millis, promised, small};
 use super::run::{Call, Params};
-use super::{Lane, PgStore, rows, sealing, statements};
+use super::{Lane, PgStore, rows, sealing, statements, upkeep};
 use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken, Turns};
 use crate::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use crate::protocol::decide::Basis;
 use crate::protocol::forget::MayForget;
 use crate::protocol::job::JobState;
-use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::lifetime::Retention;
+use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::{Nonce, RequestId};
 use crate::protocol::time::Date;
 
@@ -50,10 +49,7 @@ impl Jobs for PgStore {
         let raw = ask.fingerprint.raw.as_bytes().as_slice();
         let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
         let (hold, keep) = (millis(ask.hold), millis(keep));
-        let promised = match ask.lifetime.retention {
-            Retention::For(span) => Some(millis(span)),
-            Retention::Never => None,
-        };
+        let promised = promised(&ask.lifetime);
         let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
         let (route, path) = (&*ask.route, &ask.path);
         let risk = rows::names(&ask.risk);
@@ -71,7 +67,7 @@ impl Jobs for PgStore {
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk];
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
         let job: Params<'_> = &[&keep, &sealed, &request];
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::ACCEPT };
+        let call = Call::writes(WHAT, statements::ACCEPT);
         claim_reply(
             WHAT,
             &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?,
@@ -92,7 +88,7 @@ impl Jobs for PgStore {
         let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
         let (away, until) = (millis(away), may.map(|may| may.until().as_millis()));
         let named: Params<'_> = &[&taken, &most, &away, &until];
-        let call = |sql| Call { what: WHAT, effect: Effect::Writes, sql };
+        let call = |sql| Call::writes(WHAT, sql);
         let found = match turns {
             None => self.on(Lane::Jobs, call(statements::JOB_TAKE), named).await?,
             Some(Turns { but_of, after }) => {
@@ -128,46 +124,39 @@ impl Jobs for PgStore {
     }
 
     async fn erase(&self, may: MayForget) -> Result<u64, StoreError> {
-        let call = Call { what: "erasing requests", effect: Effect::Writes, sql: statements::JOB_ERASE };
+        let call = Call::writes("erasing requests", statements::JOB_ERASE);
         Ok(self.on(Lane::Upkeep, call, &[&may.until().as_millis()]).await?.len() as u64)
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
-        const WHAT: &str = "reading a job";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_ONE };
+        let call = Call::reads("reading a job", statements::JOB_ONE);
         let found = self.on(Lane::Records, call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
-        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
-        found.first().map(job_row).transpose().map_err(unreadable)
+        found.first().map(job_row).transpose().map_err(|why| call.unreadable(why))
     }
 
     async fn jobs(&self, state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError> {
-        const WHAT: &str = "listing jobs";
         let state = state.map(|state| match state {
             JobState::Waiting => WAITING,
             JobState::Dead => DEAD,
         });
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_LIST };
+        let call = Call::reads("listing jobs", statements::JOB_LIST);
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let found = self.on(Lane::Admin, call, &[&state, &most]).await?;
-        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
-        found.iter().map(job_row).collect::<Result<_, _>>().map_err(unreadable)
+        self.list(Lane::Admin, call, &[&state, &most], job_row).await
     }
 
     async fn load(&self) -> Result<JobLoad, StoreError> {
-        const WHAT: &str = "counting jobs";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_LOAD };
+        let call = Call::reads("counting jobs", statements::JOB_LOAD);
         let found = self.on(Lane::Upkeep, call, &[]).await?;
         let read = || {
             let [row] = found.as_slice() else { return Err("rows") };
-            let count = |name| u64::try_from(rows::get::<i64>(row, name)?).map_err(|_| name);
             let oldest = rows::millis(rows::get::<i64>(row, "oldest_ms")?.max(0))?;
-            Ok(JobLoad { waiting: count("waiting")?, dead: count("dead")?, oldest })
+            Ok(JobLoad { waiting: rows::count(row, "waiting")?, dead: rows::count(row, "dead")?, oldest })
         };
-        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        read().map_err(|why| call.unreadable(why))
     }
 
     async fn revive(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
-        let call = Call { what: "reviving a job", effect: Effect::Writes, sql: &self.sql.job_revive };
+        let call = Call::writes("reviving a job", &self.sql.job_revive);
         let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
         if !self.on(Lane::Admin, call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
             return Ok(Acted::Done);
@@ -182,13 +171,13 @@ impl Jobs for PgStore {
     async fn discard(&self, id: &KeyId, act: &Act) -> Result<Acted, StoreError> {
         const WHAT: &str = "discarding a job";
         let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.job_discard };
+        let call = Call::writes(WHAT, &self.sql.job_discard);
         if !self.on(Lane::Admin, call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
             return Ok(Acted::Done);
         }
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOB_HELD };
+        let call = Call::reads(WHAT, statements::JOB_HELD);
         let found = self.on(Lane::Admin, call, &[&tenant, &key]).await?;
-        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
+        let unreadable = |why| call.unreadable(why);
         let [row] = found.as_slice() else { return Err(unreadable("rows")) };
         let flag = |name| rows::get::<bool>(row, name).map_err(unreadable);
         Ok(match (flag("there")?, flag("open")?) {
@@ -210,13 +199,12 @@ impl PgStore {
         let (tenant, key) = (taken.id.tenant().as_str(), taken.id.key().as_bytes());
         let nonce = Uuid::from_u128(taken.nonce.0);
         let named: Params<'_> = &[&tenant, &key, &nonce];
-        let call = Call { what, effect: Effect::Writes, sql };
-        let changed = self.on(Lane::Jobs, call, &[named, rest].concat()).await?;
-        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
+        let call = Call::writes(what, sql);
+        self.write(Lane::Jobs, call, &[named, rest].concat()).await
     }
 
     fn job_of(&self, row: &tokio_postgres::Row, nonce: Nonce) -> Result<Job, rows::Unreadable> {
-        let id = job_id(row)?;
+        let id = upkeep::key_id(row)?;
         let content = match (rows::get::<Option<&[u8]>>(row, "request")?, rows::get(row, "sealed")?) {
             (None, _) => Content::Erased,
             (Some(bytes), sealed) => self.content(&id, bytes, sealed),
@@ -248,15 +236,9 @@ impl PgStore {
     }
 }
 
-fn job_id(row: &tokio_postgres::Row) -> Result<KeyId, rows::Unreadable> {
-    let tenant = Tenant::parse(rows::get(row, "tenant")?).map_err(|_| "tenant")?;
-    let key = std::str::from_utf8(rows::get(row, "key")?).map_err(|_| "key")?;
-    Ok(KeyId::new(tenant, Key::parse(key).map_err(|_| "key")?))
-}
-
 fn job_row(row: &tokio_postgres::Row) -> Result<JobRow, rows::Unreadable> {
     Ok(JobRow {
-        id: job_id(row)?,
+        id: upkeep::key_id(row)?,
         state: match rows::get::<i16>(row, "state")? {
             WAITING => JobState::Waiting,
             DEAD => JobState::Dead,

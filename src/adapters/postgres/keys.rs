@@ -20,7 +20,7 @@ use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion
 use crate::protocol::authority::GateState;
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
-use crate::protocol::lifetime::Retention;
+use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::{Answer, Row, Token};
 use crate::protocol::time::Date;
 
@@ -33,10 +33,7 @@ impl KeyStore for PgStore {
         let raw = ask.fingerprint.raw.as_bytes().as_slice();
         let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
         let hold = millis(ask.hold);
-        let promised = match ask.lifetime.retention {
-            Retention::For(span) => Some(millis(span)),
-            Retention::Never => None,
-        };
+        let promised = promised(&ask.lifetime);
         let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
         let (route, path) = (&*ask.route, &ask.path);
         let risk = rows::names(&ask.risk);
@@ -45,11 +42,11 @@ impl KeyStore for PgStore {
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
         let rows = match &ask.basis {
             Basis::Absent => {
-                let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::CLAIM };
+                let call = Call::writes(WHAT, statements::CLAIM);
                 self.on(Lane::Records, call, &[named, life].concat()).await?
             }
             Basis::Known { own, over, attempt } => {
-                let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::RECLAIM };
+                let call = Call::writes(WHAT, statements::RECLAIM);
                 let attempt = small(WHAT, *attempt)?;
                 let own_epoch = own.map(|(token, _)| big(WHAT, token.epoch)).transpose()?;
                 let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
@@ -101,11 +98,10 @@ impl KeyStore for PgStore {
 
     async fn approve(&self, version: GateVersion, boot: &Boot) -> Result<Written, StoreError> {
         const WHAT: &str = "approving a boot";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.approve };
+        let call = Call::writes(WHAT, &self.sql.approve);
         let version = big(WHAT, version.0)?;
         let (system, timeline) = (boot.system.cast_signed(), boot.timeline.cast_signed());
-        let changed = self.on(Lane::Control, call, &[&version, &system, &timeline, &boot.started]).await?;
-        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
+        self.write(Lane::Control, call, &[&version, &system, &timeline, &boot.started]).await
     }
 }
 
@@ -120,7 +116,7 @@ impl PgStore {
     /// Reads all rows of each key.
     async fn rows(&self, lane: Lane, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
         const WHAT: &str = "a look-up";
-        let call = |sql| Call { what: WHAT, effect: Effect::Reads, sql };
+        let call = |sql| Call::reads(WHAT, sql);
         let found = match ids {
             [] => return Ok(Vec::new()),
             [id] => {
@@ -133,14 +129,15 @@ impl PgStore {
                 self.on(lane, call(&self.sql.look_up_many), &[&tenants, &keys]).await?
             }
         };
+        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
         let mut all: Vec<Vec<Standing>> = ids.iter().map(|_| Vec::new()).collect();
         for row in &found {
             let read = || {
                 let at = usize::try_from(rows::get::<i64>(row, "ord")?).map_err(|_| "ord")?;
                 Ok((at.checked_sub(1).ok_or("ord")?, rows::standing(row)?))
             };
-            let (at, row) = read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
-            all.get_mut(at).ok_or_else(|| errors::unreadable(WHAT, Effect::Reads, "ord"))?.push(row);
+            let (at, row) = read().map_err(unreadable)?;
+            all.get_mut(at).ok_or_else(|| unreadable("ord"))?.push(row);
         }
         Ok(all.into_iter().map(rows::of_key).collect())
     }
@@ -148,20 +145,19 @@ impl PgStore {
     /// Reads the gate.
     async fn read_gate(&self, lane: Lane) -> Result<Gate, StoreError> {
         const WHAT: &str = "reading the gate";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::GATE };
+        let call = Call::reads(WHAT, statements::GATE);
         let found = self.on(lane, call, &[]).await?;
         let [row] = found.as_slice() else {
             return Err(errors::not_sent(WHAT, "the store has no gate: run `onceway store init`"));
         };
-        let of: &str =
-            rows::get(row, "origin").map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
+        let unreadable = |why| call.unreadable(why);
+        let of: &str = rows::get(row, "origin").map_err(unreadable)?;
         if of != self.origin.to_string() {
             // A gateway with the address of another region's store must never get a version to
             // claim with.
             let why = format!("the store belongs to {of}, not to {}: check the address", self.origin);
             return Err(errors::not_sent(WHAT, &why));
         }
-        let unreadable = |why| errors::unreadable(WHAT, Effect::Reads, why);
         if let Some(why) = unfit(row).map_err(unreadable)? {
             return Err(errors::not_sent(WHAT, &why));
         }
@@ -183,7 +179,7 @@ impl PgStore {
         let nonce = Uuid::from_u128(attempt.nonce.0);
         let named: Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
         let all = [named, outcome_params].concat();
-        let changed = self.on(Lane::Records, Call { what, effect: Effect::Writes, sql }, &all).await?;
+        let changed = self.on(Lane::Records, Call::writes(what, sql), &all).await?;
         match (changed.first(), outcome) {
             (Some(row), Outcome::Settled(_)) => {
                 let other = rows::get::<bool>(row, "other");
@@ -194,7 +190,7 @@ impl PgStore {
             (Some(_), Outcome::Released | Outcome::InDoubt) => return Ok(Written::Done),
             (None, _) => {}
         }
-        let call = Call { what, effect: Effect::Reads, sql: &self.sql.standing };
+        let call = Call::reads(what, &self.sql.standing);
         let found = self.on(Lane::Records, call, named).await?;
         let why_not = |why| errors::unreadable(what, Effect::Reads, why);
         let [row] = found.as_slice() else { return Err(why_not("rows")) };
@@ -288,8 +284,8 @@ fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
     };
     Ok(Gate {
         state: gate_state(row)?,
-        version: GateVersion(u64::try_from(rows::get::<i64>(row, "version")?).map_err(|_| "version")?),
-        epoch: u64::try_from(rows::get::<i64>(row, "epoch")?).map_err(|_| "epoch")?,
+        version: GateVersion(rows::count(row, "version")?),
+        epoch: rows::count(row, "epoch")?,
         approved,
         running: Boot {
             system: rows::get::<i64>(row, "system_identifier")?.cast_unsigned(),
@@ -308,6 +304,14 @@ fn gate_state(row: &tokio_postgres::Row) -> Result<Option<GateState>, rows::Unre
     let Json(waived) = rows::get(row, "waivers")?;
     let state = GateState::from_doc(GateDoc { view, since, pending, waived });
     state.map(Some).map_err(|Malformed(what)| what)
+}
+
+/// The retention in milliseconds. `None`: for ever.
+pub(super) fn promised(lifetime: &Lifetime) -> Option<i64> {
+    match lifetime.retention {
+        Retention::For(span) => Some(millis(span)),
+        Retention::Never => None,
+    }
 }
 
 pub(super) fn big(what: &str, value: u64) -> Result<i64, StoreError> {

@@ -41,7 +41,7 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use uuid::Uuid;
 
-use crate::ports::store::StoreError;
+use crate::ports::store::{StoreError, Written};
 use crate::protocol::region::Origin;
 
 use address::Address;
@@ -174,6 +174,42 @@ impl PgStore {
             Lane::Admin => &self.lanes.admin,
         };
         Ok(run::run(pool, self.within, call, params).await?)
+    }
+
+    /// Runs a call and reads all its rows, or none.
+    async fn list<T>(
+        &self,
+        lane: Lane,
+        call: Call<'_>,
+        params: Params<'_>,
+        read: impl Fn(&tokio_postgres::Row) -> Result<T, rows::Unreadable> + Send,
+    ) -> Result<Vec<T>, StoreError> {
+        let found = self.on(lane, call, params).await?;
+        let read: Result<_, _> = found.iter().map(read).collect();
+        read.map_err(|why| call.unreadable(why))
+    }
+
+    /// Runs a call and reads its first row.
+    async fn one<T>(
+        &self,
+        lane: Lane,
+        call: Call<'_>,
+        params: Params<'_>,
+        read: impl FnOnce(&tokio_postgres::Row) -> Result<T, rows::Unreadable> + Send,
+    ) -> Result<T, StoreError> {
+        let found = self.on(lane, call, params).await?;
+        found.first().ok_or("no row").and_then(read).map_err(|why| call.unreadable(why))
+    }
+
+    /// Runs a write. It is lost if it changed nothing.
+    async fn write(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Result<Written, StoreError> {
+        Ok(if self.on(lane, call, params).await?.is_empty() { Written::Lost } else { Written::Done })
+    }
+
+    /// Asks in a second statement why a write changed nothing.
+    async fn why_lost(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Result<Written, StoreError> {
+        let open = self.one(lane, call, params, |row| rows::get::<bool>(row, "open")).await?;
+        Ok(if open { Written::Lost } else { Written::GateMoved })
     }
 
     /// Runs a call about records. Refused at once while the store does not answer such calls.

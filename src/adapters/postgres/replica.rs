@@ -3,7 +3,8 @@
 //! Most calls use the control connections, so a full key pool cannot delay a heartbeat. This file
 //! must not judge lag or health.
 
-use super::errors::{self, Effect};
+use super::errors;
+use super::rows::count;
 use super::run::Call;
 use super::{Lane, PgStore, names, rows, statements};
 use crate::ports::Replica;
@@ -13,17 +14,16 @@ use crate::protocol::time::Date;
 
 impl Replica for PgStore {
     async fn beat(&self) -> Result<Option<Beat>, StoreError> {
-        const WHAT: &str = "a heartbeat";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.beat };
+        let call = Call::writes("a heartbeat", &self.sql.beat);
         let found = self.on(Lane::Control, call, &[]).await?;
         let Some(row) = found.first() else { return Ok(None) };
-        let beat = || Ok(Beat { seq: number(row, "seq")?, date: Date(rows::get(row, "beat_ms")?) });
-        beat().map(Some).map_err(|why| errors::unreadable(WHAT, Effect::Writes, why))
+        let beat = || Ok(Beat { seq: count(row, "seq")?, date: Date(rows::get(row, "beat_ms")?) });
+        beat().map(Some).map_err(|why| call.unreadable(why))
     }
 
     async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
-        self.list("reading the heartbeats", statements::HEARTBEATS, |row| {
-            let (origin, seq, epoch) = (origin(row)?, number(row, "seq")?, number(row, "epoch")?);
+        self.list(Lane::Control, Call::reads("reading the heartbeats", statements::HEARTBEATS), &[], |row| {
+            let (origin, seq, epoch) = (origin(row)?, count(row, "seq")?, count(row, "epoch")?);
             let copied: Vec<&str> = rows::get(row, "copied")?;
             let subscription = names::subscription(&self.origin.region, &origin.region);
             let whole = origin == self.origin || copied.contains(&subscription.as_str());
@@ -51,18 +51,18 @@ impl Replica for PgStore {
                 peer.lag.map(|lag| i64::try_from(lag.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX))
             })
             .collect();
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::REMEMBER };
+        let call = Call::writes(WHAT, statements::REMEMBER);
         self.on(Lane::Control, call, &[&origins, &applied, &lags, &imported]).await?;
         Ok(())
     }
 
     async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
-        self.list("recalling the peers", statements::RECALL, |row| {
+        self.list(Lane::Control, Call::reads("recalling the peers", statements::RECALL), &[], |row| {
             Ok(PeerMemory {
                 origin: origin(row)?,
-                applied: number(row, "applied")?,
+                applied: count(row, "applied")?,
                 lag: rows::get::<Option<i64>>(row, "lag_ms")?.map(rows::millis).transpose()?,
-                imported: number(row, "imported")?,
+                imported: count(row, "imported")?,
             })
         })
         .await
@@ -70,55 +70,33 @@ impl Replica for PgStore {
 
     async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
         let prefix = names::subscription_prefix(&self.origin.region);
-        const WHAT: &str = "reading the subscriptions";
+        let call = Call::reads("reading the subscriptions", statements::SUBSCRIPTIONS);
         // Operators may ask often: not over the connections of the heartbeats.
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::SUBSCRIPTIONS };
-        let found = self.on(Lane::Admin, call, &[]).await?;
-        let found = all(WHAT, &found, |row| {
+        let found = self.list(Lane::Admin, call, &[], |row| {
             let name: &str = rows::get(row, "name")?;
             // A subscription of another application in the same database does not count.
             let Some(from) = name.strip_prefix(&prefix).and_then(names::region) else { return Ok(None) };
             let (ready, streaming) = (rows::get(row, "ready")?, rows::get(row, "streaming")?);
             Ok(Some(Subscription { from: from.to_string(), ready, streaming }))
-        })?;
-        Ok(found.into_iter().flatten().collect())
+        });
+        Ok(found.await?.into_iter().flatten().collect())
     }
 
     async fn slots(&self) -> Result<Vec<Slot>, StoreError> {
-        self.list("reading the replication slots", statements::SLOTS, |row| {
-            let name: &str = rows::get(row, "name")?;
-            let (retained, lost) = (number(row, "retained")?, rows::get(row, "lost")?);
-            Ok(Slot { name: name.to_owned(), retained, lost })
-        })
+        self.list(
+            Lane::Control,
+            Call::reads("reading the replication slots", statements::SLOTS),
+            &[],
+            |row| {
+                let name: &str = rows::get(row, "name")?;
+                let (retained, lost) = (count(row, "retained")?, rows::get(row, "lost")?);
+                Ok(Slot { name: name.to_owned(), retained, lost })
+            },
+        )
         .await
     }
 }
 
-impl PgStore {
-    async fn list<T>(
-        &self,
-        what: &'static str,
-        sql: &'static str,
-        read: impl Fn(&tokio_postgres::Row) -> Result<T, rows::Unreadable> + Send,
-    ) -> Result<Vec<T>, StoreError> {
-        let found = self.on(Lane::Control, Call { what, effect: Effect::Reads, sql }, &[]).await?;
-        all(what, &found, read)
-    }
-}
-
-fn all<T>(
-    what: &str,
-    found: &[tokio_postgres::Row],
-    read: impl Fn(&tokio_postgres::Row) -> Result<T, rows::Unreadable>,
-) -> Result<Vec<T>, StoreError> {
-    let read: Result<_, _> = found.iter().map(read).collect();
-    read.map_err(|why| errors::unreadable(what, Effect::Reads, why))
-}
-
 fn origin(row: &tokio_postgres::Row) -> Result<Origin, rows::Unreadable> {
     Origin::parse(rows::get(row, "origin")?).map_err(|_| "origin")
-}
-
-fn number(row: &tokio_postgres::Row, name: &'static str) -> Result<u64, rows::Unreadable> {
-    u64::try_from(rows::get::<i64>(row, name)?).map_err(|_| name)
 }

@@ -40,6 +40,11 @@ pub(super) fn get<'a, T: FromSql<'a>>(
     row.try_get(name).map_err(|_wrong_type| name)
 }
 
+/// One column that counts something.
+pub(super) fn count(row: &tokio_postgres::Row, name: &'static str) -> Result<u64, Unreadable> {
+    u64::try_from(get::<i64>(row, name)?).map_err(|_| name)
+}
+
 /// Mark behind the origin of an imported row. Only replication writes rows under the bare origin of
 /// another store.
 pub(super) const IMPORTED: &str = "!";
@@ -115,7 +120,7 @@ pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
 /// Reads the token of a row.
 pub(super) fn token(row: &tokio_postgres::Row) -> Result<Token, Unreadable> {
     Ok(Token {
-        epoch: u64::try_from(get::<i64>(row, "epoch")?).map_err(|_| "epoch")?,
+        epoch: count(row, "epoch")?,
         attempt: u32::try_from(get::<i32>(row, "attempt")?).map_err(|_| "attempt")?,
     })
 }

@@ -12,6 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::errors::{self, Effect};
+use super::rows::Unreadable;
 use crate::ports::store::StoreError;
 
 /// A statement and its kind.
@@ -23,6 +24,23 @@ pub(super) struct Call<'a> {
     pub(super) effect: Effect,
     /// The statement.
     pub(super) sql: &'a str,
+}
+
+impl<'a> Call<'a> {
+    /// A call that writes nothing.
+    pub(super) const fn reads(what: &'static str, sql: &'a str) -> Self {
+        Self { what, effect: Effect::Reads, sql }
+    }
+
+    /// A call that writes.
+    pub(super) const fn writes(what: &'static str, sql: &'a str) -> Self {
+        Self { what, effect: Effect::Writes, sql }
+    }
+
+    /// Error for an answer that cannot be read.
+    pub(super) fn unreadable(self, why: Unreadable) -> StoreError {
+        errors::unreadable(self.what, self.effect, why)
+    }
 }
 
 /// A statement's parameters.

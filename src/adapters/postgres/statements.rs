@@ -93,85 +93,41 @@ pub(super) const ENLIST: &str = include_str!("sql/enlist.sql");
 pub(super) const SUBSCRIPTIONS: &str = include_str!("sql/subscriptions.sql");
 pub(super) const SLOTS: &str = include_str!("sql/slots.sql");
 
-/// Statements with the own leaves in them.
-pub(super) struct Statements {
-    pub(super) settle: String,
-    pub(super) release: String,
-    pub(super) doubt: String,
-    pub(super) standing: String,
-    pub(super) look_up_one: String,
-    pub(super) look_up_many: String,
-    pub(super) approve: String,
-    pub(super) set_gate: String,
-    pub(super) beat: String,
-    pub(super) job_revive: String,
-    pub(super) job_discard: String,
-    pub(super) reap: String,
-    pub(super) open_claims: String,
-    pub(super) doubts: String,
-    pub(super) unlist: String,
-    pub(super) live_keys: String,
-    pub(super) foreign: String,
-    pub(super) delist: String,
-    pub(super) settle_by_hand: String,
-    pub(super) release_by_hand: String,
-    pub(super) note: String,
-    pub(super) runs_at_risk: String,
-    pub(super) comb: String,
-    pub(super) at_risk: String,
-    pub(super) traces: String,
-    pub(super) journal_doubles: String,
-    pub(super) late: String,
-    pub(super) histories: String,
-    pub(super) lodge: String,
-    pub(super) convert: String,
-    pub(super) rows_of: String,
-    pub(super) import: String,
-    pub(super) reap_imports: String,
-    pub(super) stand_in: String,
-    pub(super) stood_in: String,
+/// Makes the struct of these statements. Each of `files` is the file of that name in `sql/`.
+macro_rules! statements {
+    ($me:ident, files: $($file:ident)*, others: $($name:ident = $text:expr;)*) => {
+        /// Statements with the own leaves in them.
+        pub(super) struct Statements {
+            $(pub(super) $file: String,)*
+            $(pub(super) $name: String,)*
+        }
+
+        impl Statements {
+            pub(super) fn new($me: &Origin) -> Self {
+                Self {
+                    $($file: fill(include_str!(concat!("sql/", stringify!($file), ".sql")), $me),)*
+                    $($name: fill($text, $me),)*
+                }
+            }
+
+            #[cfg(test)]
+            fn all(self) -> Vec<String> {
+                vec![$(self.$file,)* $(self.$name,)*]
+            }
+        }
+    };
 }
 
-impl Statements {
-    pub(super) fn new(me: &Origin) -> Self {
-        Self {
-            settle: fill(include_str!("sql/settle.sql"), me),
-            release: fill(include_str!("sql/release.sql"), me),
-            doubt: fill(include_str!("sql/doubt.sql"), me),
-            standing: fill(include_str!("sql/standing.sql"), me),
-            look_up_one: fill(include_str!("sql/look_up_one.sql"), me),
-            look_up_many: fill(include_str!("sql/look_up_many.sql"), me),
-            approve: fill(include_str!("sql/approve.sql"), me),
-            set_gate: fill(include_str!("sql/set_gate.sql"), me),
-            beat: fill(include_str!("sql/beat.sql"), me),
-            job_revive: fill(include_str!("sql/job_revive.sql"), me),
-            job_discard: fill(include_str!("sql/job_discard.sql"), me),
-            reap: fill(include_str!("sql/reap.sql"), me),
-            open_claims: fill(include_str!("sql/open_claims.sql"), me),
-            doubts: fill(include_str!("sql/doubts.sql"), me),
-            unlist: fill(include_str!("sql/unlist.sql"), me),
-            live_keys: fill(include_str!("sql/live_keys.sql"), me),
-            foreign: fill(include_str!("sql/foreign.sql"), me),
-            delist: fill(include_str!("sql/delist.sql"), me),
-            settle_by_hand: fill(include_str!("sql/settle_by_hand.sql"), me),
-            release_by_hand: fill(include_str!("sql/release_by_hand.sql"), me),
-            note: fill(include_str!("sql/note.sql"), me),
-            runs_at_risk: fill(include_str!("sql/runs_at_risk.sql"), me),
-            comb: fill(concat!(include_str!("sql/comb.sql"), include_str!("sql/shared.sql")), me),
-            at_risk: fill(concat!(include_str!("sql/at_risk.sql"), include_str!("sql/shared.sql")), me),
-            traces: fill(include_str!("sql/traces.sql"), me),
-            journal_doubles: fill(include_str!("sql/journal_doubles.sql"), me),
-            late: fill(include_str!("sql/late.sql"), me),
-            histories: fill(include_str!("sql/histories.sql"), me),
-            lodge: fill(include_str!("sql/lodge.sql"), me),
-            convert: fill(include_str!("sql/convert.sql"), me),
-            rows_of: fill(include_str!("sql/rows_of.sql"), me),
-            import: fill(include_str!("sql/import.sql"), me),
-            reap_imports: fill(include_str!("sql/reap_imports.sql"), me),
-            stand_in: fill(&claiming(include_str!("sql/stand_in.sql"), &NUMBERED), me),
-            stood_in: fill(include_str!("sql/stood_in.sql"), me),
-        }
-    }
+statements! {
+    me,
+    files:
+        settle release doubt standing look_up_one look_up_many approve set_gate beat job_revive job_discard
+        reap open_claims doubts unlist live_keys foreign delist settle_by_hand release_by_hand note
+        runs_at_risk traces journal_doubles late histories lodge convert rows_of import reap_imports stood_in,
+    others:
+        comb = concat!(include_str!("sql/comb.sql"), include_str!("sql/shared.sql"));
+        at_risk = concat!(include_str!("sql/at_risk.sql"), include_str!("sql/shared.sql"));
+        stand_in = &claiming(include_str!("sql/stand_in.sql"), &NUMBERED);
 }
 
 /// The claim routines of a region.
@@ -261,46 +217,9 @@ mod tests {
     /// All statements with a region's names in them.
     fn texts() -> Vec<String> {
         let me = Origin::parse("eu-west-1#1").unwrap();
-        let all = Statements::new(&me);
-        vec![
-            all.settle,
-            all.release,
-            all.doubt,
-            all.standing,
-            all.look_up_one,
-            all.look_up_many,
-            all.approve,
-            all.set_gate,
-            all.beat,
-            all.job_revive,
-            all.job_discard,
-            all.reap,
-            all.open_claims,
-            all.doubts,
-            all.unlist,
-            all.live_keys,
-            all.foreign,
-            all.delist,
-            all.settle_by_hand,
-            all.release_by_hand,
-            all.note,
-            all.runs_at_risk,
-            all.comb,
-            all.at_risk,
-            all.traces,
-            all.journal_doubles,
-            all.late,
-            all.histories,
-            all.lodge,
-            all.convert,
-            all.rows_of,
-            all.import,
-            all.reap_imports,
-            all.stand_in,
-            all.stood_in,
-            routines(&me),
-            leaves(&me),
-        ]
+        let mut all = Statements::new(&me).all();
+        all.extend([routines(&me), leaves(&me)]);
+        all
     }
 
     /// Every statement that writes and relies on the gate locks it: a plain read of the gate may be

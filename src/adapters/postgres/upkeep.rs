@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio_postgres::types::Json;
 use uuid::Uuid;
 
-use super::errors::{self, Effect};
-use super::keys::{big, millis, small};
+use super::errors;
+use super::keys::{big, millis, promised, small};
 use super::observed::ObservedDoc;
-use super::rows::{self, StoredAnswer, get};
+use super::rows::{self, StoredAnswer, count, get};
 use super::run::{Call, Params};
 use super::{Lane, PgStore, packed, statements};
 use crate::ports::Upkeep;
@@ -24,22 +24,17 @@ use crate::protocol::decide::Basis;
 use crate::protocol::double::Why;
 use crate::protocol::forget::{MayForget, Observed};
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{RequestId, Token};
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {
     async fn reap(&self, may: MayForget, most: u32) -> Result<Reaped, StoreError> {
-        const WHAT: &str = "a batch of reaping";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.reap };
-        let found = self.on(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)]).await?;
-        let why_not = |why| errors::unreadable(WHAT, Effect::Writes, why);
-        let row = found.first().ok_or_else(|| why_not("no row"))?;
-        let read = || {
+        let call = Call::writes("a batch of reaping", &self.sql.reap);
+        self.one(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)], |row| {
             let (expired, forgotten) = (count(row, "expired")?, count(row, "forgotten")?);
             Ok(Reaped { expired, forgotten, kept: count(row, "kept")? })
-        };
-        read().map_err(why_not)
+        })
+        .await
     }
 
     async fn claims(
@@ -48,13 +43,11 @@ impl Upkeep for PgStore {
         older: Duration,
         most: u32,
     ) -> Result<ClaimPage, StoreError> {
-        const WHAT: &str = "looking for abandoned claims";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.open_claims };
+        let call = Call::reads("looking for abandoned claims", &self.sql.open_claims);
         let after = after.map(|Place(micros)| micros);
         let found = self.on(Lane::Upkeep, call, &[&after, &millis(older), &i64::from(most)]).await?;
-        let why_not = |why| errors::unreadable(WHAT, Effect::Reads, why);
-        let first = found.first().ok_or_else(|| why_not("no row"))?;
         let read = || {
+            let first = found.first().ok_or("no row")?;
             let through = get::<Option<i64>>(first, "through")?.map(Place);
             let more = count(first, "looked_at")? >= u64::from(most);
             let mut claims = Vec::new();
@@ -65,25 +58,20 @@ impl Upkeep for PgStore {
             }
             Ok(ClaimPage { claims, through, more })
         };
-        read().map_err(why_not)
+        read().map_err(|why| call.unreadable(why))
     }
 
     async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError> {
-        const WHAT: &str = "listing the keys in doubt";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.doubts };
+        let call = Call::reads("listing the keys in doubt", &self.sql.doubts);
         let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
-        let found = self.on(Lane::Admin, call, &[&tenant, &key, &i64::from(most)]).await?;
-        let read = |row| Ok(ListedDoubt { open: open_attempt(row)?, since: Date(get(row, "since_ms")?) });
-        found
-            .iter()
-            .map(read)
-            .collect::<Result<_, _>>()
-            .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        self.list(Lane::Admin, call, &[&tenant, &key, &i64::from(most)], |row| {
+            Ok(ListedDoubt { open: open_attempt(row)?, since: Date(get(row, "since_ms")?) })
+        })
+        .await
     }
 
     async fn foreign(&self, after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError> {
-        const WHAT: &str = "looking for what other regions left open";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.foreign };
+        let call = Call::reads("looking for what other regions left open", &self.sql.foreign);
         // No tenant is empty: everything comes after the empty one.
         let tenant = after.map_or("", |id| id.tenant().as_str());
         let key = after.map_or(&b""[..], |id| id.key().as_bytes());
@@ -102,27 +90,24 @@ impl Upkeep for PgStore {
             page.open.sort();
             Ok(page)
         };
-        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        read().map_err(|why| call.unreadable(why))
     }
 
     async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
-        let call = Call { what: "listing doubts", effect: Effect::Writes, sql: statements::ENLIST };
+        let call = Call::writes("listing doubts", statements::ENLIST);
         let (tenants, keys) = columns(ids);
         self.on(Lane::Upkeep, call, &[&tenants, &keys]).await.map(|_| ())
     }
 
     async fn delist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
-        let call = Call { what: "taking doubts off the list", effect: Effect::Writes, sql: &self.sql.delist };
+        let call = Call::writes("taking doubts off the list", &self.sql.delist);
         let (tenants, keys) = columns(ids);
         self.on(Lane::Upkeep, call, &[&tenants, &keys]).await.map(|_| ())
     }
 
     async fn unlist(&self) -> Result<u64, StoreError> {
-        const WHAT: &str = "clearing the list of doubts";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.unlist };
-        let found = self.on(Lane::Upkeep, call, &[]).await?;
-        let why_not = |why| errors::unreadable(WHAT, Effect::Writes, why);
-        count(found.first().ok_or_else(|| why_not("no row"))?, "listed").map_err(why_not)
+        let call = Call::writes("clearing the list of doubts", &self.sql.unlist);
+        self.one(Lane::Upkeep, call, &[], |row| count(row, "listed")).await
     }
 
     async fn rule(&self, attempt: &Attempt, act: &Act) -> Result<Written, StoreError> {
@@ -132,26 +117,21 @@ impl Upkeep for PgStore {
         let nonce = Uuid::from_u128(attempt.nonce.0);
         let named: Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
         let who: Params<'_> = &[&act.actor, &act.reason];
-        let changed = match &act.ruling {
+        let written = match &act.ruling {
             Ruling::Settled(answer) => {
-                let (sql, stored) = (&self.sql.settle_by_hand, StoredAnswer::of(WHAT, answer)?);
-                let call = Call { what: WHAT, effect: Effect::Writes, sql };
-                self.on(Lane::Admin, call, &[named, who, &stored.params()].concat()).await?
+                let stored = StoredAnswer::of(WHAT, answer)?;
+                let call = Call::writes(WHAT, &self.sql.settle_by_hand);
+                self.write(Lane::Admin, call, &[named, who, &stored.params()].concat()).await?
             }
             Ruling::Released => {
-                let sql = &self.sql.release_by_hand;
-                self.on(Lane::Admin, Call { what: WHAT, effect: Effect::Writes, sql }, &[named, who].concat())
-                    .await?
+                let call = Call::writes(WHAT, &self.sql.release_by_hand);
+                self.write(Lane::Admin, call, &[named, who].concat()).await?
             }
         };
-        if !changed.is_empty() {
-            return Ok(Written::Done);
+        if written == Written::Done {
+            return Ok(written);
         }
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.standing };
-        let found = self.on(Lane::Admin, call, named).await?;
-        let open = found.first().ok_or("no row").and_then(|row| get::<bool>(row, "open"));
-        let open = open.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))?;
-        Ok(if open { Written::Lost } else { Written::GateMoved })
+        self.why_lost(Lane::Admin, Call::reads(WHAT, &self.sql.standing), named).await
     }
 
     async fn stand_in(
@@ -170,10 +150,7 @@ impl Upkeep for PgStore {
         let gate = big(WHAT, ask.gate.0)?;
         let raw = ask.fingerprint.raw.as_bytes().as_slice();
         let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let promised = match ask.lifetime.retention {
-            Retention::For(span) => Some(millis(span)),
-            Retention::Never => None,
-        };
+        let promised = promised(&ask.lifetime);
         let (hold, skew, tombstone) =
             (millis(ask.hold), millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
         let (route, risk) = (&*ask.route, rows::names(&ask.risk));
@@ -199,47 +176,40 @@ impl Upkeep for PgStore {
         let not_before = not_before.as_millis();
         let end: Params<'_> =
             &[&state, &status, &headers, &body, &coding, &length, &actor, &reason, &not_before];
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: &self.sql.stand_in };
+        let call = Call::writes(WHAT, &self.sql.stand_in);
         if !self.on(Lane::Upkeep, call, &[named, life, basis, end].concat()).await?.is_empty() {
             return Ok(Written::Done);
         }
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.stood_in };
-        let found = self
-            .on(Lane::Upkeep, call, &[&tenant, &key, &gate, &nonce, &state, &status, &not_before])
-            .await?;
-        let read = || {
-            let row = found.first().ok_or("no row")?;
-            Ok(match (rows::get(row, "stands")?, rows::get(row, "open")?) {
+        let call = Call::reads(WHAT, &self.sql.stood_in);
+        let params: Params<'_> = &[&tenant, &key, &gate, &nonce, &state, &status, &not_before];
+        self.one(Lane::Upkeep, call, params, |row| {
+            Ok(match (get(row, "stands")?, get(row, "open")?) {
                 (true, true | false) => Written::Done,
                 (false, true) => Written::Lost,
                 (false, false) => Written::GateMoved,
             })
-        };
-        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        })
+        .await
     }
 
     async fn observed(&self) -> Result<(u64, Observed, Date), StoreError> {
-        const WHAT: &str = "reading how time passed";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::OBSERVED };
-        let found = self.on(Lane::Upkeep, call, &[]).await?;
-        let read = || {
-            let row = found.first().ok_or("no row")?;
+        let call = Call::reads("reading how time passed", statements::OBSERVED);
+        self.one(Lane::Upkeep, call, &[], |row| {
             let (version, now) = (count(row, "version")?, Date(get(row, "now_ms")?));
             let observed = match get::<Option<Json<ObservedDoc>>>(row, "observed")? {
                 None => Observed::first(now),
                 Some(Json(doc)) => doc.into(),
             };
             Ok((version, observed, now))
-        };
-        read().map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        })
+        .await
     }
 
     async fn observe(&self, version: u64, observed: &Observed) -> Result<Written, StoreError> {
         const WHAT: &str = "writing how time passed";
-        let call = Call { what: WHAT, effect: Effect::Writes, sql: statements::OBSERVE };
+        let call = Call::writes(WHAT, statements::OBSERVE);
         let doc = Json(ObservedDoc::of(observed));
-        let changed = self.on(Lane::Upkeep, call, &[&big(WHAT, version)?, &doc]).await?;
-        Ok(if changed.is_empty() { Written::Lost } else { Written::Done })
+        self.write(Lane::Upkeep, call, &[&big(WHAT, version)?, &doc]).await
     }
 
     async fn live_keys(
@@ -248,42 +218,31 @@ impl Upkeep for PgStore {
         after: Option<&Key>,
         most: u32,
     ) -> Result<KeyStretch, StoreError> {
-        const WHAT: &str = "counting a tenant's keys";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: &self.sql.live_keys };
+        let call = Call::reads("counting a tenant's keys", &self.sql.live_keys);
         // No key is empty: everything comes after the empty one.
         let after = after.map_or(&b""[..], |key| key.as_bytes());
-        let found = self.on(Lane::Upkeep, call, &[&tenant.as_str(), &after, &i64::from(most)]).await?;
-        let why_not = |why| errors::unreadable(WHAT, Effect::Reads, why);
-        let row = found.first().ok_or_else(|| why_not("no row"))?;
-        let read = || {
+        self.one(Lane::Upkeep, call, &[&tenant.as_str(), &after, &i64::from(most)], |row| {
             let through = get::<Option<&[u8]>>(row, "through")?.map(key_of).transpose()?;
             Ok(KeyStretch { keys: count(row, "keys")?, through })
-        };
-        read().map_err(why_not)
+        })
+        .await
     }
 
     async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
-        let call = Call { what: "a note in the journal", effect: Effect::Writes, sql: &self.sql.note };
+        let call = Call::writes("a note in the journal", &self.sql.note);
         self.on(Lane::Upkeep, call, &[&kind, &reason]).await.map(|_| ())
     }
 
     async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {
-        const WHAT: &str = "looking for a note in the journal";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::NOTED };
+        let call = Call::reads("looking for a note in the journal", statements::NOTED);
         let found = self.on(Lane::Upkeep, call, &[&kind]).await?;
         let ago = found.first().map(|row| rows::millis(get(row, "ago_ms")?)).transpose();
-        ago.map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        ago.map_err(|why| call.unreadable(why))
     }
 
     async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
-        const WHAT: &str = "reading the journal";
-        let call = Call { what: WHAT, effect: Effect::Reads, sql: statements::JOURNAL };
-        let found = self.on(Lane::Admin, call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
-        found
-            .iter()
-            .map(entry)
-            .collect::<Result<_, _>>()
-            .map_err(|why| errors::unreadable(WHAT, Effect::Reads, why))
+        let call = Call::reads("reading the journal", statements::JOURNAL);
+        self.list(Lane::Admin, call, &[&id.tenant().as_str(), &id.key().as_bytes()], entry).await
     }
 }
 
@@ -339,8 +298,4 @@ fn open_attempt(row: &tokio_postgres::Row) -> Result<OpenAttempt, rows::Unreadab
         route: get::<&str>(row, "route")?.into(),
         path: get(row, "path")?,
     })
-}
-
-fn count(row: &tokio_postgres::Row, name: &'static str) -> Result<u64, rows::Unreadable> {
-    u64::try_from(get::<i64>(row, name)?).map_err(|_| name)
 }

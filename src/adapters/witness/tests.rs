@@ -194,11 +194,8 @@ async fn a_file_that_was_put_back_holds_another_acceptor() {
         assert_eq!(begun.file.acceptor().await, Ok((2, begun.held)), "{way}");
         drop(begun.file);
         let again = AcceptorFile::open(&path, &name("w"), AcceptorId(9)).unwrap();
-        assert_eq!(
-            (again.held.id, again.is_anew),
-            (AcceptorId(8), false),
-            "{way}: from then on it is the last"
-        );
+        let held = (again.held.id, again.is_anew);
+        assert_eq!(held, (AcceptorId(8), false), "{way}: from then on it is the last");
     }
 }
 

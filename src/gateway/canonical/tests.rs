@@ -116,10 +116,8 @@ fn one_value_one_form() {
             assert_eq!(ok(body), want, "{body:?}");
         }
     }
-    assert_eq!(
-        ok(r#"{"b":{"z":1,"y":[{"d":1,"c":2}]},"a":{"":0},"ab":2}"#),
-        r#"{"a":{"":0},"ab":2,"b":{"y":[{"c":2,"d":1}],"z":1}}"#
-    );
+    let nested = ok(r#"{"b":{"z":1,"y":[{"d":1,"c":2}]},"a":{"":0},"ab":2}"#);
+    assert_eq!(nested, r#"{"a":{"":0},"ab":2,"b":{"y":[{"c":2,"d":1}],"z":1}}"#);
 }
 
 #[test]

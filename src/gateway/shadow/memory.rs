@@ -245,11 +245,8 @@ mod tests {
         end(&mut memory, again, 500, 3);
         assert_eq!(meet(&mut memory, "k", "a", 4), Met::InDoubt);
         let same = asked("a", None);
-        assert_eq!(
-            memory.meet(key("k"), same, at(4), RETENTION, true),
-            Met::Nothing(0),
-            "a route that reruns"
-        );
+        let met = memory.meet(key("k"), same, at(4), RETENTION, true);
+        assert_eq!(met, Met::Nothing(0), "a route that reruns");
     }
 
     #[test]

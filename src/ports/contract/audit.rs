@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use super::imports::{ImportBench, copied, import};
 use super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, release, row, rows, settle, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, released_key, row, rows, settle,
+    settled_key, wins,
 };
 use crate::ports::audit::Finding;
 use crate::ports::store::{Attempt, Written};
@@ -52,11 +53,8 @@ pub async fn the_first_answer_stays_and_both_are_journalled<B: AuditBench>(bench
         let ours = Answer { status: 299, ..answer() };
         for _ in 0..2 {
             assert_eq!(settle(bench, &attempt, &ours).await, Written::Lost, "audit: their answer was first");
-            assert_eq!(
-                settled(bench, &attempt.id, false).await,
-                theirs,
-                "audit: the own row must say theirs"
-            );
+            let said = settled(bench, &attempt.id, false).await;
+            assert_eq!(said, theirs, "audit: the own row must say theirs");
         }
         assert_eq!(journalled(bench, &attempt.id).await, [attempt.token], "audit: a double, journalled once");
     }
@@ -90,11 +88,8 @@ pub async fn a_double_says_what_explains_it<B: AuditBench>(bench: &B) {
         assert_eq!(journal.iter().map(|entry| entry.explained).collect::<Vec<_>>(), [Some(why)]);
         let after = bench.store().doubles().await.expect("audit: doubles failed");
         assert_eq!(after.doubles, before.doubles + 1);
-        assert_eq!(
-            after.unexplained,
-            before.unexplained + u64::from(why == Why::Unexplained),
-            "audit: {name}"
-        );
+        let unexplained = before.unexplained + u64::from(why == Why::Unexplained);
+        assert_eq!(after.unexplained, unexplained, "audit: {name}");
     }
 }
 
@@ -128,11 +123,8 @@ pub async fn runs_at_risk_are_listed<B: AuditBench>(bench: &B) {
         found.extend(page);
     }
     let keys: Vec<&KeyId> = found.iter().map(|run| &run.id).collect();
-    assert_eq!(
-        keys,
-        at_risk.iter().map(|attempt| &attempt.id).collect::<Vec<_>>(),
-        "audit: all of them, no other"
-    );
+    let all = at_risk.iter().map(|attempt| &attempt.id).collect::<Vec<_>>();
+    assert_eq!(keys, all, "audit: all of them, no other");
     for run in &found {
         assert_eq!(run.row.risk, [bench.peers()[0].region.clone()], "audit: the claim must say its risk");
         assert_eq!((&*run.route, run.path.as_str()), ("contract", "/v1/contract"));
@@ -147,8 +139,7 @@ pub async fn runs_at_risk_are_listed<B: AuditBench>(bench: &B) {
 
 /// An answer whose attempt is released or replaced is journalled, with its request.
 pub async fn a_late_answer_is_journalled_once<B: AuditBench>(bench: &B) {
-    let first = claimed(bench, "audit-late", 1).await;
-    assert_eq!(release(bench, &first).await, Written::Done);
+    let first = released_key(bench, "audit-late", 1).await;
     let released = row(bench, &first.id).await;
     assert!(late(bench, &first).await, "audit: the answer to a released attempt is late");
     assert!(!late(bench, &first).await, "audit: journalled twice");
@@ -169,8 +160,7 @@ pub async fn a_late_answer_is_journalled_once<B: AuditBench>(bench: &B) {
 /// A settled attempt's answer is never late: a probe had brought it, or another region's came
 /// first.
 pub async fn the_answer_of_an_attempt_that_stands_settled_is_not_late<B: AuditBench>(bench: &B) {
-    let known = claimed(bench, "audit-known", 1).await;
-    assert_eq!(settle(bench, &known, &answer()).await, Written::Done);
+    let known = settled_key(bench, "audit-known", 1).await;
     assert!(!late(bench, &known).await, "audit: what became of it is known");
     let other = claimed(bench, "audit-known-double", 1).await;
     bench.arrives(&other.id, Foreign::Settled).await;
@@ -187,8 +177,7 @@ pub async fn findings_are_listed_in_order<B: AuditBench>(bench: &B) {
     let double = claimed(bench, "audit-finding-1", 1).await;
     bench.arrives(&double.id, Foreign::Settled).await;
     assert_eq!(settle(bench, &double, &Answer { status: 299, ..answer() }).await, Written::Lost);
-    let gone = claimed(bench, "audit-finding-2", 1).await;
-    assert_eq!(release(bench, &gone).await, Written::Done);
+    let gone = released_key(bench, "audit-finding-2", 1).await;
     assert!(late(bench, &gone).await);
     bench.store().note("contract-finding", "no finding").await.expect("audit: note failed");
     let found = findings(bench, seen, LONG).await;
@@ -206,8 +195,7 @@ pub async fn findings_are_listed_in_order<B: AuditBench>(bench: &B) {
 /// A history has rows of all origins, with route, path and dates, and the journal. Of a replicated
 /// and an imported row the later one is shown.
 pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
-    let own = claimed(bench, "audit-told-1", 1).await;
-    assert_eq!(settle(bench, &own, &answer()).await, Written::Done);
+    let own = settled_key(bench, "audit-told-1", 1).await;
     let both = runs_at_risk(bench, "audit-told-2").await;
     let arrived = bench.arrives(&both.id, Foreign::Settled).await;
     assert_eq!(settle(bench, &both, &Answer { status: 299, ..answer() }).await, Written::Lost);

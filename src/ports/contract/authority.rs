@@ -290,11 +290,8 @@ pub async fn heartbeats_carry_the_adopted_epoch<B: AuthorityBench>(bench: &B) {
     assert_eq!(set_gate(bench, before.version, &state).await, Written::Done);
     let (seq, _) = heartbeat(bench).await;
     bench.store().beat().await.expect("replica: beat failed").expect("an open gate");
-    assert_eq!(
-        heartbeat(bench).await,
-        (seq + 1, state.view.epoch()),
-        "replica: a heartbeat of another epoch"
-    );
+    let beat = heartbeat(bench).await;
+    assert_eq!(beat, (seq + 1, state.view.epoch()), "replica: a heartbeat of another epoch");
 }
 
 /// Views are kept by epoch, with their age, and none is replaced.

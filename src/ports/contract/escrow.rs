@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::authority::{AuthorityBench, adopts};
 use super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, claimed, id, open, release, restart_and_approve, row, rows,
-    settle,
+    Foreign, LONG, SHORT, StoreBench, answer, claimed, id, open, released_key, restart_and_approve, row,
+    rows, settle, settled_key,
 };
 use super::{ANY_DATE, NOT_YET, by, together};
 use crate::ports::authority::{Lodged, Lodging};
@@ -82,18 +82,12 @@ pub async fn nothing_is_lodged_under_another_gate<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-gate", 1, 1).await;
     let old = open(bench).await.version;
     adopts(bench).await;
-    assert_eq!(
-        lodge_at(bench, &lodging, old).await,
-        Lodged::GateMoved,
-        "escrow: lodged under an older state"
-    );
+    let lodged = lodge_at(bench, &lodging, old).await;
+    assert_eq!(lodged, Lodged::GateMoved, "escrow: lodged under an older state");
     let version = open(bench).await.version;
     bench.restart().await;
-    assert_eq!(
-        lodge_at(bench, &lodging, version).await,
-        Lodged::GateMoved,
-        "escrow: lodged before the approval"
-    );
+    let lodged = lodge_at(bench, &lodging, version).await;
+    assert_eq!(lodged, Lodged::GateMoved, "escrow: lodged before the approval");
     open(bench).await;
     assert_eq!(convert(bench, &lodging.origin).await, 0, "escrow: what was refused was lodged all the same");
     assert_eq!(rows(bench, &lodging.id).await, [], "escrow: what was refused left a row");
@@ -138,11 +132,8 @@ pub async fn a_voided_escrow_is_gone<B: EscrowBench>(bench: &B) {
     }
     let other = &bench.peers()[1];
     bench.store().void(&lodging.id, other, lodging.token, lodging.nonce).await.expect("escrow: void failed");
-    assert_eq!(
-        lodge(bench, &with(&lodging, 1, 9)).await,
-        Lodged::Superseded,
-        "escrow: another one was voided"
-    );
+    let lodged = lodge(bench, &with(&lodging, 1, 9)).await;
+    assert_eq!(lodged, Lodged::Superseded, "escrow: another one was voided");
     for _ in 0..2 {
         let Lodging { id, origin, token, nonce, .. } = &lodging;
         bench.store().void(id, origin, *token, *nonce).await.expect("escrow: void failed");
@@ -164,10 +155,7 @@ pub async fn an_answer_is_lodged_with_its_claim_at_any_epoch<B: EscrowBench>(ben
     assert_eq!(lodge(bench, &with(&lodging, 3, 5)).await, Lodged::Done);
     assert_eq!(convert(bench, &lodging.origin).await, 1);
     let open = row(bench, &lodging.id).await;
-    assert!(
-        matches!(open.state, State::InDoubt { .. }),
-        "escrow: an older attempt's answer was kept: {open:?}"
-    );
+    let State::InDoubt { .. } = open.state else { panic!("escrow: an older answer was kept: {open:?}") };
     assert_eq!(lodge_answer(bench, &lodging).await, Written::Lost, "escrow: it was converted");
 }
 
@@ -220,8 +208,7 @@ pub async fn what_is_known_already_is_not_converted<B: EscrowBench>(bench: &B) {
     let own = claimed(bench, "escrow-own", 1).await;
     let equal = lodging(bench, "escrow-own", 1, 9).await;
     lodge(bench, &equal).await;
-    let last = claimed(bench, "escrow-final", 1).await;
-    assert_eq!(settle(bench, &last, &answer()).await, Written::Done);
+    let last = settled_key(bench, "escrow-final", 1).await;
     let late = lodging(bench, "escrow-final", 5, 9).await;
     lodge(bench, &late).await;
     assert_eq!(convert(bench, &known.origin).await, 4, "escrow: all of them must be taken off");
@@ -229,16 +216,12 @@ pub async fn what_is_known_already_is_not_converted<B: EscrowBench>(bench: &B) {
     assert_eq!(rows(bench, &newer.id).await.len(), 2, "escrow: the record there is of an older attempt");
     assert_eq!(row(bench, &own.id).await.nonce, own.nonce, "escrow: the own row has a token as high");
     let stays = row(bench, &last.id).await;
-    assert!(
-        matches!(stays.state, State::Settled { .. }),
-        "escrow: what is final was opened again: {stays:?}"
-    );
+    let State::Settled { .. } = stays.state else { panic!("escrow: what is final was opened: {stays:?}") };
 }
 
 /// An own row of a lower token gives way: the lodged claim had superseded it.
 pub async fn an_own_open_row_of_a_lower_token_gives_way<B: EscrowBench>(bench: &B) {
-    let first = claimed(bench, "escrow-lower", 1).await;
-    assert_eq!(release(bench, &first).await, Written::Done);
+    released_key(bench, "escrow-lower", 1).await;
     let higher = lodging(bench, "escrow-lower", 2, 9).await;
     lodge(bench, &higher).await;
     assert_eq!(convert(bench, &higher.origin).await, 1);
@@ -266,11 +249,8 @@ pub async fn a_conversion_goes_on_until_nothing_is_left<B: EscrowBench>(bench: &
     for lodging in &all {
         assert_eq!(row(bench, &lodging.id).await.nonce, lodging.nonce, "escrow: one got lost");
     }
-    assert_eq!(
-        lodge(bench, &with(&other, 1, 7)).await,
-        Lodged::Superseded,
-        "escrow: another origin's was taken"
-    );
+    let lodged = lodge(bench, &with(&other, 1, 7)).await;
+    assert_eq!(lodged, Lodged::Superseded, "escrow: another origin's was taken");
     assert_eq!(convert(bench, &other.origin).await, 1);
 }
 
@@ -280,10 +260,7 @@ pub async fn nothing_is_converted_before_the_boot_is_approved<B: EscrowBench>(be
     lodge(bench, &lodging).await;
     bench.restart().await;
     let refused = bench.store().convert(&lodging.origin, 100).await;
-    assert!(
-        matches!(refused, Err(StoreError::Definite(_))),
-        "escrow: converted before the approval: {refused:?}"
-    );
+    let Err(StoreError::Definite(_)) = refused else { panic!("escrow: before the approval: {refused:?}") };
     open(bench).await;
     assert_eq!(convert(bench, &lodging.origin).await, 1, "escrow: a refused conversion lost it");
 }
@@ -320,11 +297,8 @@ pub async fn an_escrow_goes_once_its_record_is_here<B: EscrowBench>(bench: &B) {
         }
     }
     assert_eq!(gone, 1, "escrow: its record is here");
-    assert_eq!(
-        lodge(bench, &with(&second, 1, 2)).await,
-        Lodged::Superseded,
-        "escrow: the other one must stay"
-    );
+    let lodged = lodge(bench, &with(&second, 1, 2)).await;
+    assert_eq!(lodged, Lodged::Superseded, "escrow: the other one must stay");
     assert_eq!(convert(bench, &first.origin).await, 1);
 }
 

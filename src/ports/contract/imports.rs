@@ -147,11 +147,8 @@ pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &
     assert_eq!(row(bench, &key.id).await.token, key.row.token, "import: a lower token replaced a higher");
     let later = copied(bench, &origin, "import-higher", 3, settled());
     import(bench, &origin, std::slice::from_ref(&later)).await;
-    assert_eq!(
-        row(bench, &key.id).await.token,
-        later.row.token,
-        "import: a higher token must replace a lower"
-    );
+    let token = row(bench, &key.id).await.token;
+    assert_eq!(token, later.row.token, "import: a higher token must replace a lower");
 }
 
 /// Imported rows stop claims as replicated ones do, and are superseded under their origin's name.

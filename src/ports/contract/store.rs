@@ -124,6 +124,12 @@ pub(super) async fn asks<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> C
     asked(id, nonce, open(bench).await.version)
 }
 
+/// A claim that replaces the own row as it is now, with a long hold.
+pub(super) async fn asks_again<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
+    let ask = asks(bench, id, nonce).await;
+    ClaimAsk { basis: known(&row(bench, id).await), ..ask }
+}
+
 /// A claim of an absent key under this gate, with a long hold.
 pub(super) fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
     ClaimAsk {
@@ -179,6 +185,32 @@ pub(super) async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -
 /// A fresh key, claimed under `nonce` with a long hold.
 pub(super) async fn claimed<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
     wins(bench, &asks(bench, &id(bench, name), nonce).await).await.0
+}
+
+/// A fresh key, claimed and settled.
+pub(super) async fn settled_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+    let attempt = claimed(bench, name, nonce).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    attempt
+}
+
+/// A fresh key, claimed and released.
+pub(super) async fn released_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+    let attempt = claimed(bench, name, nonce).await;
+    assert_eq!(release(bench, &attempt).await, Written::Done);
+    attempt
+}
+
+/// A fresh key, claimed and put in doubt.
+pub(super) async fn doubted_key<B: StoreBench>(
+    bench: &B,
+    name: &str,
+    nonce: u128,
+    status: Option<u16>,
+) -> Attempt {
+    let attempt = claimed(bench, name, nonce).await;
+    assert_eq!(doubt(bench, &attempt, status).await, Written::Done);
+    attempt
 }
 
 /// The rows of a key, by one look-up.

@@ -50,11 +50,8 @@ pub fn a_lease_of_an_older_view_is_good_for_what_was_owned_under_it() {
     let lost = lose(&view, "a", 0);
     let gate = adopted(&gate(&view), &lost).open();
     assert_eq!(may(&gate, &view, &mine, "b"), RUN);
-    assert_eq!(
-        may(&gate, &view, &gained, "b"),
-        Right::Closed(Closed::Moving),
-        "acceptors do not protect it yet"
-    );
+    let right = may(&gate, &view, &gained, "b");
+    assert_eq!(right, Right::Closed(Closed::Moving), "acceptors do not protect it yet");
     assert_eq!(may(&gate, &lost, &gained, "b"), RUN);
 }
 
@@ -230,11 +227,8 @@ pub fn two_losses_are_two_risks() {
     assert_eq!(risk(&three, &[&one, &two, &three], &[], &key), ["a", "c"]);
     let drained = drained(&one, "a", 9);
     let gone = lose(&drained, "a", 9);
-    assert_eq!(
-        risk(&gone, &[&one, &drained, &gone], &[], &key),
-        NOBODY,
-        "it owned nothing any more, and its mark is there"
-    );
+    let risks = risk(&gone, &[&one, &drained, &gone], &[], &key);
+    assert_eq!(risks, NOBODY, "it owned nothing any more, and its mark is there");
     let gap = lose(&drained, "a", 8);
     assert_eq!(risk(&gap, &[&one, &drained, &gap], &[], &key), ["a"], "rows of before its mark are missing");
     let other = self::key(&one, &["b"]);
@@ -290,11 +284,8 @@ fn a_store_that_was_replaced_stays_a_risk() {
     let rebuilt = next(&lost, Change::Rebuild { region: name("a") });
     let back = resumed(&rebuilt, "a", 1);
     let views = [&one, &lost, &rebuilt, &back];
-    assert_eq!(
-        risk(&back, &views, &[("a#2", 4)], &key),
-        ["a"],
-        "the new store knows nothing of the old one's last claims"
-    );
+    let risks = risk(&back, &views, &[("a#2", 4)], &key);
+    assert_eq!(risks, ["a"], "the new store knows nothing of the old one's last claims");
     assert_eq!(risk(&back, &views, &[("a#1", 2), ("a#2", 4)], &key), NOBODY);
     // A store that was sealed before it was replaced left no rows that the mark does not cover.
     let sealed = seal(&lost, "a", 9);
@@ -314,11 +305,8 @@ fn a_replaced_store_is_no_risk_once_its_keys_are_forgotten() {
     };
     assert_eq!(risk(&rebuilt, &views, 1), 1, "it was lost under the second view");
     assert_eq!(risk(&rebuilt, &views, 2), 0);
-    assert_eq!(
-        risk(&lost, &views, 2),
-        1,
-        "a store that may come back is waited for, however old its loss is"
-    );
+    let still = risk(&lost, &views, 2);
+    assert_eq!(still, 1, "a store that may come back is waited for, however old its loss is");
     assert_eq!(risk(&rebuilt, &[], 1), 1, "a store that came later has none of the views of then");
 }
 
@@ -349,11 +337,8 @@ fn nobody_is_at_risk_by_its_own_loss() {
     assert_eq!(risk(&back, &[&one, &lost, &back], &[], &key), NOBODY);
     let rebuilt = next(&lost, Change::Rebuild { region: name("b") });
     let reborn = resumed(&rebuilt, "b", 1);
-    assert_eq!(
-        risk(&reborn, &[&one, &lost, &rebuilt, &reborn], &[], &key),
-        ["b"],
-        "but by that of the store it had before"
-    );
+    let risks = risk(&reborn, &[&one, &lost, &rebuilt, &reborn], &[], &key);
+    assert_eq!(risks, ["b"], "but by that of the store it had before");
 }
 
 /// a ran a key, handed it to c by a clean move, and was lost. c had the only row, and was lost too.

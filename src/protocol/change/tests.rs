@@ -60,10 +60,8 @@ fn no_key_leaves_without_a_release_for_this_very_change() {
     let late = Change::Move { target, reports: one("a", good.clone()) };
     assert_eq!(refused(&killed, late), Illegal::OtherBase(1));
     let again = Arc::new(draft(&killed, &[("a", SEALED)]));
-    assert_eq!(
-        refused(&killed, Change::Move { target: again, reports: one("a", good) }),
-        Illegal::NotReleased(name("a"))
-    );
+    let again = Change::Move { target: again, reports: one("a", good) };
+    assert_eq!(refused(&killed, again), Illegal::NotReleased(name("a")));
 }
 
 #[test]
@@ -107,11 +105,8 @@ fn a_loss_puts_the_frontier_in_the_marks_place() {
     let ahead = lose(&view, "a", 9).members()[&name("a")];
     assert_eq!((ahead.standing, ahead.mark, ahead.release), (Standing::Lost { at: 3, gap: false }, 9, None));
     let behind = lose(&view, "a", 6).members()[&name("a")];
-    assert_eq!(
-        (behind.standing, behind.mark),
-        (Standing::Lost { at: 3, gap: true }, 6),
-        "rows are known to be missing"
-    );
+    let gap = Standing::Lost { at: 3, gap: true };
+    assert_eq!((behind.standing, behind.mark), (gap, 6), "rows are known to be missing");
     assert_eq!(lose(&view, "a", 7).standing(&name("a")), Some(Standing::Lost { at: 3, gap: false }));
     let lost = lose(&first(), "a", 1);
     let again = Change::Lose { region: name("a"), frontier: 2 };

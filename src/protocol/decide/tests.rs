@@ -83,11 +83,8 @@ fn an_own_row_below_a_released_one_is_the_basis_of_the_next_claim() {
     let rows = [row("eu", 1, State::Released, &[]), row("us", 2, State::Released, &[("eu", 1)])];
     assert_eq!(verdict("eu", Recovery::Park, &rows), Verdict::Claim(known(Some(1), &[("us", 2)], 2)));
     assert_eq!(verdict("us", Recovery::Park, &rows), Verdict::Claim(known(Some(2), &[("eu", 1)], 2)));
-    assert_eq!(
-        verdict("ap", Recovery::Park, &rows),
-        Verdict::Claim(known(None, &[("us", 2)], 2)),
-        "us masks eu's row, and its row stands"
-    );
+    let said = verdict("ap", Recovery::Park, &rows);
+    assert_eq!(said, Verdict::Claim(known(None, &[("us", 2)], 2)), "us masks eu's row, and its row stands");
 }
 
 #[test]
@@ -95,11 +92,8 @@ fn an_own_row_beside_another_origins_doubt_is_the_basis_and_tokens_grow() {
     let recovery = Recovery::Rerun { max_attempts: 9 };
     let rows = [row("eu", 5, State::Released, &[]), row("us", 2, doubt(), &[])];
     assert_eq!(verdict("eu", recovery, &rows), Verdict::Claim(known(Some(5), &[("us", 2)], 5)));
-    assert_eq!(
-        verdict("eu", Recovery::Rerun { max_attempts: 4 }, &rows),
-        Verdict::Parked { expires: Date(9) },
-        "attempts that may have happened are counted over all rows; the released one did not"
-    );
+    let said = verdict("eu", Recovery::Rerun { max_attempts: 4 }, &rows);
+    assert_eq!(said, Verdict::Parked { expires: Date(9) }, "all rows count, but for the released one");
     let masked = [row("eu", 1, doubt(), &[]), row("us", 2, doubt(), &[("eu", 1)])];
     assert_eq!(verdict("eu", recovery, &masked), Verdict::Claim(known(Some(1), &[("us", 2)], 2)));
 }
@@ -111,11 +105,9 @@ fn what_the_own_row_superseded_stays_superseded() {
         row("eu", 3, State::Released, &[("ap", 1), ("us", 2)]),
         row("us", 4, State::Released, &[]),
     ];
-    assert_eq!(
-        verdict("eu", Recovery::Park, &rows),
-        Verdict::Claim(known(Some(3), &[("ap", 1), ("us", 4)], 4)),
-        "a doubt that was answered for must not come back when the row that names it is overwritten"
-    );
+    // A doubt that was answered for must not come back when the row that names it is overwritten.
+    let both = known(Some(3), &[("ap", 1), ("us", 4)], 4);
+    assert_eq!(verdict("eu", Recovery::Park, &rows), Verdict::Claim(both));
 }
 
 /// A request cannot claim over a running attempt. The request must wait for it and not claim in

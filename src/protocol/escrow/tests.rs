@@ -102,10 +102,8 @@ fn two_the_region_owned_the_key_and_this_one_was_its_target() {
     let world = World::of(&[first(), without_b, with_b.clone(), lose(&with_b, "a", 7)]);
     assert!(!World { heartbeat_epoch: 2, ..world }.proves());
     let world = World::of(&[with_b.clone(), lose(&with_b, "a", 7)]);
-    assert!(
-        World { heartbeat_epoch: 3, ..world }.proves(),
-        "a has been heard of since b is its target again"
-    );
+    let again = World { heartbeat_epoch: 3, ..world }.proves();
+    assert!(again, "a has been heard of since b is its target again");
 }
 
 #[test]

@@ -62,11 +62,8 @@ fn who_is_no_voter_counts_for_nothing() {
     assert_eq!(granted(&mut lease, 0, &["a", "x"], 1), Renewal::Open);
     let two = Arc::new(next(&first(), Change::Voters(voters(&[("a", 1), ("b", 2)]))));
     lease.asks(two, boot(), at(10));
-    assert_eq!(
-        heard(&mut lease, 10, &["a", "c"], 11),
-        Renewal::Open,
-        "the majority is of the view that it is granted under"
-    );
+    let renewal = heard(&mut lease, 10, &["a", "c"], 11);
+    assert_eq!(renewal, Renewal::Open, "the majority is of the view that it is granted under");
     assert_eq!(heard(&mut lease, 10, &["b"], 12), Renewal::Renewed);
 }
 
@@ -105,16 +102,11 @@ pub fn a_lapse_ends_the_tenure_and_is_followed_by_quiet() {
     lease.asks(Arc::new(first()), boot(), at(900));
     assert!(!lease.may_ask(at(GOOD)));
     assert_eq!(lease.tenure(), Tenure(2));
-    assert_eq!(
-        heard(&mut lease, 900, &["a", "b"], GOOD),
-        Renewal::Open,
-        "asked for in the tenure that is over"
-    );
+    let renewal = heard(&mut lease, 900, &["a", "b"], GOOD);
+    assert_eq!(renewal, Renewal::Open, "asked for in the tenure that is over");
     assert!(lease.held(at(GOOD)).is_none());
-    assert!(
-        !lease.may_ask(at(GOOD + QUIET - 1)),
-        "a minority's grants must run out first (docs/protocol.md#rule-23)"
-    );
+    let too_early = !lease.may_ask(at(GOOD + QUIET - 1));
+    assert!(too_early, "a minority's grants must run out first (docs/protocol.md#rule-23)");
     let over = at(GOOD) + DRIFT.judge(DRIFT.judge(TTL));
     assert!(lease.clone().may_ask(over), "to the nanosecond");
     assert!(lease.may_ask(at(GOOD + QUIET)));

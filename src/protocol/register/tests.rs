@@ -67,11 +67,8 @@ fn before_the_founding_only_the_founding_is_heard() {
     let next = next.unwrap();
     assert_eq!(reply, Reply::Accepted);
     assert!(next.admitted);
-    assert_eq!(
-        next.promised,
-        Some(ballot(0, "a")),
-        "the founding prepared nothing: whatever was prepared is higher"
-    );
+    let promised = Some(ballot(0, "a"));
+    assert_eq!(next.promised, promised, "the founding prepared nothing: whatever was prepared is higher");
 }
 
 #[test]
@@ -267,17 +264,12 @@ fn two_starts_of_a_regions_postgres_never_hold_together() {
     };
     let other = start(2, 2, &first());
     assert!(matches!(acceptor.answer(None, &other, &runs), (None, Reply::NotGranted(_))));
-    assert_eq!(
-        says(&acceptor, &other, &over),
-        Reply::Granted(2),
-        "numbers go on, so that it is seen to be another"
-    );
+    let granted = says(&acceptor, &other, &over);
+    assert_eq!(granted, Reply::Granted(2), "numbers go on, so that it is seen to be another");
     let rebuilt = next(&lose(&first(), "a", 0), Change::Rebuild { region: name("a") });
     let reborn = resumed(&rebuilt, "a", 1);
-    assert!(
-        matches!(says(&acceptor, &start(1, 2, &reborn), &runs), Reply::NotGranted(_)),
-        "nor do two generations"
-    );
+    let refused = matches!(says(&acceptor, &start(1, 2, &reborn), &runs), Reply::NotGranted(_));
+    assert!(refused, "nor do two generations");
     assert_eq!(says(&acceptor, &start(1, 2, &reborn), &over), Reply::Granted(2));
 }
 
@@ -377,11 +369,8 @@ fn chosen_is_what_a_majority_reports_under_one_ballot() {
     let two = next(&one, Change::Kill);
     assert_eq!(found(&[("a", 1, 1, &one), ("b", 2, 2, &two), ("c", 3, 2, &two)]), Some(2));
     assert_eq!(found(&[("a", 1, 1, &one), ("b", 2, 2, &two)]), None);
-    assert_eq!(
-        found(&[("a", 1, 2, &two), ("b", 2, 3, &two)]),
-        None,
-        "one value under two ballots proves nothing"
-    );
+    let chosen = found(&[("a", 1, 2, &two), ("b", 2, 3, &two)]);
+    assert_eq!(chosen, None, "one value under two ballots proves nothing");
     assert_eq!(found(&[("b", 2, 2, &two), ("c", 33, 2, &two)]), None, "c was made anew");
     assert_eq!(found(&[("x", 1, 2, &two), ("c", 3, 2, &two)]), None);
 }
@@ -390,11 +379,8 @@ fn chosen_is_what_a_majority_reports_under_one_ballot() {
 pub fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
     let one = first();
     let swapped = next(&one, Change::Voters(voters(&[("a", 1), ("b", 2), ("c", 33)])));
-    assert_eq!(
-        found(&[("a", 1, 2, &swapped), ("b", 2, 1, &one), ("c", 33, 2, &swapped)]),
-        None,
-        "a alone of the old ones"
-    );
+    let chosen = found(&[("a", 1, 2, &swapped), ("b", 2, 1, &one), ("c", 33, 2, &swapped)]);
+    assert_eq!(chosen, None, "a alone of the old ones");
     assert_eq!(found(&[("a", 1, 2, &swapped), ("b", 2, 2, &swapped)]), Some(2));
     let of_before = [("b", 2, 2, &swapped), ("c", 3, 2, &swapped)];
     assert_eq!(found(&of_before), None, "b alone of the new ones");
@@ -402,11 +388,8 @@ pub fn a_change_of_voters_is_chosen_by_both_sets_whoever_reads() {
     // for enough.
     let third = next(&swapped, Change::Voters(voters(&[("a", 1), ("b", 22), ("c", 33)])));
     assert_eq!(found(&[("a", 1, 3, &third), ("c", 3, 3, &third), ("b", 22, 3, &third)]), None);
-    assert_eq!(
-        found(&[("a", 1, 3, &third), ("c", 33, 3, &third)]),
-        Some(3),
-        "nor need it have seen c's admission"
-    );
+    let chosen = found(&[("a", 1, 3, &third), ("c", 33, 3, &third)]);
+    assert_eq!(chosen, Some(3), "nor need it have seen c's admission");
 }
 
 /// The operator's word replaces a majority, not the acceptor's checks: a ballot below its promise,

@@ -131,10 +131,8 @@ fn a_voter_made_anew_is_addressed_beside_the_one_of_before_and_is_not_taken_for_
     let (mut round, _) = open(&base, Some(&wanted));
     promised(&mut round, ("a", 1), 1, &base);
     let sent = promised(&mut round, ("b", 2), 1, &base);
-    assert_eq!(
-        sent,
-        ["a1 accept 9 epoch 2", "b2 accept 9 epoch 2", "c3 accept 9 epoch 2", "c33 accept 9 epoch 2"]
-    );
+    let all = ["a1 accept 9 epoch 2", "b2 accept 9 epoch 2", "c3 accept 9 epoch 2", "c33 accept 9 epoch 2"];
+    assert_eq!(sent, all);
     assert_eq!(accepted(&mut round, ("a", 1)), None);
     assert_eq!(accepted(&mut round, ("c", 33)), None, "no voter of the base");
     assert_eq!(accepted(&mut round, ("b", 2)), Some(2));

@@ -38,11 +38,8 @@ fn a_pin_takes_keys_though_no_arc_moves() {
     let view = first();
     let pinned = ring(&["a", "b", "c"], &[("vip", &["b", "c"])]);
     let next = view.draft(pinned.clone(), BTreeMap::new(), &BTreeMap::new()).unwrap();
-    assert_eq!(
-        view.losers(&next).collect::<Vec<_>>(),
-        [&name("a"), &name("c")],
-        "they may have had keys of vip"
-    );
+    let losers = view.losers(&next).collect::<Vec<_>>();
+    assert_eq!(losers, [&name("a"), &name("c")], "they may have had keys of vip");
     // From b to c, and back to no pin.
     let base = View { ring: pinned, ..view };
     let other =
@@ -61,11 +58,8 @@ fn a_pin_takes_keys_though_no_arc_moves() {
 fn regions_that_come_and_go_lose_and_gain() {
     let view = first();
     let with_d = view.draft(ring(&["a", "b", "c", "d"], &[]), BTreeMap::new(), &BTreeMap::new()).unwrap();
-    assert_eq!(
-        with_d.standing(&name("d")),
-        Some(Standing::Sealed { drained: false }),
-        "new regions own nothing"
-    );
+    let standing = with_d.standing(&name("d"));
+    assert_eq!(standing, Some(Standing::Sealed { drained: false }), "new regions own nothing");
     assert_eq!(view.losers(&with_d).count(), 0, "so nobody loses anything by them");
     let view = drained(&view, "a", 5);
     let without_a = view.draft(ring(&["b", "c"], &[]), BTreeMap::new(), &BTreeMap::new()).unwrap();

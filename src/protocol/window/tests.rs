@@ -23,18 +23,12 @@ fn window(lag: Option<u64>) -> Window {
 fn it_is_a_multiple_of_the_lag_and_not_below_the_floor() {
     assert_eq!(window(Some(800)).length(&RULE), Some(ms(1_600)));
     assert_eq!(window(Some(100)).length(&RULE), Some(ms(1_000)));
-    assert_eq!(
-        window(Some(1_001)).length(&WindowRule { percent: 150, ..RULE }),
-        Some(Duration::from_micros(1_501_500))
-    );
-    assert_eq!(
-        window(Some(500)).length(&WindowRule { percent: 0, floor: Duration::ZERO, ..RULE }),
-        Some(Duration::ZERO)
-    );
-    assert_eq!(
-        Window::begin(3, Some(Duration::MAX), 7, at(0)).standing(&RULE, at(1)),
-        Standing::Beyond { window: Duration::MAX / 100 }
-    );
+    let longer = window(Some(1_001)).length(&WindowRule { percent: 150, ..RULE });
+    assert_eq!(longer, Some(Duration::from_micros(1_501_500)));
+    let shorter = window(Some(500)).length(&WindowRule { percent: 0, floor: Duration::ZERO, ..RULE });
+    assert_eq!(shorter, Some(Duration::ZERO));
+    let standing = Window::begin(3, Some(Duration::MAX), 7, at(0)).standing(&RULE, at(1));
+    assert_eq!(standing, Standing::Beyond { window: Duration::MAX / 100 });
     assert_eq!((window(Some(1)).at(), window(Some(1)).lag()), (3, Some(ms(1))));
 }
 
@@ -54,17 +48,11 @@ fn what_was_never_measured_waits_for_an_operator() {
 
 #[test]
 fn what_takes_too_long_waits_for_an_operator() {
-    assert_eq!(
-        window(Some(30_000)).standing(&RULE, at(70_000)),
-        Standing::Over,
-        "as long as that is not too long"
-    );
+    let standing = window(Some(30_000)).standing(&RULE, at(70_000));
+    assert_eq!(standing, Standing::Over, "as long as that is not too long");
     let beyond = window(Some(30_001));
-    assert_eq!(
-        beyond.standing(&RULE, at(999_999)),
-        Standing::Beyond { window: ms(60_002) },
-        "it never ends by itself"
-    );
+    let standing = beyond.standing(&RULE, at(999_999));
+    assert_eq!(standing, Standing::Beyond { window: ms(60_002) }, "it never ends by itself");
 }
 
 #[test]
@@ -78,9 +66,6 @@ fn while_heartbeats_still_arrive_rows_may_too() {
     assert_eq!(window.standing(&RULE, at(12_300)), Standing::Over, "one lag after the last that moved");
     let mut early = self::window(Some(800));
     early.saw(8, at(10_001));
-    assert_eq!(
-        early.standing(&RULE, at(10_802)),
-        Standing::Runs { left: ms(798) },
-        "it only ever waits longer"
-    );
+    let standing = early.standing(&RULE, at(10_802));
+    assert_eq!(standing, Standing::Runs { left: ms(798) }, "it only ever waits longer");
 }

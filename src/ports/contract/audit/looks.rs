@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::super::by;
 use super::super::imports::{copied, import};
 use super::super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, lived, release, settle, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, lived, release, settle, settled_key,
+    wins,
 };
 use super::{AuditBench, journalled, runs_at_risk};
 use crate::ports::audit::{Double, Of, Stretch};
@@ -43,8 +44,7 @@ pub async fn suite<B: AuditBench>(bench: &B) {
 /// double; a look over the runs at risk does not.
 pub async fn a_double_is_found_though_no_claim_says_a_risk<B: AuditBench>(bench: &B) {
     let before = bench.store().doubles().await.expect("audit: doubles failed");
-    let own = claimed(bench, "look-silent", 1).await;
-    assert_eq!(settle(bench, &own, &answer()).await, Written::Done);
+    let own = settled_key(bench, "look-silent", 1).await;
     bench.arrives(&own.id, Foreign::Settled).await;
     assert_eq!(look_at(bench, Of::AtRisk, "look-silent").await, None, "audit: no run at risk");
     let traces = look_at(bench, Of::All, "look-silent").await.expect("audit: it must be told");
@@ -141,8 +141,7 @@ pub async fn what_was_superseded_knowingly_takes_an_answer<B: AuditBench>(bench:
 /// A key that three regions ran has three pairs.
 pub async fn every_pair_of_regions_has_its_own_double<B: AuditBench>(bench: &B) {
     let [first, second] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
-    let own = claimed(bench, "look-three", 1).await;
-    assert_eq!(settle(bench, &own, &answer()).await, Written::Done);
+    let own = settled_key(bench, "look-three", 1).await;
     for (origin, nonce) in [(&first, 31), (&second, 32)] {
         let row = settled(bench, origin, "look-three", nonce);
         import(bench, origin, &[row]).await;
@@ -227,8 +226,7 @@ pub async fn records_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     let name = |at: u32| format!("look-all-{at}");
     let mut own = Vec::new();
     for at in 1..=5 {
-        let attempt = claimed(bench, &name(at), 1).await;
-        assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+        let attempt = settled_key(bench, &name(at), 1).await;
         own.push(attempt.id);
     }
     bench.arrives(&own[1], Foreign::Released).await;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::super::together;
 use super::{
-    LONG, SHORT, StoreBench, answer, asks, claim, claimed, doubt, finds, id, is_claimed, known, lived, open,
-    release, row, rows, settle, wins,
+    LONG, SHORT, StoreBench, answer, asks, asks_again, claim, claimed, doubt, doubted_key, finds, id,
+    is_claimed, known, lived, open, release, released_key, row, rows, settle, wins,
 };
 use crate::ports::store::{Attempt, ClaimReply, GateVersion, Written};
 use crate::ports::{KeyStore, Replica};
@@ -41,11 +41,8 @@ pub async fn an_absent_key_is_won_with_attempt_one<B: StoreBench>(bench: &B) {
     let gate = open(bench).await;
     let ask = asks(bench, &id(bench, "absent"), 1).await;
     let (attempt, expires) = wins(bench, &ask).await;
-    assert_eq!(
-        attempt.token,
-        Token { epoch: gate.epoch, attempt: 1 },
-        "store: a first claim's token must be the gate's epoch and attempt 1"
-    );
+    let first = Token { epoch: gate.epoch, attempt: 1 };
+    assert_eq!(attempt.token, first, "store: a first claim's token must be the gate's epoch and attempt 1");
     let row = row(bench, &ask.id).await;
     assert_eq!(row.origin, bench.origin(), "store: a claim must be stored under the own origin");
     assert_eq!(
@@ -82,11 +79,7 @@ pub async fn a_claim_tells_its_date<B: StoreBench>(bench: &B) {
 pub async fn a_second_claim_finds_the_first<B: StoreBench>(bench: &B) {
     let first = claimed(bench, "second", 1).await;
     let found = finds(bench, &asks(bench, &first.id, 2).await, "a claimed key must not be won again").await;
-    assert_eq!(
-        (found.token, found.nonce),
-        (first.token, first.nonce),
-        "store: the first claim must be found"
-    );
+    assert_eq!((found.token, found.nonce), (first.token, first.nonce), "store: the first one must be found");
     let State::Claimed { left, past: Duration::ZERO } = found.state else {
         panic!("store: it must be claimed: {found:?}")
     };
@@ -132,14 +125,10 @@ pub async fn a_repeated_claim_finds_itself<B: StoreBench>(bench: &B) {
     }
     let attempt = Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.nonce };
     assert_eq!(release(bench, &attempt).await, Written::Done);
-    let mut again = asks(bench, &ask.id, 2).await;
-    again.basis = known(&row(bench, &ask.id).await);
+    let again = asks_again(bench, &ask.id, 2).await;
     let second = claim(bench, &again).await;
-    assert_eq!(
-        claim(bench, &again).await,
-        second,
-        "store: a repeated claim on a known basis must find itself"
-    );
+    let found = claim(bench, &again).await;
+    assert_eq!(found, second, "store: a repeated claim on a known basis must find itself");
     let row = row(bench, &ask.id).await;
     assert_eq!(row.token.attempt, 2, "store: repeating a claim must not count attempts");
 }
@@ -189,8 +178,7 @@ pub async fn extreme_keys_are_kept_apart<B: StoreBench>(bench: &B) {
 
 /// A released key is won on its row's basis: the next attempt, the new request, the new retention.
 pub async fn a_released_key_is_won_with_the_next_attempt<B: StoreBench>(bench: &B) {
-    let first = claimed(bench, "released-again", 1).await;
-    assert_eq!(release(bench, &first).await, Written::Done);
+    let first = released_key(bench, "released-again", 1).await;
     let released = row(bench, &first.id).await;
     let mut ask = asks(bench, &first.id, 2).await;
     finds(bench, &ask, "a claim that saw no row must be shown a released one").await;
@@ -203,18 +191,14 @@ pub async fn a_released_key_is_won_with_the_next_attempt<B: StoreBench>(bench: &
     let row = row(bench, &first.id).await;
     assert!(is_claimed(&row), "store: it must be claimed again: {row:?}");
     assert_eq!(row.doubted, 0, "store: a released attempt surely did nothing");
-    assert_eq!(
-        (row.nonce, row.request_id, row.expires),
-        (ask.nonce, ask.request_id, expires),
-        "store: the new claim must stand in the row"
-    );
+    let new = (ask.nonce, ask.request_id, expires);
+    assert_eq!((row.nonce, row.request_id, row.expires), new, "store: the new claim must stand in the row");
 }
 
 /// A key in doubt is won on its row's basis, whatever the rest of the hold: its holder gave up.
 pub async fn a_key_in_doubt_is_won_with_the_next_attempt<B: StoreBench>(bench: &B) {
     for (name, status) in [("doubt-again", None), ("doubt-again-500", Some(500))] {
-        let first = claimed(bench, name, 1).await;
-        assert_eq!(doubt(bench, &first, status).await, Written::Done);
+        let first = doubted_key(bench, name, 1, status).await;
         let mut ask = asks(bench, &first.id, 2).await;
         finds(bench, &ask, "a claim that saw no row must be shown one in doubt").await;
         ask.basis = known(&row(bench, &first.id).await);
@@ -235,8 +219,7 @@ pub async fn a_key_in_doubt_is_won_with_the_next_attempt<B: StoreBench>(bench: &
 /// A basis finds the row if its token or nonce differs from the row's, or if it has no own row
 /// although one exists.
 pub async fn a_stale_basis_finds_the_row<B: StoreBench>(bench: &B) {
-    let first = claimed(bench, "stale", 1).await;
-    assert_eq!(release(bench, &first).await, Written::Done);
+    let first = released_key(bench, "stale", 1).await;
     let now = row(bench, &first.id).await;
     let older = Token { attempt: now.token.attempt + 1, ..now.token };
     let earlier = Token { epoch: now.token.epoch + 1, ..now.token };
@@ -269,8 +252,7 @@ async fn claim_or_empty<B: StoreBench>(bench: &B, ask: &crate::ports::store::Cla
 /// A claim whose hold runs cannot be superseded, whatever the basis says.
 pub async fn a_running_hold_is_not_superseded<B: StoreBench>(bench: &B) {
     let first = claimed(bench, "running", 1).await;
-    let mut ask = asks(bench, &first.id, 2).await;
-    ask.basis = known(&row(bench, &first.id).await);
+    let ask = asks_again(bench, &first.id, 2).await;
     let found = finds(bench, &ask, "a running hold must not be superseded").await;
     assert_eq!(found.nonce, first.nonce, "store: the running claim must be found");
     assert_eq!(settle(bench, &first, &answer()).await, Written::Done, "store: the holder must still settle");
@@ -300,8 +282,7 @@ pub async fn a_hold_that_is_over_is_superseded<B: StoreBench>(bench: &B) {
 
 /// Of many recoveries of one key at once exactly one wins.
 pub async fn of_many_recoveries_at_once_one_wins<B: StoreBench>(bench: &B) {
-    let first = claimed(bench, "recover-race", 1).await;
-    assert_eq!(doubt(bench, &first, None).await, Written::Done);
+    let first = doubted_key(bench, "recover-race", 1, None).await;
     let basis = known(&row(bench, &first.id).await);
     let mut racing = Vec::new();
     for nonce in 2..=17 {
@@ -318,19 +299,14 @@ pub async fn of_many_recoveries_at_once_one_wins<B: StoreBench>(bench: &B) {
 
 /// No report of a superseded attempt is taken.
 pub async fn a_superseded_attempt_has_lost<B: StoreBench>(bench: &B) {
-    let first = claimed(bench, "superseded", 1).await;
-    assert_eq!(doubt(bench, &first, None).await, Written::Done);
-    let mut ask = asks(bench, &first.id, 2).await;
-    ask.basis = known(&row(bench, &first.id).await);
+    let first = doubted_key(bench, "superseded", 1, None).await;
+    let ask = asks_again(bench, &first.id, 2).await;
     let (second, _) = wins(bench, &ask).await;
     assert_eq!(settle(bench, &first, &answer()).await, Written::Lost, "store: a superseded attempt settled");
     assert_eq!(release(bench, &first).await, Written::Lost, "store: a superseded attempt released");
     assert_eq!(doubt(bench, &first, None).await, Written::Lost, "store: a superseded attempt doubted");
-    assert_eq!(
-        settle(bench, &second, &answer()).await,
-        Written::Done,
-        "store: the newest attempt must settle, untouched by the superseded one"
-    );
+    let settled = settle(bench, &second, &answer()).await;
+    assert_eq!(settled, Written::Done, "store: the newest attempt settles, whatever an older one did");
 }
 
 /// A claim stores the rows of other origins that it knowingly supersedes, and counts attempts on

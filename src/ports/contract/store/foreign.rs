@@ -2,8 +2,8 @@
 //!
 //! This file must not test what rows mean together: `protocol::record` does.
 
-use super::{Foreign, StoreBench, asks, claim, claimed, id, known, open, release, row, rows, wins};
-use crate::ports::store::{ClaimAsk, ClaimReply, Written};
+use super::{Foreign, StoreBench, asks, claim, id, known, open, released_key, row, rows, wins};
+use crate::ports::store::{ClaimAsk, ClaimReply};
 use crate::protocol::decide::Basis;
 use crate::protocol::record::{Row, Token};
 
@@ -30,18 +30,15 @@ pub async fn a_claim_of_an_absent_key_finds_foreign_rows<B: StoreBench>(bench: &
 /// happened.
 pub async fn rows_that_nobody_saw_are_found<B: StoreBench>(bench: &B) {
     for state in [Foreign::Claimed, Foreign::InDoubt, Foreign::Settled] {
-        let first = claimed(bench, &format!("foreign-unseen-{state:?}"), 1).await;
-        assert_eq!(release(bench, &first).await, Written::Done);
+        let first = released_key(bench, &format!("foreign-unseen-{state:?}"), 1).await;
         let seen = row(bench, &first.id).await;
         bench.arrives(&first.id, state).await;
         let mut ask = asks(bench, &first.id, 2).await;
         ask.basis = known(&seen);
         is_stopped(bench, &ask, 2, state).await;
         let stands = |row: Row| Row { seen: seen.seen, ..row } == seen;
-        assert!(
-            rows(bench, &first.id).await.into_iter().any(stands),
-            "store: a lost claim changed the own row"
-        );
+        let own = rows(bench, &first.id).await.into_iter().any(stands);
+        assert!(own, "store: a lost claim changed the own row");
     }
 }
 

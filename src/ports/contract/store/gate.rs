@@ -39,11 +39,8 @@ pub async fn a_restart_closes_the_gate<B: StoreBench>(bench: &B) {
     assert_eq!(closed.approved, before.approved, "store: a restart approves nothing by itself");
     for version in [before.version, closed.version] {
         fresh.gate = version;
-        assert_eq!(
-            claim(bench, &fresh).await,
-            ClaimReply::GateMoved,
-            "store: a closed gate let a claim pass"
-        );
+        let reply = claim(bench, &fresh).await;
+        assert_eq!(reply, ClaimReply::GateMoved, "store: a closed gate let a claim pass");
     }
     assert!(rows(bench, &fresh.id).await.is_empty(), "store: a closed gate let a row pass");
     assert_eq!(settle(bench, &held, &answer()).await, Written::GateMoved, "store: settled while closed");
@@ -54,11 +51,8 @@ pub async fn a_restart_closes_the_gate<B: StoreBench>(bench: &B) {
     assert!(is_claimed(&row(bench, &held.id).await), "store: look-ups must go on while the gate is closed");
     fresh.gate = open(bench).await.version;
     wins(bench, &fresh).await;
-    assert_eq!(
-        settle(bench, &held, &answer()).await,
-        Written::Done,
-        "store: a held claim survives a restart"
-    );
+    let settled = settle(bench, &held, &answer()).await;
+    assert_eq!(settled, Written::Done, "store: a held claim survives a restart");
 }
 
 /// A claim whose answer was lost finds itself although the gate closed, or moved, in between. It is
@@ -113,11 +107,8 @@ pub async fn an_approval_moves_the_version<B: StoreBench>(bench: &B) {
     assert_eq!(old, Written::Lost, "store: an approval at an old version must be lost");
     let mut ask = asks(bench, &id(bench, "old-version"), 1).await;
     ask.gate = closed.version;
-    assert_eq!(
-        claim(bench, &ask).await,
-        ClaimReply::GateMoved,
-        "store: a claim under the old version passed"
-    );
+    let reply = claim(bench, &ask).await;
+    assert_eq!(reply, ClaimReply::GateMoved, "store: a claim under the old version passed");
 }
 
 pub(in crate::ports::contract) async fn gate<B: StoreBench>(bench: &B) -> Gate {

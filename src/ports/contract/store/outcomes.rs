@@ -5,10 +5,13 @@
 use std::time::Duration;
 
 use super::{
-    LONG, SHORT, StoreBench, answer, asks, claimed, doubt, finds, id, known, release, row, rows, settle, wins,
+    LONG, SHORT, StoreBench, answer, asks, claimed, doubt, doubted_key, finds, id, known, release,
+    released_key, row, rows, settle, settled_key, wins,
 };
 use crate::ports::store::{Attempt, Written};
-use crate::protocol::record::{Answer, AnswerBody, Nonce, State, Token};
+use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use crate::protocol::time::Date;
 
 /// All clauses about outcomes.
 pub async fn suite<B: StoreBench>(bench: &B) {
@@ -37,17 +40,12 @@ pub async fn a_claim_settles<B: StoreBench>(bench: &B) {
     assert_eq!(stored(&row.state), answer(), "store: the first answer must stay");
     let State::Settled { age, .. } = row.state else { unreachable!("`stored` saw it settled") };
     assert!(age < LONG, "store: an answer settled just now cannot be {age:?} old");
-    assert_eq!(
-        (row.token, row.nonce, row.request_id, row.expires),
-        (before.token, before.nonce, before.request_id, before.expires),
-        "store: settling changes the state and nothing else"
-    );
+    assert_eq!(named(&row), named(&before), "store: settling changes the state and nothing else");
 }
 
 /// An attempt in doubt settles.
 pub async fn a_doubt_settles<B: StoreBench>(bench: &B) {
-    let attempt = claimed(bench, "doubt-settle", 1).await;
-    assert_eq!(doubt(bench, &attempt, Some(500)).await, Written::Done);
+    let attempt = doubted_key(bench, "doubt-settle", 1, Some(500)).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt must settle");
     assert_eq!(stored(&row(bench, &attempt.id).await.state), answer(), "store: it must read as settled");
 }
@@ -102,19 +100,14 @@ pub async fn a_claim_is_released<B: StoreBench>(bench: &B) {
     assert_eq!(release(bench, &attempt).await, Written::Done, "store: releasing twice is done");
     let after = row(bench, &attempt.id).await;
     assert_eq!(after.state, State::Released, "store: it must read as released");
-    assert_eq!(
-        (after.token, after.nonce, after.fingerprint, after.expires),
-        (before.token, before.nonce, before.fingerprint, before.expires),
-        "store: a release changes the state and nothing else"
-    );
+    assert_eq!(named(&after), named(&before), "store: a release changes the state and nothing else");
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost, "store: a released attempt settled");
     assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: released must stay released");
 }
 
 /// An attempt in doubt is released.
 pub async fn a_doubt_is_released<B: StoreBench>(bench: &B) {
-    let attempt = claimed(bench, "doubt-release", 1).await;
-    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    let attempt = doubted_key(bench, "doubt-release", 1, None).await;
     assert_eq!(release(bench, &attempt).await, Written::Done, "store: a doubt must be released");
     assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: it must read as released");
 }
@@ -136,8 +129,7 @@ pub async fn a_doubt_keeps_the_status<B: StoreBench>(bench: &B) {
 
 /// Only a claimed attempt can be put in doubt.
 pub async fn only_a_claim_is_doubted<B: StoreBench>(bench: &B) {
-    let attempt = claimed(bench, "doubt-released", 1).await;
-    assert_eq!(release(bench, &attempt).await, Written::Done);
+    let attempt = released_key(bench, "doubt-released", 1).await;
     assert_eq!(doubt(bench, &attempt, None).await, Written::Lost, "store: a released attempt was doubted");
     assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: released must stay released");
     let absent = Attempt {
@@ -166,29 +158,27 @@ pub async fn another_name_has_lost<B: StoreBench>(bench: &B) {
     }
     assert!(super::is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
     assert_eq!(settle(bench, &right, &answer()).await, Written::Done);
-    assert_eq!(
-        settle(bench, &wrong[0], &answer()).await,
-        Written::Lost,
-        "store: another nonce settled again"
-    );
+    let again = settle(bench, &wrong[0], &answer()).await;
+    assert_eq!(again, Written::Lost, "store: another nonce settled again");
 }
 
 /// A settled key is never claimed, released or doubted.
 pub async fn settled_is_final<B: StoreBench>(bench: &B) {
-    let attempt = claimed(bench, "final", 1).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    let attempt = settled_key(bench, "final", 1).await;
     let before = row(bench, &attempt.id).await;
     let mut ask = asks(bench, &attempt.id, 2).await;
     finds(bench, &ask, "a settled key must not be won").await;
     ask.basis = known(&before);
     finds(bench, &ask, "a settled key must not be won on its own row's basis").await;
     assert_eq!(release(bench, &attempt).await, Written::Lost, "store: a settled attempt was released");
-    assert_eq!(
-        doubt(bench, &attempt, Some(500)).await,
-        Written::Lost,
-        "store: a settled attempt was doubted"
-    );
+    let doubted = doubt(bench, &attempt, Some(500)).await;
+    assert_eq!(doubted, Written::Lost, "store: a settled attempt was doubted");
     assert_eq!(stored(&row(bench, &attempt.id).await.state), answer(), "store: the answer must stay");
+}
+
+/// The parts of a row that no outcome changes.
+fn named(row: &Row) -> (Token, Nonce, Fingerprint, RequestId, Date) {
+    (row.token, row.nonce, row.fingerprint, row.request_id, row.expires)
 }
 
 fn stored(state: &State) -> Answer {

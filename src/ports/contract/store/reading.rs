@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use super::{
-    LONG, SHORT, StoreBench, answer, asks, claimed, finds, fingerprint_of, id, known, lived, release, row,
-    settle, wins,
+    LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, finds, fingerprint_of, id, known, lived,
+    released_key, row, settle, wins,
 };
 use crate::ports::KeyStore;
 use crate::ports::store::Written;
@@ -55,17 +55,12 @@ pub async fn fingerprints_read_back<B: StoreBench>(bench: &B) {
 
 /// The fingerprint of a row is that of its newest claim.
 pub async fn a_new_claim_replaces_the_fingerprint<B: StoreBench>(bench: &B) {
-    let first = claimed(bench, "refingerprint", 1).await;
-    assert_eq!(release(bench, &first).await, Written::Done);
-    let mut ask = asks(bench, &first.id, 2).await;
-    ask.basis = known(&row(bench, &first.id).await);
+    let first = released_key(bench, "refingerprint", 1).await;
+    let mut ask = asks_again(bench, &first.id, 2).await;
     ask.fingerprint = fingerprint_of("re-serialised");
     wins(bench, &ask).await;
-    assert_eq!(
-        row(bench, &first.id).await.fingerprint,
-        ask.fingerprint,
-        "store: the newest claim's must stand"
-    );
+    let newest = row(bench, &first.id).await.fingerprint;
+    assert_eq!(newest, ask.fingerprint, "store: the newest claim's must stand");
 }
 
 /// A settled key past its retention reads as expired, reaped or not, and is never claimed again.
@@ -97,10 +92,7 @@ pub async fn stored_life_is_longer_than_promised<B: StoreBench>(bench: &B) {
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
     bench.pass(SHORT).await;
     let row = row(bench, &ask.id).await;
-    assert!(
-        matches!(row.state, State::Settled { .. }),
-        "store: the skew must be stored on top of the promise"
-    );
+    let State::Settled { .. } = row.state else { panic!("store: the skew is stored beyond the promise") };
     assert_eq!(row.expires, expires, "store: the skew must not be promised");
     assert!(row.seen >= expires, "store: the promised end is passed, by the store's own clock");
 }

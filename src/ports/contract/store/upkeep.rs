@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use super::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, finds, id, known, lived, open, release,
-    row, rows, settle, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, doubted_key, finds, id,
+    known, lived, open, release, row, rows, settle, wins,
 };
 use crate::ports::Upkeep;
 use crate::ports::contract::by;
@@ -67,8 +67,7 @@ pub async fn a_tombstone_past_its_life_is_forgotten<B: StoreBench>(bench: &B) {
     assert_eq!(again.token.attempts(), 1, "store: a forgotten key is new");
     assert!(again.token > attempt.token, "store: a token came again after its key was forgotten");
     assert_eq!(release(bench, &again).await, Written::Done);
-    let mut ask = asks(bench, &attempt.id, 3).await;
-    ask.basis = known(&row(bench, &attempt.id).await);
+    let ask = asks_again(bench, &attempt.id, 3).await;
     let (third, _) = wins(bench, &ask).await;
     assert_eq!(third.token.attempts(), 2, "store: attempts are counted on");
     // A key that was never used also begins above the forgotten tokens.
@@ -237,8 +236,7 @@ pub async fn a_doubt_is_listed_until_it_ends<B: StoreBench>(bench: &B) {
     let after = bench.store().unlist().await.expect("store: unlist failed");
     assert_eq!(after, before - 1, "store: what has ended must leave the list");
     assert_eq!(release(bench, &second).await, Written::Done);
-    let mut again = asks(bench, &second.id, 3).await;
-    again.basis = known(&row(bench, &second.id).await);
+    let again = asks_again(bench, &second.id, 3).await;
     wins(bench, &again).await;
     assert!(listed(bench, &second.id).await.is_none(), "store: a claim that runs again is not in doubt");
 }
@@ -254,8 +252,7 @@ pub async fn what_others_left_open_is_found<B: StoreBench>(bench: &B) {
     for (id, state) in ids.iter().zip(states) {
         tokens.push(bench.arrives(id, state).await);
     }
-    let own = claimed(bench, "left-0", 1).await;
-    assert_eq!(doubt(bench, &own, None).await, Written::Done);
+    let own = doubted_key(bench, "left-0", 1, None).await;
     // The last one is superseded knowingly.
     let mut ask = asks(bench, &ids[4], 1).await;
     ask.basis = Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), tokens[4])], attempt: 1 };
@@ -283,11 +280,8 @@ pub async fn what_others_left_open_is_listed_until_it_is_answered_for<B: StoreBe
     };
     enlist().await;
     let found = listed(bench, &theirs).await.expect("store: an enlisted doubt must be listed");
-    assert_eq!(
-        (&found.open.row.origin, found.open.row.token),
-        (&bench.peers()[0], token),
-        "store: {found:?}"
-    );
+    let shown = (&found.open.row.origin, found.open.row.token);
+    assert_eq!(shown, (&bench.peers()[0], token), "store: {found:?}");
     let before = bench.store().unlist().await.expect("store: unlist failed");
     enlist().await;
     assert_eq!(bench.store().unlist().await, Ok(before), "store: it is on the list once");
@@ -350,8 +344,7 @@ pub async fn a_doubt_is_released_by_hand<B: StoreBench>(bench: &B) {
 /// journalled.
 pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
     let running = claimed(bench, "rule-running", 1).await;
-    let unknown = claimed(bench, "rule-unknown", 2).await;
-    assert_eq!(doubt(bench, &unknown, None).await, Written::Done);
+    let unknown = doubted_key(bench, "rule-unknown", 2, None).await;
     let (done, _) = settled(bench, "rule-settled", LONG).await;
     for attempt in [&running, &unknown, &done] {
         for ruling in [Ruling::Settled(answer()), Ruling::Released] {
@@ -361,8 +354,7 @@ pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
         assert!(journal.is_empty(), "store: {journal:?} was journalled, and nothing happened");
     }
     for (nonce, ruling) in [(3, Ruling::Released), (4, Ruling::Settled(answer()))] {
-        let answered = claimed(bench, &format!("rule-answered-{nonce}"), nonce).await;
-        assert_eq!(doubt(bench, &answered, Some(500)).await, Written::Done);
+        let answered = doubted_key(bench, &format!("rule-answered-{nonce}"), nonce, Some(500)).await;
         let ruled = rule(bench, &answered, &act(ruling)).await;
         assert_eq!(ruled, Written::Done, "store: an attempt that got its answer is over");
     }
