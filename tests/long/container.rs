@@ -15,7 +15,7 @@ use std::{env, fs};
 
 use crate::support::documents::text;
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, PATIENCE, ask, beside, effects, key, not_checked, post, run};
+use crate::support::{BODY, PATIENCE, ask, beside, effects, installed, key, not_checked, post, run};
 use onceway::fleet::client::Ask;
 use onceway::fleet::process::{Launch, Process};
 use onceway::fleet::region::{Action, Part};
@@ -49,16 +49,13 @@ fn image() -> Image {
 
 /// The tools that are missing here to build for the image and to enter its folder.
 fn missing(target: &str) -> Option<String> {
-    let there = |name: &str| {
-        env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(name).is_file())
-    };
     let output = Command::new("rustc").args(["--print", "sysroot"]).output().unwrap();
     let sysroot = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
     if !sysroot.join("lib/rustlib").join(target).is_dir() {
         Some(format!("the target is missing: rustup target add {target}"))
-    } else if !there("musl-gcc") {
+    } else if installed("musl-gcc").is_none() {
         Some("musl-gcc is missing: install musl-tools".to_owned())
-    } else if !there("chroot") {
+    } else if installed("chroot").is_none() {
         Some("chroot is missing: install coreutils".to_owned())
     } else if !rustix::process::geteuid().is_root() {
         Some("chroot needs root".to_owned())

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::documents::text;
-use crate::support::not_checked;
+use crate::support::{installed, not_checked};
 
 /// The regions of `config/ring.toml`, each of which has its manifests.
 const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
@@ -54,8 +54,7 @@ fn onceway() -> Command {
 /// A tool, if it is installed. If not: a line on stderr that no test harness swallows, or a failure
 /// if all are required.
 fn tool(name: &str, what: &str) -> Option<Command> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if std::env::split_paths(&path).any(|folder| folder.join(name).is_file()) {
+    if installed(name).is_some() {
         return Some(Command::new(name));
     }
     not_checked(&format!("{what}, because {name} is not installed"));

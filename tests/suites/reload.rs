@@ -77,6 +77,15 @@ fn hang_up(solo: &Solo) {
     solo.region.process().unwrap().hang_up();
 }
 
+/// Changes the files, says so, and waits until the gateway has taken them over.
+async fn taken_over(solo: &Solo, change: impl FnOnce()) {
+    reload(solo, "ok", || {
+        change();
+        hang_up(solo);
+    })
+    .await;
+}
+
 /// The output of `onceway status`.
 async fn shown(solo: &Solo) -> String {
     String::from_utf8(onceway(&solo.region, &["status"]).await.stdout).unwrap()
@@ -138,11 +147,7 @@ fn reloads_under_load_drop_no_request() {
             let before = reloads(solo, "ok").await;
             for round in 0..8 {
                 let waits = ["wait = \"1s\"", "wait = \"2s\""][round % 2];
-                reload(solo, "ok", || {
-                    site.exchange(&routes().replace("wait = \"1s\"", waits));
-                    hang_up(solo);
-                })
-                .await;
+                taken_over(solo, || site.exchange(&routes().replace("wait = \"1s\"", waits))).await;
             }
             over.store(true, Ordering::SeqCst);
             reloads(solo, "ok").await - before
@@ -153,8 +158,7 @@ fn reloads_under_load_drop_no_request() {
         for key in &keys {
             assert_eq!(effects(&solo.ledger, key), 1, "{key}");
         }
-        site.exchange(&routes());
-        reload(solo, "ok", || hang_up(solo)).await;
+        taken_over(solo, || site.exchange(&routes())).await;
     });
 }
 
@@ -172,11 +176,7 @@ fn a_request_ends_as_it_began_and_the_next_one_goes_by_the_new_routes() {
             .replace("/v1/emails", "/v1/mails");
         let change = async {
             until("the attempt to run", async || status(&solo.region).await["in_flight"] == 1).await;
-            reload(solo, "ok", || {
-                site.exchange(&gone);
-                hang_up(solo);
-            })
-            .await;
+            taken_over(solo, || site.exchange(&gone)).await;
             assert_eq!(status(&solo.region).await["in_flight"], 1, "the reload came while the request ran");
         };
         let (answer, ()) = tokio::join!(begun, change);
@@ -255,10 +255,9 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
             fs::read_to_string(solo.dir.join("ring.toml")).unwrap(),
         );
         let address = public.strip_prefix("http://").unwrap();
-        reload(solo, "ok", || {
+        taken_over(solo, || {
             site.edit("ring.toml", "seed = ", "heartbeat = \"200ms\"\nseed = ");
             site.edit(&file, address, "127.0.0.1:1");
-            hang_up(solo);
         })
         .await;
         let after = status(&solo.region).await;
@@ -269,15 +268,8 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
         assert_eq!(ask(post(&public, "/v1/charges", &key("still"), BODY)).await.status.as_u16(), 201);
         assert!(shown(solo).await.contains("needs a restart: listen.public"));
         // Other changes do not wait.
-        reload(solo, "ok", || {
-            site.edit(
-                &file,
-                "[upstream]",
-                "[quota]\nnew_keys_per_second = 1\nlive_keys = 1000000\n[log]\nlevel = \"info,onceway=debug\"\n[upstream]",
-            );
-            hang_up(solo);
-        })
-        .await;
+        let more = "[quota]\nnew_keys_per_second = 1\nlive_keys = 1000000\n[log]\nlevel = \"info,onceway=debug\"\n[upstream]";
+        taken_over(solo, || site.edit(&file, "[upstream]", more)).await;
         let statuses = async || ask(post(&public, "/v1/charges", &key("quick"), BODY)).await.status.as_u16();
         assert_eq!([statuses().await, statuses().await], [201, 429]);
         until("the tenant's keys to be counted", async || {
@@ -291,10 +283,9 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
             fs::read_to_string(solo.region.gateway_log()).unwrap().contains("a bearer token is not accepted")
         })
         .await;
-        reload(solo, "ok", || {
+        taken_over(solo, || {
             fs::write(solo.dir.join(&file), &region).unwrap();
             fs::write(solo.dir.join("ring.toml"), &ring).unwrap();
-            hang_up(solo);
         })
         .await;
         let mended = status(&solo.region).await["config"].clone();

@@ -4,10 +4,10 @@
 //! Each test has a region of its own, because it asserts everything that a gateway has seen. It
 //! must not look at anything but public listeners, commands and the ledger.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, effects, key, post, program, run, until};
+use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, effects, err, key, out, post, program, run, until};
 use onceway::fleet::client::Ask;
 use onceway::fleet::process::{Launch, Process};
 use onceway::fleet::region::{Action, Part};
@@ -17,9 +17,8 @@ use rustix::process::Signal;
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(program());
     command.args(args).env_remove("ONCEWAY_ADMIN").env_remove("ONCEWAY_ADMIN_TOKEN_FILE");
-    let ended = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
-    let Output { status, stdout, stderr } = ended.unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    let ended = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    (ended.status.code(), out(&ended), err(&ended))
 }
 
 fn with<'a>(first: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {

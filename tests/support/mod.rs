@@ -172,6 +172,12 @@ pub async fn key_at(home: &Region, word: &str) -> String {
     }
 }
 
+/// The path of a program that is installed here.
+pub fn installed(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
 /// Says on stderr, where no harness swallows it, that this could not be checked. With
 /// ONCEWAY_TOOLS=all, as `.ci/run` sets it, it is a failure.
 pub fn not_checked(what: &str) {

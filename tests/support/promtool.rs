@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::{env, fs};
 
-use super::not_checked;
+use super::{installed, not_checked};
 
 /// The environment variable that names the program.
 const ENV_FILE: &str = "ONCEWAY_PROMTOOL";
@@ -68,9 +68,7 @@ fn found(fetched: &Path) -> Option<PathBuf> {
     if let Some(named) = env::var_os(ENV_FILE) {
         return Some(named.into());
     }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&path).map(|folder| folder.join("promtool"));
-    on_path.chain([inside(fetched)]).find(|file| file.is_file())
+    installed("promtool").or_else(|| Some(inside(fetched)).filter(|file| file.is_file()))
 }
 
 fn inside(package: &Path) -> PathBuf {

@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::support::not_checked;
+use crate::support::{installed, not_checked};
 
 /// The time limit for one command.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -44,14 +44,6 @@ pub struct Browser {
     session: String,
     _driver: Child,
     _profile: tempfile::TempDir,
-}
-
-/// The paths of both programs; `None` if one is missing.
-fn programs() -> Option<[PathBuf; 2]> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let find =
-        |name: &str| std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
-    Some([find("chromium")?, find("chromedriver")?])
 }
 
 /// The number of starts of the driver: now and then it ends at once, on a busy machine.
@@ -93,7 +85,7 @@ impl Browser {
     /// Starts one. If none is installed, a line on stderr says so that no harness swallows. With
     /// ONCEWAY_TOOLS=all it is a failure.
     pub async fn start(what: &str) -> Option<Browser> {
-        let Some([chromium, driver]) = programs() else {
+        let (Some(chromium), Some(driver)) = (installed("chromium"), installed("chromedriver")) else {
             let how = "`apt-get install chromium chromium-driver`";
             not_checked(&format!("{what}, because chromium and chromedriver are not installed: {how}"));
             return None;

@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run};
+use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run, us};
 use crate::net::support::{Pki, fed, region, soon, text, trusting};
 use crate::support::said::{self, first_answer};
 
@@ -105,8 +105,7 @@ fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
 
 #[tokio::test]
 async fn a_client_without_certificate_or_protocol_is_refused() {
-    let pki = Pki::new(&["eu", "us"]);
-    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, us) = us(PeerLimits::default()).await;
     let ping = || wire::encode_get(&region("eu"), Versions::OURS, &region("us"), wire::PING_PATH);
     assert!(raw(with_roots(&pki, None), &us.address, ping()).await.is_err());
     let mut config = ClientConfig::clone(&with_roots(&pki, Some(&pki.identity("eu"))));
@@ -166,8 +165,7 @@ async fn a_claim_to_be_another_region_is_refused() {
 
 #[tokio::test]
 async fn a_question_of_another_version_is_refused_with_what_to_do() {
-    let pki = Pki::new(&["eu", "us"]);
-    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, us) = us(PeerLimits::default()).await;
     let config = pki.identity("eu").client_config();
     for (body, says) in [
         (
@@ -193,8 +191,7 @@ async fn a_question_of_another_version_is_refused_with_what_to_do() {
 
 #[tokio::test]
 async fn a_second_hop_and_unknown_messages_are_refused() {
-    let pki = Pki::new(&["eu", "us"]);
-    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, us) = us(PeerLimits::default()).await;
     let config = pki.identity("eu").client_config();
     let mut again = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();
     again.headers_mut().insert("onceway-peer-hop", "2".parse().unwrap());
@@ -248,8 +245,7 @@ async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
 /// of those count as an attack.
 #[tokio::test]
 async fn refusals_of_bodies_on_their_way_leave_the_connection_to_what_it_serves() {
-    let pki = Pki::new(&["eu", "us"]);
-    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, us) = us(PeerLimits::default()).await;
     let peers = Arc::new(dial(&pki.identity("eu"), "us", &us.address));
     let served = tokio::spawn({
         let peers = peers.clone();
@@ -311,8 +307,7 @@ async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came()
 
 #[tokio::test]
 async fn whoever_may_not_speak_is_refused_before_anything_is_done() {
-    let pki = Pki::new(&["eu", "us"]);
-    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, us) = us(PeerLimits::default()).await;
     for sender in [Sender::Stranger, Sender::Witness] {
         *us.region.sender.lock().unwrap() = sender;
         for (kind, request) in said::all(&region("eu"), &region("eu"), &region("us")) {

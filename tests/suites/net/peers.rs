@@ -152,6 +152,13 @@ pub async fn run(identity: &PeerIdentity, limits: PeerLimits) -> Running {
     Running { address, region, dropped, listeners }
 }
 
+/// Region `us`, and the certificates that it and `eu` have.
+pub async fn us(limits: PeerLimits) -> (Pki, Running) {
+    let pki = Pki::new(&["eu", "us"]);
+    let running = run(&pki.identity("us"), limits).await;
+    (pki, running)
+}
+
 pub fn dial(identity: &PeerIdentity, to: &str, address: &str) -> HttpPeers {
     HttpPeers::new(identity, BTreeMap::from([(region(to), address.to_owned())]))
 }
@@ -242,8 +249,7 @@ async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_i
 
 #[tokio::test]
 async fn a_forward_given_up_is_given_up_there_too() {
-    let pki = Pki::new(&["eu", "us"]);
-    let mut us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, mut us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let to = region("us");
     let mut hanging = Box::pin(peers.forward(&to, forward("/hang")));
@@ -265,8 +271,7 @@ async fn a_forward_given_up_is_given_up_there_too() {
 
 #[tokio::test]
 async fn one_connection_serves_many_callers_and_a_broken_one_is_made_anew() {
-    let pki = Pki::new(&["eu", "us"]);
-    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, us) = us(PeerLimits::default()).await;
     let (front, connections) = in_turn(vec![us.address.clone()]).await;
     let relay = Relay::start(front.parse().unwrap()).await.unwrap();
     let peers = Arc::new(dial(&pki.identity("eu"), "us", &relay.local_addr().to_string()));
@@ -295,8 +300,7 @@ async fn one_connection_serves_many_callers_and_a_broken_one_is_made_anew() {
 
 #[tokio::test]
 async fn a_black_hole_is_noticed_by_the_keep_alive() {
-    let pki = Pki::new(&["eu", "us"]);
-    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, us) = us(PeerLimits::default()).await;
     let relay = Relay::start(us.address.parse().unwrap()).await.unwrap();
     let peers = dial(&pki.identity("eu"), "us", &relay.local_addr().to_string());
     let to = region("us");
@@ -313,9 +317,7 @@ async fn a_black_hole_is_noticed_by_the_keep_alive() {
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused_unsent() {
-    let pki = Pki::new(&["eu", "us"]);
-    let limits = PeerLimits { body_limit: 3, ..PeerLimits::default() };
-    let us = run(&pki.identity("us"), limits).await;
+    let (pki, us) = us(PeerLimits { body_limit: 3, ..PeerLimits::default() }).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let why = not_sent(soon(peers.forward(&region("us"), forward("/"))).await);
     assert!(why.contains("413"), "{why}");
@@ -325,8 +327,7 @@ async fn a_body_over_the_limit_is_refused_unsent() {
 /// The name is that of the certificate's region, for a question as for a forward.
 #[tokio::test]
 async fn what_arrives_has_the_name_of_who_sent_it() {
-    let pki = Pki::new(&["eu", "us"]);
-    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let told = soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await;
     assert_eq!(told, Ok(Told::Adopted(9)));
@@ -337,9 +338,7 @@ async fn what_arrives_has_the_name_of_who_sent_it() {
 
 #[tokio::test]
 async fn a_question_over_the_limit_is_refused_unsent_and_says_why() {
-    let pki = Pki::new(&["eu", "us"]);
-    let limits = PeerLimits { question_limit: 3, ..PeerLimits::default() };
-    let us = run(&pki.identity("us"), limits).await;
+    let (pki, us) = us(PeerLimits { question_limit: 3, ..PeerLimits::default() }).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let why = not_sent(soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await);
     assert!(why.contains("413") && why.contains("at most 3 bytes"), "{why}");
@@ -348,8 +347,7 @@ async fn a_question_over_the_limit_is_refused_unsent_and_says_why() {
 
 #[tokio::test]
 async fn stopping_lets_a_forward_finish() {
-    let pki = Pki::new(&["eu", "us"]);
-    let us = run(&pki.identity("us"), PeerLimits::default()).await;
+    let (pki, us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let (feed, body) = fed();
     *us.region.stream.lock().unwrap() = Some(body);
