@@ -314,10 +314,7 @@ mod tests {
 
     use super::super::identity::PeerIdentity;
     use super::*;
-
-    fn name(text: &str) -> RegionName {
-        RegionName::parse(text).unwrap()
-    }
+    use crate::protocol::example_tests::name;
 
     /// Makes regions eu, us and ap, and the witness w, under one authority.
     fn made() -> tempfile::TempDir {

@@ -416,27 +416,35 @@ fn member(doc: MemberDoc) -> Result<Member, Malformed> {
     })
 }
 
-fn region(text: &str) -> Result<RegionName, Malformed> {
+pub(super) fn region(text: &str) -> Result<RegionName, Malformed> {
     RegionName::parse(text).map_err(|_| Malformed("a region's name"))
 }
 
-fn acceptor_id(id: AcceptorId) -> String {
-    format!("{:032x}", id.0)
+/// A number of 128 bits, in its one spelling.
+pub(super) fn hex128(number: u128) -> String {
+    format!("{number:032x}")
 }
 
-fn read_acceptor_id(text: &str) -> Result<AcceptorId, Malformed> {
-    let id = u128::from_str_radix(text, 16).map(AcceptorId).ok();
-    id.filter(|id| acceptor_id(*id) == text).ok_or(Malformed("an acceptor's id"))
+/// Reads the output of [`hex128`], and nothing else.
+pub(super) fn number128(text: &str, what: &'static str) -> Result<u128, Malformed> {
+    let number = u128::from_str_radix(text, 16).ok().filter(|number| hex128(*number) == text);
+    number.ok_or(Malformed(what))
+}
+
+fn acceptor_id(id: AcceptorId) -> String {
+    hex128(id.0)
+}
+
+pub(super) fn read_acceptor_id(text: &str) -> Result<AcceptorId, Malformed> {
+    number128(text, "an acceptor's id").map(AcceptorId)
 }
 
 /// Reads 64 hex digits, in lower case: one spelling.
-fn digest(text: &str) -> Result<Digest32, Malformed> {
-    let pairs = text.as_bytes().chunks(2).map(|pair| {
-        let pair = std::str::from_utf8(pair).map_err(|_| Malformed("a digest"))?;
-        u8::from_str_radix(pair, 16).map_err(|_| Malformed("a digest"))
-    });
-    let bytes = pairs.collect::<Result<Vec<u8>, _>>()?;
-    Digest32::from_slice(&bytes).filter(|digest| digest.to_string() == text).ok_or(Malformed("a digest"))
+pub(super) fn digest(text: &str) -> Result<Digest32, Malformed> {
+    let pair = |pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = text.as_bytes().chunks(2).map(pair).collect();
+    let digest = bytes.and_then(|bytes| Digest32::from_slice(&bytes));
+    digest.filter(|digest| digest.to_string() == text).ok_or(Malformed("a digest"))
 }
 
 /// Makes a map of entries that each occur once. Of two equal keys, neither could be preferred.

@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::headers::{RESERVED_PREFIX, is_hop_by_hop, is_under, strip_hop_by_hop, strip_prefix};
+use super::views::digest;
 use crate::ports::Body;
 use crate::ports::body::empty;
 use crate::ports::peers::{Beat, Forward, ForwardReply, Pong};
@@ -252,7 +253,7 @@ fn number(text: &str) -> Option<u64> {
 /// Reads a principal's digest, or the word for none. There is a word, so that a lost header is
 /// noticed.
 fn principal(text: &str) -> Option<Option<Digest32>> {
-    if text == NOBODY { Some(None) } else { hex(text).map(Some) }
+    if text == NOBODY { Some(None) } else { digest(text).ok().map(Some) }
 }
 
 fn request_id(text: &str) -> Option<RequestId> {
@@ -380,8 +381,8 @@ pub fn decode_pong(json: &[u8]) -> Result<Pong, WireError> {
         speaks: Versions::parse(&message.speaks).ok_or_else(|| wrong("speaks"))?,
         protocol: message.protocol,
         epoch: message.epoch,
-        view: hex(&message.view).ok_or_else(|| wrong("view"))?,
-        shared: hex(&message.shared).ok_or_else(|| wrong("shared"))?,
+        view: digest(&message.view).map_err(|_| wrong("view"))?,
+        shared: digest(&message.shared).map_err(|_| wrong("shared"))?,
         serving: message.serving,
         beat: message.beat.map(|beat| Beat { seq: beat.seq, age: Duration::from_nanos(beat.age_ns) }),
         origin: message
@@ -405,16 +406,6 @@ fn by_origin(heartbeats: BTreeMap<String, u64>) -> Result<BTreeMap<Origin, u64>,
         Err(_) => Err(WireError::Pong("an origin".to_owned())),
     };
     heartbeats.into_iter().map(parse).collect()
-}
-
-/// Reads 64 lower-case hex digits.
-fn hex(text: &str) -> Option<Digest32> {
-    let bytes: Vec<u8> = text
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok())
-        .collect::<Option<_>>()?;
-    Digest32::from_slice(&bytes).filter(|digest| digest.to_string() == text)
 }
 
 #[cfg(test)]

@@ -87,18 +87,7 @@ fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
     if hindrances.iter().any(Hindrance::needs_operator) {
         return (UNTIL_AN_OPERATOR, true);
     }
-    let left = hindrances.iter().map(|hindrance| match hindrance {
-        Hindrance::Window { left, .. } => *left,
-        Hindrance::NotCovered { .. }
-        | Hindrance::Beyond { .. }
-        | Hindrance::Unmeasured { .. }
-        | Hindrance::Gap { .. }
-        | Hindrance::Forgotten { .. }
-        | Hindrance::NotTold { .. }
-        | Hindrance::LeftRing { .. }
-        | Hindrance::Import { .. }
-        | Hindrance::Escrow { .. } => Duration::ZERO,
-    });
+    let left = hindrances.iter().filter_map(Hindrance::left);
     (left.max().unwrap_or_default().max(Duration::from_secs(1)), false)
 }
 

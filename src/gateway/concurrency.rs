@@ -9,20 +9,16 @@
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
 use super::finish::jittered;
 use super::problems::Problem;
 use super::{Gateway, metrics};
-use crate::ports::{Body, BodyError, Ports};
+use crate::ports::{Body, Ports};
 use crate::protocol::key::Tenant;
 
 /// Approximate delay until a client asks again.
@@ -222,7 +218,12 @@ impl Place {
 
     /// Keeps the place in the answer's body until its last piece was handed on, or it was given up.
     pub(super) fn until_sent(self, body: Body) -> Body {
-        Placed { body, _place: self }.boxed_unsync()
+        // The closure owns the place, and lives as long as the body.
+        let keeps = move |error| {
+            let _place = &self;
+            error
+        };
+        body.map_err(keeps).boxed_unsync()
     }
 }
 
@@ -267,32 +268,6 @@ pub fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
-    }
-}
-
-/// An answer's body that keeps its request's place.
-struct Placed {
-    body: Body,
-    _place: Place,
-}
-
-impl http_body::Body for Placed {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -308,41 +308,16 @@ impl<P: Ports> Gateway<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::digest::Digest32;
-    use crate::protocol::fingerprint::Fingerprint;
+    use crate::protocol::example_tests::{origin, row, settled};
     use crate::protocol::key::{Key, Tenant};
-    use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+    use crate::protocol::record::Token;
     use crate::protocol::region::RegionName;
-    use crate::protocol::time::Date;
-
-    fn origin(name: &str) -> Origin {
-        Origin::parse(name).unwrap()
-    }
 
     fn trace(name: &str, nonce: u128, state: State, risk: &[&str]) -> Trace {
-        let raw = Digest32::from_slice(&[0; 32]).unwrap();
         let settled = matches!(state, State::Settled { .. });
-        let row = Row {
-            origin: origin(name),
-            token: Token { epoch: nonce as u64, attempt: 1 },
-            nonce: Nonce(nonce),
-            fingerprint: Fingerprint { raw, canonical: None },
-            state,
-            over: Vec::new(),
-            risk: risk.iter().map(|name| RegionName::parse(name).unwrap()).collect(),
-            request_id: RequestId(nonce),
-            expires: Date(0),
-            principal: None,
-            accepted: false,
-            doubted: 0,
-            seen: Date(0),
-        };
+        let row = row(origin(name), Token { epoch: nonce as u64, attempt: 1 }, nonce, state);
+        let row = Row { risk: risk.iter().map(|name| RegionName::parse(name).unwrap()).collect(), ..row };
         Trace { row, settled, over: false, claimed: None, tombstone: Duration::ZERO }
-    }
-
-    fn settled(status: u16) -> State {
-        let answer = Answer { status, headers: Vec::new(), body: AnswerBody::NotKept };
-        State::Settled { answer: Arc::new(answer), age: Duration::ZERO, expired: false }
     }
 
     fn doubt() -> State {

@@ -437,31 +437,12 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
         Problem::Parked { .. } => {
             End::Dead("in doubt: the route parks such keys, or its attempts are used up".to_owned())
         }
-        Problem::InProgress { .. }
-        | Problem::StoreUnavailable { .. }
-        | Problem::Moving { .. }
-        | Problem::NotAuthoritative { .. }
-        | Problem::EscrowUnavailable { .. }
-        | Problem::CatchingUp { .. }
-        | Problem::HomeUnavailable { .. }
-        | Problem::QuotaExceeded { .. }
-        | Problem::Overloaded { .. }
-        | Problem::Stopping { .. } => waits(hint.unwrap_or(ELSEWHERE), code),
         // An operator discarded it while it was under way.
         Problem::KeyUnknown => End::Done,
-        Problem::Key(_)
-        | Problem::CredentialInvalid
-        | Problem::NoRoute
-        | Problem::OtherSpelling
-        | Problem::Overridden
-        | Problem::BodyTooLarge { .. }
-        | Problem::BodyBroken
-        | Problem::KeyRefused(_)
-        | Problem::FingerprintImpossible(_)
-        | Problem::KeyReused { .. }
-        | Problem::KeyExpired
-        | Problem::DeadLetter
-        | Problem::UpstreamBroke
-        | Problem::UpstreamSilent => End::Dead(format!("refused: {code}")),
+        // Whoever is told when to ask again has only to wait.
+        _other => match hint {
+            Some(hint) => waits(hint, code),
+            None => End::Dead(format!("refused: {code}")),
+        },
     }
 }

@@ -57,12 +57,9 @@ impl<P: Ports> Gateway<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::example_tests::at;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
-
-    fn at(ms: u64) -> Moment {
-        Moment::from_nanos(ms * 1_000_000)
-    }
 
     #[test]
     fn a_point_keeps_the_largest_and_silence_is_a_gap() {

@@ -50,31 +50,22 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for code in CODES {
         counter!(observe::REFUSALS, "code" => *code).absolute(0);
     }
-    for result in ["answered", "not_sent", "unknown"] {
-        counter!(observe::PASSED, "result" => result).absolute(0);
-    }
-    for result in ["exported", "dropped", "failed"] {
-        counter!(observe::OTLP_SPANS, "result" => result).absolute(0);
-    }
-    for result in ["ok", "failed"] {
-        counter!(observe::CONFIG_RELOADS, "result" => result).absolute(0);
+    let by_result: [(&'static str, &[&'static str]); 7] = [
+        (observe::PASSED, &["answered", "not_sent", "unknown"]),
+        (observe::OTLP_SPANS, &["exported", "dropped", "failed"]),
+        (observe::CONFIG_RELOADS, &["ok", "failed"]),
+        (observe::ATTACHED, &["replayed", "waited_out"]),
+        (observe::PROBES, &["happened", "did_not_happen", "too_early", "cannot_say"]),
+        (observe::REAPED, &["expired", "forgotten", "kept"]),
+        (observe::SWEPT, &["abandoned", "settled", "released"]),
+    ];
+    for (name, results) in by_result {
+        results.iter().for_each(|result| counter!(name, "result" => *result).absolute(0));
     }
     config_current(true);
-    for result in ["replayed", "waited_out"] {
-        counter!(observe::ATTACHED, "result" => result).absolute(0);
-    }
-    for result in ["happened", "did_not_happen", "too_early", "cannot_say"] {
-        counter!(observe::PROBES, "result" => result).absolute(0);
-    }
     prepare_store();
     for name in supervise::LOOPS {
         counter!(observe::LOOP_DIED, "loop" => name).absolute(0);
-    }
-    for result in ["expired", "forgotten", "kept"] {
-        counter!(observe::REAPED, "result" => result).absolute(0);
-    }
-    for result in ["abandoned", "settled", "released"] {
-        counter!(observe::SWEPT, "result" => result).absolute(0);
     }
     let plain = [
         observe::CLOCK_STEPS,
@@ -431,18 +422,7 @@ pub(super) fn hindrances(missing: &[Hindrance]) {
     gauge!(observe::HINDRANCES).set(missing.len() as f64);
     let for_operator = missing.iter().filter(|missing| missing.needs_operator()).count();
     gauge!(observe::HINDRANCES_OPERATOR).set(for_operator as f64);
-    let windows = missing.iter().filter_map(|missing| match missing {
-        Hindrance::Window { left, .. } => Some(*left),
-        Hindrance::NotCovered { .. }
-        | Hindrance::Beyond { .. }
-        | Hindrance::Unmeasured { .. }
-        | Hindrance::Gap { .. }
-        | Hindrance::NotTold { .. }
-        | Hindrance::LeftRing { .. }
-        | Hindrance::Import { .. }
-        | Hindrance::Escrow { .. }
-        | Hindrance::Forgotten { .. } => None,
-    });
+    let windows = missing.iter().filter_map(Hindrance::left);
     gauge!(observe::WINDOW_LEFT_SECONDS).set(windows.max().unwrap_or_default().as_secs_f64());
 }
 

@@ -259,38 +259,12 @@ impl Problem {
         }
     }
 
-    /// Says if the same request may be sent again with the same key.
+    /// Says if the same request may be sent again with the same key: whoever is told when to ask
+    /// again may do so. So may a client whose body broke off.
     pub fn safe(&self) -> Safe {
-        match self {
-            Problem::BodyBroken => Safe::SameKey,
-            Problem::Key(_)
-            | Problem::KeyRefused(_)
-            | Problem::CredentialInvalid
-            | Problem::NoRoute
-            | Problem::OtherSpelling
-            | Problem::Overridden
-            | Problem::BodyTooLarge { .. }
-            | Problem::UpstreamBroke
-            | Problem::UpstreamSilent
-            | Problem::FingerprintImpossible(_)
-            | Problem::KeyReused { .. }
-            | Problem::KeyUnknown
-            | Problem::DeadLetter
-            | Problem::KeyExpired => Safe::No,
-            Problem::InProgress { .. }
-            | Problem::Parked { .. }
-            | Problem::InDoubt { .. }
-            | Problem::OutcomeUnknown { .. }
-            | Problem::StoreUnavailable { .. }
-            | Problem::QuotaExceeded { .. }
-            | Problem::Overloaded { .. }
-            | Problem::Moving { .. }
-            | Problem::NotAuthoritative { .. }
-            | Problem::EscrowUnavailable { .. }
-            | Problem::CatchingUp { .. }
-            | Problem::HomeUnavailable { .. }
-            | Problem::UpstreamUnavailable { .. }
-            | Problem::Stopping { .. } => Safe::SameKey,
+        match matches!(self, Problem::BodyBroken) || self.retry_after().is_some() {
+            true => Safe::SameKey,
+            false => Safe::No,
         }
     }
 

@@ -34,12 +34,6 @@ impl fmt::Display for Digest32 {
     }
 }
 
-impl fmt::Debug for Digest32 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 /// SHA-256 over the domain and the parts, each preceded by its length in bytes as a big-endian u64.
 ///
 /// The lengths make the encoding one-to-one, so no byte can move from one part to the next

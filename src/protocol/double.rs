@@ -210,32 +210,14 @@ fn risked((run, came): (&Trace, Came), (other, other_came): (&Trace, Came)) -> b
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::protocol::digest::Digest32;
-    use crate::protocol::fingerprint::Fingerprint;
-    use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+    use crate::protocol::example_tests::{self, row};
+    use crate::protocol::record::Token;
     use crate::protocol::region::RegionName;
 
     fn trace(origin: &str, nonce: u128, state: State) -> Trace {
-        let raw = Digest32::from_slice(&[0; 32]).unwrap();
         let settled = matches!(state, State::Settled { .. });
-        let row = Row {
-            origin: Origin::parse(origin).unwrap(),
-            token: Token { epoch: 3, attempt: 1 },
-            nonce: Nonce(nonce),
-            fingerprint: Fingerprint { raw, canonical: None },
-            state,
-            over: Vec::new(),
-            risk: Vec::new(),
-            request_id: RequestId(nonce),
-            expires: Date(0),
-            principal: None,
-            accepted: false,
-            doubted: 0,
-            seen: Date(0),
-        };
+        let row = row(Origin::parse(origin).unwrap(), Token { epoch: 3, attempt: 1 }, nonce, state);
         Trace { row, settled, over: false, claimed: Some(Date(0)), tombstone: Duration::ZERO }
     }
 
@@ -250,8 +232,7 @@ pub(super) mod tests {
     }
 
     fn settled() -> State {
-        let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::NotKept };
-        State::Settled { answer: Arc::new(answer), age: Duration::ZERO, expired: false }
+        example_tests::settled(201)
     }
 
     fn doubt() -> State {

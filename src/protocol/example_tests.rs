@@ -5,17 +5,50 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::change::{Change, Report};
 use super::digest::{Digest32, digest};
+use super::fingerprint::Fingerprint;
 use super::key::{Key, KeyId, Tenant};
+use super::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use super::region::{Origin, RegionName};
 use super::register::Ballot;
 use super::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use super::time::{Date, Moment};
 use super::view::{AcceptorId, Escrowed, Release, Standing, View};
 
 pub fn name(text: &str) -> RegionName {
     RegionName::parse(text).unwrap()
+}
+
+/// A row of a first attempt that names no other, and of which nothing else is known.
+pub fn row(origin: Origin, token: Token, nonce: u128, state: State) -> Row {
+    Row {
+        origin,
+        token,
+        nonce: Nonce(nonce),
+        fingerprint: Fingerprint { raw: digest("test", &[]), canonical: None },
+        state,
+        over: Vec::new(),
+        risk: Vec::new(),
+        request_id: RequestId(nonce),
+        expires: Date(0),
+        principal: None,
+        accepted: false,
+        doubted: 0,
+        seen: Date(0),
+    }
+}
+
+pub fn settled(status: u16) -> State {
+    let answer = Answer { status, headers: Vec::new(), body: AnswerBody::NotKept };
+    State::Settled { answer: Arc::new(answer), age: Duration::ZERO, expired: false }
+}
+
+/// So many milliseconds after the process began.
+pub fn at(millis: u64) -> Moment {
+    Moment::from_nanos(millis * 1_000_000)
 }
 
 pub fn origin(text: &str) -> Origin {

@@ -173,16 +173,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocol::example_tests::at;
     use crate::protocol::suspect::Reading;
 
     const DRIFT: Drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
     const HOUR: Duration = Duration::from_secs(3_600);
     const DAY: Duration = Duration::from_secs(86_400);
     const YEARS: i64 = 6 * 365 * 86_400_000;
-
-    fn at(millis: u64) -> Moment {
-        Moment::from_nanos(millis * 1_000_000)
-    }
 
     fn watch(date: i64) -> ClockWatch {
         let mut watch = ClockWatch::new(DRIFT, Duration::from_secs(30));

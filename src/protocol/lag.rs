@@ -127,12 +127,9 @@ impl LagMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::example_tests::at;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
-
-    fn at(ms: u64) -> Moment {
-        Moment::from_nanos(ms * 1_000_000)
-    }
 
     fn meter() -> LagMeter {
         LagMeter::new(Duration::from_secs(600))

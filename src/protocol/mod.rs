@@ -5,6 +5,20 @@
 //! or log. Every enum is matched without a wildcard. `docs/glossary.md` names the type of each
 //! word, and `docs/protocol.md` has the rules.
 
+/// Shows values by their one spelling in debug texts, too.
+macro_rules! shown_as_displayed {
+    ($($value:ty),*) => {
+        $(impl std::fmt::Debug for $value {
+            fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, out)
+            }
+        })*
+    };
+}
+
+shown_as_displayed!(key::Tenant, key::KeyDigest, region::RegionName, region::Origin, digest::Digest32);
+shown_as_displayed!(record::RequestId);
+
 pub mod authority;
 pub mod bounds;
 pub mod change;
@@ -14,7 +28,7 @@ pub mod digest;
 pub mod double;
 pub mod escrow;
 #[cfg(test)]
-mod example_tests;
+pub(crate) mod example_tests;
 pub mod fingerprint;
 pub mod forget;
 pub mod generator;

@@ -129,6 +129,22 @@ pub enum Hindrance {
 }
 
 impl Hindrance {
+    /// Time until a window is over by itself.
+    pub fn left(&self) -> Option<Duration> {
+        match self {
+            Self::Window { left, .. } => Some(*left),
+            Self::NotCovered { .. }
+            | Self::Beyond { .. }
+            | Self::Unmeasured { .. }
+            | Self::Gap { .. }
+            | Self::Forgotten { .. }
+            | Self::NotTold { .. }
+            | Self::LeftRing { .. }
+            | Self::Import { .. }
+            | Self::Escrow { .. } => None,
+        }
+    }
+
     /// True if only an operator can lift it.
     pub fn needs_operator(&self) -> bool {
         match self {

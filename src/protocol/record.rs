@@ -71,12 +71,6 @@ impl fmt::Display for RequestId {
     }
 }
 
-impl fmt::Debug for RequestId {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, out)
-    }
-}
-
 /// A stored final answer. Headers are those that a replay may carry, already filtered.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {

@@ -60,12 +60,6 @@ impl fmt::Display for RegionName {
     }
 }
 
-impl fmt::Debug for RegionName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// The writer of a row: a region, and the build of its store (a region rebuilt from its peers
 /// starts the next generation). Shown as `name#generation`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,12 +100,6 @@ impl Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}#{}", self.region, self.generation)
-    }
-}
-
-impl fmt::Debug for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

@@ -189,13 +189,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocol::example_tests::at;
 
     const DRIFT: Drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
     const HOLD: Duration = Duration::from_secs(30);
-
-    fn at(millis: u64) -> Moment {
-        Moment::from_nanos(millis * 1_000_000)
-    }
 
     fn reading(date: i64, asked: u64, took: u64) -> Reading {
         Reading { date: Date(date), asked: at(asked), answered: at(asked + took) }

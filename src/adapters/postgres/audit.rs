@@ -13,7 +13,7 @@ use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::{Call, Params};
 use super::upkeep::{columns, entry, explained, id_of, key_id};
-use super::{Lane, PgStore, statements};
+use super::{Lane, PgStore};
 use crate::ports::Audit;
 use crate::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
 use crate::ports::store::{Attempt, StoreError};
@@ -79,7 +79,7 @@ impl Audit for PgStore {
     }
 
     async fn doubles(&self) -> Result<Counted, StoreError> {
-        let call = Call::reads("counting doubles", statements::DOUBLES);
+        let call = Call::reads("counting doubles", &self.sql.doubles);
         let read = |row: &PgRow| Ok((explained(row)?, get::<i64>(row, "doubles")?));
         let mut counted = Counted::default();
         for (why, count) in self.list(Lane::Upkeep, call, &[], read).await? {
@@ -114,7 +114,7 @@ impl Audit for PgStore {
         back: Duration,
         most: u32,
     ) -> Result<Vec<Finding>, StoreError> {
-        let call = Call::reads("listing doubles and late answers", statements::FINDINGS);
+        let call = Call::reads("listing doubles and late answers", &self.sql.findings);
         // The first entry is number 1.
         let after = after.map_or(0, |Place(id)| id);
         let back = millis(back.min(MOST_BACK));
@@ -129,7 +129,7 @@ impl Audit for PgStore {
         let (tenant, key) = behind(after);
         let named: Params<'_> = &[&tenant, &key, &i64::from(most)];
         let read = |row: &PgRow| Ok(History { id: key_id(row)?, rows: Vec::new(), journal: Vec::new() });
-        let mut page = self.list(Lane::Admin, call(statements::KEYS_AFTER), named, read).await?;
+        let mut page = self.list(Lane::Admin, call(&self.sql.keys_after), named, read).await?;
         let ids: Vec<KeyId> = page.iter().map(|one| one.id.clone()).collect();
         let (tenants, keys) = columns(&ids);
         let (ids, call_rows): (Params<'_>, _) = (&[&tenants, &keys], call(&self.sql.histories));
@@ -137,7 +137,7 @@ impl Audit for PgStore {
         for (at, told) in self.list(Lane::Admin, call_rows, ids, read).await? {
             page.get_mut(at).ok_or_else(|| call_rows.unreadable("ord"))?.rows.push(told);
         }
-        let call_journal = call(statements::JOURNAL_OF_MANY);
+        let call_journal = call(&self.sql.journal_of_many);
         let read = |row: &PgRow| Ok((place(row)?, entry(row)?));
         for (at, entry) in self.list(Lane::Admin, call_journal, ids, read).await? {
             page.get_mut(at).ok_or_else(|| call_journal.unreadable("ord"))?.journal.push(entry);

@@ -13,7 +13,7 @@ use super::super::views::{AcceptorDoc, GateDoc, Malformed, Spelled, ViewDoc};
 use super::errors;
 use super::keys::big;
 use super::run::{Call, Params};
-use super::{Lane, PgStore, rows, statements};
+use super::{Lane, PgStore, rows};
 use crate::ports::store::{GateVersion, StoreError, Written};
 use crate::ports::{Acceptors, Authority};
 use crate::protocol::authority::GateState;
@@ -23,7 +23,7 @@ use crate::protocol::view::{AcceptorId, View};
 impl Acceptors for PgStore {
     async fn acceptor(&self) -> Result<(u64, Acceptor), StoreError> {
         const WHAT: &str = "reading the acceptor";
-        let call = Call::reads(WHAT, statements::ACCEPTOR);
+        let call = Call::reads(WHAT, &self.sql.acceptor);
         let found = self.on(Lane::Control, call, &[]).await?;
         let [row] = found.as_slice() else {
             return Err(errors::not_sent(WHAT, "the store has no acceptor: run `onceway store init`"));
@@ -33,7 +33,7 @@ impl Acceptors for PgStore {
 
     async fn set_acceptor(&self, version: u64, acceptor: &Acceptor) -> Result<Written, StoreError> {
         const WHAT: &str = "writing the acceptor";
-        let call = Call::writes(WHAT, statements::SET_ACCEPTOR);
+        let call = Call::writes(WHAT, &self.sql.set_acceptor);
         let (version, id) = (big(WHAT, version)?, Uuid::from_u128(acceptor.id.0));
         let written = self.write(Lane::Control, call, &[&version, &Json(acceptor.doc()), &id]).await?;
         self.if_lost(WHAT, written).await
@@ -59,12 +59,12 @@ impl Authority for PgStore {
         }
         let epochs = views.iter().map(|view| big(WHAT, view.epoch())).collect::<Result<Vec<i64>, _>>()?;
         let docs: Vec<Json<ViewDoc>> = views.iter().map(|view| Json(view.doc())).collect();
-        let call = Call::writes(WHAT, statements::KEEP_VIEWS);
+        let call = Call::writes(WHAT, &self.sql.keep_views);
         self.on(Lane::Control, call, &[&epochs, &docs]).await.map(|_| ())
     }
 
     async fn views(&self) -> Result<Vec<(Arc<View>, Duration)>, StoreError> {
-        self.list(Lane::Control, Call::reads("reading the views", statements::VIEWS), &[], read_view).await
+        self.list(Lane::Control, Call::reads("reading the views", &self.sql.views), &[], read_view).await
     }
 }
 
@@ -74,7 +74,7 @@ impl PgStore {
         if written == Written::Done {
             return Ok(written);
         }
-        self.why_lost(Lane::Control, Call::reads(what, statements::GATE_OPEN), &[]).await
+        self.why_lost(Lane::Control, Call::reads(what, &self.sql.gate_open), &[]).await
     }
 }
 

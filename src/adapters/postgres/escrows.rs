@@ -9,7 +9,7 @@ use super::errors;
 use super::keys::{big, millis, promised, small};
 use super::rows::{self, StoredAnswer, count};
 use super::run::{Call, Params};
-use super::{Lane, PgStore, statements};
+use super::{Lane, PgStore};
 use crate::ports::Escrows;
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::store::{GateVersion, StoreError, Written};
@@ -89,7 +89,7 @@ impl Escrows for PgStore {
         if !self.on(Lane::Peers, call, &all).await?.is_empty() {
             return Ok(Lodged::Done);
         }
-        let call = Call::reads(WHAT, statements::LODGED);
+        let call = Call::reads(WHAT, &self.sql.lodged);
         self.one(Lane::Peers, call, &[compared, &named.params(), not_before].concat(), |row| {
             Ok(match (rows::get(row, "stands")?, rows::get(row, "open")?) {
                 (true, true | false) => Lodged::Done,
@@ -103,7 +103,7 @@ impl Escrows for PgStore {
     async fn void(&self, id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> Result<(), StoreError> {
         const WHAT: &str = "voiding an escrow";
         let named = Named::of(WHAT, id, origin, token, nonce)?;
-        let call = Call::writes(WHAT, statements::VOID);
+        let call = Call::writes(WHAT, &self.sql.void);
         self.on(Lane::Peers, call, &named.params()).await.map(|_| ())
     }
 
@@ -117,7 +117,7 @@ impl Escrows for PgStore {
     ) -> Result<Written, StoreError> {
         const WHAT: &str = "lodging an answer";
         let (named, stored) = (Named::of(WHAT, id, origin, token, nonce)?, StoredAnswer::of(WHAT, answer)?);
-        let call = Call::writes(WHAT, statements::LODGE_ANSWER);
+        let call = Call::writes(WHAT, &self.sql.lodge_answer);
         let params = [named.params().as_slice(), &stored.params()].concat();
         self.write(Lane::Peers, call, &params).await
     }
@@ -135,7 +135,7 @@ impl Escrows for PgStore {
     }
 
     async fn reap_escrows(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
-        let call = Call::writes("reaping escrows", statements::REAP_ESCROWS);
+        let call = Call::writes("reaping escrows", &self.sql.reap_escrows);
         let params: Params<'_> = &[&may.until().as_millis(), &i64::from(most)];
         self.one(Lane::Upkeep, call, params, |row| count(row, "gone")).await
     }

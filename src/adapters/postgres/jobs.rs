@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::errors::{self, Effect};
 use super::keys::{big, claim_reply, millis, promised, small};
 use super::run::{Call, Params};
-use super::{Lane, PgStore, rows, sealing, statements, upkeep};
+use super::{Lane, PgStore, rows, sealing, upkeep};
 use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken, Turns};
 use crate::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use crate::protocol::decide::Basis;
@@ -67,7 +67,7 @@ impl Jobs for PgStore {
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk];
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
         let job: Params<'_> = &[&keep, &sealed, &request];
-        let call = Call::writes(WHAT, statements::ACCEPT);
+        let call = Call::writes(WHAT, &self.sql.accept);
         claim_reply(
             WHAT,
             &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?,
@@ -90,13 +90,13 @@ impl Jobs for PgStore {
         let named: Params<'_> = &[&taken, &most, &away, &until];
         let call = |sql| Call::writes(WHAT, sql);
         let found = match turns {
-            None => self.on(Lane::Jobs, call(statements::JOB_TAKE), named).await?,
+            None => self.on(Lane::Jobs, call(&self.sql.job_take), named).await?,
             Some(Turns { but_of, after }) => {
                 let but_of: Vec<&str> = but_of.iter().map(Tenant::as_str).collect();
                 // No tenant is empty, so all come after the empty one.
                 let after = after.as_ref().map_or("", Tenant::as_str);
                 let params = [named, &[&but_of, &after]].concat();
-                self.on(Lane::Jobs, call(statements::JOB_TAKE_BY_TURNS), &params).await?
+                self.on(Lane::Jobs, call(&self.sql.job_take_by_turns), &params).await?
             }
         };
         let unreadable = |why| errors::unreadable(WHAT, Effect::Writes, why);
@@ -104,7 +104,7 @@ impl Jobs for PgStore {
     }
 
     async fn finish(&self, taken: &Taken) -> Result<Written, StoreError> {
-        self.end_job("finishing a job", statements::JOB_FINISH, taken, &[]).await
+        self.end_job("finishing a job", &self.sql.job_finish, taken, &[]).await
     }
 
     async fn put_off(
@@ -116,20 +116,20 @@ impl Jobs for PgStore {
     ) -> Result<Written, StoreError> {
         let back = i32::from(!counted);
         let params: Params<'_> = &[&millis(after), &back, &trouble];
-        self.end_job("putting a job off", statements::JOB_PUT_OFF, taken, params).await
+        self.end_job("putting a job off", &self.sql.job_put_off, taken, params).await
     }
 
     async fn bury(&self, taken: &Taken, trouble: &str) -> Result<Written, StoreError> {
-        self.end_job("burying a job", statements::JOB_BURY, taken, &[&trouble]).await
+        self.end_job("burying a job", &self.sql.job_bury, taken, &[&trouble]).await
     }
 
     async fn erase(&self, may: MayForget) -> Result<u64, StoreError> {
-        let call = Call::writes("erasing requests", statements::JOB_ERASE);
+        let call = Call::writes("erasing requests", &self.sql.job_erase);
         Ok(self.on(Lane::Upkeep, call, &[&may.until().as_millis()]).await?.len() as u64)
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {
-        let call = Call::reads("reading a job", statements::JOB_ONE);
+        let call = Call::reads("reading a job", &self.sql.job_one);
         let found = self.on(Lane::Records, call, &[&id.tenant().as_str(), &id.key().as_bytes()]).await?;
         found.first().map(job_row).transpose().map_err(|why| call.unreadable(why))
     }
@@ -139,13 +139,13 @@ impl Jobs for PgStore {
             JobState::Waiting => WAITING,
             JobState::Dead => DEAD,
         });
-        let call = Call::reads("listing jobs", statements::JOB_LIST);
+        let call = Call::reads("listing jobs", &self.sql.job_list);
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         self.list(Lane::Admin, call, &[&state, &most], job_row).await
     }
 
     async fn load(&self) -> Result<JobLoad, StoreError> {
-        let call = Call::reads("counting jobs", statements::JOB_LOAD);
+        let call = Call::reads("counting jobs", &self.sql.job_load);
         let found = self.on(Lane::Upkeep, call, &[]).await?;
         let read = || {
             let [row] = found.as_slice() else { return Err("rows") };
@@ -175,7 +175,7 @@ impl Jobs for PgStore {
         if !self.on(Lane::Admin, call, &[&tenant, &key, &act.actor, &act.reason]).await?.is_empty() {
             return Ok(Acted::Done);
         }
-        let call = Call::reads(WHAT, statements::JOB_HELD);
+        let call = Call::reads(WHAT, &self.sql.job_held);
         let found = self.on(Lane::Admin, call, &[&tenant, &key]).await?;
         let unreadable = |why| call.unreadable(why);
         let [row] = found.as_slice() else { return Err(unreadable("rows")) };

@@ -14,7 +14,7 @@ use super::errors::{self, Effect};
 use super::provision::SCHEMA;
 use super::rows::{Standing, StoredAnswer};
 use super::run::{Call, Params};
-use super::{Lane, PgStore, rows, statements};
+use super::{Lane, PgStore, rows};
 use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Written};
 use crate::protocol::authority::GateState;
@@ -42,11 +42,11 @@ impl KeyStore for PgStore {
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
         let rows = match &ask.basis {
             Basis::Absent => {
-                let call = Call::writes(WHAT, statements::CLAIM);
+                let call = Call::writes(WHAT, &self.sql.claim);
                 self.on(Lane::Records, call, &[named, life].concat()).await?
             }
             Basis::Known { own, over, attempt } => {
-                let call = Call::writes(WHAT, statements::RECLAIM);
+                let call = Call::writes(WHAT, &self.sql.reclaim);
                 let attempt = small(WHAT, *attempt)?;
                 let own_epoch = own.map(|(token, _)| big(WHAT, token.epoch)).transpose()?;
                 let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
@@ -145,7 +145,7 @@ impl PgStore {
     /// Reads the gate.
     async fn read_gate(&self, lane: Lane) -> Result<Gate, StoreError> {
         const WHAT: &str = "reading the gate";
-        let call = Call::reads(WHAT, statements::GATE);
+        let call = Call::reads(WHAT, &self.sql.gate);
         let found = self.on(lane, call, &[]).await?;
         let [row] = found.as_slice() else {
             return Err(errors::not_sent(WHAT, "the store has no gate: run `onceway store init`"));

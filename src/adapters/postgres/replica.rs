@@ -6,7 +6,7 @@
 use super::errors;
 use super::rows::count;
 use super::run::Call;
-use super::{Lane, PgStore, names, rows, statements};
+use super::{Lane, PgStore, names, rows};
 use crate::ports::Replica;
 use crate::ports::store::{Beat, Heartbeat, PeerMemory, Slot, StoreError, Subscription};
 use crate::protocol::region::Origin;
@@ -22,7 +22,7 @@ impl Replica for PgStore {
     }
 
     async fn heartbeats(&self) -> Result<Vec<Heartbeat>, StoreError> {
-        self.list(Lane::Control, Call::reads("reading the heartbeats", statements::HEARTBEATS), &[], |row| {
+        self.list(Lane::Control, Call::reads("reading the heartbeats", &self.sql.heartbeats), &[], |row| {
             let (origin, seq, epoch) = (origin(row)?, count(row, "seq")?, count(row, "epoch")?);
             let copied: Vec<&str> = rows::get(row, "copied")?;
             let subscription = names::subscription(&self.origin.region, &origin.region);
@@ -51,13 +51,13 @@ impl Replica for PgStore {
                 peer.lag.map(|lag| i64::try_from(lag.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX))
             })
             .collect();
-        let call = Call::writes(WHAT, statements::REMEMBER);
+        let call = Call::writes(WHAT, &self.sql.remember);
         self.on(Lane::Control, call, &[&origins, &applied, &lags, &imported]).await?;
         Ok(())
     }
 
     async fn recall(&self) -> Result<Vec<PeerMemory>, StoreError> {
-        self.list(Lane::Control, Call::reads("recalling the peers", statements::RECALL), &[], |row| {
+        self.list(Lane::Control, Call::reads("recalling the peers", &self.sql.recall), &[], |row| {
             Ok(PeerMemory {
                 origin: origin(row)?,
                 applied: count(row, "applied")?,
@@ -70,7 +70,7 @@ impl Replica for PgStore {
 
     async fn subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
         let prefix = names::subscription_prefix(&self.origin.region);
-        let call = Call::reads("reading the subscriptions", statements::SUBSCRIPTIONS);
+        let call = Call::reads("reading the subscriptions", &self.sql.subscriptions);
         // Operators may ask often: not over the connections of the heartbeats.
         let found = self.list(Lane::Admin, call, &[], |row| {
             let name: &str = rows::get(row, "name")?;
@@ -83,16 +83,11 @@ impl Replica for PgStore {
     }
 
     async fn slots(&self) -> Result<Vec<Slot>, StoreError> {
-        self.list(
-            Lane::Control,
-            Call::reads("reading the replication slots", statements::SLOTS),
-            &[],
-            |row| {
-                let name: &str = rows::get(row, "name")?;
-                let (retained, lost) = (count(row, "retained")?, rows::get(row, "lost")?);
-                Ok(Slot { name: name.to_owned(), retained, lost })
-            },
-        )
+        self.list(Lane::Control, Call::reads("reading the replication slots", &self.sql.slots), &[], |row| {
+            let name: &str = rows::get(row, "name")?;
+            let (retained, lost) = (count(row, "retained")?, rows::get(row, "lost")?);
+            Ok(Slot { name: name.to_owned(), retained, lost })
+        })
         .await
     }
 }

@@ -14,7 +14,7 @@ use super::keys::{big, millis, promised, small};
 use super::observed::ObservedDoc;
 use super::rows::{self, StoredAnswer, count, get};
 use super::run::{Call, Params};
-use super::{Lane, PgStore, packed, statements};
+use super::{Lane, PgStore, packed};
 use crate::ports::Upkeep;
 use crate::ports::store::{Attempt, ClaimAsk, StoreError, Written};
 use crate::ports::upkeep::{
@@ -94,7 +94,7 @@ impl Upkeep for PgStore {
     }
 
     async fn enlist(&self, ids: &[KeyId]) -> Result<(), StoreError> {
-        let call = Call::writes("listing doubts", statements::ENLIST);
+        let call = Call::writes("listing doubts", &self.sql.enlist);
         let (tenants, keys) = columns(ids);
         self.on(Lane::Upkeep, call, &[&tenants, &keys]).await.map(|_| ())
     }
@@ -193,7 +193,7 @@ impl Upkeep for PgStore {
     }
 
     async fn observed(&self) -> Result<(u64, Observed, Date), StoreError> {
-        let call = Call::reads("reading how time passed", statements::OBSERVED);
+        let call = Call::reads("reading how time passed", &self.sql.observed);
         self.one(Lane::Upkeep, call, &[], |row| {
             let (version, now) = (count(row, "version")?, Date(get(row, "now_ms")?));
             let observed = match get::<Option<Json<ObservedDoc>>>(row, "observed")? {
@@ -207,7 +207,7 @@ impl Upkeep for PgStore {
 
     async fn observe(&self, version: u64, observed: &Observed) -> Result<Written, StoreError> {
         const WHAT: &str = "writing how time passed";
-        let call = Call::writes(WHAT, statements::OBSERVE);
+        let call = Call::writes(WHAT, &self.sql.observe);
         let doc = Json(ObservedDoc::of(observed));
         self.write(Lane::Upkeep, call, &[&big(WHAT, version)?, &doc]).await
     }
@@ -234,14 +234,14 @@ impl Upkeep for PgStore {
     }
 
     async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {
-        let call = Call::reads("looking for a note in the journal", statements::NOTED);
+        let call = Call::reads("looking for a note in the journal", &self.sql.noted);
         let found = self.on(Lane::Upkeep, call, &[&kind]).await?;
         let ago = found.first().map(|row| rows::millis(get(row, "ago_ms")?)).transpose();
         ago.map_err(|why| call.unreadable(why))
     }
 
     async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {
-        let call = Call::reads("reading the journal", statements::JOURNAL);
+        let call = Call::reads("reading the journal", &self.sql.journal);
         self.list(Lane::Admin, call, &[&id.tenant().as_str(), &id.key().as_bytes()], entry).await
     }
 }

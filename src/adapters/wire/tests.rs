@@ -8,10 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ports::body::{Collected, collect, full};
-
-fn region(name: &str) -> RegionName {
-    RegionName::parse(name).unwrap()
-}
+use crate::protocol::example_tests::name as region;
 
 fn header_lines() -> impl Strategy<Value = HeaderMap> {
     let name = "[a-z0-9!#$%&'*+.^_`|~-]{1,20}".prop_filter("ends at this hop, or is ours", |name| {

@@ -6,11 +6,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
+use crate::protocol::example_tests::name;
 use crate::protocol::register::Ballot;
-
-fn name(text: &str) -> RegionName {
-    RegionName::parse(text).unwrap()
-}
 
 fn promised(counter: u64) -> Acceptor {
     let ballot = Ballot { counter, region: name("eu"), proposer: 1 };

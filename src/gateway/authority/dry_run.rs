@@ -111,16 +111,8 @@ impl Rehearsal {
             arcs,
             share: f64::from(arcs) / f64::from(ARCS),
         };
-        Self {
-            dry_run: true,
-            from_epoch: view.epoch(),
-            epoch: Some(next.epoch()),
-            changes: true,
-            moves: view.moves(next).into_iter().map(moved).collect(),
-            effects,
-            generation: None,
-            waived: None,
-        }
+        let moves = view.moves(next).into_iter().map(moved).collect();
+        Self { from_epoch: view.epoch(), changes: true, moves, effects, ..Self::nothing(next.epoch()) }
     }
 
     fn nothing(epoch: u64) -> Self {

@@ -166,67 +166,60 @@ fn regions(
 
 fn hindrance(missing: &Hindrance) -> HindranceStatus {
     let accept =
-        |origin: &Origin| format!("accept the risk with `onceway takeover {} --accept-risk`", origin.region);
-    let (what, region, text, left) = match missing {
-        Hindrance::NotCovered { origin, mark, applied } => {
-            let text = format!("rows of {origin} have arrived up to heartbeat {applied}, {mark} is needed");
-            ("not-covered", &origin.region, text, None)
+        |region: &RegionName| format!("accept the risk with `onceway takeover {region} --accept-risk`");
+    let (what, region, text) = match missing {
+        Hindrance::NotCovered { origin, mark, applied } => (
+            "not-covered",
+            &origin.region,
+            format!("rows of {origin} have arrived up to heartbeat {applied}, {mark} is needed"),
+        ),
+        Hindrance::Window { origin, left: _ } => {
+            ("window", &origin.region, format!("the window after the loss of {} runs", origin.region))
         }
-        Hindrance::Window { origin, left } => {
-            let text = format!("the window after the loss of {} runs", origin.region);
-            ("window", &origin.region, text, Some(*left))
+        Hindrance::Beyond { origin: Origin { region, .. }, window } => {
+            let (window, accept) = (window.as_secs(), accept(region));
+            let text = format!("the window after the loss of {region} would be {window} s: {accept}");
+            ("beyond", region, text)
         }
-        Hindrance::Beyond { origin, window } => {
-            let text = format!(
-                "the window after the loss of {} would be {} s: {}",
-                origin.region,
-                window.as_secs(),
-                accept(origin)
-            );
-            ("beyond", &origin.region, text, None)
+        Hindrance::Unmeasured { origin: Origin { region, .. } } => {
+            let text = format!("no lag behind {region} was ever measured here: {}", accept(region));
+            ("unmeasured", region, text)
         }
-        Hindrance::Unmeasured { origin } => {
-            let text = format!("no lag behind {} was ever measured here: {}", origin.region, accept(origin));
-            ("unmeasured", &origin.region, text, None)
-        }
-        Hindrance::Gap { origin } => {
-            let text =
-                format!("rows that {} had sealed are missing everywhere: {}", origin.region, accept(origin));
-            ("gap", &origin.region, text, None)
+        Hindrance::Gap { origin: Origin { region, .. } } => {
+            let text = format!("rows that {region} had sealed are missing everywhere: {}", accept(region));
+            ("gap", region, text)
         }
         Hindrance::Forgotten { origin, mark, applied } => {
             let text = format!(
                 "nobody who is left has rows of {origin} beyond heartbeat {applied}, and there were some up to {mark}: {}",
-                accept(origin)
+                accept(&origin.region)
             );
-            ("forgotten", &origin.region, text, None)
+            ("forgotten", &origin.region, text)
         }
         Hindrance::NotTold { origin, by } => {
-            ("not-told", by, format!("{by} has not said yet what it has of {origin}"), None)
+            ("not-told", by, format!("{by} has not said yet what it has of {origin}"))
         }
         Hindrance::LeftRing { origin, by, lost } => {
             let mut text = format!(
                 "{by} left the ring and may have rows of {origin} that no other region has: put it back into the ring"
             );
             if *lost {
-                text += &format!(" or, if it is gone, {}", accept(origin));
+                text += &format!(" or, if it is gone, {}", accept(&origin.region));
             }
-            ("left-ring", by, text, None)
+            ("left-ring", by, text)
         }
         Hindrance::Import { origin, from, upto } => {
-            let text = format!("rows of {origin} up to heartbeat {upto} come from {from}");
-            ("import", &origin.region, text, None)
+            ("import", &origin.region, format!("rows of {origin} up to heartbeat {upto} come from {from}"))
         }
-        Hindrance::Escrow { origin } => {
-            let text = format!("claims of {} that were lodged here become records", origin.region);
-            ("escrow", &origin.region, text, None)
+        Hindrance::Escrow { origin: Origin { region, .. } } => {
+            ("escrow", region, format!("claims of {region} that were lodged here become records"))
         }
     };
     HindranceStatus {
         what,
         region: region.to_string(),
         text,
-        left_ms: left.map(millis),
+        left_ms: missing.left().map(millis),
         needs_operator: missing.needs_operator(),
     }
 }

@@ -6,20 +6,14 @@
 use super::*;
 use crate::protocol::change::Change;
 use crate::protocol::digest::digest;
+use crate::protocol::example_tests::{abc, name as region};
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::{Key, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::RequestId;
-use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
-
-fn region(name: &str) -> RegionName {
-    RegionName::parse(name).unwrap()
-}
 
 fn view() -> View {
-    let regions = ["a", "b", "c"].map(|name| RegionSpec { name: region(name), weight: 1 }).to_vec();
-    let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
-    View::founding(1, Arc::new(ring.unwrap()), Default::default(), Default::default())
+    View::founding(1, abc(), Default::default(), Default::default())
 }
 
 /// A claim that region a makes under that view, for a key whose target is region b.

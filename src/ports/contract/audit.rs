@@ -8,7 +8,7 @@ pub mod looks;
 
 use std::time::Duration;
 
-use super::imports::{ImportBench, copied, import};
+use super::imports::{ImportBench, answered, copied, import};
 use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, released_key, row, rows, settle,
     settled_key, wins,
@@ -63,7 +63,6 @@ pub async fn the_first_answer_stays_and_both_are_journalled<B: AuditBench>(bench
 /// A risk comes before knowledge of the other attempt; a double with neither is unexplained.
 pub async fn a_double_says_what_explains_it<B: AuditBench>(bench: &B) {
     let peer = bench.peers()[0].clone();
-    let answered = || State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
     for (name, why) in [("nothing", Why::Unexplained), ("over", Why::Over), ("risk", Why::Risk)] {
         let before = bench.store().doubles().await.expect("audit: doubles failed");
         let name = format!("audit-explained-{name}");
@@ -99,8 +98,7 @@ pub async fn the_same_attempt_is_no_double<B: AuditBench>(bench: &B) {
     let attempt = claimed(bench, "audit-same", 1).await;
     let origin = bench.peers()[1].clone();
     let there = row(bench, &attempt.id).await;
-    let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    let mut same = copied(bench, &origin, "audit-same", 1, answered);
+    let mut same = copied(bench, &origin, "audit-same", 1, answered());
     (same.row.nonce, same.row.token) = (there.nonce, there.token);
     import(bench, &origin, &[same]).await;
     assert_eq!(settle(bench, &attempt, &Answer { status: 299, ..answer() }).await, Written::Lost);
@@ -200,8 +198,7 @@ pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
     let arrived = bench.arrives(&both.id, Foreign::Settled).await;
     assert_eq!(settle(bench, &both, &Answer { status: 299, ..answer() }).await, Written::Lost);
     let origin = bench.peers()[1].clone();
-    let answered = State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false };
-    let imported = copied(bench, &origin, "audit-told-3", 1, answered);
+    let imported = copied(bench, &origin, "audit-told-3", 1, answered());
     import(bench, &origin, std::slice::from_ref(&imported)).await;
 
     let mut found = Vec::new();

@@ -105,15 +105,9 @@ pub async fn of_acceptors_written_at_one_version_one_is<B: AuthorityBench>(bench
     let (version, before) = acceptor(bench).await;
     let rivals: Vec<Acceptor> = (10..18).map(|counter| holding(bench, &before, counter)).collect();
     let written = together(rivals.iter().map(|rival| set(bench, version, rival)).collect()).await;
-    let winners: Vec<&Acceptor> = rivals
-        .iter()
-        .zip(&written)
-        .filter(|(_, written)| **written == Written::Done)
-        .map(|(r, _)| r)
-        .collect();
-    let [winner] = winners.as_slice() else { panic!("acceptor: one of them must be written: {written:?}") };
+    let winner = the_one_done(&rivals, &written);
     assert!(written.iter().all(|written| *written != Written::GateMoved), "acceptor: the boot is approved");
-    assert_eq!(acceptor(bench).await.1, **winner, "acceptor: somebody else's write stands there");
+    assert_eq!(acceptor(bench).await.1, *winner, "acceptor: somebody else's write stands there");
     assert_eq!(set(bench, version, &before).await, Written::Lost, "acceptor: written at an old version");
 }
 
@@ -126,6 +120,15 @@ pub async fn another_acceptor_is_not_written_over<B: AuthorityBench>(bench: &B) 
     let written = set(bench, version, &of_before).await;
     assert_eq!(written, Written::Lost, "acceptor: another one was written in its place");
     assert_eq!(acceptor(bench).await, (version, stands), "acceptor: a lost write changed something");
+}
+
+/// The rival that was written: one of them must be.
+fn the_one_done<'a, T>(rivals: &'a [T], written: &[Written]) -> &'a T {
+    let mut done = rivals.iter().zip(written).filter(|(_, written)| **written == Written::Done);
+    match (done.next(), done.next()) {
+        (Some((winner, _)), None) => winner,
+        _ => panic!("authority: one of them must be written: {written:?}"),
+    }
 }
 
 /// Before the founding the epoch is 1 and there is no state.
@@ -198,14 +201,8 @@ pub async fn of_states_written_at_one_version_one_is<B: AuthorityBench>(bench: &
     let rivals: Vec<GateState> =
         (0..8).map(|at| GateState::founded(view(bench, before.epoch + 1, &name(at)))).collect();
     let written = together(rivals.iter().map(|rival| set_gate(bench, before.version, rival)).collect()).await;
-    let done: Vec<&GateState> = rivals
-        .iter()
-        .zip(&written)
-        .filter(|(_, written)| **written == Written::Done)
-        .map(|(r, _)| r)
-        .collect();
-    let [winner] = done.as_slice() else { panic!("gate: one of them must be written: {written:?}") };
-    assert_eq!(gate(bench).await.state.as_ref(), Some(*winner), "gate: somebody else's state stands there");
+    let winner = the_one_done(&rivals, &written);
+    assert_eq!(gate(bench).await.state.as_ref(), Some(winner), "gate: somebody else's state stands there");
     assert_eq!(heartbeat(bench).await.0, seq + 1, "gate: one write, one heartbeat");
 }
 

@@ -122,7 +122,6 @@ pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &
     let origin = bench.peers()[0].clone();
     let (left, past) = (LONG, Duration::ZERO);
     let claimed = || State::Claimed { left, past };
-    let settled = || State::Settled { answer: Arc::new(answer()), age: Duration::ZERO, expired: false };
     let is_settled = async |id: &KeyId| matches!(row(bench, id).await.state, State::Settled { .. });
 
     let key = copied(bench, &origin, "import-behind", 1, claimed());
@@ -130,7 +129,7 @@ pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &
     import(bench, &origin, std::slice::from_ref(&key)).await;
     assert!(is_settled(&key.id).await, "import: an earlier state of the attempt hides its answer");
 
-    let key = copied(bench, &origin, "import-ahead", 1, settled());
+    let key = copied(bench, &origin, "import-ahead", 1, answered());
     bench.arrives(&key.id, Foreign::Claimed).await;
     import(bench, &origin, std::slice::from_ref(&key)).await;
     assert!(is_settled(&key.id).await, "import: the answer that a survivor has must be shown");
@@ -142,10 +141,10 @@ pub async fn of_two_rows_of_one_origin_the_later_counts<B: ImportBench>(bench: &
     bench.arrives(&key.id, Foreign::Settled).await;
     import(bench, &origin, std::slice::from_ref(&key)).await;
     assert_eq!(row(bench, &key.id).await.token, key.row.token, "import: the higher token must be shown");
-    let lower = copied(bench, &origin, "import-higher", 1, settled());
+    let lower = copied(bench, &origin, "import-higher", 1, answered());
     import(bench, &origin, &[lower]).await;
     assert_eq!(row(bench, &key.id).await.token, key.row.token, "import: a lower token replaced a higher");
-    let later = copied(bench, &origin, "import-higher", 3, settled());
+    let later = copied(bench, &origin, "import-higher", 3, answered());
     import(bench, &origin, std::slice::from_ref(&later)).await;
     let token = row(bench, &key.id).await.token;
     assert_eq!(token, later.row.token, "import: a higher token must replace a lower");
@@ -187,9 +186,8 @@ pub async fn of_two_rows_of_one_key_the_later_is_handed_on<B: ImportBench>(bench
     open(bench).await;
     let origin = bench.peers()[0].clone();
     let claimed = || State::Claimed { left: LONG, past: Duration::ZERO };
-    let settled = || State::Settled { answer: Arc::new(answer()), age: Duration::ZERO, expired: false };
     for (name, replicated, epochs, attempt, state, is_settled) in [
-        ("ahead", Foreign::Claimed, 0, 1, settled(), true),
+        ("ahead", Foreign::Claimed, 0, 1, answered(), true),
         ("behind", Foreign::Settled, 0, 1, claimed(), true),
         ("attempt", Foreign::Settled, 0, 2, claimed(), false),
         ("epoch", Foreign::Settled, 1, 1, claimed(), false),
@@ -366,6 +364,11 @@ pub(super) fn copied<B: StoreBench>(
     };
     let (route, path) = ("imported".into(), "/v1/imported".to_owned());
     CopiedRow { id: id(bench, name), row, hold: LONG, lives: LONG, tombstone: LONG * 2, route, path }
+}
+
+/// The state of a row that has [`answer`].
+pub(super) fn answered() -> State {
+    State::Settled { answer: Arc::new(answer()), age: Duration::ZERO, expired: false }
 }
 
 fn big_answer() -> Answer {

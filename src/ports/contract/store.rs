@@ -194,6 +194,14 @@ pub(super) async fn settled_key<B: StoreBench>(bench: &B, name: &str, nonce: u12
     attempt
 }
 
+/// A fresh key of this life, claimed and settled, and the end of its retention.
+pub(super) async fn settled_for<B: StoreBench>(bench: &B, name: &str, lifetime: Lifetime) -> (Attempt, Date) {
+    let ask = asks(bench, &id(bench, name), 1).await;
+    let (attempt, expires) = wins(bench, &ClaimAsk { lifetime, ..ask }).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    (attempt, expires)
+}
+
 /// A fresh key, claimed and released.
 pub(super) async fn released_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
     let attempt = claimed(bench, name, nonce).await;

@@ -7,25 +7,23 @@ use std::sync::Arc;
 
 use super::*;
 use crate::protocol::digest::Digest32;
-use crate::protocol::region::RegionName;
+use crate::protocol::example_tests::{abc, name};
 use crate::protocol::register::Accepted;
-use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::view::{AcceptorId, View};
 
 const LEASE: Duration = Duration::from_secs(10);
 
-fn region() -> RegionName {
-    RegionName::parse("a").unwrap()
-}
-
 fn ballot(counter: u64) -> Ballot {
-    Ballot { counter, region: region(), proposer: 1 }
+    Ballot { counter, region: name("a"), proposer: 1 }
 }
 
 fn view_of_epoch(epoch: u64) -> View {
-    let regions = vec![RegionSpec { name: region(), weight: 1 }];
-    let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
-    View::founding(epoch, Arc::new(ring.unwrap()), BTreeMap::new(), BTreeMap::new())
+    View::founding(epoch, abc(), BTreeMap::new(), BTreeMap::new())
+}
+
+fn renew(epoch: u64, ttl: Duration) -> Message {
+    let (boot, view) = (Digest32::new([0; 32]), Arc::new(view_of_epoch(epoch)));
+    Message::Renew { region: name("a"), boot, holder: 1, starts: 1, view, ttl }
 }
 
 fn acceptor(promised: u64, epoch: u64) -> Acceptor {
@@ -57,14 +55,7 @@ fn a_ballot_is_at_most_so_far_ahead_of_what_is_promised_here_or_by_a_majority() 
 #[test]
 fn an_epoch_is_at_most_a_leap_ahead() {
     let accept = |epoch| Message::Accept { ballot: ballot(6), view: Arc::new(view_of_epoch(epoch)) };
-    let renew = |epoch| Message::Renew {
-        region: region(),
-        boot: Digest32::new([0; 32]),
-        holder: 1,
-        starts: 1,
-        view: Arc::new(view_of_epoch(epoch)),
-        ttl: LEASE,
-    };
+    let renew = |epoch| renew(epoch, LEASE);
     for message in [&accept as &dyn Fn(u64) -> Message, &renew] {
         assert!(fits(5, &message(7 + LEAP), &known(0, 0)));
         assert!(!fits(5, &message(8 + LEAP), &known(0, 0)));
@@ -75,14 +66,7 @@ fn an_epoch_is_at_most_a_leap_ahead() {
 
 #[test]
 fn a_lease_is_no_longer_than_a_change_of_the_setting_explains() {
-    let renew = |ttl| Message::Renew {
-        region: region(),
-        boot: Digest32::new([0; 32]),
-        holder: 1,
-        starts: 1,
-        view: Arc::new(view_of_epoch(7)),
-        ttl,
-    };
+    let renew = |ttl| renew(7, ttl);
     assert!(fits(5, &renew(LEASE * 8), &known(0, 0)));
     assert!(!fits(5, &renew(LEASE * 8 + Duration::from_nanos(1)), &known(0, 0)));
     assert!(!fits(5, &renew(Duration::MAX), &known(0, 0)));

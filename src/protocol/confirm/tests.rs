@@ -6,19 +6,13 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::protocol::change::Change;
-use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::example_tests::{abc, name, ring};
 use crate::protocol::view::{AcceptorId, Content, Standing};
-
-fn name(text: &str) -> RegionName {
-    RegionName::parse(text).unwrap()
-}
 
 /// Regions a, b and c, and a witness w if `voters` names it.
 fn founded(voters: &[&str]) -> Arc<View> {
-    let regions = ["a", "b", "c"].map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
-    let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
     let voters = voters.iter().zip(1..).map(|(text, id)| (name(text), AcceptorId(id))).collect();
-    Arc::new(View::founding(1, Arc::new(ring.unwrap()), BTreeMap::new(), voters))
+    Arc::new(View::founding(1, abc(), BTreeMap::new(), voters))
 }
 
 fn next(view: &View) -> Arc<View> {
@@ -139,9 +133,7 @@ fn a_forced_view_of_a_region_that_left_counts_for_nothing() {
     let mut content = Content { epoch: 2, ..founded.content() };
     content.members.get_mut(&name("c")).unwrap().standing = drained;
     content.voters.remove(&name("c"));
-    let ring = ["a", "b"].map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
-    let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions: ring, pins: Vec::new() });
-    let known = View::from_content(Content { ring: Arc::new(ring.unwrap()), ..content });
+    let known = View::from_content(Content { ring: ring(&["a", "b"], &[]), ..content });
     let mut content = known.next(&Change::Force { stopped: BTreeMap::new(), anew: None, drawn: 5 });
     let mut content = content.as_mut().unwrap().content();
     content.voters = [(name("c"), AcceptorId(3))].into();

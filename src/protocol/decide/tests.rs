@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::super::digest::digest;
+use super::super::example_tests;
 use super::super::fingerprint::{self, Fingerprint};
 use super::super::record::{AnswerBody, Reader, resolve};
 use super::super::time::Drift;
@@ -26,21 +27,10 @@ fn asked() -> Fingerprint {
 }
 
 fn row(name: &str, attempt: u32, state: State, over: &[(&str, u32)]) -> Row {
-    Row {
-        origin: origin(name),
-        token: token(attempt),
-        nonce: Nonce(u128::from(attempt)),
-        fingerprint: asked(),
-        state,
-        over: over.iter().map(|(name, attempt)| (origin(name), token(*attempt))).collect(),
-        risk: Vec::new(),
-        request_id: RequestId(1),
-        expires: Date(9),
-        principal: None,
-        accepted: false,
-        doubted: attempt.saturating_sub(1),
-        seen: Date(0),
-    }
+    let over = over.iter().map(|(name, attempt)| (origin(name), token(*attempt))).collect();
+    let (fingerprint, doubted, expires) = (asked(), attempt.saturating_sub(1), Date(9));
+    let row = example_tests::row(origin(name), token(attempt), u128::from(attempt), state);
+    Row { fingerprint, over, doubted, expires, ..row }
 }
 
 fn running() -> State {
@@ -172,8 +162,7 @@ fn an_attempt_is_over_its_settle_time_after_its_hold() {
 #[test]
 fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
     let [ann, bob] = [b"ann", b"bob"].map(|name| digest("test", &[name]));
-    let answer = Arc::new(Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept });
-    let settled = State::Settled { answer, age: Duration::ZERO, expired: false };
+    let settled = example_tests::settled(200);
     let asked = asked();
     for state in [settled, running(), doubt(), State::Released, State::Tombstone] {
         for (bound, asks, same) in [

@@ -1,61 +1,17 @@
-//! Tests of the admission of an acceptor that became a voter, and of the end of a grant.
+//! Tests of the admission of an acceptor that became a voter.
 //!
 //! This file must not know the register's other messages.
 
+use super::super::example_tests::{abc, at, name, voters};
 use super::super::register::{Ballot, Message, Reply};
-use super::super::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use super::super::view::AcceptorId;
 use super::*;
 
 const DRIFT: Drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
 const TTL: Duration = Duration::from_secs(10);
 
-fn name(text: &str) -> RegionName {
-    RegionName::parse(text).unwrap()
-}
-
-fn at(millis: u64) -> Moment {
-    Moment::from_nanos(millis * 1_000_000)
-}
-
 fn view(epoch: u64, voters: &[(&str, u128)]) -> Arc<View> {
-    let regions = ["a", "b"].map(|region| RegionSpec { name: name(region), weight: 1 }).to_vec();
-    let ring = Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() });
-    let voters = voters.iter().map(|(voter, id)| (name(voter), AcceptorId(*id))).collect();
-    Arc::new(View::founding(epoch, Arc::new(ring.unwrap()), Default::default(), voters))
-}
-
-fn holding(number: u64) -> (Acceptor, Grant) {
-    let grant = Grant {
-        generation: 1,
-        boot: Digest32::new([1; 32]),
-        view: view(1, &[]),
-        number,
-        ttl: TTL,
-        holders: BTreeMap::new(),
-    };
-    let grants = BTreeMap::from([(name("a"), grant.clone())]);
-    (Acceptor { grants, ..Acceptor::made(AcceptorId(7)) }, grant)
-}
-
-#[test]
-fn a_grant_is_over_once_its_number_was_seen_unchanged_for_long_enough() {
-    let mut watch = GrantWatch::new(DRIFT);
-    let (acceptor, grant) = holding(1);
-    assert!(!watch.is_over(&name("a"), &grant, at(1_000_000)), "what was never seen is not over");
-    watch.observe(&acceptor, at(1_000));
-    watch.observe(&acceptor, at(5_000));
-    assert!(!watch.is_over(&name("a"), &grant, at(11_059)));
-    assert!(watch.is_over(&name("a"), &grant, at(11_060)));
-    let (renewed, newer) = holding(2);
-    assert!(!watch.is_over(&name("a"), &newer, at(1_000_000)));
-    watch.observe(&renewed, at(11_000));
-    assert!(!watch.is_over(&name("a"), &newer, at(21_059)));
-    assert!(watch.is_over(&name("a"), &newer, at(21_060)));
-    let empty = Acceptor::made(AcceptorId(7));
-    watch.observe(&empty, at(22_000));
-    watch.observe(&renewed, at(23_000));
-    assert!(!watch.is_over(&name("a"), &newer, at(24_000)), "a break begins anew");
+    Arc::new(View::founding(epoch, abc(), Default::default(), self::voters(voters)))
 }
 
 #[test]

@@ -7,16 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::digest::digest;
-use super::super::example_tests::{first, name};
+use super::super::example_tests::{at, first, name};
 use super::super::view::AcceptorId;
 use super::*;
 
 const DRIFT: Drift = Drift { ppm: 1_000, margin: Duration::from_millis(10) };
 const TTL: Duration = Duration::from_secs(1);
-
-fn at(ms: u64) -> Moment {
-    Moment::from_nanos(ms * 1_000_000)
-}
 
 fn grant(boot: u8, number: u64) -> Grant {
     let boot = digest("test", &[&[boot]]);

@@ -3,7 +3,7 @@
 //! This file must not use a real clock.
 
 use super::super::change::Change;
-use super::super::example_tests::{first, name, next, voters};
+use super::super::example_tests::{at, first, name, next, voters};
 use super::*;
 
 const DRIFT: Drift = Drift { ppm: 10_000, margin: Duration::from_millis(10) };
@@ -12,10 +12,6 @@ const TTL: Duration = Duration::from_secs(1);
 const GOOD: u64 = 980;
 /// `TTL · (1 + eps) + δ`, and drift and margin again, up to the next millisecond.
 const QUIET: u64 = 1_041;
-
-fn at(ms: u64) -> Moment {
-    Moment::from_nanos(ms * 1_000_000)
-}
 
 /// Asks for a lease at `ms`, and lets `by` grant it at `then`.
 fn granted(lease: &mut Lease, ms: u64, by: &[&str], then: u64) -> Renewal {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::super::fingerprint;
+use super::super::example_tests;
 use super::*;
 
 const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
@@ -21,26 +21,12 @@ fn token(epoch: u64, attempt: u32) -> Token {
 }
 
 fn row(name: &str, at: (u64, u32), state: State, over: &[(&str, (u64, u32))]) -> Row {
-    Row {
-        origin: origin(name),
-        token: token(at.0, at.1),
-        nonce: Nonce(1),
-        fingerprint: Fingerprint { raw: fingerprint::raw("POST", "/", b""), canonical: None },
-        state,
-        over: over.iter().map(|(name, at)| (origin(name), token(at.0, at.1))).collect(),
-        risk: Vec::new(),
-        request_id: RequestId(1),
-        expires: Date(9),
-        principal: None,
-        accepted: false,
-        doubted: 0,
-        seen: Date(0),
-    }
+    let over = over.iter().map(|(name, at)| (origin(name), token(at.0, at.1))).collect();
+    Row { over, expires: Date(9), ..example_tests::row(origin(name), token(at.0, at.1), 1, state) }
 }
 
 fn settled() -> State {
-    let answer = Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept };
-    State::Settled { answer: Arc::new(answer), age: Duration::ZERO, expired: false }
+    example_tests::settled(200)
 }
 
 /// A claim as the store shows another region's: the whole hold is left.

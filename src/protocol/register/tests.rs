@@ -42,14 +42,14 @@ fn accept(counter: u64, view: &View) -> Message {
 }
 
 fn renew(region: &str, view: &View) -> Message {
-    Message::Renew {
-        region: name(region),
-        boot: boot(1),
-        holder: 1,
-        starts: 1,
-        view: Arc::new(view.clone()),
-        ttl: TTL,
-    }
+    let (region, view) = (name(region), Arc::new(view.clone()));
+    Message::Renew { region, boot: boot(1), holder: 1, starts: 1, view, ttl: TTL }
+}
+
+/// A gateway of region a asks for the lease of that start of its Postgres.
+fn start(number: u8, holder: u64, view: &View) -> Message {
+    let (boot, starts, view) = (boot(number), u32::from(number), Arc::new(view.clone()));
+    Message::Renew { region: name("a"), boot, holder, starts, view, ttl: TTL }
 }
 
 fn prepare(counter: u64) -> Message {
@@ -254,14 +254,6 @@ fn each_renewal_counts_on() {
 #[test]
 fn two_starts_of_a_regions_postgres_never_hold_together() {
     let acceptor = after(&founded(), &renew("a", &first()), &runs);
-    let start = |number, holder, view: &View| Message::Renew {
-        region: name("a"),
-        boot: boot(number),
-        holder,
-        starts: u32::from(number),
-        view: Arc::new(view.clone()),
-        ttl: TTL,
-    };
     let other = start(2, 2, &first());
     assert!(matches!(acceptor.answer(None, &other, &runs), (None, Reply::NotGranted(_))));
     let granted = says(&acceptor, &other, &over);
@@ -277,14 +269,7 @@ fn two_starts_of_a_regions_postgres_never_hold_together() {
 /// have asked for the next. Then there is nothing to wait for.
 #[test]
 fn a_new_start_waits_for_the_gateways_that_have_not_come_to_it() {
-    let start = |number, holder| Message::Renew {
-        region: name("a"),
-        boot: boot(number),
-        holder,
-        starts: u32::from(number),
-        view: Arc::new(first()),
-        ttl: TTL,
-    };
+    let start = |number, holder| start(number, holder, &first());
     let alone = after(&founded(), &start(1, 1), &runs);
     let next = after(&alone, &start(2, 1), &runs);
     assert_eq!(next.grants[&name("a")].boot, boot(2), "it was the only one");
@@ -312,14 +297,8 @@ fn only_who_serves_holds_a_lease() {
 #[test]
 fn a_shorter_lease_does_not_cut_what_another_gateway_relies_on() {
     let with = |acceptor: &Acceptor, ttl, over: &dyn Fn(&RegionName, &Grant) -> bool| {
-        let message = Message::Renew {
-            region: name("a"),
-            boot: boot(1),
-            holder: 1,
-            starts: 1,
-            view: Arc::new(first()),
-            ttl,
-        };
+        let (region, view) = (name("a"), Arc::new(first()));
+        let message = Message::Renew { region, boot: boot(1), holder: 1, starts: 1, view, ttl };
         after(acceptor, &message, over)
     };
     let acceptor = with(&founded(), TTL, &runs);

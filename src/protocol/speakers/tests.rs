@@ -8,16 +8,12 @@ use std::sync::Arc;
 
 use super::*;
 use crate::protocol::change::Change;
-use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::example_tests::{self, name};
+use crate::protocol::ring::Ring;
 use crate::protocol::view::{AcceptorId, Content, Standing};
 
-fn name(text: &str) -> RegionName {
-    RegionName::parse(text).unwrap()
-}
-
 fn ring(regions: &[&str]) -> Arc<Ring> {
-    let regions = regions.iter().map(|text| RegionSpec { name: name(text), weight: 1 }).collect();
-    Arc::new(Ring::build(&RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() }).unwrap())
+    example_tests::ring(regions, &[])
 }
 
 /// Every cell, written out a second time: `R`, `J`, `F`, `W`, `S` for the permitted senders.

@@ -2,6 +2,7 @@
 //!
 //! This file must not use a real clock.
 
+use super::super::example_tests::at;
 use super::*;
 
 const RULE: WindowRule =
@@ -9,10 +10,6 @@ const RULE: WindowRule =
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
-}
-
-fn at(ms: u64) -> Moment {
-    Moment::from_nanos(ms * 1_000_000)
 }
 
 fn window(lag: Option<u64>) -> Window {

@@ -13,8 +13,9 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
-use super::super::hex;
-use crate::adapters::views::Malformed;
+pub(super) use crate::adapters::views::{
+    Malformed, digest, hex128, number128, read_acceptor_id as acceptor_id, region,
+};
 use crate::ports::authority::{CopiedRow, Lodging};
 use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
@@ -23,7 +24,7 @@ use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Date;
-use crate::protocol::view::{AcceptorId, Release};
+use crate::protocol::view::Release;
 
 /// The part that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,37 +36,16 @@ impl From<Malformed> for Wrong {
     }
 }
 
-pub(super) fn region(name: &str) -> Result<RegionName, Wrong> {
-    RegionName::parse(name).map_err(|_| Wrong("a region's name"))
-}
-
 pub(super) fn origin(text: &str) -> Result<Origin, Wrong> {
     Origin::parse(text).map_err(|_| Wrong("an origin"))
 }
 
-pub(super) fn hex128(number: u128) -> String {
-    format!("{number:032x}")
-}
-
-fn number128(text: &str, what: &'static str) -> Result<u128, Wrong> {
-    let number = u128::from_str_radix(text, 16).ok().filter(|number| hex128(*number) == text);
-    number.ok_or(Wrong(what))
-}
-
-pub(super) fn acceptor_id(text: &str) -> Result<AcceptorId, Wrong> {
-    number128(text, "an acceptor's id").map(AcceptorId)
-}
-
 pub(super) fn nonce(text: &str) -> Result<Nonce, Wrong> {
-    number128(text, "a nonce").map(Nonce)
-}
-
-pub(super) fn digest(text: &str) -> Result<Digest32, Wrong> {
-    hex(text).ok_or(Wrong("a digest"))
+    Ok(Nonce(number128(text, "a nonce")?))
 }
 
 fn digest_or_none(text: Option<&String>) -> Result<Option<Digest32>, Wrong> {
-    text.map(|text| digest(text)).transpose()
+    Ok(text.map(|text| digest(text)).transpose()?)
 }
 
 fn bytes(text: &str) -> Result<Vec<u8>, Wrong> {

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ports::authority::{CopiedRow, Lodging};
 use crate::protocol::digest::Digest32;
+use crate::protocol::example_tests::name;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
@@ -23,10 +24,6 @@ use crate::protocol::register::{Accepted, Ballot, DOES_NOT_SERVE, HELD_BY_ANOTHE
 use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::time::Date;
 use crate::protocol::view::{AcceptorId, Release, View};
-
-fn name(text: &str) -> RegionName {
-    RegionName::parse(text).unwrap()
-}
 
 fn names() -> impl Strategy<Value = RegionName> {
     "[a-z][a-z0-9]{0,31}".prop_map(|text| name(&text))

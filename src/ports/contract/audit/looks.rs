@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::by;
-use super::super::imports::{copied, import};
+use super::super::imports::{answered, copied, import};
 use super::super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, lived, release, settle, settled_key,
-    wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, lived, release, settle, settled_for,
+    settled_key, wins,
 };
 use super::{AuditBench, journalled, runs_at_risk};
 use crate::ports::audit::{Double, Of, Stretch};
@@ -208,10 +208,8 @@ pub async fn evidence_has_the_dates_of_its_life<B: AuditBench>(bench: &B) {
     let promised = young.row.expires.as_millis() - SHORT.as_millis() as i64;
     assert!((claimed.as_millis() - promised).abs() <= 1_000, "audit: {claimed:?}, not {promised}");
     assert!(claimed <= open.row.seen);
-    let ask = asks(bench, &id(bench, "look-dates-brief"), 1).await;
     let lifetime = Lifetime { tombstone: SHORT, ..lived(SHORT, Duration::ZERO) };
-    let brief = wins(bench, &ClaimAsk { lifetime, ..ask }).await.0;
-    assert_eq!(settle(bench, &brief, &answer()).await, Written::Done);
+    let (brief, _) = settled_for(bench, "look-dates-brief", lifetime).await;
     bench.pass(SHORT * 2).await;
     assert!(read(&brief.id).await.over, "audit: past its retention and its tombstone");
     let peer = bench.peers()[0].clone();
@@ -285,10 +283,6 @@ pub async fn runs_at_risk_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
 /// No other origin is heard of.
 fn held<B: StoreBench>(bench: &B) -> Held {
     Held { me: bench.origin(), beats: BTreeMap::new() }
-}
-
-fn answered() -> State {
-    State::Settled { answer: answer().into(), age: Duration::ZERO, expired: false }
 }
 
 /// Another origin's settled row, whose claim names nothing.

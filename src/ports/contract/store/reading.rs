@@ -5,11 +5,10 @@
 use std::time::Duration;
 
 use super::{
-    LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, finds, fingerprint_of, id, known, lived,
-    released_key, row, settle, wins,
+    LONG, SHORT, StoreBench, asks, asks_again, claimed, finds, fingerprint_of, id, known, lived,
+    released_key, row, settled_for, wins,
 };
 use crate::ports::KeyStore;
-use crate::ports::store::Written;
 use crate::protocol::digest::digest;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::lifetime::{Lifetime, NEVER, Retention};
@@ -65,15 +64,12 @@ pub async fn a_new_claim_replaces_the_fingerprint<B: StoreBench>(bench: &B) {
 
 /// A settled key past its retention reads as expired, reaped or not, and is never claimed again.
 pub async fn an_expired_answer_is_a_tombstone<B: StoreBench>(bench: &B) {
-    let mut ask = asks(bench, &id(bench, "expired"), 1).await;
-    ask.lifetime = lived(SHORT, Duration::ZERO);
-    let (attempt, expires) = wins(bench, &ask).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    let (attempt, expires) = settled_for(bench, "expired", lived(SHORT, Duration::ZERO)).await;
     bench.pass(SHORT).await;
-    let expired = row(bench, &ask.id).await;
+    let expired = row(bench, &attempt.id).await;
     assert!(is_expired(&expired), "store: past retention an answer must be told to be expired: {expired:?}");
     assert_eq!(expired.expires, expires, "store: an expired row must still say when it expired");
-    let mut again = asks(bench, &ask.id, 2).await;
+    let mut again = asks(bench, &attempt.id, 2).await;
     let found = finds(bench, &again, "an expired answer must not be won").await;
     assert!(is_expired(&found), "store: a claim must find it expired: {found:?}");
     again.basis = known(&expired);
@@ -86,12 +82,9 @@ fn is_expired(row: &Row) -> bool {
 
 /// Between its promised and its stored end an answer is still replayed.
 pub async fn stored_life_is_longer_than_promised<B: StoreBench>(bench: &B) {
-    let mut ask = asks(bench, &id(bench, "skew"), 1).await;
-    ask.lifetime = lived(SHORT, LONG);
-    let (attempt, expires) = wins(bench, &ask).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    let (attempt, expires) = settled_for(bench, "skew", lived(SHORT, LONG)).await;
     bench.pass(SHORT).await;
-    let row = row(bench, &ask.id).await;
+    let row = row(bench, &attempt.id).await;
     let State::Settled { .. } = row.state else { panic!("store: the skew is stored beyond the promise") };
     assert_eq!(row.expires, expires, "store: the skew must not be promised");
     assert!(row.seen >= expires, "store: the promised end is passed, by the store's own clock");

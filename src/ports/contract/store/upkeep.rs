@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, doubted_key, finds, id,
-    known, lived, open, release, row, rows, settle, wins,
+    known, lived, open, release, row, rows, settle, settled_for, wins,
 };
 use crate::ports::Upkeep;
 use crate::ports::contract::by;
@@ -134,10 +134,8 @@ pub async fn an_open_row_is_never_reaped<B: StoreBench>(bench: &B) {
 
 /// A key that is kept for ever is never reaped.
 pub async fn never_is_never_reaped<B: StoreBench>(bench: &B) {
-    let mut ask = asks(bench, &id(bench, "reap-never"), 1).await;
-    ask.lifetime = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
-    let (attempt, _) = wins(bench, &ask).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    let never = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
+    let (attempt, _) = settled_for(bench, "reap-never", never).await;
     bench.pass(SHORT).await;
     reap_all(bench, END).await;
     assert!(matches!(row(bench, &attempt.id).await.state, State::Settled { .. }), "store: never was reaped");
@@ -391,11 +389,7 @@ pub async fn a_note_is_found_by_its_kind<B: StoreBench>(bench: &B) {
 
 /// A settled key whose retention is [`SHORT`], with a tombstone of this life.
 async fn settled<B: StoreBench>(bench: &B, name: &str, tombstone: Duration) -> (Attempt, Date) {
-    let mut ask = asks(bench, &id(bench, name), 1).await;
-    ask.lifetime = Lifetime { tombstone, ..lived(SHORT, Duration::ZERO) };
-    let (attempt, expires) = wins(bench, &ask).await;
-    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
-    (attempt, expires)
+    settled_for(bench, name, Lifetime { tombstone, ..lived(SHORT, Duration::ZERO) }).await
 }
 
 /// A claim whose hold is over.
