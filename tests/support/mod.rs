@@ -44,7 +44,7 @@ pub const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_vi
 /// next.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(test)
+    RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(Box::pin(test))
 }
 
 /// The binary under test.
@@ -186,10 +186,11 @@ pub fn not_checked(what: &str) {
     std::io::stderr().write_all(line.as_bytes()).expect("stderr can be written to");
 }
 
-/// Asks until there is an answer.
+/// Asks until there is an answer. The question is boxed, as a test's stack has no room for the copies
+/// that code without optimization makes of it.
 pub async fn found<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let attempt = || {
-        let answer = ask();
+        let answer = Box::pin(ask());
         async move { Ok(answer.await) }
     };
     onceway::fleet::wait::for_some(what, BOUND, attempt).await.expect(what)
@@ -198,7 +199,7 @@ pub async fn found<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl F
 /// Waits until the condition holds.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     let held = || {
-        let held = condition();
+        let held = Box::pin(condition());
         async move { held.await.then_some(()) }
     };
     found(what, held).await;

@@ -57,6 +57,11 @@ fn built_in(folder: &str) -> BTreeSet<String> {
             }
             found.insert(path.join("/"));
         }
+        // Named by a macro: all that are in the folder.
+        if text.contains("include_str!(concat!(\"sql/\"") {
+            let folder = source.rsplit_once('/').map_or("", |(folder, _)| folder);
+            found.extend(super::files_below(&format!("{folder}/sql")));
+        }
     }
     assert!(found.contains("config/ring.toml") && found.len() > 50, "{found:?}");
     found
