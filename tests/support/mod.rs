@@ -186,7 +186,7 @@ pub fn not_checked(what: &str) {
     std::io::stderr().write_all(line.as_bytes()).expect("stderr can be written to");
 }
 
-/// Asks until there is an answer. The question is boxed, as a test's stack has no room for the copies
+/// Asks until there is an answer. The question is boxed: a test's stack has no room for the copies
 /// that code without optimization makes of it.
 pub async fn found<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let attempt = || {
