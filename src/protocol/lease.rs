@@ -47,6 +47,8 @@ pub struct Lease {
     /// True if an acceptor was seen to hold a newer view that takes keys from this region, and that
     /// is not known to be chosen.
     unfinished: bool,
+    /// True if the region of the last renewal's view is its only one: its grants block nobody.
+    alone: bool,
     /// True if a majority refused the last renewal that was decided.
     refused: bool,
     /// The moment since which renewals were sent without a majority that granted.
@@ -101,6 +103,7 @@ impl Lease {
             asking: None,
             quiet_until: None,
             unfinished: false,
+            alone: false,
             refused: false,
             in_vain_since: None,
             asked: None,
@@ -169,7 +172,7 @@ impl Lease {
     /// run.
     fn be_quiet(&mut self, now: Moment) {
         let twice = self.drift.judge(self.drift.judge(self.ttl));
-        self.quiet_until = (!removed(Plant::Quiet)).then(|| now + twice);
+        self.quiet_until = (!self.alone && !removed(Plant::Quiet)).then(|| now + twice);
         self.in_vain_since = None;
         self.asking = None;
     }
@@ -208,6 +211,7 @@ impl Lease {
             }
         }
         self.quiet_until = None;
+        self.alone = view.members().len() == 1;
         self.unfinished = false;
         self.in_vain_since = self.in_vain_since.or(Some(now));
         // If two were sent at one moment, perhaps under two views, a reply cannot be assigned to
