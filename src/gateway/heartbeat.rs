@@ -64,9 +64,6 @@ async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 
 /// Reads the gate and lets claims pass: the store answers again and its boot is approved.
 async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    if gateway.health().went_back {
-        return went_back(gateway);
-    }
     if !gateway.health().peers.values().all(|peer| peer.tried) {
         // A process that just started cannot know yet if a peer goes by another view.
         return close(gateway, "starting: not every peer has been asked yet".to_owned());
@@ -329,7 +326,11 @@ fn memory<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Vec<PeerMemory> {
     health.peers.values().filter_map(of).collect()
 }
 
+/// Lets claims pass. The only place that opens a store, so it asks whether that went back.
 fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
+    if gateway.health().went_back {
+        return went_back(gateway);
+    }
     let (version, epoch) = (gate.version.0, gate.epoch);
     let was = gateway.store.swap(Arc::new(StoreHealth::Open(gate.clone())));
     authority::took(gateway, gate);

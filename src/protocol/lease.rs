@@ -78,7 +78,7 @@ pub enum Renewal {
     Refused,
 }
 
-/// What a lease that is not held waits for.
+/// The reason why a lease is not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waits {
     /// For a majority that answers.
@@ -134,7 +134,7 @@ impl Lease {
         self.held.as_ref()
     }
 
-    /// What the lease waits for if it is not held at `now`.
+    /// The reason why the lease is not held at `now`, if it is not.
     pub fn waits(&self, now: Moment) -> Waits {
         match self.quiet_until {
             Some(until) if now < until => Waits::Quiet(until.since(now)),

@@ -54,7 +54,7 @@ pub(super) struct Key(pub(super) Replaceable<Option<TokenDigest>>);
 /// Response type of every path.
 pub type Answer = Response<Full<Bytes>>;
 
-/// What a path answers, or the answer with the refusal.
+/// The answer of a path, or the refusal as an answer.
 pub(super) type Acted = Result<Answer, Box<Answer>>;
 
 impl<P: Ports> Admin<P> {

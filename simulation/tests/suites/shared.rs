@@ -1,4 +1,4 @@
-//! What the gateways of both suites start with, and a client's request and its answer.
+//! Settings of the gateways of both suites, and a client's request and its answer.
 //!
 //! `gateway/bench.rs` and `takeover/trio.rs` have the deployments, with what differs. Everything
 //! here is short, so that a test takes seconds of simulated time. It must not look into a gateway.

@@ -41,7 +41,7 @@ pub enum Told {
 }
 
 impl Told {
-    /// What an answer, or its lack, tells a client.
+    /// The news that an answer, or its lack, is to a client.
     pub fn of(answer: Result<Answer>) -> Told {
         let answer = match answer {
             Ok(answer) => answer,

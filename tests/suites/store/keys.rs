@@ -1,4 +1,4 @@
-//! What a store costs and refuses over a real Postgres: indexes, bounds of time, another region's
+//! Costs and refusals of a store over a real Postgres: indexes, bounds of time, another region's
 //! address.
 //!
 //! `ports::contract` has claims, outcomes, recovery and the gate. A test must not share its server.

@@ -307,7 +307,7 @@ pub fn settings(me: &RegionName) -> Settings {
     shared::settings(me, failover(), routes, credentials())
 }
 
-/// What the bench's gateways read again, with nothing changed.
+/// The settings that the bench's gateways read again, with nothing changed.
 pub fn reload() -> Reload {
     let told = settings(&regions()[0]);
     Reload {
