@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::points::Point;
 use crate::store::{Effect, SimStore, statements, writes};
 use onceway::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch};
-use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
+use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
 use onceway::ports::store::{Attempt, GateVersion, StoreError, Written};
 use onceway::ports::upkeep::Place;
 use onceway::ports::{Acceptors, Audit, Authority, Escrows, Imports};
@@ -69,6 +69,8 @@ impl Imports for SimStore {
 
     statements! {
         reads rows_of(origin: &Origin, after: Option<&KeyId>, most: u32) -> Vec<CopiedRow>;
+        reads latest_of(origin: &Origin, from: u64, most: u32) -> Latest;
+        writes(Effect::At(Point::Import), [rows]) restore(rows: &[CopiedRow]) -> Written;
         writes(Effect::At(Point::Reap), []) reap_imports(may: MayForget, most: u32) -> u64;
     }
 }

@@ -201,6 +201,24 @@ impl Cluster {
         inner.region(region).table.promote();
     }
 
+    /// Replaces a region's Postgres by a standby that has its data up to this copy.
+    pub fn promote_to(&self, region: &RegionName, copied: Copied) {
+        let mut inner = self.lock();
+        let others: Vec<RegionName> =
+            inner.regions.keys().filter(|other| *other != region).cloned().collect();
+        for other in &others {
+            inner.catch_up(other);
+        }
+        inner.made += 1;
+        let number = inner.made;
+        let lost = inner.region(region);
+        let promoted = copied.0.promoted(number, &lost.table);
+        let buried = std::mem::replace(&mut lost.table, promoted);
+        inner.buried.push(buried);
+        inner.ship_from_the_start(region);
+        inner.tell_copies(region);
+    }
+
     /// Steps the wall clock of a region's Postgres, ahead or back.
     pub fn step_clock(&self, region: &RegionName, micros: i64) {
         self.lock().region(region).clock.step(micros);
@@ -229,7 +247,7 @@ impl Cluster {
     pub fn restore(&self, region: &RegionName, copied: Copied) {
         let mut inner = self.lock();
         inner.catch_up(region);
-        inner.region(region).table.restore(copied.0);
+        inner.region(region).table.put_back(copied.0);
         inner.tell_copies(region);
     }
 

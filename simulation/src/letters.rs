@@ -23,7 +23,7 @@ named! {
     Adopt "adopt" "This view was chosen."
     Release "release" "Give up what you lose by this change."
     Frontier "frontier" "What do you have of a lost store?"
-    Rows "rows" "Show me rows of a lost store."
+    Rows "rows" "Show me rows of a lost store, or of mine."
     Lodge "lodge" "Keep this claim, or its answer, or forget it."
     Operator "operator" "What an operator asks, and the look at one key."
 }
@@ -43,7 +43,7 @@ impl Letter {
             Question::Adopt { .. } => Self::Adopt,
             Question::Release { .. } => Self::Release,
             Question::Frontier { .. } => Self::Frontier,
-            Question::Rows { .. } => Self::Rows,
+            Question::Rows { .. } | Question::Latest { .. } => Self::Rows,
             Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. } => Self::Lodge,
             Question::Operator(_) | Question::Key { .. } => Self::Operator,
         }

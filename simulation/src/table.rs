@@ -69,6 +69,8 @@ pub(crate) struct Commit {
     approved: bool,
     /// For an ended record: true if another origin's row of the key was here then and still open.
     beside_open: bool,
+    /// True if it brings back what the store had written before it was promoted.
+    restored: bool,
     pub(crate) change: Change,
 }
 
@@ -99,6 +101,8 @@ pub(crate) struct Table {
     /// The own rows, in the orders of their look-ups.
     orders: order::Orders,
     beats: BTreeMap<Origin, Beaten>,
+    /// Keys whose rows of each origin were applied or imported after its newest heartbeat.
+    latest: BTreeMap<Origin, BTreeSet<KeyId>>,
     /// Origins whose rows are being copied for the first time, while their heartbeats already
     /// arrive.
     copying: BTreeSet<Origin>,
@@ -139,6 +143,7 @@ impl Table {
             rows: BTreeMap::new(),
             orders: order::Orders::default(),
             beats: BTreeMap::new(),
+            latest: BTreeMap::new(),
             copying: BTreeSet::new(),
             memory: BTreeMap::new(),
             doubts: BTreeMap::new(),
@@ -154,15 +159,28 @@ impl Table {
         self.running.started = self.clock.micros().max(self.running.started + 1);
     }
 
-    /// Replaces the server on a new timeline: by a standby that has everything.
+    /// Moves the server to a new timeline, as a promoted standby does.
     pub(crate) fn promote(&mut self) {
         self.running.timeline += 1;
         self.restart();
     }
 
+    /// The server of a standby with these data that was promoted. Its own number tells the checker
+    /// that it knows nothing of what the one before wrote since.
+    pub(crate) fn promoted(mut self, number: u64, before: &Table) -> Self {
+        let gates = self.history.gates.last().cloned().into_iter().collect();
+        self.history = History::default();
+        self.history.gates = gates;
+        self.log.clear();
+        self.flushed();
+        self.running = Boot { system: number, ..before.running.clone() };
+        self.promote();
+        self
+    }
+
     /// Restarts the server over an older copy of its data. Commits that were shipped before stay
     /// shipped.
-    pub(crate) fn restore(&mut self, copy: Table) {
+    pub(crate) fn put_back(&mut self, copy: Table) {
         let log = std::mem::take(&mut self.log);
         let history = std::mem::take(&mut self.history);
         let running = self.running.clone();
@@ -511,7 +529,7 @@ impl Table {
             Change::Gone(id) => self.all(id).iter().any(|(origin, row)| **origin != self.origin && open(row)),
             Change::Row(..) | Change::Beat(_) => false,
         };
-        self.log.push(Commit { at: self.clock.elapsed(), approved, beside_open, change });
+        self.log.push(Commit { at: self.clock.elapsed(), approved, beside_open, restored: false, change });
         self.flushed();
     }
 }

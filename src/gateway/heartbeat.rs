@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::applied::{Applied, applied};
+use super::regain::regain;
 use super::supervise::supervise;
 use super::{Gateway, Health, StoreHealth, authority, clock_trust, metrics};
 use crate::ports::peers::{Beat, PeerError, Pong};
@@ -108,7 +109,10 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
             now
         }
     };
-    let answers = gateway.answers_since(since, gate.state.as_ref().map(|state| &*state.view));
+    let view = gateway.newest_view(&gate);
+    let peers = gateway.health().peers.keys().cloned().collect();
+    let vouchers = speakers::vouchers(&peers, &view);
+    let answers = gateway.answers_since(since, &vouchers);
     if answers.highest > own {
         // Without the number: the next peer may have seen a later one, and the text would count as
         // another reason.
@@ -135,6 +139,13 @@ async fn approve<P: Ports>(gateway: &Arc<Gateway<P>>, asking: &mut Option<Asking
             "the store restarted, or is new, restored or promoted: {needed} peers must say what they saw and heard of this region, {} did",
             answers.knowing
         );
+        return close(gateway, why);
+    }
+    let is_lost = |name: &RegionName| view.lost().any(|(lost, _)| lost == name);
+    if gate.approved.is_some()
+        && !only_restarted(&gate)
+        && let Err(why) = regain(gateway, vouchers.iter().filter(|name| !is_lost(name))).await
+    {
         return close(gateway, why);
     }
     match gateway.ports.store().approve(gate.version, &gate.running).await {
@@ -432,14 +443,17 @@ impl<P: Ports> Gateway<P> {
         self.answers_of(&|name| speakers::tells_of_others(name, &view), Moment::default()).highest
     }
 
-    /// The memory of this region at the peers that were asked since `moment`. The highest heartbeat
-    /// is that of any peer, but [`speakers::vouchers`] alone are counted. `adopted` is the view of
-    /// the gate: a process that just started may know of no other.
-    fn answers_since(&self, moment: Moment, adopted: Option<&View>) -> Answers {
+    /// The newest view that is known or adopted: a process that just started may know of no other
+    /// than the gate's.
+    fn newest_view(&self, gate: &Gate) -> Arc<View> {
         let known = self.view();
-        let view = adopted.filter(|view| view.epoch() > known.epoch()).unwrap_or(&known);
-        let peers = self.health().peers.keys().cloned().collect();
-        let vouchers = speakers::vouchers(&peers, view);
+        let adopted = gate.state.as_ref().map(|state| &state.view);
+        adopted.filter(|view| view.epoch() > known.epoch()).unwrap_or(&known).clone()
+    }
+
+    /// The memory of this region at the peers that were asked since `moment`. The highest heartbeat
+    /// is that of any peer, but vouchers alone are counted.
+    fn answers_since(&self, moment: Moment, vouchers: &BTreeSet<RegionName>) -> Answers {
         let highest = self.answers_of(&|_| true, moment).highest;
         Answers { highest, ..self.answers_of(&|name| vouchers.contains(name), moment) }
     }

@@ -46,6 +46,7 @@ pub mod quota;
 mod race;
 mod reaper;
 mod recover;
+mod regain;
 pub mod reloadable;
 pub mod reply;
 mod request;

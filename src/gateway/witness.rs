@@ -220,6 +220,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             | Question::Release { .. }
             | Question::Frontier { .. }
             | Question::Rows { .. }
+            | Question::Latest { .. }
             | Question::Lodge(_)
             | Question::LodgeAnswer { .. }
             | Question::Void { .. }

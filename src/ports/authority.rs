@@ -170,6 +170,15 @@ pub struct CopiedRow {
     pub path: String,
 }
 
+/// A part of the rows of an origin that its store may lack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latest {
+    /// The rows, each with its place.
+    pub rows: Vec<(u64, CopiedRow)>,
+    /// The place where the next part begins; `None` after the last one.
+    pub next: Option<u64>,
+}
+
 /// Rows of a lost origin that one survivor has and another lacks (docs/protocol.md#rule-33).
 pub trait Imports: Send + Sync + 'static {
     /// One page of the rows of `origin` in this store, replicated or imported, in the order of
@@ -191,6 +200,24 @@ pub trait Imports: Send + Sync + 'static {
         rows: &[CopiedRow],
         not_before: Date,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Rows of `origin` that a store with its newest heartbeat may lack: those that came here after
+    /// that heartbeat, and claims that are lodged here. It may have some of them.
+    ///
+    /// All rows of the origin are read, a part in each call, in the order of the disk. At most
+    /// `most` rows are returned, and more where several have one place. Begin at place 0.
+    fn latest_of(
+        &self,
+        origin: &Origin,
+        from: u64,
+        most: u32,
+    ) -> impl Future<Output = Result<Latest, StoreError>> + Send;
+
+    /// Stores own rows that this store may lack, as what they are: holds and lives begin now. A
+    /// row that is here stays, unless the other has a higher token, or a later state of the same
+    /// attempt. `GateMoved`, and nothing is written, once the running boot is approved: rows may
+    /// have been forgotten since (docs/protocol.md#rule-8).
+    fn restore(&self, rows: &[CopiedRow]) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
     /// Looks at imported rows, at most `most`, and deletes those that are not needed. Their life,
     /// tombstone included, must be over by the database's clock, and they may be forgotten. Then:

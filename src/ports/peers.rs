@@ -163,6 +163,16 @@ pub enum Question {
         /// The largest number of rows.
         most: u32,
     },
+    /// Asks for a page of the asker's rows that its own store may lack:
+    /// [`super::Imports::latest_of`].
+    Latest {
+        /// The asker's store.
+        origin: Origin,
+        /// The place where the page begins.
+        from: u64,
+        /// The largest number of rows, approximately.
+        most: u32,
+    },
     /// Lodge this claim.
     Lodge(Box<Lodging>),
     /// Lodge this answer beside its claim.
@@ -244,6 +254,7 @@ impl Question {
             Self::Release { .. } => Kind::Release,
             Self::Frontier { .. } => Kind::Frontier,
             Self::Rows { .. } => Kind::Rows,
+            Self::Latest { .. } => Kind::Latest,
             Self::Lodge(_) => Kind::Lodge,
             Self::LodgeAnswer { .. } => Kind::LodgeAnswer,
             Self::Void { .. } => Kind::Void,
@@ -265,6 +276,7 @@ impl Question {
                 Message::Read | Message::Found { .. } => None,
             },
             Self::Lodge(lodging) => Some(&lodging.origin.region),
+            Self::Latest { origin, .. } => Some(&origin.region),
             Self::Views { .. }
             | Self::Adopt { .. }
             | Self::Release { .. }
@@ -291,6 +303,7 @@ impl Question {
             Self::Views { .. }
             | Self::Frontier { .. }
             | Self::Rows { .. }
+            | Self::Latest { .. }
             | Self::Lodge(_)
             | Self::LodgeAnswer { .. }
             | Self::Void { .. }
@@ -331,6 +344,8 @@ pub enum Told {
     Frontier(opening::Told),
     /// To [`Question::Rows`]; fewer than asked for are the last.
     Rows(Vec<CopiedRow>),
+    /// To [`Question::Latest`]: rows, and the place where the next page begins.
+    Latest(Vec<CopiedRow>, Option<u64>),
     /// To [`Question::Lodge`].
     Lodged(Lodged),
     /// To [`Question::Key`]: its status as JSON, for people.

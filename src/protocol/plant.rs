@@ -79,6 +79,7 @@ plants! {
     ToldOfRecords "told-of-records" "A region that is asked what it has of a lost one first makes records of the claims that it holds."
     PutBack "put-back" "A witness whose file was put back is another acceptor: it has forgotten promises."
     RestoredVotes "restored-votes" "An acceptor promises nothing before the start of its store is approved: it may have forgotten promises."
+    LatestAsked "latest-asked" "A store on a new timeline takes in what its peers have of it before it is approved."
     LagRemembered "lag-remembered" "The lag of each store survives a restart, and a window is made of it."
 }
 

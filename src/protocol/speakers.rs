@@ -116,6 +116,7 @@ messages! {
     Release "release" REGION false "Give up what you lose by this change."
     Frontier "frontier" REGION false "What do you have of a lost store?"
     Rows "rows" REGION false "Show me rows of a store."
+    Latest "latest" KNOWN true "Show me rows of mine that my store may lack."
     Lodge "lodge" REGION true "Keep this claim."
     LodgeAnswer "lodge-answer" REGION false "Keep the answer to a claim of mine."
     Void "void" REGION false "Forget a claim of mine: it was never sent."

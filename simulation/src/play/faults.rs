@@ -53,6 +53,10 @@ const CLIENTS_SLOW: Pace = Pace { per_second: Duration::from_millis(100) };
 const SUPERVISED: Duration = Duration::from_secs(1);
 /// The time for which two processes run beside each other when one replaces the other.
 const HANDED_OVER: Duration = Duration::from_secs(5);
+/// The time for which a standby waits for a heartbeat that it follows up to.
+const PROMOTED_WITHIN: Duration = Duration::from_secs(5);
+/// The time from the end of a Postgres to the promotion of its standby.
+const FAILED_OVER: Duration = Duration::from_millis(500);
 /// The size of a step of a database's clock.
 const STEP_MICROS: i64 = 5_000_000;
 
@@ -265,6 +269,24 @@ impl Faults {
         while all.join_next().await.is_some() {}
     }
 
+    /// Promotes a standby that follows the region's Postgres up to its next heartbeat, once this
+    /// time has passed from there on.
+    async fn promoted(&self, region: &RegionName, until: Instant) {
+        let cluster = &self.deployment.world.cluster;
+        let (lasts, before) = (until - Instant::now(), cluster.copy(region).heartbeat());
+        let mut standby = cluster.copy(region);
+        while standby.heartbeat() == before && Instant::now() < until + PROMOTED_WITHIN {
+            sleep(Duration::from_millis(10)).await;
+            standby = cluster.copy(region);
+        }
+        sleep(lasts).await;
+        // What was sent to others by then still arrives there.
+        cluster.kill(region);
+        sleep(FAILED_OVER).await;
+        cluster.promote_to(region, standby);
+        self.deployment.normal_store(region);
+    }
+
     /// Sets the clock of a region's database off in this direction, and right again.
     async fn far_off(&self, region: &RegionName, by: Duration, direction: i64, until: Instant) {
         let by = i64::try_from(by.as_micros()).unwrap_or(i64::MAX) * direction;
@@ -369,6 +391,7 @@ impl Faults {
             OfRegion::StoreRestored => {
                 return acts::store_restored(&self.hands(), region, until, how.copied).await;
             }
+            OfRegion::StorePromoted => return self.promoted(region, until).await,
             OfRegion::Drain => return acts::drain(deployment, &self.log, region, until).await,
             OfRegion::RingChange => return acts::ring_change(deployment, &self.log, region, until).await,
             OfRegion::GatewayKilled => return self.killed(region, until).await,
@@ -497,6 +520,7 @@ impl Faults {
             OfRegion::ConfirmationsLate => deployment.world.cluster.set_confirms(region, Duration::ZERO),
             // Over by itself, or mended where it was broken.
             OfRegion::StoreRestarts
+            | OfRegion::StorePromoted
             | OfRegion::RegionLoss
             | OfRegion::MachineRestarts
             | OfRegion::DiskLost

@@ -133,6 +133,7 @@ fn of_region(kind: OfRegion, region: &RegionName, regions: &[RegionName]) -> Vec
         | OfRegion::StoreLate
         | OfRegion::StoreSlow
         | OfRegion::StoreRestarts
+        | OfRegion::StorePromoted
         | OfRegion::StoreClockAhead
         | OfRegion::StoreClockBack
         | OfRegion::StoreClockFarAhead

@@ -75,6 +75,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::WholeEpoch => seeds(2, "copied-target"),
         Plant::ToldOfRecords => seeds(4, "asked-first"),
         Plant::PutBack => seeds(2, "put-back"),
+        Plant::LatestAsked => seeds(2, "promoted"),
         Plant::LagRemembered => seeds(2, "lag-remembered"),
         Plant::RestoredVotes => seeds_from(4, 100, "swarm"),
     }

@@ -79,6 +79,7 @@ kinds! {
         StoreLate "store-late" "Every third statement that writes takes effect `by` after its sender gave up, unless Postgres ended meanwhile."
         StoreSlow "store-slow" "Each statement takes 1.2 s."
         StoreRestarts "store-restarts" "Postgres is killed and starts at once: what it wrote is there, what it had just applied comes again."
+        StorePromoted "store-promoted" "Postgres is killed, and a standby is promoted that lacks what was written while the fault lasts, from a heartbeat on."
         StoreClockAhead "store-clock-ahead" "The database's wall clock steps ahead by 5 s, and back afterwards."
         StoreClockBack "store-clock-back" "The database's wall clock steps back by 5 s, and ahead afterwards."
         StoreClockFarAhead "store-clock-far-ahead" "The database's wall clock is set ahead by `by`, seconds to years, and back afterwards."
@@ -147,7 +148,7 @@ impl Kind {
     pub fn is_drawn(self) -> bool {
         !matches!(
             self,
-            Self::Region(OfRegion::ConfirmationsLate | OfRegion::WitnessPutBack)
+            Self::Region(OfRegion::ConfirmationsLate | OfRegion::WitnessPutBack | OfRegion::StorePromoted)
                 | Self::Link(OfLink::LettersLost | OfLink::LettersLate)
         )
     }

@@ -51,6 +51,7 @@ files! {
     "scenarios/new-voter.toml"
     "scenarios/one-way-cut.toml"
     "scenarios/open-import.toml"
+    "scenarios/promoted.toml"
     "scenarios/proxy-gives-up.toml"
     "scenarios/put-back.toml"
     "scenarios/reboots.toml"

@@ -57,6 +57,7 @@ impl Table {
         let before = match commit.change.clone() {
             Change::Row(id, row) => {
                 self.history.arrived.push((from.region.clone(), id.clone(), row.token));
+                self.latest.entry(from.clone()).or_default().insert(id.clone());
                 let before = self.rows.entry(id.clone()).or_default().insert(from.clone(), *row);
                 Before::Row(id, before.map(Box::new))
             }
@@ -64,7 +65,10 @@ impl Table {
                 let before = self.remove(&id, from);
                 Before::Row(id, before.map(Box::new))
             }
-            Change::Beat(beat) => Before::Beat(self.beats.insert(from.clone(), beat)),
+            Change::Beat(beat) => {
+                self.latest.remove(from);
+                Before::Beat(self.beats.insert(from.clone(), beat))
+            }
         };
         let at = self.clock.elapsed();
         let sent = Sent { store, at: commit.at };

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::authority::{CopiedRow, Lodged, Lodging};
+use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
 use onceway::ports::store::{GateVersion, Written};
 use onceway::protocol::forget::MayForget;
 use onceway::protocol::key::KeyId;
@@ -132,11 +132,20 @@ impl Table {
     }
 
     fn write_converted(&mut self, id: &KeyId, escrowed: Escrowed, over: Vec<(Origin, Token)>) {
+        let is_open = escrowed.answer.is_none();
+        let row = self.converted(escrowed, over);
+        self.write(id, row);
+        if is_open {
+            let since = self.date();
+            self.doubts.entry(id.clone()).or_insert(since);
+        }
+    }
+
+    fn converted(&self, escrowed: Escrowed, over: Vec<(Origin, Token)>) -> Stored {
         let (due, expires) = escrowed.life();
         let Escrowed { lodging, answer, stored_at } = escrowed;
-        let is_open = answer.is_none();
         let now = self.clock.micros();
-        let row = Stored {
+        Stored {
             token: lodging.token,
             nonce: lodging.nonce,
             fingerprint: lodging.fingerprint,
@@ -156,11 +165,6 @@ impl Table {
             route: lodging.route,
             path: lodging.path,
             was_settled: None,
-        };
-        self.write(id, row);
-        if is_open {
-            let since = self.date();
-            self.doubts.entry(id.clone()).or_insert(since);
         }
     }
 
@@ -251,37 +255,72 @@ impl Table {
     }
 
     pub(crate) fn rows_of(&self, origin: &Origin, after: Option<&KeyId>, most: u32) -> Vec<CopiedRow> {
-        let now = self.clock.micros();
-        let ids: std::collections::BTreeSet<&KeyId> = self.rows.keys().chain(self.imports.keys()).collect();
+        let ids: BTreeSet<&KeyId> = self.rows.keys().chain(self.imports.keys()).collect();
         let ids = ids.into_iter().filter(|id| after.is_none_or(|after| *id > after));
-        let rows = ids.filter_map(|id| {
-            let row = *self.all(id).get(origin)?;
-            // The end of an imported row includes its tombstone.
-            let replicated = self.rows.get(id).and_then(|rows| rows.get(origin));
-            let imported = replicated.is_none_or(|replicated| !std::ptr::eq(replicated, row));
-            let beyond = match row.phase {
-                Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Settled(..) if imported => {
-                    micros(row.tombstone)
-                }
-                Phase::Claimed
-                | Phase::InDoubt(_)
-                | Phase::Released
-                | Phase::Settled(..)
-                | Phase::Tombstone => 0,
-            };
-            let lives = row.due.saturating_sub(beyond).saturating_sub(now);
-            let lives = u64::try_from(lives).unwrap_or(0);
-            Some(CopiedRow {
-                id: id.clone(),
-                row: row.shown(origin.clone(), now, *origin == self.origin),
-                hold: row.hold,
-                lives: Duration::from_micros(lives),
-                tombstone: row.tombstone,
-                route: row.route.clone(),
-                path: row.path.clone(),
-            })
+        ids.filter_map(|id| self.handed_over(id, origin)).take(most as usize).collect()
+    }
+
+    /// The row of a key as it is handed over.
+    fn handed_over(&self, id: &KeyId, origin: &Origin) -> Option<CopiedRow> {
+        let row = *self.all(id).get(origin)?;
+        // The end of an imported row includes its tombstone.
+        let replicated = self.rows.get(id).and_then(|rows| rows.get(origin));
+        let imported = replicated.is_none_or(|replicated| !std::ptr::eq(replicated, row));
+        let beyond = match row.phase {
+            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Settled(..) if imported => {
+                micros(row.tombstone)
+            }
+            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Settled(..) | Phase::Tombstone => 0,
+        };
+        Some(self.copy(id, origin, row, row.due.saturating_sub(beyond)))
+    }
+
+    fn copy(&self, id: &KeyId, origin: &Origin, row: &Stored, ends: i64) -> CopiedRow {
+        let now = self.clock.micros();
+        CopiedRow {
+            id: id.clone(),
+            row: row.shown(origin.clone(), now, *origin == self.origin),
+            hold: row.hold,
+            lives: Duration::from_micros(u64::try_from(ends.saturating_sub(now)).unwrap_or(0)),
+            tombstone: row.tombstone,
+            route: row.route.clone(),
+            path: row.path.clone(),
+        }
+    }
+
+    /// A place is the number of a row in the order of keys.
+    pub(crate) fn latest_of(&self, origin: &Origin, from: u64, most: u32) -> Latest {
+        let rows = self.latest.get(origin).into_iter().flatten();
+        let rows = rows.filter_map(|id| self.handed_over(id, origin));
+        let lodged = self.escrows.iter().filter_map(|(id, held)| Some((id, held.get(origin)?)));
+        let lodged = lodged.map(|(id, escrowed)| {
+            let mut row = self.converted(escrowed.clone(), Vec::new());
+            if escrowed.answer.is_none() {
+                row.phase = Phase::Claimed;
+            }
+            self.copy(id, origin, &row, row.due)
         });
-        rows.take(most as usize).collect()
+        let all: Vec<_> = (0..).zip(rows.chain(lodged)).skip(from as usize).collect();
+        let next = (all.len() > most as usize).then(|| from + u64::from(most));
+        Latest { rows: all.into_iter().take(most as usize).collect(), next }
+    }
+
+    /// Written before the boot is approved only.
+    pub(crate) fn restore(&mut self, rows: &[CopiedRow]) -> Written {
+        if self.is_open() {
+            return Written::GateMoved;
+        }
+        let beaten = self.beats.get(&self.origin).map_or(i64::MIN, |beat| beat.date.as_millis() * 1_000);
+        let now = self.clock.micros();
+        for copied in rows {
+            let ends = micros(copied.lives).saturating_add(now.max(beaten));
+            let row = Stored { due: ends, ..imported(copied, now) };
+            if self.own(&copied.id).is_none_or(|known| row.is_newer_than(known)) {
+                self.write(&copied.id, row);
+                self.log.last_mut().expect("it was just written").restored = true;
+            }
+        }
+        Written::Done
     }
 
     /// `None` while the running boot is not approved.
@@ -292,6 +331,7 @@ impl Table {
         let now = self.clock.micros();
         for copied in rows {
             self.history.arrived.push((origin.region.clone(), copied.id.clone(), copied.row.token));
+            self.latest.entry(origin.clone()).or_default().insert(copied.id.clone());
             let row = imported(copied, now);
             let held = self.imports.entry(copied.id.clone()).or_default();
             if held.get(origin).is_none_or(|known| row.is_newer_than(known)) {

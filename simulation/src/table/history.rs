@@ -266,8 +266,11 @@ impl Table {
 }
 
 impl Commit {
-    /// The commit's write of a record, if it has one.
+    /// The commit's write of a record, if it has one. A restored one was written before.
     pub(crate) fn written(&self) -> Option<Write> {
+        if self.restored {
+            return None;
+        }
         let (id, record) = match &self.change {
             Change::Row(id, row) => (id, Some(row.recorded())),
             Change::Gone(id) => (id, None),

@@ -83,12 +83,14 @@ impl Table {
     pub(crate) fn copied(&mut self, from: &Origin, snapshot: Snapshot, since: &[Commit]) {
         for (id, row) in snapshot.rows {
             self.history.arrived.push((from.region.clone(), id.clone(), row.token));
+            self.latest.entry(from.clone()).or_default().insert(id.clone());
             self.rows.entry(id).or_default().insert(from.clone(), row);
         }
         for commit in since {
             match commit.change.clone() {
                 Change::Row(id, row) => {
                     self.history.arrived.push((from.region.clone(), id.clone(), row.token));
+                    self.latest.entry(from.clone()).or_default().insert(id.clone());
                     self.rows.entry(id).or_default().insert(from.clone(), *row);
                 }
                 Change::Gone(id) => {

@@ -10,16 +10,19 @@ use super::errors;
 use super::keys::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::{Call, Params};
-use super::{Lane, PgStore, packed, upkeep};
+use super::{Lane, PgStore, names, packed, upkeep};
 use crate::ports::Imports;
-use crate::ports::authority::CopiedRow;
-use crate::ports::store::StoreError;
+use crate::ports::authority::{CopiedRow, Latest};
+use crate::ports::store::{StoreError, Written};
 use crate::protocol::digest::Digest32;
 use crate::protocol::forget::MayForget;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::State;
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
+
+/// Blocks of a table that one call reads: 32 MiB, far less than a statement may take.
+const BLOCKS: i64 = 4_096;
 
 impl Imports for PgStore {
     async fn rows_of(
@@ -30,18 +33,44 @@ impl Imports for PgStore {
     ) -> Result<Vec<CopiedRow>, StoreError> {
         let call = Call::reads("reading the rows of an origin", &self.sql.rows_of);
         let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
-        self.list(Lane::Peers, call, &[&origin.to_string(), &tenant, &key, &i64::from(most)], |row| {
-            Ok(CopiedRow {
-                id: upkeep::key_id(row)?,
-                row: rows::read(row)?,
-                hold: rows::millis(get(row, "hold_ms")?)?,
-                lives: rows::millis(get(row, "lives_ms")?)?,
-                tombstone: rows::millis(get(row, "tombstone_ms")?)?,
-                route: get::<&str>(row, "route")?.into(),
-                path: get(row, "path")?,
-            })
-        })
-        .await
+        self.list(Lane::Peers, call, &[&origin.to_string(), &tenant, &key, &i64::from(most)], copied).await
+    }
+
+    async fn latest_of(&self, origin: &Origin, from: u64, most: u32) -> Result<Latest, StoreError> {
+        const WHAT: &str = "reading the latest rows of an origin";
+        let call = Call::reads(WHAT, &self.sql.latest_of);
+        let (leaf, from) = (names::records(origin), big(WHAT, from)?);
+        let params: Params<'_> = &[&origin.to_string(), &from, &i64::from(most), &leaf, &BLOCKS];
+        let read = |row: &tokio_postgres::Row| {
+            let found = match get::<Option<i64>>(row, "at")? {
+                Some(place) => Some((u64::try_from(place).map_err(|_| "at")?, copied(row)?)),
+                None => None,
+            };
+            let next = get::<bool>(row, "goes_on")?.then(|| rows::count(row, "until")).transpose()?;
+            Ok((found, next))
+        };
+        let found = self.list(Lane::Peers, call, params, read).await?;
+        let end = found.last().and_then(|(_, next)| *next);
+        let rows: Vec<_> = found.into_iter().filter_map(|(row, _)| row).collect();
+        // A part that is full may go on within the same blocks.
+        let full = rows.last().filter(|_| rows.len() >= most as usize).map(|(place, _)| place + 1);
+        Ok(Latest { next: full.or(end), rows })
+    }
+
+    async fn restore(&self, rows: &[CopiedRow]) -> Result<Written, StoreError> {
+        const WHAT: &str = "restoring rows";
+        if rows.iter().any(|copied| copied.row.origin != self.origin) {
+            return Err(errors::not_sent(WHAT, "a row is of another origin"));
+        }
+        let mut columns = Columns::default();
+        for copied in rows {
+            columns.push(WHAT, copied)?;
+        }
+        let call = Call::writes(WHAT, &self.sql.restore);
+        match self.one(Lane::Upkeep, call, &columns.params(), |row| get::<bool>(row, "open")).await? {
+            true => Ok(Written::GateMoved),
+            false => Ok(Written::Done),
+        }
     }
 
     async fn import(&self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Result<(), StoreError> {
@@ -73,6 +102,19 @@ impl Imports for PgStore {
         let gone = self.on(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)]).await?;
         Ok(gone.len() as u64)
     }
+}
+
+/// Reads a row as it is handed over.
+fn copied(row: &tokio_postgres::Row) -> Result<CopiedRow, rows::Unreadable> {
+    Ok(CopiedRow {
+        id: upkeep::key_id(row)?,
+        row: rows::read(row)?,
+        hold: rows::millis(get(row, "hold_ms")?)?,
+        lives: rows::millis(get(row, "lives_ms")?)?,
+        tombstone: rows::millis(get(row, "tombstone_ms")?)?,
+        route: get::<&str>(row, "route")?.into(),
+        path: get(row, "path")?,
+    })
 }
 
 /// Makes the struct of these columns. They are the statement's parameters after the origin, in its

@@ -86,7 +86,7 @@ statements! {
         findings doubles keys_after enlist subscriptions slots settle release doubt standing
         look_up_one look_up_many approve set_gate beat job_revive job_discard reap open_claims
         doubts unlist live_keys foreign delist settle_by_hand release_by_hand note runs_at_risk
-        traces journal_doubles late histories lodge convert rows_of import reap_imports stood_in,
+        traces journal_doubles late histories lodge convert rows_of latest_of restore import reap_imports stood_in,
     others:
         job_take = concat!(include_str!("sql/job_take.sql"), include_str!("sql/job_taken.sql"));
         job_take_by_turns =

@@ -26,7 +26,7 @@ use self::register::{MessagePart, ReplyPart};
 use super::{FROM, REPLY, WireError, message, one, put, say_versions};
 use crate::adapters::views::{Spelled, ViewDoc, newer};
 use crate::ports::Body;
-use crate::ports::authority::Lodged;
+use crate::ports::authority::{CopiedRow, Lodged};
 use crate::ports::body::full;
 use crate::ports::peers::{OperatorAct, Question, Told};
 use crate::protocol::change::Report;
@@ -51,6 +51,7 @@ enum QuestionMessage {
     Release { target: ViewDoc },
     Frontier { origin: String, at: u64 },
     Rows { origin: String, after: Option<KeyPart>, most: u32 },
+    Latest { origin: String, from: u64, most: u32 },
     Lodge(LodgingPart),
     LodgeAnswer { id: KeyPart, token: TokenPart, nonce: String, answer: AnswerPart },
     Void { id: KeyPart, token: TokenPart, nonce: String },
@@ -59,13 +60,14 @@ enum QuestionMessage {
 }
 
 /// The names above. They tell a question of another version from a broken one.
-const QUESTIONS: [&str; 11] = [
+const QUESTIONS: [&str; 12] = [
     "acceptor",
     "views",
     "adopt",
     "release",
     "frontier",
     "rows",
+    "latest",
     "lodge",
     "lodge_answer",
     "void",
@@ -83,6 +85,7 @@ enum ToldMessage {
     Released { generation: u32, seal: u64, release: ReleasePart, seen: BTreeMap<String, u64> },
     Frontier { applied: u64, seal: u64 },
     Rows(Vec<CopiedRowPart>),
+    Latest { rows: Vec<CopiedRowPart>, next: Option<u64> },
     Lodged(LodgedPart),
     Key { status: String },
     Done,
@@ -90,8 +93,10 @@ enum ToldMessage {
 }
 
 /// The names above.
-const TELLINGS: [&str; 10] =
-    ["acceptor", "views", "adopted", "released", "frontier", "rows", "lodged", "key", "done", "refused"];
+const TELLINGS: [&str; 11] = [
+    "acceptor", "views", "adopted", "released", "frontier", "rows", "latest", "lodged", "key", "done",
+    "refused",
+];
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -172,6 +177,9 @@ pub fn write_question(question: &Question) -> Bytes {
             after: after.as_ref().map(KeyPart::of),
             most: *most,
         },
+        Question::Latest { origin, from, most } => {
+            QuestionMessage::Latest { origin: origin.to_string(), from: *from, most: *most }
+        }
         Question::Lodge(lodging) => QuestionMessage::Lodge(LodgingPart::of(lodging)),
         Question::LodgeAnswer { id, token, nonce, answer } => QuestionMessage::LodgeAnswer {
             id: KeyPart::of(id),
@@ -218,6 +226,9 @@ fn question(written: QuestionMessage) -> Result<Question, Wrong> {
         QuestionMessage::Rows { origin: name, after, most } => {
             Question::Rows { origin: origin(&name)?, after: after.map(KeyPart::read).transpose()?, most }
         }
+        QuestionMessage::Latest { origin: name, from, most } => {
+            Question::Latest { origin: origin(&name)?, from, most }
+        }
         QuestionMessage::Lodge(lodging) => Question::Lodge(Box::new(lodging.read()?)),
         QuestionMessage::LodgeAnswer { id, token, nonce: digits, answer } => Question::LodgeAnswer {
             id: id.read()?,
@@ -251,6 +262,9 @@ pub fn write_told(told: &Told) -> Bytes {
             ToldMessage::Frontier { applied: *applied, seal: *seal }
         }
         Told::Rows(rows) => ToldMessage::Rows(rows.iter().map(CopiedRowPart::of).collect()),
+        Told::Latest(rows, next) => {
+            ToldMessage::Latest { rows: rows.iter().map(CopiedRowPart::of).collect(), next: *next }
+        }
         Told::Lodged(Lodged::Done) => ToldMessage::Lodged(LodgedPart::Done),
         Told::Lodged(Lodged::GateMoved) => ToldMessage::Lodged(LodgedPart::GateMoved),
         Told::Lodged(Lodged::Superseded) => ToldMessage::Lodged(LodgedPart::Superseded),
@@ -283,9 +297,8 @@ fn told(written: ToldMessage) -> Result<Told, Wrong> {
             Told::Released(Report { generation, seal, release: release.read()?, seen })
         }
         ToldMessage::Frontier { applied, seal } => Told::Frontier(opening::Told { applied, seal }),
-        ToldMessage::Rows(rows) => {
-            Told::Rows(rows.into_iter().map(CopiedRowPart::read).collect::<Result<_, _>>()?)
-        }
+        ToldMessage::Rows(rows) => Told::Rows(copied(rows)?),
+        ToldMessage::Latest { rows, next } => Told::Latest(copied(rows)?, next),
         ToldMessage::Lodged(LodgedPart::Done) => Told::Lodged(Lodged::Done),
         ToldMessage::Lodged(LodgedPart::GateMoved) => Told::Lodged(Lodged::GateMoved),
         ToldMessage::Lodged(LodgedPart::Superseded) => Told::Lodged(Lodged::Superseded),
@@ -293,6 +306,10 @@ fn told(written: ToldMessage) -> Result<Told, Wrong> {
         ToldMessage::Done => Told::Done,
         ToldMessage::Refused { why } => Told::Refused(why),
     })
+}
+
+fn copied(rows: Vec<CopiedRowPart>) -> Result<Vec<CopiedRow>, Wrong> {
+    rows.into_iter().map(CopiedRowPart::read).collect()
 }
 
 fn json(written: &impl Serialize) -> Bytes {

@@ -5,13 +5,14 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Gateway, acceptor, gate_loop, learn, moves};
 use crate::gateway::applied::applied;
-use crate::ports::authority::CopiedRow;
+use crate::ports::authority::{CopiedRow, Latest};
 use crate::ports::peers::{OperatorAct, Question, Told};
 use crate::ports::store::StoreError;
-use crate::ports::{Imports, Ports, Replica, Upkeep};
+use crate::ports::{Clock, Imports, Ports, Replica, Upkeep};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
 use crate::protocol::opening;
@@ -25,6 +26,8 @@ const MOST_ROWS: u32 = 1_000;
 const READ_ROWS: u32 = 50;
 /// Bytes of answers in one page, approximately at most: the size of a peer's reply is bounded.
 const PAGE_BYTES: usize = 4 << 20;
+/// Time after which a page of rows that a store may lack is answered, also if none was found.
+const LATEST_WITHIN: Duration = Duration::from_secs(2);
 
 impl<P: Ports> Gateway<P> {
     /// Answers a peer's question.
@@ -60,6 +63,10 @@ impl<P: Ports> Gateway<P> {
             Question::Rows { origin, after, most } => {
                 let rows = self.rows_of(&origin, after, most.min(MOST_ROWS)).await;
                 rows.map_or_else(|error| Told::Refused(error.to_string()), Told::Rows)
+            }
+            Question::Latest { origin, from, most } => {
+                let told = self.latest_of(&origin, from, most.min(READ_ROWS)).await;
+                told.unwrap_or_else(|error| Told::Refused(error.to_string()))
             }
             Question::Lodge(lodging) => self.lodged(&from, *lodging).await,
             Question::LodgeAnswer { id, token, nonce, answer } => {
@@ -136,6 +143,31 @@ impl<P: Ports> Gateway<P> {
             }
         }
         Ok(page)
+    }
+
+    /// One page of the rows of an origin that its store may lack. Empty at the end, or where none
+    /// was found in time.
+    async fn latest_of(&self, origin: &Origin, mut from: u64, most: u32) -> Result<Told, StoreError> {
+        let clock = self.ports.clock();
+        let until = clock.now() + LATEST_WITHIN;
+        loop {
+            let Latest { mut rows, mut next } = self.ports.store().latest_of(origin, from, most).await?;
+            match next {
+                Some(place) if rows.is_empty() && clock.now() < until => from = place,
+                Some(_) | None => {
+                    let mut bytes = 0;
+                    let too_many = |(_, row): &(u64, CopiedRow)| {
+                        bytes += size(row);
+                        bytes > PAGE_BYTES
+                    };
+                    if let Some(cut @ 1..) = rows.iter().position(too_many) {
+                        next = Some(rows[cut].0);
+                        rows.truncate(cut);
+                    }
+                    return Ok(Told::Latest(rows.into_iter().map(|(_, row)| row).collect(), next));
+                }
+            }
+        }
     }
 
     async fn operator_asked(self: &Arc<Self>, from: &RegionName, act: OperatorAct) -> Told {

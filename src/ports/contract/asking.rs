@@ -157,6 +157,7 @@ fn questions(region: RegionName) -> Vec<Question> {
         Question::Acceptor { to: Some(AcceptorId(1)), message },
         Question::Adopt { view: view(&region) },
         Question::Rows { origin: origin.clone(), after: Some(id()), most: 1_000 },
+        Question::Latest { origin: origin.clone(), from: 1 << 40, most: 1_000 },
         Question::LodgeAnswer { id: id(), token, nonce, answer: answer() },
         Question::Void { id: id(), token, nonce },
         Question::Frontier { origin, at: 1 << 40 },

@@ -6,14 +6,15 @@
 use std::time::Duration;
 
 use super::authority::{AuthorityBench, adopts};
+use super::imports::latest;
 use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, claimed, id, open, released_key, restart_and_approve, row,
     rows, settle, settled_key,
 };
 use super::{ANY_DATE, NOT_YET, by, together};
-use crate::ports::authority::{Lodged, Lodging};
+use crate::ports::authority::{CopiedRow, Lodged, Lodging};
 use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
-use crate::ports::{Escrows, Upkeep};
+use crate::ports::{Escrows, Imports, Upkeep};
 use crate::protocol::digest::digest;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::lifetime::{Lifetime, Retention};
@@ -25,9 +26,9 @@ use crate::protocol::time::Date;
 const LATE: Date = Date(32_503_680_000_000);
 
 /// A bench whose store keeps escrows.
-pub trait EscrowBench: AuthorityBench<Store: Escrows> {}
+pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
 
-impl<B: AuthorityBench<Store: Escrows>> EscrowBench for B {}
+impl<B: AuthorityBench<Store: Escrows + Imports>> EscrowBench for B {}
 
 /// All clauses of escrows.
 pub async fn suite<B: EscrowBench>(bench: &B) {
@@ -41,6 +42,7 @@ pub async fn suite<B: EscrowBench>(bench: &B) {
     a_converted_answer_is_an_own_settlement(bench).await;
     what_is_known_already_is_not_converted(bench).await;
     an_own_open_row_of_a_lower_token_gives_way(bench).await;
+    what_is_lodged_may_be_lacked_at_home(bench).await;
     a_conversion_goes_on_until_nothing_is_left(bench).await;
     nothing_is_converted_before_the_boot_is_approved(bench).await;
     no_escrow_goes_before_the_boot_is_approved(bench).await;
@@ -217,6 +219,33 @@ pub async fn what_is_known_already_is_not_converted<B: EscrowBench>(bench: &B) {
     assert_eq!(row(bench, &own.id).await.nonce, own.nonce, "escrow: the own row has a token as high");
     let stays = row(bench, &last.id).await;
     let State::Settled { .. } = stays.state else { panic!("escrow: what is final was opened: {stays:?}") };
+}
+
+/// A lodged claim is handed back as a running attempt, and with its answer as a settled one: its
+/// store may have neither.
+pub async fn what_is_lodged_may_be_lacked_at_home<B: EscrowBench>(bench: &B) {
+    let running = lodging(bench, "escrow-back", 3, 1).await;
+    let answered = lodging(bench, "escrow-back-answered", 1, 2).await;
+    for lodging in [&running, &answered] {
+        lodge(bench, lodging).await;
+    }
+    lodge_answer(bench, &answered).await;
+    bench.beats().await;
+    let back = latest(bench, &running.origin, 1).await;
+    for (lodging, doubted) in [(&running, 2), (&answered, 0)] {
+        let found = back.iter().find(|back| back.id == lodging.id).expect("escrow: not handed back");
+        let CopiedRow { id: _, row, hold, lives, tombstone, route, path } = found;
+        assert_eq!((&row.origin, row.token, row.nonce), (&lodging.origin, lodging.token, lodging.nonce));
+        assert_eq!((row.fingerprint, row.request_id), (lodging.fingerprint, lodging.request_id));
+        assert_eq!((row.principal, row.doubted, *hold), (lodging.principal, doubted, lodging.hold));
+        assert_eq!((route, path, *tombstone), (&lodging.route, &lodging.path, LONG));
+        assert!(*lives > LONG / 2 && *lives <= LONG + SHORT, "escrow: {lives:?}");
+        let is_settled = matches!(row.state, State::Settled { .. });
+        assert_eq!(is_settled, doubted == 0, "escrow: one of them has its answer: {row:?}");
+        assert!(is_settled || matches!(row.state, State::Claimed { .. }), "escrow: the other may run");
+        let gone = bench.store().void(&lodging.id, &lodging.origin, lodging.token, lodging.nonce).await;
+        gone.expect("escrow: void failed");
+    }
 }
 
 /// An own row of a lower token gives way: the lodged claim had superseded it.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claim, finds, id, open, release, restart_and_approve,
-    row, rows, settle, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, claim, claimed as claimed_key, finds, id, open, release,
+    restart_and_approve, row, rows, settle, settled_key, wins,
 };
 use super::{ANY_DATE, NOT_YET, by};
-use crate::ports::Imports;
 use crate::ports::authority::CopiedRow;
-use crate::ports::store::{ClaimReply, Written};
+use crate::ports::store::{Attempt, ClaimReply, StoreError, Written};
+use crate::ports::{Imports, KeyStore};
 use crate::protocol::decide::Basis;
 use crate::protocol::digest::digest;
 use crate::protocol::fingerprint::{self, Fingerprint};
@@ -40,6 +40,8 @@ pub async fn suite<B: ImportBench>(bench: &B) {
     of_two_rows_of_one_key_the_later_is_handed_on(bench).await;
     of_several_answers_the_highest_stays(bench).await;
     no_import_passes_an_unapproved_boot(bench).await;
+    what_came_after_the_newest_heartbeat_is_found(bench).await;
+    own_rows_are_restored_before_the_boot_is_approved(bench).await;
     no_imported_row_goes_before_the_boot_is_approved(bench).await;
     an_imported_row_goes_once_it_is_not_needed(bench).await;
 }
@@ -248,6 +250,96 @@ pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
     open(bench).await;
     import(bench, &origin, &rows_in).await;
     assert_eq!(rows(bench, &rows_in[0].id).await.len(), 1, "import: the boot is approved");
+}
+
+/// A row counts as later than the heartbeat until the next one: as it came, whatever its dates say.
+/// All of them are found, however small the pages.
+pub async fn what_came_after_the_newest_heartbeat_is_found<B: ImportBench>(bench: &B) {
+    open(bench).await;
+    let [origin, other] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
+    let before = id(bench, "latest-before");
+    bench.arrives(&before, Foreign::Settled).await;
+    bench.beats().await;
+    let mut wanted = Vec::new();
+    for at in 0..5 {
+        let id = id(bench, &format!("latest-{at}"));
+        bench.arrives(&id, if at == 0 { Foreign::Settled } else { Foreign::Claimed }).await;
+        wanted.push(id);
+    }
+    let imported = copied(bench, &origin, "latest-imported", 1, answered());
+    import(bench, &origin, std::slice::from_ref(&imported)).await;
+    import(bench, &other, &[copied(bench, &other, "latest-other", 1, answered())]).await;
+    wanted.push(imported.id.clone());
+    wanted.sort();
+    for most in [1, 2, 100] {
+        let found = latest(bench, &origin, most).await;
+        let mut ids: Vec<KeyId> = found.iter().map(|copied| copied.id.clone()).collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids, wanted, "latest: in pages of {most}");
+        let whole = found.iter().find(|copied| copied.id == imported.id).expect("it is among them");
+        assert_eq!((untimed(&whole.row), whole.hold), (untimed(&imported.row), imported.hold));
+        assert!(whole.lives <= imported.lives && whole.lives > imported.lives / 2, "latest: {whole:?}");
+    }
+    bench.beats().await;
+    assert_eq!(latest(bench, &origin, 100).await, [], "latest: all of it came before this heartbeat");
+}
+
+/// A restored row is the own row of its key, with a hold of its own. What is here already stays,
+/// unless the other is later.
+pub async fn own_rows_are_restored_before_the_boot_is_approved<B: ImportBench>(bench: &B) {
+    let claimed = || State::Claimed { left: LONG, past: Duration::ZERO };
+    let settled = settled_key(bench, "restored-settled", 1).await;
+    let running = claimed_key(bench, "restored-running", 2).await;
+    let own = |name: &str, attempt, state| copied(bench, &bench.origin(), name, attempt, state);
+    let of = |attempt: &Attempt, state| {
+        let mut row = own("restored-none", 1, state);
+        (row.id, row.row.token, row.row.nonce) = (attempt.id.clone(), attempt.token, attempt.nonce);
+        row
+    };
+    let (lacked, late) = (own("restored-lacked", 2, claimed()), own("restored-late", 1, claimed()));
+    let (twice, once) = (own("restored-twice", 1, answered()), own("restored-twice", 1, claimed()));
+    let theirs = copied(bench, &bench.peers()[0], "restored-theirs", 1, claimed());
+    let version = open(bench).await.version;
+    bench.restart().await;
+    let all = [lacked.clone(), of(&settled, claimed()), of(&running, answered()), once.clone(), twice, once];
+    assert_eq!(restore(bench, &all).await, Ok(Written::Done));
+    assert!(restore(bench, &[theirs]).await.is_err(), "restore: the row is of another origin");
+    let gate = bench.store().gate().await.expect("restore: gate failed");
+    assert!(gate.version == version && !gate.is_open(), "restore: nothing was approved");
+    open(bench).await;
+    assert_eq!(restore(bench, std::slice::from_ref(&late)).await, Ok(Written::GateMoved));
+    assert_eq!(rows(bench, &late.id).await, [], "restore: the boot is approved");
+    let is_settled = async |id: &KeyId| matches!(row(bench, id).await.state, State::Settled { .. });
+    for id in [&settled.id, &running.id, &all[3].id] {
+        assert!(is_settled(id).await, "restore: of two states of one attempt the later one stays");
+    }
+    let restored = row(bench, &lacked.id).await;
+    assert_eq!(untimed(&Row { state: lacked.row.state.clone(), ..restored.clone() }), untimed(&lacked.row));
+    let State::Claimed { left, .. } = restored.state else { panic!("restore: {restored:?}") };
+    assert!(left > LONG / 2 && left <= LONG, "restore: its hold begins anew: {left:?}");
+    let attempt = Attempt { id: lacked.id, token: lacked.row.token, nonce: lacked.row.nonce };
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "restore: it ends like any other");
+}
+
+async fn restore<B: ImportBench>(bench: &B, rows: &[CopiedRow]) -> Result<Written, StoreError> {
+    bench.store().restore(rows).await
+}
+
+/// All rows that a store of this origin may lack, read in pages.
+pub(super) async fn latest<B: StoreBench<Store: Imports>>(
+    bench: &B,
+    origin: &Origin,
+    most: u32,
+) -> Vec<CopiedRow> {
+    let (mut found, mut from) = (Vec::new(), Some(0));
+    while let Some(place) = from {
+        let page = bench.store().latest_of(origin, place, most).await.expect("latest: it failed");
+        assert!(page.next.is_none_or(|next| next > place), "latest: the pages do not go on");
+        found.extend(page.rows.into_iter().map(|(_, row)| row));
+        from = page.next;
+    }
+    found
 }
 
 /// A store that restarted may have lost rows: none is forgotten before its boot is approved.

@@ -65,6 +65,9 @@ pub trait StoreBench: Sync {
     /// Returns its token once a look-up shows it.
     fn arrives(&self, id: &KeyId, state: Foreign) -> impl Future<Output = Token> + Send;
 
+    /// Brings the next heartbeat of the first peer, as replication would. Returns once it is shown.
+    fn beats(&self) -> impl Future<Output = ()> + Send;
+
     /// Restarts the store's server: same data, a new boot that is not approved. Returns when it
     /// answers again.
     fn restart(&self) -> impl Future<Output = ()> + Send;

@@ -17,7 +17,7 @@ fn ring(regions: &[&str]) -> Arc<Ring> {
 }
 
 /// Every cell, written out a second time: `R`, `J`, `F`, `W`, `S` for the permitted senders.
-const CELLS: [(&str, &str); 19] = [
+const CELLS: [(&str, &str); 20] = [
     ("hello", "RJF"),
     ("ping", "RJF"),
     ("forward", "RJ"),
@@ -32,6 +32,7 @@ const CELLS: [(&str, &str); 19] = [
     ("release", "R"),
     ("frontier", "R"),
     ("rows", "R"),
+    ("latest", "RJF"),
     ("lodge", "R"),
     ("lodge-answer", "R"),
     ("void", "R"),

@@ -82,6 +82,12 @@ impl StoreBench for Stores {
         Token { epoch, attempt: 1 }
     }
 
+    async fn beats(&self) {
+        let sql = "insert into onceway.heartbeats (origin, seq, epoch, beat_at) values ($1, 1, 1, now()) \
+                       on conflict (origin) do update set seq = heartbeats.seq + 1";
+        self.region.admin().await.execute(sql, &[&PEERS[0]]).await.unwrap();
+    }
+
     async fn restart(&self) {
         let cluster = &self.region.cluster;
         if self.crash.fetch_xor(true, Ordering::Relaxed) {

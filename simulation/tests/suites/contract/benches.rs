@@ -117,6 +117,19 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
         token
     }
 
+    async fn beats(&self) {
+        let us = self.world.cluster.store(&region("us"));
+        us.approve(us.gate().await.unwrap().version, &us.gate().await.unwrap().running).await.unwrap();
+        let beat = us.beat().await.unwrap().unwrap();
+        let shown = async || {
+            let all = self.world.cluster.store(&region("eu")).heartbeats().await.unwrap();
+            all.iter().any(|shown| shown.origin == self.peers()[0] && shown.seq == beat.seq)
+        };
+        while !shown().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     async fn restart(&self) {
         self.world.cluster.restart(&region("eu"));
     }

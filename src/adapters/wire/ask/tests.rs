@@ -223,6 +223,11 @@ fn questions() -> impl Strategy<Value = Question> {
             after,
             most
         }),
+        (origins(), any::<u64>(), any::<u32>()).prop_map(|(origin, from, most)| Question::Latest {
+            origin,
+            from,
+            most
+        }),
         lodgings().prop_map(|lodging| Question::Lodge(Box::new(lodging))),
         answered.prop_map(|(id, token, nonce, answer)| Question::LodgeAnswer {
             id,
@@ -258,6 +263,7 @@ fn tellings() -> impl Strategy<Value = Told> {
         ),
         any::<(u64, u64)>().prop_map(|(applied, seal)| Told::Frontier(opening::Told { applied, seal })),
         vec(copied(), 0..3).prop_map(Told::Rows),
+        (vec(copied(), 0..3), any::<Option<u64>>()).prop_map(|(rows, next)| Told::Latest(rows, next)),
         Just(Told::Lodged(Lodged::Done)),
         Just(Told::Lodged(Lodged::GateMoved)),
         Just(Told::Lodged(Lodged::Superseded)),
