@@ -146,7 +146,6 @@ impl Happening {
 pub(crate) struct Promise {
     /// The stores, whose claims say when holds end.
     pub(crate) cluster: Cluster,
-    /// The routes.
     pub(crate) routes: Arc<Routes>,
 }
 

@@ -93,7 +93,6 @@ pub fn add(directory: &Path, regions: &[RegionName], purpose: Purpose) -> Result
     write_regions(directory, &signed(regions, purpose, &issuer)?)
 }
 
-/// An authority that signs.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// Its name, as certificates and revocation lists encode it.
@@ -233,7 +232,6 @@ fn list_of(
 const BEGIN: &str = "-----BEGIN X509 CRL-----";
 const END: &str = "-----END X509 CRL-----";
 
-/// The text without its revocation lists.
 fn without_lists(text: &str) -> String {
     let mut inside = false;
     let outside = text.lines().filter(|line| {

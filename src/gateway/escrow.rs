@@ -274,7 +274,6 @@ impl<P: Ports> Gateway<P> {
         Told::Done
     }
 
-    /// The origin under which that region wrote in that epoch.
     fn origin_then(&self, region: &RegionName, epoch: u64) -> Option<Origin> {
         let then = self.known_view(epoch).unwrap_or_else(|| self.view());
         then.origin(region)

@@ -303,7 +303,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// A journal entry as shown.
 pub(super) fn journal_entry(entry: Entry) -> JournalEntry {
     JournalEntry {
         at_ms: entry.at.as_millis(),

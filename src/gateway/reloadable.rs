@@ -42,7 +42,6 @@ pub struct Reload {
 /// The settings that requests go by now.
 pub(super) struct Live<P: Ports> {
     pub(super) routes: Routes,
-    /// The meaning of each route.
     pub(super) meanings: Arc<Meanings>,
     pub(super) credentials: Arc<Credentials>,
     pub(super) quotas: Option<Arc<Quotas<P>>>,

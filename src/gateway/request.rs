@@ -36,7 +36,6 @@ const ROUNDS: usize = 32;
 
 /// Result of one look at a request.
 pub(super) enum Step {
-    /// The reply to give.
     Ended(Reply),
     /// Nothing was sent, and facts that it relied on have changed. Look at everything anew, or else
     /// give this problem.

@@ -25,14 +25,12 @@ use crate::protocol::record::{Nonce, RequestId};
 pub(super) enum NotWritten {
     /// The rows, or this region's rights, changed meanwhile.
     Changed,
-    /// The store failed.
     Store(StoreError),
 }
 
 /// A record to be made in the place of others.
 pub(super) struct For<'a> {
     pub(super) id: &'a KeyId,
-    /// The fingerprint of the request.
     pub(super) fingerprint: Fingerprint,
     /// The principal to which the key is bound.
     pub(super) principal: Option<Digest32>,

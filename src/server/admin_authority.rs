@@ -92,7 +92,6 @@ struct PinRequest {
     regions: Vec<String>,
 }
 
-/// An act on one region.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RegionActRequest {

@@ -44,7 +44,6 @@ struct Why {
     dry_run: bool,
 }
 
-/// Answers with the list of jobs.
 pub(super) async fn list<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let state = match query {
         "" => None,

@@ -28,7 +28,6 @@ pub enum Chunks {
 /// Step for the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Pass this many on.
     Pass(usize),
     /// Leave this many out.
     Drop(usize),

@@ -60,7 +60,6 @@ enum At {
     Head(usize),
     /// In a body, with this many bytes to come.
     Length(u64),
-    /// In a chunked body.
     Chunked(Chunks),
     /// Behind a refusal.
     Refused,
@@ -251,7 +250,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         Poll::Ready(Ok(piece.filled().len()))
     }
 
-    /// True if a head has begun and is late.
     fn head_is_late(&mut self, context: &mut Context<'_>) -> bool {
         if !matches!(self.at, At::Head(_)) || self.raw.is_empty() {
             return false;

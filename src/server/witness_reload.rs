@@ -30,7 +30,6 @@ pub struct WitnessFiles {
     pub watched: Watched,
 }
 
-/// Parts that are replaced.
 pub(super) struct Replaced {
     pub identity: PeerIdentity,
     pub expiries: Replaceable<Expiries>,

@@ -55,7 +55,6 @@ impl Site {
         post(&self.three.regions[SHARED].gateways[gateway].public(), "/v1/charges", key, BODY)
     }
 
-    /// Asks again until the key is settled.
     async fn settled(&self, request: Ask) -> Answer {
         let attempt = async || {
             let answer = request.send(PATIENCE).await;

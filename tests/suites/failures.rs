@@ -231,7 +231,6 @@ fn refusals(region: &Region) -> u64 {
     log.lines().filter(|line| line.contains("a peer may not say this")).count() as u64
 }
 
-/// The regions of a status, by name.
 fn names(regions: &serde_json::Value) -> Vec<String> {
     regions.as_array().unwrap().iter().map(|one| one["name"].to_string()).collect()
 }

@@ -24,7 +24,6 @@ pub(super) enum Voter {
     Witness(usize),
 }
 
-/// The news of one store.
 #[derive(Clone, Debug)]
 pub(super) struct StoreNews {
     /// The store's number: no other store ever has it.
@@ -36,7 +35,6 @@ pub(super) struct StoreNews {
     pub(super) writes: Vec<Write>,
 }
 
-/// Everything that is new.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News {
     /// The time of the look.

@@ -40,7 +40,6 @@ fn least(life: Duration) -> Duration {
     life.saturating_sub(life / 100).saturating_sub(LIFE_MARGIN)
 }
 
-/// A settled record.
 struct Settled {
     token: Token,
     at: Duration,

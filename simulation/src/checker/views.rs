@@ -91,7 +91,6 @@ impl Views {
         }
     }
 
-    /// The chosen view of an epoch.
     pub(super) fn of_epoch(&self, epoch: u64) -> Option<&Arc<View>> {
         self.chosen.get(&epoch)
     }

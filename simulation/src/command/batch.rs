@@ -80,7 +80,6 @@ pub struct Injected {
 /// A seed that broke.
 #[derive(Clone, Debug, Serialize)]
 pub struct Broke {
-    /// The seed.
     pub seed: u64,
     /// Its first breach.
     pub breach: Breach,

@@ -267,7 +267,6 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// A region of the ring.
     fn region(&self, value: &DeValue<'_>) -> Result<RegionName, String> {
         let text = reader::text(value)?;
         let name = RegionName::parse(&text).map_err(|error| error.to_string())?;

@@ -58,7 +58,6 @@ pub struct Retry {
     pub dns: Duration,
 }
 
-/// Reads all workloads.
 pub(super) fn read(top: &Section<'_>, known: &Known<'_>) -> Vec<Workload> {
     let sections = top.tables("workload");
     if sections.is_empty() {

@@ -40,7 +40,6 @@ struct Applied {
 /// The identity of an applied commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// The number of the store.
     pub(crate) store: u64,
     /// The time of the commit, since the world began.
     pub(crate) at: Duration,

@@ -112,7 +112,6 @@ pub(super) struct Founding {
 pub(super) enum Wanted {
     /// Nothing to do: the view is like this already.
     Nothing(Arc<View>),
-    /// A clean move.
     Move(Move),
 }
 
@@ -127,7 +126,6 @@ pub(super) struct Move {
 }
 
 impl Wanted {
-    /// A move that changes the standing of one region.
     fn stands(base: Arc<View>, region: &RegionName, to: Standing, kind: &'static str, what: String) -> Self {
         let (ring, escrow) = (base.ring().clone(), base.escrow().clone());
         Self::Move(Move { base, ring, escrow, standings: [(region.clone(), to)].into(), kind, what })

@@ -75,7 +75,6 @@ pub(super) async fn ask<P: Ports>(
     }
 }
 
-/// One message to all voters of a view.
 pub(super) fn to_all(view: &View, message: &Message) -> Outbox {
     view.voters().iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect()
 }

@@ -39,7 +39,6 @@ impl<P: Ports> Gateway<P> {
         self.authority.leased.load().held.as_ref().map_or(Duration::ZERO, |held| now.until(held.until))
     }
 
-    /// True if this gateway holds its region's lease at `now`.
     pub(in crate::gateway) fn holds_lease(&self, now: Moment) -> bool {
         !self.lease_left(now).is_zero()
     }

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::key::KeyId;
 
-/// Number of running attempts of each key.
 #[derive(Clone, Default)]
 pub(in crate::gateway) struct Running(Arc<Mutex<BTreeMap<KeyId, usize>>>);
 

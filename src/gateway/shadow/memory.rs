@@ -46,7 +46,6 @@ enum Run {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) fingerprint: Fingerprint,
-    /// The principal that asks.
     pub(super) principal: Option<Digest32>,
     /// The principal to which a run would bind the key.
     pub(super) bound_to: Option<Digest32>,
@@ -59,7 +58,6 @@ pub(super) enum Met {
     Nothing(u64),
     /// A running copy, for whose answer it would have waited.
     Running(u64),
-    /// A settled one.
     Settled(u64),
     /// One whose outcome is not known.
     InDoubt,

@@ -15,7 +15,6 @@ use crate::ports::{Body, BodyError};
 /// Result of copying.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Copied {
-    /// The whole body.
     Whole(Bytes),
     /// More than the limit came by.
     Over,

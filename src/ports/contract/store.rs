@@ -153,7 +153,6 @@ pub(super) fn lived(promised: Duration, skew: Duration) -> Lifetime {
     Lifetime { retention: Retention::For(promised), skew, tombstone: LONG }
 }
 
-/// The basis of a claim that replaces this row.
 pub(super) fn known(row: &Row) -> Basis {
     Basis::Known { own: Some((row.token, row.nonce)), over: Vec::new(), attempt: row.token.attempt }
 }
@@ -173,7 +172,6 @@ pub(super) async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, 
     }
 }
 
-/// The one row that stops this claim.
 pub(super) async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
     match claim(bench, ask).await {
         ClaimReply::Found(rows) => only(rows),
@@ -187,7 +185,6 @@ pub(super) async fn claimed<B: StoreBench>(bench: &B, name: &str, nonce: u128) -
     wins(bench, &asks(bench, &id(bench, name), nonce).await).await.0
 }
 
-/// A fresh key, claimed and settled.
 pub(super) async fn settled_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
     let attempt = claimed(bench, name, nonce).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
@@ -202,7 +199,6 @@ pub(super) async fn settled_for<B: StoreBench>(bench: &B, name: &str, lifetime: 
     (attempt, expires)
 }
 
-/// A fresh key, claimed and released.
 pub(super) async fn released_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
     let attempt = claimed(bench, name, nonce).await;
     assert_eq!(release(bench, &attempt).await, Written::Done);
@@ -228,7 +224,6 @@ pub(super) async fn rows<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Row> {
     rows
 }
 
-/// The one row of a key.
 pub(super) async fn row<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
     only(rows(bench, id).await)
 }

@@ -75,7 +75,6 @@ async fn taken<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Resul
     Ok(elsewhere(&format!("{}&done={verb}", place(&tenant, &key))))
 }
 
-/// Reads the act that a form asks for.
 fn read(verb: &str, form: &Form) -> Result<Act, Refused> {
     let (reason, actor) = (form.get("reason"), form.get("actor"));
     let none = ActRequest { reason, actor, status: None, headers: Vec::new(), body: None, dry_run: false };

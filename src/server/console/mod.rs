@@ -191,7 +191,6 @@ fn ask_to_sign_in<P: Ports>(gateway: &Gateway<P>, why: Option<&str>) -> Answer {
     answer
 }
 
-/// Fields of a form.
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
@@ -239,7 +238,6 @@ fn with_cookie(mut answer: Answer, cookie: &str) -> Answer {
     answer
 }
 
-/// Makes a page.
 fn page(status: StatusCode, markup: Markup) -> Answer {
     sent(status, "text/html; charset=utf-8", markup.into_string())
 }

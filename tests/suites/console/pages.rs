@@ -27,7 +27,6 @@ async fn session(base: &str) -> String {
     answer.header("set-cookie").split(';').next().unwrap().to_owned()
 }
 
-/// A key's page for a signed-in user.
 async fn page_of(base: &str, cookie: &str, key: &str) -> Answer {
     ask(get(base, &format!("/console/key?tenant=acme&key={}", encoded(key))).with("Cookie", cookie)).await
 }

@@ -62,7 +62,6 @@ pub fn documents(yaml: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A kustomization.
 fn kustomization(folder: &str) -> Value {
     documents(&text(&format!("{folder}/kustomization.yaml"))).remove(0)
 }

@@ -76,7 +76,6 @@ impl Pod {
         all
     }
 
-    /// The environment of the container.
     fn environment(&self) -> BTreeMap<String, String> {
         let secrets = made_up("us-east");
         let env = items(&container(&self.objects)["env"]).iter();

@@ -83,9 +83,7 @@ pub struct Frame {
 /// The end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// An answer, with its body.
     Answer(String),
-    /// A reset.
     Reset,
     /// The end of the connection.
     Closed,
@@ -132,7 +130,6 @@ impl Raw {
         Some(found)
     }
 
-    /// The outcome of a stream.
     pub async fn outcome(&mut self, stream: u32) -> Outcome {
         let mut body = Vec::new();
         while let Some(found) = self.next().await {

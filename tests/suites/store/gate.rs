@@ -199,7 +199,6 @@ impl Bench {
         self.admin.query_one(&sql, &[]).await.unwrap().get(0)
     }
 
-    /// True if a session of this role waits for a lock.
     async fn a_session_waits(&self, role: &str) -> bool {
         let sql = "select exists (select from pg_stat_activity where usename = $1 and pid <> pg_backend_pid() \
                    and wait_event_type = 'Lock')";

@@ -196,7 +196,6 @@ pub fn attempt(id: &KeyId, token: Token, nonce: Nonce) -> Attempt {
     Attempt { id: id.clone(), token, nonce }
 }
 
-/// The one row of a key.
 pub async fn only_row(store: &PgStore, key: &str) -> Row {
     let mut rows = store.look_up(&[id(key)]).await.unwrap();
     let mut rows = rows.pop().unwrap();

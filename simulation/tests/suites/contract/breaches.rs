@@ -63,15 +63,12 @@ enum Bend {
     DoubtsForget,
     /// Only the own row is shown.
     ForeignRowsAreHidden,
-    /// A gate is approved at any version.
     AnyVersionIsApproved,
     /// Each heartbeat is reported as the one before it.
     BeatsAreOldOnes,
     /// Nothing is remembered.
     NothingIsRecalled,
-    /// The gate's state is set at any version.
     AnyGateIsSet,
-    /// An acceptor is written at any version.
     AnyAcceptorIsSet,
     /// Views come newest first.
     ViewsAreReversed,
@@ -235,7 +232,6 @@ enum Call {
     MadeAgain,
     /// A call that may have arrived is reported as not sent.
     UnknownIsNotSent,
-    /// A header is lost on the way.
     HeadersAreLost,
     /// No bound is kept.
     Endless,

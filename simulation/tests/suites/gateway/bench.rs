@@ -213,7 +213,6 @@ impl Bench {
     }
 }
 
-/// Asks one gateway.
 pub async fn ask(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
     told(gateway.handle(request(path, key, text)).await).await
 }

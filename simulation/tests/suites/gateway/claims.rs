@@ -11,7 +11,6 @@ use super::bench::{Bench, ask, key_of, ms, served, until};
 
 const REFUSED: (u16, &str) = (503, "store-unavailable");
 
-/// Heals the store, and shows that the key runs once.
 async fn runs_once_after_healing(bench: &Bench, eu: &RegionName, key: &str) {
     bench.store(eu, StoreMode::Up);
     bench.all_serve().await;
