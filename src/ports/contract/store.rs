@@ -131,7 +131,7 @@ pub(super) async fn asks_again<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128
 }
 
 /// A claim of an absent key under this gate, with a long hold.
-pub(super) fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
+pub fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
     ClaimAsk {
         risk: Vec::new(),
         id: id.clone(),
