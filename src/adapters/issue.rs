@@ -119,7 +119,6 @@ fn authority(directory: &Path) -> Result<Authority, IdentityError> {
     Err(content(&path, "no certificate in it is of the authority whose key is ca.key".to_owned()))
 }
 
-/// Makes the certificate and key of each region.
 fn signed(
     regions: &[RegionName],
     purpose: Purpose,

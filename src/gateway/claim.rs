@@ -37,7 +37,6 @@ pub(super) enum ClaimMode {
     Later(Box<StoredRequest>),
 }
 
-/// Result of a claim.
 pub(super) enum Claimed {
     Ours(Claim),
     /// The key already has these rows.

@@ -57,7 +57,6 @@ fn alone(view: &View, ask: &Ask) -> Option<Alone> {
     }
 }
 
-/// True if claims of this request are lodged.
 pub(super) fn is_on(view: &View, ask: &Ask) -> bool {
     alone(view, ask).is_some()
 }

@@ -84,7 +84,6 @@ pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -
     Some(reply)
 }
 
-/// Result of one hop.
 enum Hop {
     Answered(Response<Body>),
     Refused(Reply),

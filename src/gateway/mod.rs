@@ -243,7 +243,6 @@ enum StoreHealth {
     },
 }
 
-/// This gateway's knowledge of one peer.
 struct Peer {
     /// Arrival of its last pong.
     heard: Option<Moment>,

@@ -33,7 +33,6 @@ struct Done {
     dry_run: bool,
 }
 
-/// The operator's name and reason.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Why {

@@ -8,7 +8,6 @@ use http::{HeaderName, HeaderValue};
 
 /// Most hex digits of a chunk's size.
 const SIZE_DIGITS: usize = 8;
-/// Most bytes of all trailers.
 const TRAILERS_LIMIT: usize = 8 * 1024;
 
 /// Position in a chunked body.

@@ -43,7 +43,6 @@ use crate::adapters::writes_through;
 
 /// Head that hyper gets in place of a refused one.
 const MARKER: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: refused\r\n\r\n";
-/// Most bytes read at a time.
 const PIECE: usize = 16 * 1024;
 /// Time for which a client's further bytes are thrown away after its answer was written. Many
 /// clients read the answer only when they have sent everything.
@@ -184,7 +183,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         self.at = At::Refused;
     }
 
-    /// Counts bytes of a body of known length, or of a chunk's data.
     fn passed(&mut self, count: usize) {
         match &mut self.at {
             At::Length(left) => {

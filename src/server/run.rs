@@ -64,7 +64,6 @@ const JOB_SPAN: Option<Begin> = None;
 #[error("the loop `{0}` died: the log says why; start the gateway again, and report it")]
 pub struct LoopDied(&'static str);
 
-/// Service behind the listeners.
 struct Service(Arc<Gateway<RealPorts>>);
 
 impl PublicService for Service {

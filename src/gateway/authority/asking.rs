@@ -45,7 +45,6 @@ pub(super) fn send_into<P: Ports>(
     }
 }
 
-/// Asks one acceptor; `None` is silence.
 pub(super) async fn ask<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     voter: &RegionName,

@@ -50,7 +50,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Renews until the gateway is dropped.
 pub(super) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();

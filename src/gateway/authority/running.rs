@@ -18,7 +18,6 @@ pub(in crate::gateway) struct Run {
 }
 
 impl Running {
-    /// Enters an attempt.
     pub(in crate::gateway) fn begin(&self, id: &KeyId) -> Run {
         *self.lock().entry(id.clone()).or_default() += 1;
         Run { all: self.clone(), id: id.clone() }

@@ -13,7 +13,6 @@ use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Moment;
 
-/// The keys seen so far.
 #[derive(Debug)]
 pub(super) struct Memory {
     entries: BTreeMap<Digest32, Entry>,
@@ -42,7 +41,6 @@ enum Run {
     Over(Outcome),
 }
 
-/// Digests of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) fingerprint: Fingerprint,
@@ -77,7 +75,6 @@ pub(super) struct Ended {
 }
 
 impl Memory {
-    /// An empty memory of at most `most` keys.
     pub(super) fn new(most: usize) -> Self {
         Self { entries: BTreeMap::new(), order: BTreeMap::new(), next: 0, most, forgotten: 0 }
     }

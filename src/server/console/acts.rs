@@ -19,7 +19,6 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::AnswerBody;
 use crate::server::admin_acts::{self, ActRequest, Verb};
 
-/// Reason why nothing was done.
 struct Refused {
     status: StatusCode,
     why: String,

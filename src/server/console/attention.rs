@@ -61,11 +61,9 @@ impl Counted {
 
 /// Knowledge of a gateway beside its status.
 pub(super) struct Beside<'a> {
-    /// One page of the keys in doubt.
     pub(super) doubts: Option<&'a Doubts>,
     /// One page of the journal's recent findings.
     pub(super) findings: Option<&'a FindingsPage>,
-    /// Counts from the metrics.
     pub(super) counted: &'a Counted,
 }
 

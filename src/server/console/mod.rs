@@ -99,7 +99,6 @@ pub(super) struct Visit<'a, P: Ports> {
 }
 
 impl<P: Ports> Visit<'_, P> {
-    /// Value of a parameter of the query.
     fn asked(&self, name: &str) -> Option<String> {
         parse(self.query.as_bytes()).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Most wrong tokens in one span.
 const MOST: u32 = 10;
 /// Length of a span. It begins with its first wrong token.
 const SPAN: Duration = Duration::from_secs(60);
@@ -24,7 +23,6 @@ struct Span {
     refused: u32,
 }
 
-/// The result of a try.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Tried {
     Right,
