@@ -46,7 +46,6 @@ impl Site {
         Site { three, field, watching }
     }
 
-    /// A fresh key whose home is the shared region.
     fn key(&self, word: &str) -> String {
         std::iter::repeat_with(|| key(word)).find(|key| self.field.order(key)[0] == SHARED).expect("a key")
     }

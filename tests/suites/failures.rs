@@ -42,7 +42,6 @@ async fn charge(region: &Region, key: &str) -> Answer {
     ask(post(&region.public(), "/v1/charges", key, BODY)).await
 }
 
-/// Repeats the charge until it is answered 201.
 async fn charged(region: &Region, key: &str) {
     until("the charge to be answered 201", async || charge(region, key).await.status == 201).await;
 }

@@ -37,7 +37,6 @@ pub(super) struct StoreNews {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct News {
-    /// The time of the look.
     pub(super) now: Duration,
     /// Rows that each store had of each origin when it was read before.
     pub(super) heard: Heard,
@@ -45,15 +44,12 @@ pub(super) struct News {
     pub(super) votes: Vec<(Voter, Vec<Held>)>,
     /// Attempts whose rows came to another region's store.
     pub(super) arrived: Vec<(Origin, (RegionName, KeyId, Token))>,
-    /// Grants of acceptors.
     pub(super) granted: Vec<Granted>,
     /// In the order of arrival.
     pub(super) arrivals: Vec<Attempted>,
-    /// Effects that were begun, in that order.
     pub(super) effects: Vec<Attempted>,
 }
 
-/// The length of each history that was read.
 #[derive(Default)]
 pub(super) struct Cursors {
     stores: BTreeMap<u64, StoreCursor>,

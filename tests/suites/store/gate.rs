@@ -51,14 +51,12 @@ statements! {
 /// The date until which everything due may be forgotten.
 const EVER: Date = Date(253_402_300_700_000);
 
-/// A store, and an observer's connection.
 struct Bench {
     region: Region,
     store: PgStore,
     admin: Client,
 }
 
-/// The arguments of a statement.
 struct Ready {
     gate: GateVersion,
     key: String,
