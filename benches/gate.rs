@@ -27,15 +27,11 @@ use onceway::protocol::view::{AcceptorId, View};
 
 /// Clients at a time; each claims one key after the other.
 const CLIENTS: usize = 64;
-/// Length of one turn.
 const TURN: Duration = Duration::from_secs(5);
-/// Turns that are measured.
 const TURNS: usize = 3;
-/// Time between two changes.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time that a change may take beyond the longest claim of its time.
 const BEYOND: Duration = Duration::from_millis(50);
-/// Start and duration of a call.
 #[derive(Clone, Copy)]
 struct Took {
     begun: Instant,
@@ -47,13 +43,11 @@ impl Took {
         Took { begun, took: begun.elapsed() }
     }
 
-    /// True if the call was on its way when the other one began.
     fn is_before(&self, other: &Took) -> bool {
         self.begun < other.begun && other.begun < self.begun + self.took
     }
 }
 
-/// Results of one turn.
 #[derive(Default)]
 struct Seen {
     claims: Vec<Took>,

@@ -25,9 +25,7 @@ use onceway::protocol::time::Date;
 
 /// Clients at a time; each claims and settles one key after the other.
 const CLIENTS: usize = 16;
-/// Length of one turn.
 const TURN: Duration = Duration::from_secs(5);
-/// Turns of each kind.
 const TURNS: usize = 3;
 /// Rows that are due when a turn with the reaper begins.
 const DUE: i32 = 100_000;
@@ -94,7 +92,6 @@ async fn make_due(cluster: &Cluster, turn: usize) -> Result<()> {
     Ok(())
 }
 
-/// A store under test.
 struct Bench {
     store: Arc<PgStore>,
     gate: GateVersion,

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use onceway::adapters::postgres::provision::{self, Plan, Role};
@@ -12,12 +11,9 @@ use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::cluster::Cluster;
 use onceway::ports::KeyStore;
+use onceway::ports::contract::store;
 use onceway::ports::store::{ClaimAsk, GateVersion};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::fingerprint::{self, Fingerprint};
 use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Nonce, RequestId};
 use onceway::protocol::region::Origin;
 
 pub const DATABASE: &str = "bench";
@@ -57,22 +53,8 @@ pub async fn opened(cluster: &Cluster, others: &[&str], connections: usize) -> R
     Ok(Arc::new(store))
 }
 
-/// A claim of a fresh key.
 pub fn asked(number: u64, gate: GateVersion) -> Result<ClaimAsk> {
-    let life = Duration::from_secs(86_400);
     let key = Key::parse(&format!("{:016x}-{number}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))?;
-    Ok(ClaimAsk {
-        risk: Vec::new(),
-        id: KeyId::new(Tenant::parse("acme")?, key),
-        fingerprint: Fingerprint { raw: fingerprint::raw("POST", "/", b"{}"), canonical: None },
-        nonce: Nonce(u128::from(number)),
-        request_id: RequestId(u128::from(number)),
-        gate,
-        basis: Basis::Absent,
-        hold: Duration::from_secs(30),
-        lifetime: Lifetime { retention: Retention::For(life), skew: Duration::ZERO, tombstone: life },
-        route: "bench".into(),
-        path: "/v1/bench".to_owned(),
-        principal: None,
-    })
+    let id = KeyId::new(Tenant::parse("acme")?, key);
+    Ok(store::asked(&id, u128::from(number), gate))
 }

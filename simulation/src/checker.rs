@@ -75,8 +75,7 @@ invariants! {
     SecondEffectAtRisk "6" "second-effect-at-risk"
     /// If a key ran twice and some store shows both effects, a journal says so.
     DoublesJournalled "7" "doubles-journalled"
-    /// A store that shows two attempts of a key settled has that in its own journal, with the
-    /// explanation.
+    /// A store that shows two attempts of a key settled has that, explained, in its own journal.
     DoublesFound "7.1" "doubles-found"
     /// A record moves along the arrows only.
     Arrows "8" "arrows"
@@ -137,7 +136,6 @@ impl fmt::Display for Breach {
     }
 }
 
-/// The breaches of one look.
 #[derive(Default)]
 struct Found {
     all: Vec<Breach>,
@@ -150,7 +148,6 @@ impl Found {
         self.all.push(Breach { at, invariant, text });
     }
 
-    /// Formats a moment as a story does.
     fn moment(&self, at: Duration) -> String {
         moment(at, self.zero)
     }

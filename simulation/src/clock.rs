@@ -16,12 +16,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::process::Process;
 
-/// The wall date at which each simulated world begins, in microseconds since 1970: 2026-01-01 00:00
-/// UTC.
+/// The wall date at which each world begins, in microseconds since 1970: 2026-01-01 00:00 UTC.
 const BEGIN_MICROS: i64 = 1_767_225_600_000_000;
 
-/// The clocks of one process, or of one region's Postgres. Cheap to clone; clones are the same
-/// clocks.
+/// The clocks of one process, or of one region's Postgres. Cheap to clone; clones are the same.
 #[derive(Clone, Debug)]
 pub struct SimClock {
     begin: Instant,

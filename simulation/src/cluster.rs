@@ -31,11 +31,9 @@ pub enum StoreMode {
     Up,
     /// Refuses connections: surely nothing was written.
     Refuse,
-    /// Does not answer, and the caller gives up after this long. Nothing was written, but the
-    /// caller cannot know.
+    /// Does not answer; the caller gives up after this long. Nothing was written, unknown to it.
     Stall(Duration),
-    /// Executes and loses the reply; the caller gives up after this long. The write happened, but
-    /// the caller cannot know.
+    /// Executes and loses the reply; the caller gives up after this long. The write happened.
     LoseReplies(Duration),
     /// Every third statement that writes is executed after its caller gave up; all else as ever.
     Late {
@@ -98,7 +96,6 @@ enum Slot {
     Copying(Box<Copy>),
 }
 
-/// The first copy of a publisher's records.
 #[derive(Clone, Debug)]
 struct Copy {
     /// The copy is complete once all commits up to this time have arrived.
@@ -168,17 +165,15 @@ impl Cluster {
         self.lock().region(region).table.origin().clone()
     }
 
-    /// Kills a region's Postgres and starts it at once. The region's own commits stay. Applied rows
-    /// of other regions that were not flushed yet are lost; the regions that still exist send them
-    /// again.
+    /// Kills a region's Postgres and starts it at once. Its own commits stay. Applied rows of
+    /// others that were not flushed are lost; the regions that still exist send them again.
     pub fn crash(&self, region: &RegionName) {
         self.kill(region);
         self.set_mode(region, StoreMode::Up);
         self.restart(region);
     }
 
-    /// Like [`Self::crash`], but the store refuses connections until it is set to answer and
-    /// restarted.
+    /// Like [`Self::crash`], but refuses connections until it is set to answer and restarted.
     pub fn kill(&self, region: &RegionName) {
         let mut inner = self.lock();
         inner.catch_up(region);
@@ -193,8 +188,7 @@ impl Cluster {
         inner.region(region).table.restart();
     }
 
-    /// Replaces a region's Postgres by a standby that has all its data. Nobody can see a
-    /// difference.
+    /// Replaces a region's Postgres by a standby with all its data. Nobody can see a difference.
     pub fn promote(&self, region: &RegionName) {
         let mut inner = self.lock();
         inner.catch_up(region);
@@ -242,8 +236,7 @@ impl Cluster {
     }
 
     /// Restarts a region's Postgres over an older copy of its data. Its later writes are forgotten
-    /// here, but not where they had arrived. Rows that had arrived here since then do not arrive
-    /// again.
+    /// here only. Rows that had arrived since then do not arrive again.
     pub fn restore(&self, region: &RegionName, copied: Copied) {
         let mut inner = self.lock();
         inner.catch_up(region);
@@ -272,8 +265,7 @@ impl Cluster {
         inner.ship_from_the_start(region);
     }
 
-    /// Sets up an empty store of this generation in place of a destroyed one. It copies the rows of
-    /// the others' stores.
+    /// Sets up an empty store of this generation in place of a destroyed one. It copies the others.
     pub fn rebuild(&self, region: &RegionName, generation: u32) {
         self.rebuild_within(region, generation, Duration::ZERO);
     }
@@ -312,8 +304,7 @@ impl Cluster {
         }
     }
 
-    /// The whole truth about every store that ever existed, destroyed ones first, each as of its
-    /// last statement.
+    /// The truth about every store that ever existed, destroyed first, as of its last statement.
     pub fn truths(&self) -> Vec<Truth> {
         let inner = self.lock();
         let live = inner.regions.values().map(|region| &region.table);
@@ -347,8 +338,7 @@ impl Cluster {
         self.lock().region(region).latency = latency;
     }
 
-    /// Sets the delay between the write of a claim and its sender's confirmation, for claims sent
-    /// from now on.
+    /// Sets the delay between a claim's write and its confirmation, for claims sent from now on.
     pub fn set_confirms(&self, region: &RegionName, later: Duration) {
         self.lock().region(region).confirms = later;
     }
@@ -357,16 +347,14 @@ impl Cluster {
         self.lock().region(region).confirms
     }
 
-    /// Sets the duration of replication from `from` to `to`. Commits that were due before have
-    /// arrived.
+    /// Sets the duration of replication from `from` to `to`. Commits due before have arrived.
     pub fn set_delay(&self, from: &RegionName, to: &RegionName, delay: Duration) {
         let mut inner = self.lock();
         inner.catch_up(to);
         inner.link(from, to).delay = delay;
     }
 
-    /// Holds the link from `from` to `to`, or releases it: the held commits then arrive as they
-    /// were due.
+    /// Holds the link from `from` to `to`, or releases it: then held commits arrive as due.
     pub fn hold(&self, from: &RegionName, to: &RegionName, held: bool) {
         let mut inner = self.lock();
         inner.catch_up(to);
@@ -374,9 +362,8 @@ impl Cluster {
         (link.held, link.left) = (held, None);
     }
 
-    /// Ends the link from `from` to `to` as the loss of `from` does, until it is released. Commits
-    /// that had arrived are still applied as they were due. Commits on their way for less than
-    /// `on_its_way` are not.
+    /// Ends the link from `from` to `to` as the loss of `from` does, until it is released. Arrived
+    /// commits are applied when due. Those on their way for less than `on_its_way` are not.
     pub fn sever(&self, from: &RegionName, to: &RegionName, on_its_way: Duration) {
         let mut inner = self.lock();
         inner.catch_up(to);
@@ -492,8 +479,7 @@ impl Inner {
         link.unwrap_or_else(|| panic!("no link from {from} to {to}: add both regions"))
     }
 
-    /// Lets a new store ship from the start: it has nothing of the others, and its log is new to
-    /// them.
+    /// Lets a new store ship from the start: it has nothing of the others, nor they of its log.
     fn ship_from_the_start(&mut self, region: &RegionName) {
         for (to, incoming) in &mut self.links {
             let touched = incoming.iter_mut().filter(|(from, _)| *from == region || to == region);
@@ -501,7 +487,6 @@ impl Inner {
         }
     }
 
-    /// Informs a store that became another one about the running first copies.
     fn tell_copies(&mut self, to: &RegionName) {
         let incoming = self.links.get(to).into_iter().flatten();
         let run: Vec<(RegionName, bool)> =
@@ -557,8 +542,7 @@ impl Inner {
         }
     }
 
-    /// Makes the slot anew and begins the first copy of the records. Heartbeats arrive beside it,
-    /// from the last one on.
+    /// Makes the slot anew and begins the first copy. Heartbeats arrive beside it from the last on.
     fn begin_copy(&mut self, from: &RegionName, to: &RegionName, takes: Duration) {
         let publisher = self.region(from);
         let (origin, log) = (publisher.table.origin().clone(), publisher.table.log());
@@ -581,8 +565,7 @@ impl Inner {
             // A replaced store sends nothing any more.
             for sent in forgotten.iter().filter(|sent| sent.store == publisher) {
                 match &link.slot {
-                    // Rows skipped meanwhile cannot be forgotten: heartbeats arrive once more from
-                    // the start of the copy.
+                    // Rows skipped meanwhile cannot be forgotten: heartbeats come again from there.
                     Slot::Copying(copy) => link.shipped = copy.beats,
                     Slot::Kept | Slot::Lost => link.shipped -= 1,
                 }

@@ -105,8 +105,7 @@ pub struct Deployment {
     files: Mutex<BTreeMap<RegionName, Files>>,
     /// Until when an attempt may have been dated years ahead: then its hold is of that date.
     dated_ahead: Mutex<Option<Duration>>,
-    /// The shortest time for which keys were ever to be remembered, where that was not as the
-    /// scenario says.
+    /// The shortest time for which keys were ever to be remembered, if not as the scenario says.
     shortest_retention: Mutex<Option<Duration>>,
     /// The losses of regions, with their times since the world began.
     losses: Mutex<Vec<(RegionName, Duration)>>,
@@ -176,8 +175,7 @@ impl Deployment {
         &self.scenario
     }
 
-    /// Starts a new gateway process in a region's place. The process before lives on, if it is
-    /// alive.
+    /// Starts a new gateway process in a region's place. The one before lives on, if it does.
     pub fn begin_process(&self, region: &RegionName) {
         let ports = self.world.ports(region);
         let (process, clock) = (ports.process().clone(), onceway::ports::Ports::clock(&ports).clone());
@@ -206,8 +204,7 @@ impl Deployment {
         !node.process.is_dead() && node.gateway.readiness().serves
     }
 
-    /// True if every owner serves in the views of all regions, has opened everything and holds its
-    /// lease.
+    /// True if every owner serves in all regions' views, has opened everything and holds its lease.
     pub fn is_home(&self) -> bool {
         let owners = || self.regions.iter().filter(|region| self.is_owner(region));
         let gate = |region: &RegionName| self.world.cluster.gate(region);
@@ -279,8 +276,7 @@ impl Deployment {
         }
     }
 
-    /// True if a region's write at this time, since the world began, had not left it when it was
-    /// lost.
+    /// True if a region's write at this time, since the world began, had not left it when lost.
     pub fn never_left(&self, region: &RegionName, written: Duration) -> bool {
         let others = self.regions.iter().filter(|other| *other != region);
         let way = others.map(|other| self.on_its_way(region, other)).min().unwrap_or_default();
@@ -295,8 +291,7 @@ impl Deployment {
         network.one_way(from, to) + network.replication
     }
 
-    /// Brings a region back, with its store as it is now: Postgres starts anew, and so does a
-    /// gateway.
+    /// Brings a region back with its store as it is: Postgres starts anew, and so does a gateway.
     pub fn bring_back(&self, region: &RegionName) {
         self.normal_store(region);
         self.world.cluster.restart(region);
@@ -350,8 +345,7 @@ impl Deployment {
         self.world.cluster.set_latency(region, self.scenario.statement);
     }
 
-    /// Lets a region's upstream answer as the scenario says: 201 with a receipt that no other
-    /// attempt gets.
+    /// Lets a region's upstream answer 201, with a receipt that no other attempt gets.
     pub fn normal_upstream(&self, region: &RegionName) {
         let after = self.scenario.upstream.answers_after;
         self.world.upstreams.set_mode(region, UpstreamMode::Receipt { after });
@@ -375,8 +369,7 @@ impl Deployment {
         files.get(region).copied().unwrap_or_default()
     }
 
-    /// Writes a region's files: the next processes go by them, and those of now once they have read
-    /// them again.
+    /// Writes a region's files: processes go by them once they start or read them again.
     pub fn write_files(&self, region: &RegionName, change: impl FnOnce(&mut Files)) {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let written = files.entry(region.clone()).or_default();
@@ -445,7 +438,6 @@ pub struct Files {
 }
 
 impl Files {
-    /// The routes of a scenario, as these files have them.
     fn routes(self, routes: &Routes) -> Routes {
         let mut all = routes.clone();
         if self.renamed {

@@ -29,7 +29,6 @@ named! {
 }
 
 impl Letter {
-    /// The kind of a question.
     pub(crate) fn of(question: &Question) -> Self {
         match question {
             Question::Acceptor { to: _, message } => match message {

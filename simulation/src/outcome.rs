@@ -107,8 +107,7 @@ pub struct Keys {
     pub doubles_listed: u64,
     /// The doubles that a route allows with `recovery = "rerun"`.
     pub doubles_allowed: u64,
-    /// The doubles that no route allows and no waiting prevents: the first claim had not left its
-    /// region when that was lost.
+    /// Doubles that nothing prevents: the first claim had not left its region when that was lost.
     pub doubles_gone: u64,
 }
 

@@ -27,8 +27,7 @@ type Heard<T> = Result<T, String>;
 
 /// The part of a region that answers calls.
 pub trait Region: Send + Sync {
-    /// Checks if that region may send this message here. The peer listener checks so before
-    /// anything else.
+    /// Checks if that region may send this message here, as the peer listener does first of all.
     fn hears(&self, _from: &RegionName, _said: &PeerMessage<'_>) -> Result<(), String> {
         Ok(())
     }
@@ -61,7 +60,6 @@ pub enum LinkMode {
     Deaf,
 }
 
-/// A plugged-in region, and the process that it is part of.
 #[derive(Clone)]
 struct Plugged {
     region: Arc<dyn Region>,
@@ -118,8 +116,7 @@ impl Network {
         self.lock().regions.insert(name, Plugged { region, process });
     }
 
-    /// Unplugs all regions. A region and the network refer to each other, so neither is freed until
-    /// one lets go.
+    /// Unplugs all regions. They and the network refer to each other, so neither is freed before.
     pub fn unplug_all(&self) {
         self.lock().regions.clear();
     }
@@ -129,8 +126,7 @@ impl Network {
         self.lock().links.insert((from.clone(), to.clone()), (mode, one_way));
     }
 
-    /// Sets the fate of letters of this kind from `from` to `to`, from the next one on; `None`:
-    /// they are carried as usual.
+    /// Sets the fate of letters of this kind from `from` to `to` from now on; `None` is the usual.
     pub fn set_letters(&self, from: &RegionName, to: &RegionName, letter: Letter, post: Option<Post>) {
         let letters = &mut self.lock().letters;
         let key = (from.clone(), to.clone(), letter);

@@ -27,8 +27,7 @@ enum Life {
 #[derive(Clone, Debug, Default)]
 pub struct Process {
     life: Arc<Mutex<Life>>,
-    /// Wakes the tasks that wait for another life, in the order in which they began to: a `watch`
-    /// would wake them at random.
+    /// Wakes tasks that wait for another life, in order: a `watch` would wake them at random.
     changed: Arc<Notify>,
     slept: Arc<Mutex<Slept>>,
     /// The process dies after the first of these statements.
@@ -45,8 +44,7 @@ struct Slept {
 }
 
 impl Process {
-    /// Stops the process's tasks at their next wait, until it is resumed. Its clocks run on, and
-    /// calls to it wait.
+    /// Stops the process's tasks at their next wait. Its clocks run on, and calls to it wait.
     pub fn pause(&self) {
         self.change(Life::Paused);
     }
@@ -56,8 +54,7 @@ impl Process {
         self.change(Life::Running);
     }
 
-    /// Ends the process: none of its tasks runs on, calls to it break, and new ones are refused. It
-    /// cannot be resumed.
+    /// Ends the process for good: its tasks stop, calls to it break, and new ones are refused.
     pub fn kill(&self) {
         self.change(Life::Dead);
     }
@@ -84,8 +81,7 @@ impl Process {
         }
     }
 
-    /// The time for which the process was paused so far. A clock that stands still meanwhile does
-    /// not count it.
+    /// The time for which the process was paused so far: a clock that stands still leaves it out.
     pub(crate) fn slept(&self) -> Duration {
         let slept = self.slept.lock().unwrap_or_else(PoisonError::into_inner);
         slept.before + slept.since.map_or(Duration::ZERO, |since| since.elapsed())

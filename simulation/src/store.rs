@@ -48,8 +48,7 @@ pub(crate) enum Effect {
 /// A statement whose effect comes after its sender gave up.
 pub(crate) type Ghost = Box<dyn FnOnce(&mut Table) + Send>;
 
-/// Sends a statement that writes. What is named in brackets it is given by reference, and is copied
-/// where it is executed late.
+/// Sends a statement that writes. It gets copies of the values in brackets if it is executed late.
 macro_rules! writes {
     ($store:expr, $effect:expr, [$($given:ident),*], |$table:ident| $statement:expr) => {{
         let late = || -> $crate::store::Ghost {
@@ -172,8 +171,7 @@ async fn silent(effect: Effect, bound: Duration) -> StoreError {
 impl KeyStore for SimStore {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
         let later = self.cluster.confirms(&self.region);
-        // No attempt is sent under a hold of zero: the claim stands in for another region's
-        // attempt.
+        // No attempt is sent under a hold of zero: it stands in for another region's attempt.
         let effect = if ask.hold.is_zero() { Effect::At(Point::StandIn) } else { Effect::Writes };
         let replied = writes!(self, effect, [ask], |table| table.claim(ask)).await;
         pause(later).await;

@@ -10,10 +10,8 @@ use serde::Serialize;
 
 use crate::outcome::{Breach, Keys, Outcome};
 
-/// The number of broken seeds that are named.
 const MOST_BROKEN: usize = 10;
-/// The shares of a distribution that are kept, in thousandths: each fiftieth, and finer towards the
-/// end.
+/// The kept shares of a distribution, in thousandths: each fiftieth, and finer towards the end.
 fn points() -> impl Iterator<Item = u32> {
     (1..=49).map(|fiftieth| fiftieth * 20).chain([990, 995, 998, 999, 1_000])
 }
@@ -54,11 +52,9 @@ pub struct Figures {
     pub routes: BTreeMap<String, OfRoute>,
     /// The time without service of the arc and route that was hit worst in each seed.
     pub without_service: Spread,
-    /// The time from a key's first request to its answer, less the time of a direct call to the
-    /// upstream.
+    /// The time from a key's first request to its answer, less that of a direct upstream call.
     pub added_latency_ms: Latency,
-    /// The same as a distribution: for each share of the answers, in thousandths, the latency that
-    /// this share does not exceed.
+    /// The same as a distribution: for each share, in thousandths, the latency it does not exceed.
     pub distribution: Vec<(u32, u64)>,
     /// Calls from one region to another, per hundred keys.
     pub hops_per_hundred: f64,
@@ -68,8 +64,7 @@ pub struct Figures {
     pub at_risk: u64,
     /// Of these, the runs marked at risk of a region that cannot have run the key.
     pub marked_too_much: u64,
-    /// The number of seeds in which an invariant broke. Invariants of other designs are not
-    /// checked.
+    /// The number of seeds in which an invariant broke: other designs' invariants are not checked.
     pub broke: u64,
     /// The first of them, each with its first breach.
     pub first_broken: BTreeMap<u64, Breach>,
@@ -163,8 +158,7 @@ impl Sums {
     }
 }
 
-/// The value that this share, in thousandths, does not exceed; 0 if there is none. `sorted` must be
-/// sorted.
+/// The value that this share, in thousandths, does not exceed; 0 for none. `sorted` must be sorted.
 fn at(sorted: &[u64], thousandths: u32) -> u64 {
     let index = (sorted.len() * thousandths as usize).div_ceil(1_000).saturating_sub(1);
     sorted.get(index).copied().unwrap_or(0)

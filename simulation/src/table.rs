@@ -103,8 +103,7 @@ pub(crate) struct Table {
     beats: BTreeMap<Origin, Beaten>,
     /// Keys whose rows of each origin were applied or imported after its newest heartbeat.
     latest: BTreeMap<Origin, BTreeSet<KeyId>>,
-    /// Origins whose rows are being copied for the first time, while their heartbeats already
-    /// arrive.
+    /// Origins whose rows are being copied for the first time. Their heartbeats already arrive.
     copying: BTreeSet<Origin>,
     memory: BTreeMap<Origin, PeerMemory>,
     doubts: BTreeMap<KeyId, Date>,
@@ -129,8 +128,7 @@ impl Table {
             state: None,
             approved: None,
             running,
-            // Every store has a system identifier of its own, so every acceptor has an id of its
-            // own.
+            // Every store has its own system identifier, so its acceptor has its own id.
             acceptor: (1, Acceptor::made(AcceptorId(u128::from(system)))),
             views: BTreeMap::new(),
             escrows: BTreeMap::new(),
@@ -178,8 +176,7 @@ impl Table {
         self
     }
 
-    /// Restarts the server over an older copy of its data. Commits that were shipped before stay
-    /// shipped.
+    /// Restarts the server over an older copy of its data. Commits shipped before stay shipped.
     pub(crate) fn put_back(&mut self, copy: Table) {
         let log = std::mem::take(&mut self.log);
         let history = std::mem::take(&mut self.history);
@@ -193,7 +190,6 @@ impl Table {
         &self.origin
     }
 
-    /// The server that runs.
     pub(crate) fn running(&self) -> &Boot {
         &self.running
     }
@@ -244,8 +240,7 @@ impl Table {
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
             return own.won();
         }
-        // A claim of an absent key looks for rows first: it returns existing rows whatever the gate
-        // says.
+        // A claim of an absent key looks for rows first: it returns them whatever the gate says.
         if matches!(ask.basis, Basis::Absent) && !self.all(&ask.id).is_empty() {
             return ClaimReply::Found(self.read(&ask.id));
         }
@@ -386,8 +381,7 @@ impl Table {
         written
     }
 
-    /// Moves the attempt's row along an arrow: `None` is no arrow, `Some(None)` is already at its
-    /// end.
+    /// Moves the attempt's row along an arrow: `None` is no arrow, `Some(None)` is at its end.
     fn end(&mut self, attempt: &Attempt, arrow: impl FnOnce(&Phase) -> Option<Option<Phase>>) -> Written {
         if !self.is_open() {
             self.history.stale += 1;
@@ -440,8 +434,7 @@ impl Table {
         Some(Beat { seq: self.write_beat(), date: self.date() })
     }
 
-    /// The row that provisioning writes: the heartbeat before the first. It is replicated like any
-    /// other.
+    /// The row that provisioning writes: the heartbeat before the first, replicated like any other.
     pub(crate) fn provisioned(&mut self) {
         self.beats_as(0);
     }
@@ -501,7 +494,6 @@ impl Table {
         self.commit(Change::Row(id.clone(), Box::new(row)));
     }
 
-    /// Deletes the own row. Replication then deletes it elsewhere.
     fn delete(&mut self, id: &KeyId) {
         let me = self.origin.clone();
         let was = self.remove(id, &me);

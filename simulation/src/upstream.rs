@@ -43,8 +43,7 @@ pub enum UpstreamMode {
         /// The time until the answer.
         after: Duration,
     },
-    /// Honours the key: waits, performs the effect if the key never had one, and answers 201 with
-    /// the first effect's receipt.
+    /// Honours the key: waits, has one effect, and answers 201 with the first effect's receipt.
     Once {
         /// The time until the answer.
         after: Duration,
@@ -144,9 +143,7 @@ impl Happening {
 /// its hold and its route's settle time, and by then the status address knows of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Promise {
-    /// The stores, whose claims say when holds end.
     pub(crate) cluster: Cluster,
-    /// The routes.
     pub(crate) routes: Arc<Routes>,
 }
 
@@ -182,9 +179,7 @@ pub(crate) struct Attempted {
     /// The region whose upstream it was.
     pub(crate) by: RegionName,
     pub(crate) id: KeyId,
-    /// The attempt's token.
     pub(crate) token: Token,
-    /// The whole body of the request.
     pub(crate) body: Bytes,
 }
 
@@ -219,8 +214,7 @@ pub struct Upstreams {
 }
 
 impl Upstreams {
-    /// Services without an upstream yet. If they are `shared`, each knows the attempts at any
-    /// other.
+    /// Services without an upstream yet. If they are `shared`, each knows the attempts at all.
     pub fn new(clock: SimClock, shared: bool) -> Self {
         let inner = Inner { shared, ..Inner::default() };
         Self { clock, inner: Arc::new(Mutex::new(inner)) }
@@ -286,8 +280,7 @@ impl Upstreams {
         here.map(|(_, arrival)| arrival.clone()).collect()
     }
 
-    /// Attempts that have arrived anywhere since the cursor was last moved, in the order of
-    /// arrival.
+    /// Attempts that have arrived anywhere since the cursor was last moved, in that order.
     pub(crate) fn arrived_since(&self, cursor: &mut usize) -> Vec<Attempted> {
         let inner = self.lock();
         let attempts = fresh(&inner.arrivals, cursor).iter().filter_map(|(region, arrival)| {
@@ -298,8 +291,7 @@ impl Upstreams {
         attempts.collect()
     }
 
-    /// Effects that were begun since the cursor was last moved, in that order. Each happens at its
-    /// time.
+    /// Effects that were begun since the cursor was last moved. Each happens at its time.
     pub(crate) fn begun_since(&self, cursor: &mut usize) -> Vec<Attempted> {
         fresh(&self.lock().begun, cursor).to_vec()
     }
@@ -464,8 +456,7 @@ impl SimUpstream {
         };
         let now = self.upstreams.clock.elapsed();
         let happenings = inner.ledger.entry(probe.id.clone()).or_default();
-        // One service for all knows attempts by key and token, whichever region the question is
-        // about.
+        // One service for all knows attempts by key and token, whichever region asks.
         let of_attempt = |effect: &&Happening| {
             effect.token == probe.token && (shared || Some(&effect.region) == probe.region.as_ref())
         };

@@ -143,8 +143,7 @@ impl Witness {
     }
 }
 
-/// A process that starts over the file. Panics if a newer version wrote the file: no scenario does
-/// that.
+/// A process that starts over the file. Panics if a newer version wrote it: no scenario does.
 fn begin(duty: Duty, file: &SimFile, clock: &SimClock) -> Arc<Answers<SimFile, SimClock>> {
     let held = file.kept().acceptor.clone();
     match Answers::new(duty, file.clone(), clock.clone(), &held) {

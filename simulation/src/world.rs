@@ -71,8 +71,7 @@ impl World {
         Instant::now().duration_since(self.begin)
     }
 
-    /// Adds a witness, which answers under its name. Before the founding: it votes from the first
-    /// view on.
+    /// Adds a witness under its name, before the founding: it votes from the first view on.
     pub fn add_witness(&self, duty: Duty) -> Arc<Witness> {
         let mut witnesses = self.witnesses.lock().unwrap_or_else(PoisonError::into_inner);
         // Counted downwards, because the ids of stores' acceptors count upwards.
@@ -109,14 +108,12 @@ impl World {
         view
     }
 
-    /// The number of events so far: statements, commits applied elsewhere, calls between regions,
-    /// and arrivals at upstreams.
+    /// The number of statements, commits applied elsewhere, calls and arrivals at upstreams so far.
     pub fn events(&self) -> u64 {
         self.cluster.events() + self.network.events() + self.upstreams.events()
     }
 
-    /// Cuts the link between two regions, or mends it. A cut swallows calls and stops replication,
-    /// both ways.
+    /// Cuts the link between two regions, or mends it: a cut swallows calls and replication.
     pub fn cut(&self, one: &RegionName, other: &RegionName, cut: bool, one_way: Duration) {
         let mode = if cut { LinkMode::Silent } else { LinkMode::Up };
         for (from, to) in [(one, other), (other, one)] {
@@ -125,9 +122,8 @@ impl World {
         }
     }
 
-    /// Loses everything that `from` sends to `to`, but nothing that `to` sends: its calls arrive,
-    /// and their replies do not. Replication stops both ways, because neither direction works
-    /// without acknowledgements.
+    /// Loses everything that `from` sends to `to`: calls of `to` arrive, and their replies do not.
+    /// Replication stops both ways, because neither works without acknowledgements.
     pub fn cut_one_way(&self, from: &RegionName, to: &RegionName, one_way: Duration) {
         self.network.set_link(from, to, LinkMode::Silent, one_way);
         self.network.set_link(to, from, LinkMode::Deaf, one_way);

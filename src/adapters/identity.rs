@@ -176,7 +176,6 @@ impl PeerIdentity {
         self.clients.load().reading
     }
 
-    /// True if a client with these certificates is let in.
     #[cfg(test)]
     pub(super) fn lets_in(&self, certificates: &[CertificateDer<'_>]) -> bool {
         let Some((first, more)) = certificates.split_first() else { return false };

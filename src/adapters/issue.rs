@@ -93,7 +93,6 @@ pub fn add(directory: &Path, regions: &[RegionName], purpose: Purpose) -> Result
     write_regions(directory, &signed(regions, purpose, &issuer)?)
 }
 
-/// An authority that signs.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     /// Its name, as certificates and revocation lists encode it.
@@ -120,7 +119,6 @@ fn authority(directory: &Path) -> Result<Authority, IdentityError> {
     Err(content(&path, "no certificate in it is of the authority whose key is ca.key".to_owned()))
 }
 
-/// Makes the certificate and key of each region.
 fn signed(
     regions: &[RegionName],
     purpose: Purpose,
@@ -233,7 +231,6 @@ fn list_of(
 const BEGIN: &str = "-----BEGIN X509 CRL-----";
 const END: &str = "-----END X509 CRL-----";
 
-/// The text without its revocation lists.
 fn without_lists(text: &str) -> String {
     let mut inside = false;
     let outside = text.lines().filter(|line| {

@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
-use crate::ports::{Body, BodyError};
+use crate::ports::{Body, BodyError, Polled};
 
 /// Time that each byte of a sender earns it: at least 500 bytes a second are expected in the long
 /// run.
@@ -80,7 +80,7 @@ impl Streaming {
         }
     }
 
-    fn fail(&mut self, why: String) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn fail(&mut self, why: String) -> Polled {
         self.over = true;
         self.at_end = None;
         Poll::Ready(Some(Err(BodyError(why))))
@@ -144,10 +144,7 @@ impl http_body::Body for Streaming {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         if self.over {
             return Poll::Ready(None);
         }

@@ -12,7 +12,6 @@ use super::identity::{IdentityError, chain, content, private_key, provider};
 
 /// The ALPN name of HTTP/2.
 pub const HTTP2: &[u8] = b"h2";
-/// The ALPN name of HTTP/1.1.
 const HTTP1: &[u8] = b"http/1.1";
 
 /// Reads the files. Blocks; meant for the start of a process.

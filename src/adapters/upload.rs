@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Body as _, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout_at};
 
-use crate::ports::{Body, BodyError};
+use crate::ports::{Body, BodyError, Polled};
 
 /// Party whose progress a request waits for.
 #[derive(Clone, Copy, Debug)]
@@ -85,10 +85,7 @@ impl http_body::Body for Watched {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         *self.upload.lock() = match &polled {
             Poll::Pending => Waiting::Client,

@@ -204,7 +204,6 @@ fn prepare(headers: &mut HeaderMap, host: &HeaderValue) {
     headers.insert(HOST, host.clone());
 }
 
-/// Writes the key and the attempt into the headers for the upstream.
 fn name_attempt(headers: &mut HeaderMap, id: &KeyId, token: Token) {
     headers.insert(IDEMPOTENCY_KEY, quoted(id.key()));
     // Both alphabets are within visible ASCII.

@@ -91,7 +91,6 @@ pub struct ViewDoc {
     retired: Vec<RetiredDoc>,
 }
 
-/// A route under escrow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EscrowDoc {

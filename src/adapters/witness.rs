@@ -319,7 +319,6 @@ fn spell(me: &RegionName, version: u64, acceptor: &Acceptor) -> Result<String, S
     Ok(format!("{body}{seal}"))
 }
 
-/// The last line.
 fn seal(body: &str) -> String {
     format!("digest {}\n", digest("onceway/witness-file/1", &[body.as_bytes()]))
 }

@@ -194,7 +194,6 @@ pub async fn get(base: &str, path: &str, token: Option<&str>) -> Result<Bytes> {
     send(base, Ask::get(path), token).await
 }
 
-/// Sends a request to the listener at `base`.
 async fn send(base: &str, ask: Ask, token: Option<&str>) -> Result<Bytes> {
     let answer = ask_at(base, ask, token, WITHIN).await?;
     match answer.status {

@@ -32,7 +32,6 @@ const ALGORITHMS: [(&str, Algorithm); 9] = [
 /// Most that an issuer's clock may be off.
 const MOST_LEEWAY: Duration = Duration::from_secs(300);
 
-/// The file of credentials.
 #[derive(Clone, Debug)]
 pub(super) struct CredentialsFile {
     path: PathBuf,

@@ -29,7 +29,6 @@ use crate::protocol::region::RegionName;
 /// none in the others.
 #[derive(Debug)]
 pub(super) struct RegionFile {
-    /// The region.
     pub region: Option<Located<RegionName>>,
     /// `ring.toml`.
     pub ring: Option<Located<PathBuf>>,
@@ -61,7 +60,6 @@ pub(super) struct Others {
 pub(super) struct ByRegion<T> {
     /// Place of the table, or the place where it should be.
     pub at: At,
-    /// Its entries.
     pub entries: BTreeMap<RegionName, Located<T>>,
     /// Keys that could not be read. Their problems are reported already.
     pub broken: Vec<String>,

@@ -180,13 +180,11 @@ fn name(value: &toml::de::DeValue<'_>) -> Result<String, String> {
     Ok(text)
 }
 
-/// Reads a region's name.
 pub(super) fn region_name(value: &toml::de::DeValue<'_>) -> Result<RegionName, String> {
     let text = reader::text(value)?;
     RegionName::parse(&text).map_err(|error| format!("{text:?}: {error}"))
 }
 
-/// Reads a tenant.
 pub(super) fn tenant(value: &toml::de::DeValue<'_>) -> Result<Tenant, String> {
     Tenant::parse(&reader::text(value)?).map_err(|error| error.to_string())
 }

@@ -14,7 +14,6 @@ use super::*;
 
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A cluster in a folder that the account of Postgres can walk through.
 async fn cluster() -> (TempDir, Cluster) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();

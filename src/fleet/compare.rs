@@ -23,11 +23,8 @@ use super::naive::Naive;
 use super::region::{Action, Part};
 use super::{files, wait};
 
-/// The tenant of all keys.
 pub(super) const TENANT: &str = files::TENANTS[0].0;
-/// Path of all requests.
 pub(super) const PATH: &str = "/v1/payouts";
-/// Body of all requests.
 pub(super) const BODY: &str = r#"{"amount":2000,"currency":"usd","destination":"acct_1"}"#;
 /// Time that a client waits for one answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
@@ -89,7 +86,6 @@ pub(super) enum Told {
     Failed,
 }
 
-/// A design that clients can talk to.
 pub(super) trait Design: Send + Sync + 'static {
     /// Asks region number `via` to perform the effect of `key`.
     fn serve(&self, via: usize, key: &str) -> impl Future<Output = Told> + Send;

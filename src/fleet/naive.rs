@@ -76,7 +76,6 @@ impl Naive {
     }
 }
 
-/// The naive design as its clients see it.
 pub(super) struct NaiveDesign {
     regions: Arc<Vec<Copy>>,
     victim: usize,
@@ -100,7 +99,6 @@ impl Design for NaiveDesign {
     }
 }
 
-/// One region of the naive design.
 struct Copy {
     store: Client,
     upstream: String,

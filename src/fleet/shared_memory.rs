@@ -60,7 +60,6 @@ fn named_segment(pid_file: &str) -> Option<(i64, i64)> {
     Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
 
-/// Use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// No such segment exists.

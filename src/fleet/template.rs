@@ -64,7 +64,6 @@ fn rewrite_wal(data: &Path, binaries: &Binaries, account: Option<&Account>) -> b
     command.status().is_ok_and(|status| status.success())
 }
 
-/// The checksum of Postgres (CRC-32C).
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |sum: u32, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 };
     !bytes.iter().fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), step))

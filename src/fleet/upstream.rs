@@ -388,7 +388,6 @@ fn respond(status: StatusCode, answer: Answer) -> Response<Padded> {
     response
 }
 
-/// An RFC 9457 problem. A status without a body (RFC 9110 section 6.4.1) gets none.
 fn problem(status: StatusCode, detail: &str) -> Response<Padded> {
     let bodiless =
         [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED].contains(&status);

@@ -28,7 +28,6 @@ impl Shop {
         Shop { _dir: dir, ledger, upstream }
     }
 
-    /// A POST with this key and this behaviour.
     fn post(&self, path: &str, key: &str, behave: &str, body: &'static str) -> Ask {
         let ask = Ask::post(format!("http://{}{path}", self.upstream.address()), body);
         ask.with(KEY, format!("\"{key}\"")).with(TENANT, "acme").with(BEHAVE, behave)

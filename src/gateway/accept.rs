@@ -102,7 +102,6 @@ fn keep_only(headers: &mut HeaderMap, named: &[HeaderName]) {
     }
 }
 
-/// The reply to a request that was just accepted.
 pub(super) fn accepted<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, expires: Date) -> Reply {
     gateway.jobs.due();
     super::metrics::job(&ask.route, "accepted");

@@ -41,7 +41,6 @@ pub fn of(key: &Key) -> String {
     format!("{PREFIX}{}", percent::encode(key.as_str()))
 }
 
-/// True if a request asks for a key's state.
 pub(super) fn is_asked(method: &Method, path: &str) -> bool {
     (*method == Method::GET || *method == Method::HEAD) && path.starts_with(PREFIX)
 }

@@ -84,7 +84,6 @@ pub struct Ask {
     pub body: Bytes,
     /// Digests of the request.
     pub fingerprint: Fingerprint,
-    /// Its id.
     pub request_id: RequestId,
     /// Arrival at this gateway.
     pub arrived: Moment,

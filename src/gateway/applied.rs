@@ -40,7 +40,6 @@ impl Applied {
     }
 }
 
-/// Reads the present state from the store.
 pub(super) async fn applied<P: Ports>(gateway: &Gateway<P>) -> Result<Applied, StoreError> {
     let store = gateway.ports.store();
     let mut found = Applied::default();

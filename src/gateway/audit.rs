@@ -211,7 +211,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// The cursor of a list that goes on after this key.
 pub(super) fn cursor(id: &KeyId) -> String {
     format!("{}/{}", id.tenant(), id.key().as_str())
 }

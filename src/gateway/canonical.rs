@@ -329,7 +329,6 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Steps over one or more digits.
     fn digits(&mut self) -> Result<(), RawOnly> {
         let start = self.at;
         while matches!(self.peek(), Some(b'0'..=b'9')) {

@@ -32,15 +32,12 @@ pub(super) struct ClaimBasis {
 
 /// Purpose of a claim: to run now, or to store a request for its job.
 pub(super) enum ClaimMode {
-    /// To run now.
     Now,
     /// To be run by its job.
     Later(Box<StoredRequest>),
 }
 
-/// Result of a claim.
 pub(super) enum Claimed {
-    /// The claim is durable.
     Ours(Claim),
     /// The key already has these rows.
     Found(Vec<Row>),

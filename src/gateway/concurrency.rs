@@ -46,7 +46,6 @@ impl Default for MostAtOnce {
     }
 }
 
-/// Sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     Client,
@@ -64,7 +63,6 @@ impl Whose {
     }
 }
 
-/// All requests of a gateway.
 #[derive(Debug, Default)]
 pub(super) struct Concurrency {
     clients: Count,

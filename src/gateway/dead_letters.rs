@@ -14,7 +14,6 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::State;
 use crate::protocol::region::RegionName;
 
-/// Jobs in one list, at most.
 const MOST_LISTED: usize = 1_000;
 
 /// A job.

@@ -43,7 +43,6 @@ pub(super) struct Looks {
     looked_at: u64,
     /// Beginning of the last whole pass, and its duration.
     whole: Option<(Moment, Duration)>,
-    /// Whole passes.
     passes: u64,
     /// Doubles in the journal, as last counted.
     counted: Option<Counted>,

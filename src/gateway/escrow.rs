@@ -57,7 +57,6 @@ fn alone(view: &View, ask: &Ask) -> Option<Alone> {
     }
 }
 
-/// True if claims of this request are lodged.
 pub(super) fn is_on(view: &View, ask: &Ask) -> bool {
     alone(view, ask).is_some()
 }
@@ -274,7 +273,6 @@ impl<P: Ports> Gateway<P> {
         Told::Done
     }
 
-    /// The origin under which that region wrote in that epoch.
     fn origin_then(&self, region: &RegionName, epoch: u64) -> Option<Origin> {
         let then = self.known_view(epoch).unwrap_or_else(|| self.view());
         then.origin(region)

@@ -76,7 +76,6 @@ pub(super) struct InFlight<P: Ports> {
 }
 
 impl<P: Ports> InFlight<P> {
-    /// A request, or a part of one that goes on when the client has left.
     pub(super) fn begin(gateway: Arc<Gateway<P>>) -> Self {
         Self::of(gateway, false)
     }

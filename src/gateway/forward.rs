@@ -84,11 +84,8 @@ pub(super) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -
     Some(reply)
 }
 
-/// Result of one hop.
 enum Hop {
-    /// The owner answered.
     Answered(Response<Body>),
-    /// The reply to give.
     Refused(Reply),
     /// The peer does not own the key under its view.
     NotOwner {

@@ -103,7 +103,6 @@ impl Workers {
     }
 }
 
-/// Result of a run.
 enum End {
     /// The record has its final state, or nothing waits for this job any more.
     Done,
@@ -113,7 +112,6 @@ enum End {
     Dead(String),
 }
 
-/// Starts the workers, and the count of all jobs; `span` begins the span of each run.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Begin>) {
     supervise(gateway, "jobs", |weak| async move {
         while let Some(gateway) = weak.upgrade() {

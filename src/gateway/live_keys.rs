@@ -62,14 +62,12 @@ struct Known {
     count: Option<Count>,
 }
 
-/// Progress of a count.
 #[derive(Default)]
 struct Count {
     keys: u64,
     through: Option<Key>,
 }
 
-/// Result of looking a tenant up.
 #[derive(Debug, PartialEq, Eq)]
 struct Look {
     /// Set if the tenant has all the keys that it may have: the time until it should ask again.
@@ -202,7 +200,6 @@ impl<P: Ports> Gateway<P> {
         full.map_or(Ok(()), Err)
     }
 
-    /// Counts a new key that was started.
     pub(super) fn started_a_key(&self, tenant: &Tenant) {
         if let Some(keys) = &self.live().live_keys {
             keys.started(tenant);

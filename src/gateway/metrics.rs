@@ -35,7 +35,6 @@ use crate::protocol::region::RegionName;
 use crate::protocol::time::{Date, Moment};
 use crate::protocol::view::View;
 
-/// Describes every metric and touches every series.
 pub(super) fn prepare(settings: &Settings, view: &View) {
     for metric in observe::ALL {
         match metric.kind {
@@ -98,7 +97,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     hindrances(&[]);
 }
 
-/// The series about one peer.
 fn prepare_peer(peer: &RegionName) {
     for result in ["answered", "not_sent", "unknown", "not_owner", "silent", "version"] {
         counter!(observe::FORWARDS, "to" => peer.to_string(), "result" => result).absolute(0);
@@ -107,12 +105,10 @@ fn prepare_peer(peer: &RegionName) {
     peer_disagrees(peer, false);
 }
 
-/// Counts the death of a loop.
 pub(super) fn loop_died(name: &'static str) {
     counter!(observe::LOOP_DIED, "loop" => name).increment(1);
 }
 
-/// The series of failed store calls.
 fn prepare_store() {
     const OPS: [&str; 13] = [
         "claim", "accept", "settle", "release", "doubt", "look_up", "reap", "sweep", "count", "take",
@@ -129,7 +125,6 @@ fn prepare_store() {
     }
 }
 
-/// Touches every series of these routes.
 pub(super) fn prepare_routes(routes: &Routes) {
     for route in routes.0.iter().map(|route| &route.name) {
         for outcome in ["final", "nothing_happened", "unknown"] {
@@ -146,7 +141,6 @@ pub(super) fn prepare_routes(routes: &Routes) {
     }
 }
 
-/// The series of escrow, and of a sick upstream.
 fn prepare_risks() {
     counter!(observe::DRAINED_BY_HEALTH).absolute(0);
     upstream_sick(false);
@@ -189,7 +183,6 @@ pub(super) fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
     counter!(observe::WEAK_KEYS, "route" => route, "tenant" => tenant, "kind" => kind).increment(1);
 }
 
-/// One request passed through.
 pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
     let result = match answered {
         Ok(_) => "answered",
@@ -224,18 +217,15 @@ pub(super) fn live_keys(tenant: &Tenant, keys: u64) {
     }
 }
 
-/// One time that the configuration was read again.
 pub(super) fn config_reload(ok: bool) {
     let result = if ok { "ok" } else { "failed" };
     counter!(observe::CONFIG_RELOADS, "result" => result).increment(1);
 }
 
-/// Shows when the files in force were read.
 pub(super) fn config_loaded(at: Date) {
     gauge!(observe::CONFIG_LOADED).set(at.as_millis() as f64 / 1_000.0);
 }
 
-/// Shows if all settings in the files are running.
 pub(super) fn config_current(current: bool) {
     gauge!(observe::CONFIG_CURRENT).set(f64::from(u8::from(current)));
 }
@@ -370,12 +360,10 @@ pub(super) fn doubts(count: u64) {
     gauge!(observe::DOUBTS).set(count as f64);
 }
 
-/// One step of the database's clock.
 pub(super) fn clock_stepped() {
     counter!(observe::CLOCK_STEPS).increment(1);
 }
 
-/// Shows if the database's clock is suspect.
 pub(super) fn clock_suspect(suspect: bool) {
     gauge!(observe::CLOCK_SUSPECT).set(f64::from(u8::from(suspect)));
 }
@@ -396,7 +384,6 @@ pub(super) fn request_came(whose: Whose) {
     gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).increment(1.0);
 }
 
-/// Counts a request that left.
 pub(super) fn request_left(whose: Whose) {
     gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).decrement(1.0);
 }
@@ -440,7 +427,6 @@ pub(super) fn heartbeat(seq: u64) {
     gauge!(observe::HEARTBEAT).set(seq as f64);
 }
 
-/// Shows if a peer answers.
 pub(super) fn peer_up(peer: &RegionName, up: bool) {
     gauge!(observe::PEER_UP, "peer" => peer.to_string()).set(f64::from(u8::from(up)));
 }

@@ -244,7 +244,6 @@ enum StoreHealth {
     },
 }
 
-/// This gateway's knowledge of one peer.
 struct Peer {
     /// Arrival of its last pong.
     heard: Option<Moment>,
@@ -262,7 +261,6 @@ struct Peer {
     /// ahead of them.
     told: Option<u64>,
     lag: LagMeter,
-    /// History of its lag.
     trail: lag_history::LagHistory,
     /// True once it was asked, with any result.
     tried: bool,

@@ -187,7 +187,6 @@ impl<P: Ports> Gateway<P> {
         Some(listed)
     }
 
-    /// The journal's entries about a key, newest first.
     pub(super) async fn journal_of(&self, id: &KeyId) -> Result<Vec<JournalEntry>, StoreError> {
         Ok(self.ports.store().journal(id).await?.into_iter().map(journal_entry).collect())
     }
@@ -303,7 +302,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// A journal entry as shown.
 pub(super) fn journal_entry(entry: Entry) -> JournalEntry {
     JournalEntry {
         at_ms: entry.at.as_millis(),

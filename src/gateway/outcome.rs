@@ -45,7 +45,6 @@ pub(super) struct Claim {
     pub(super) _running: Run,
 }
 
-/// An outcome to store.
 #[derive(Clone)]
 pub(super) enum Fact {
     /// The final answer, to the attempt that this request made.
@@ -56,7 +55,6 @@ pub(super) enum Fact {
     InDoubt(Option<u16>),
 }
 
-/// Result of storing a fact.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
     /// Durable.

@@ -49,7 +49,6 @@ struct RouteJson<'a> {
     terms: Option<Terms<'a>>,
 }
 
-/// Promises to, and demands on, requests with a key.
 #[derive(Serialize)]
 struct Terms<'a> {
     header: Header,

@@ -54,7 +54,6 @@ pub struct Pace {
     pub burst: NonZeroU32,
 }
 
-/// All tenants' quotas at this gateway.
 pub(super) struct Quotas<P: Ports> {
     new_keys: Option<Limiter<P>>,
     look_ups: Option<Limiter<P>>,
@@ -151,12 +150,10 @@ fn give_back(buckets: Option<&Buckets>, tenant: &Tenant) {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Charges a keyed request.
     pub(super) fn charge(&self, live: &Live<P>, tenant: &Tenant) -> Result<Charged, Problem> {
         self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge(tenant)))
     }
 
-    /// Charges a question to the status address.
     pub(super) fn charge_question(&self, live: &Live<P>, tenant: &Tenant) -> Result<Charged, Problem> {
         self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge_question(tenant)))
     }
@@ -180,7 +177,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// One quota of all tenants.
 struct Limiter<P: Ports> {
     limiter: RateLimiter<Tenant, Buckets, PortClock<P>, NoOpMiddleware<Tick>>,
     buckets: Buckets,

@@ -9,7 +9,6 @@ use std::task::Poll;
 
 /// The future that completed.
 pub enum Won<A, B> {
-    /// The first.
     First(A),
     /// The second, while the first was still pending.
     Second(B),

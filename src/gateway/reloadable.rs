@@ -42,7 +42,6 @@ pub struct Reload {
 /// The settings that requests go by now.
 pub(super) struct Live<P: Ports> {
     pub(super) routes: Routes,
-    /// The meaning of each route.
     pub(super) meanings: Arc<Meanings>,
     pub(super) credentials: Arc<Credentials>,
     pub(super) quotas: Option<Arc<Quotas<P>>>,
@@ -54,11 +53,9 @@ pub(super) struct Live<P: Ports> {
     typical: BTreeMap<Arc<str>, Typical>,
 }
 
-/// Typical duration of an attempt on a route, as observed.
 type Typical = Arc<Mutex<Option<Duration>>>;
 
 impl<P: Ports> Live<P> {
-    /// Settings at the start of a gateway.
     pub(super) fn first(settings: &Settings, ports: &Arc<P>) -> Self {
         let first = Reload {
             routes: settings.routes.clone(),
@@ -112,12 +109,10 @@ impl<P: Ports> Live<P> {
         next
     }
 
-    /// Typical duration of an attempt on this route.
     pub(super) fn typical(&self, route: &str) -> Option<Duration> {
         *self.typical.get(route)?.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds one observation.
     pub(super) fn took(&self, route: &str, took: Duration) {
         if let Some(typical) = self.typical.get(route) {
             let mut typical = typical.lock().unwrap_or_else(PoisonError::into_inner);

@@ -34,9 +34,7 @@ use crate::protocol::time::{Date, Moment};
 /// Races for its key that one request may lose. After that the client gets `in-progress`.
 const ROUNDS: usize = 32;
 
-/// Result of one look at a request.
 pub(super) enum Step {
-    /// The reply to give.
     Ended(Reply),
     /// Nothing was sent, and facts that it relied on have changed. Look at everything anew, or else
     /// give this problem.
@@ -168,7 +166,6 @@ async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, 
     }
 }
 
-/// Result of [`begin`].
 pub(super) enum Begun {
     /// The request has its result.
     Done(Step),
@@ -299,7 +296,6 @@ pub(super) fn reused(ask: &Ask, expires: Date) -> Reply {
     Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(expires))
 }
 
-/// The refusal of a key that never runs again.
 pub(super) fn expired(expires: Date) -> Reply {
     Reply::Refused(Problem::KeyExpired, Some(expires))
 }

@@ -81,7 +81,6 @@ pub struct Report {
     pub routes: BTreeMap<String, Counts>,
 }
 
-/// Expected result of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Run,

@@ -58,7 +58,6 @@ pub(super) fn answered(verdict: &'static str, code: &'static str, status: u16) {
     Span::current().record("verdict", verdict).record("code", code).record("status", status);
 }
 
-/// Records the owner that answered.
 pub(super) fn forwarded(owner: &RegionName) {
     Span::current().record("owner", display(owner));
 }
@@ -68,7 +67,6 @@ pub(super) fn passed(route: &str, region: &RegionName, epoch: u64) {
     Span::current().record("route", route).record("region", display(region)).record("epoch", epoch);
 }
 
-/// Records the key whose state is asked for.
 pub(super) fn looked_up(id: &KeyId, region: &RegionName, epoch: u64) {
     let span = Span::current();
     if span.is_disabled() {
@@ -78,7 +76,6 @@ pub(super) fn looked_up(id: &KeyId, region: &RegionName, epoch: u64) {
     span.record("region", display(region)).record("epoch", epoch);
 }
 
-/// Records the result of a job's run.
 pub(super) fn ran(
     job: &Job,
     route: &str,

@@ -34,7 +34,6 @@ impl Plain {
         Self { segments, climbs }
     }
 
-    /// Its segments.
     pub fn segments(&self) -> &[String] {
         &self.segments
     }

@@ -25,24 +25,20 @@ use crate::protocol::record::{Nonce, RequestId};
 pub(super) enum NotWritten {
     /// The rows, or this region's rights, changed meanwhile.
     Changed,
-    /// The store failed.
     Store(StoreError),
 }
 
 /// A record to be made in the place of others.
 pub(super) struct For<'a> {
     pub(super) id: &'a KeyId,
-    /// The fingerprint of the request.
     pub(super) fingerprint: Fingerprint,
     /// The principal to which the key is bound.
     pub(super) principal: Option<Digest32>,
-    /// The request that made it.
     pub(super) request_id: RequestId,
     /// The nonce of the attempt whose answer this record holds; `None` if nothing happened. With
     /// it, both rows are one attempt. If the other row's answer arrives after all, nothing ran
     /// twice.
     pub(super) nonce: Option<Nonce>,
-    /// The rows that the record supersedes.
     pub(super) basis: Basis,
     /// Retention, skew and tombstone time of the key.
     pub(super) lifetime: Lifetime,

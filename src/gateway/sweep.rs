@@ -87,7 +87,6 @@ struct Sweep {
     asked: BTreeMap<KeyId, Asked>,
 }
 
-/// The questions about one attempt so far.
 #[derive(Clone, Copy)]
 struct Asked {
     token: Token,

@@ -45,7 +45,6 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The trace that these headers name.
 pub(super) fn of(headers: &HeaderMap) -> Trace {
     Trace(parent(headers).map(|parent| parent.trace))
 }

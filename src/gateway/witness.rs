@@ -66,7 +66,6 @@ struct Seat {
 }
 
 impl Seat {
-    /// Takes in a view that was chosen.
     fn learn(&mut self, view: &Arc<View>) {
         if self.chosen.as_ref().is_none_or(|known| known.epoch() < view.epoch()) {
             self.chosen = Some(view.clone());

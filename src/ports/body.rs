@@ -19,6 +19,9 @@ pub struct BodyError(pub String);
 /// A request's or an answer's body.
 pub type Body = UnsyncBoxBody<Bytes, BodyError>;
 
+/// The answer of a body to a poll for its next frame.
+pub type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
 /// A body whose bytes are all here.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
@@ -68,10 +71,7 @@ impl http_body::Body for Chain {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         match self.first.take() {
             Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
             None => Pin::new(&mut self.rest).poll_frame(context),

@@ -23,7 +23,7 @@ use crate::protocol::time::{Date, Moment};
 
 pub use audit::Audit;
 pub use authority::{Acceptors, Authority, Escrows, Imports};
-pub use body::{Body, BodyError};
+pub use body::{Body, BodyError, Polled};
 pub use jobs::Jobs;
 pub use peers::Peers;
 pub use store::{KeyStore, Replica};

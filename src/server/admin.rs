@@ -244,7 +244,6 @@ pub(super) fn told(found: Result<impl Serialize, StoreError>) -> Answer {
     }
 }
 
-/// The refusal of a request that is wrong.
 pub(super) fn bad(why: &str) -> Box<Answer> {
     Box::new(problem(StatusCode::BAD_REQUEST, why))
 }

@@ -33,7 +33,6 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 /// Most keys in one page.
 const MOST: u32 = 1_000;
 
-/// Body of an act on a key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ActRequest {
@@ -60,7 +59,6 @@ struct Rehearsed {
     key: KeyStatus,
 }
 
-/// The act that the path names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     /// Stores the given answer.
@@ -121,7 +119,6 @@ impl<B> ActBody for B where
 {
 }
 
-/// Reads an operator's body, or makes the refusal.
 pub(super) async fn said<T: DeserializeOwned, B: ActBody>(
     headers: &HeaderMap,
     body: B,
@@ -184,7 +181,6 @@ fn code_of(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// The HTTP status of a refusal.
 pub(super) fn status_of(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::Malformed(_) => StatusCode::BAD_REQUEST,

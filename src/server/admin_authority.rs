@@ -30,7 +30,6 @@ use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 /// Longest reason or name, in bytes.
 const MOST_TEXT: usize = 1_000;
 
-/// Body of a founding.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct InitRequest {
@@ -41,7 +40,6 @@ struct InitRequest {
     dry_run: bool,
 }
 
-/// A proposed ring, with its routes under escrow.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanRequest {
@@ -49,7 +47,6 @@ struct PlanRequest {
     escrow: BTreeSet<String>,
 }
 
-/// A ring to put in force.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ApplyRequest {
@@ -92,7 +89,6 @@ struct PinRequest {
     regions: Vec<String>,
 }
 
-/// An act on one region.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RegionActRequest {
@@ -107,7 +103,6 @@ struct RegionActRequest {
     dry_run: bool,
 }
 
-/// A takeover by hand, or the replacement of a store.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TakeoverRequest {
@@ -121,7 +116,6 @@ struct TakeoverRequest {
     dry_run: bool,
 }
 
-/// Body of break glass: going on without a majority.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BreakGlassRequest {
@@ -136,7 +130,6 @@ struct BreakGlassRequest {
     dry_run: bool,
 }
 
-/// The end of an upgrade.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RaiseRequest {

@@ -83,7 +83,6 @@ where
 
 /// The requests that a connection may make.
 enum Seat {
-    /// Any request.
     Any(Place, OwnedSemaphorePermit),
     /// Health only, until the receiver ends.
     Health(oneshot::Receiver<()>),

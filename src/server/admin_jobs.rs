@@ -33,7 +33,6 @@ struct Done {
     dry_run: bool,
 }
 
-/// The operator's name and reason.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Why {
@@ -44,7 +43,6 @@ struct Why {
     dry_run: bool,
 }
 
-/// Answers with the list of jobs.
 pub(super) async fn list<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let state = match query {
         "" => None,

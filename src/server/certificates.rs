@@ -15,7 +15,6 @@ use crate::config::Config;
 use crate::config::witness::WitnessConfig;
 use crate::ports::observe;
 
-/// Time between two looks at the store's certificates.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// The use of each file, and when the first of its certificates expires, in seconds since 1970.

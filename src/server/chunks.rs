@@ -8,7 +8,6 @@ use http::{HeaderName, HeaderValue};
 
 /// Most hex digits of a chunk's size.
 const SIZE_DIGITS: usize = 8;
-/// Most bytes of all trailers.
 const TRAILERS_LIMIT: usize = 8 * 1024;
 
 /// Position in a chunked body.
@@ -28,7 +27,6 @@ pub enum Chunks {
 /// Step for the next bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Pass this many on.
     Pass(usize),
     /// Leave this many out.
     Drop(usize),

@@ -21,7 +21,6 @@ use super::idle_watch::Cut;
 /// Longest time for a connection that was idle to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// Connections of hyper.
 pub trait Connection: Future<Output = hyper::Result<()>> {
     /// Takes no more requests, and ends once the requests so far are answered.
     fn finish(self: Pin<&mut Self>);

@@ -9,12 +9,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Body as _, SizeHint};
 use http_body_util::BodyExt;
 use tokio::time::{sleep, timeout};
 
 use super::guard::{LINGER, LINGER_SILENT};
-use crate::ports::{Body, BodyError};
+use crate::ports::{Body, BodyError, Polled};
 
 /// Wraps a body. Dropping the result needs a runtime.
 pub fn lingering(body: Body) -> Body {
@@ -31,10 +31,7 @@ impl http_body::Body for Lingering {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let Some(body) = self.0.as_mut() else { return Poll::Ready(None) };
         let frame = std::task::ready!(Pin::new(body).poll_frame(context));
         if !matches!(frame, Some(Ok(_))) {

@@ -43,7 +43,6 @@ use crate::adapters::writes_through;
 
 /// Head that hyper gets in place of a refused one.
 const MARKER: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: refused\r\n\r\n";
-/// Most bytes read at a time.
 const PIECE: usize = 16 * 1024;
 /// Time for which a client's further bytes are thrown away after its answer was written. Many
 /// clients read the answer only when they have sent everything.
@@ -60,7 +59,6 @@ enum At {
     Head(usize),
     /// In a body, with this many bytes to come.
     Length(u64),
-    /// In a chunked body.
     Chunked(Chunks),
     /// Behind a refusal.
     Refused,
@@ -185,7 +183,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         self.at = At::Refused;
     }
 
-    /// Counts bytes of a body of known length, or of a chunk's data.
     fn passed(&mut self, count: usize) {
         match &mut self.at {
             At::Length(left) => {
@@ -251,7 +248,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
         Poll::Ready(Ok(piece.filled().len()))
     }
 
-    /// True if a head has begun and is late.
     fn head_is_late(&mut self, context: &mut Context<'_>) -> bool {
         if !matches!(self.at, At::Head(_)) || self.raw.is_empty() {
             return false;

@@ -87,7 +87,6 @@ pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
     }
 }
 
-/// The minor version.
 enum Version {
     Zero,
     One,

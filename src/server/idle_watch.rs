@@ -20,7 +20,7 @@ use http_body_util::BodyExt;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::ports::{Body, BodyError};
+use crate::ports::{Body, BodyError, Polled};
 
 /// Most bytes of an answer that are handed over at once. A slow client must take this many to count
 /// as reading.
@@ -145,14 +145,6 @@ impl Open {
         }
         response.map(|body| Watched { body, rest: Bytes::new(), open: self }.boxed_unsync())
     }
-
-    fn reader_came(&self) {
-        self.watch.state().waiting.remove(&self.id);
-    }
-
-    fn reader_left(&self) {
-        self.watch.state().waiting.insert(self.id, Instant::now());
-    }
 }
 
 impl Drop for Open {
@@ -183,11 +175,9 @@ impl http_body::Body for Watched {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.open.reader_came();
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
+        // The reader is here.
+        self.open.watch.state().waiting.remove(&self.open.id);
         if self.rest.is_empty() {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -199,7 +189,8 @@ impl http_body::Body for Watched {
         }
         let piece = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(piece);
-        self.open.reader_left();
+        // The reader takes it along, and is waited for.
+        self.open.watch.state().waiting.insert(self.open.id, Instant::now());
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 

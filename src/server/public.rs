@@ -66,7 +66,6 @@ const HTTP1_BUFFER: usize = 2 * HEAD_LIMIT;
 /// Time after which a silent HTTP/2 client gets a ping, and longest time for its reply.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Bounds of a connection.
 #[derive(Clone)]
 struct Bounds {
     limits: PublicLimits,

@@ -142,7 +142,6 @@ pub(super) async fn watch<P: Ports>(
     }
 }
 
-/// Loads the certificates that the configuration names.
 fn certified(config: Config) -> Result<Box<Read>, Vec<String>> {
     let said = |error: anyhow::Error| vec![format!("{error:#}")];
     let tls = clients_tls(&config).map_err(said)?;

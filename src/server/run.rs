@@ -54,7 +54,6 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Bounds of the store-seconds and upstream-seconds histograms, in seconds.
 const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// Begins the span of a run of a job.
 #[cfg(feature = "otlp")]
 const JOB_SPAN: Option<Begin> = Some(spans::job);
 #[cfg(not(feature = "otlp"))]
@@ -65,7 +64,6 @@ const JOB_SPAN: Option<Begin> = None;
 #[error("the loop `{0}` died: the log says why; start the gateway again, and report it")]
 pub struct LoopDied(&'static str);
 
-/// Service behind the listeners.
 struct Service(Arc<Gateway<RealPorts>>);
 
 impl PublicService for Service {

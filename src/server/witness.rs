@@ -46,7 +46,6 @@ const LIMITS: PeerLimits = PeerLimits {
     body_time: Duration::from_secs(10),
 };
 
-/// A witness that listens.
 struct Served<A, C> {
     witness: Witness<A, C>,
     /// True if the process began as a new voter: its file may not be the last one that it wrote.
@@ -64,7 +63,6 @@ struct Shown {
 }
 
 impl<A: Acceptors, C: Clock> Served<A, C> {
-    /// Answers an operator.
     async fn show(&self, key: &Key, request: Request<Incoming>) -> Answer {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return admin::problem(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here");

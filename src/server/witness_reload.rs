@@ -30,7 +30,6 @@ pub struct WitnessFiles {
     pub watched: Watched,
 }
 
-/// Parts that are replaced.
 pub(super) struct Replaced {
     pub identity: PeerIdentity,
     pub expiries: Replaceable<Expiries>,
@@ -40,7 +39,6 @@ pub(super) struct Replaced {
     pub says: Replaceable<ConfigStatus>,
 }
 
-/// Digest of the token that operators have to name.
 pub(super) fn token(config: &WitnessConfig) -> Option<TokenDigest> {
     config.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()))
 }

@@ -20,7 +20,6 @@ use crate::support::{BODY, ask, deployment_with, key, key_status, post, run, unt
 
 /// A window long enough to be looked at.
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"40s\"\nstable_for = \"100ms\"\n";
-/// A phone's width.
 const PHONE: u32 = 360;
 
 #[test]

@@ -64,7 +64,6 @@ fn missing(target: &str) -> Option<String> {
     }
 }
 
-/// The binary, linked as in the image.
 fn build(target: &str) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     // Without debug information: this build is only run.

@@ -46,7 +46,6 @@ impl Site {
         Site { three, field, watching }
     }
 
-    /// A fresh key whose home is the shared region.
     fn key(&self, word: &str) -> String {
         std::iter::repeat_with(|| key(word)).find(|key| self.field.order(key)[0] == SHARED).expect("a key")
     }
@@ -55,7 +54,6 @@ impl Site {
         post(&self.three.regions[SHARED].gateways[gateway].public(), "/v1/charges", key, BODY)
     }
 
-    /// Asks again until the key is settled.
     async fn settled(&self, request: Ask) -> Answer {
         let attempt = async || {
             let answer = request.send(PATIENCE).await;

@@ -34,18 +34,19 @@ fn routes() -> String {
     route("charges", &format!("{short}{probes}")) + &route("payouts", &format!("{short}recovery = \"park\""))
 }
 
-/// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     /// A final answer: this one, for ever.
-    Final { status: u16, body: bytes::Bytes, replayed: bool },
-    /// The effect may have happened.
+    Final {
+        status: u16,
+        body: bytes::Bytes,
+        replayed: bool,
+    },
     Unknown,
     /// The key is parked, or cannot be cleared up now.
     Parked,
     /// Another attempt runs, no region can run it now, or the upstream said that nothing happened.
     Later,
-    /// The connection broke.
     Cut,
 }
 
@@ -98,7 +99,6 @@ impl Tried {
     }
 }
 
-/// The deployment, the connections to it, and the progress of the storm.
 struct Storm {
     three: Deployment,
     connections: Connections,

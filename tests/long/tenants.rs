@@ -38,7 +38,6 @@ struct Known {
 /// The name of a record: a tenant, by its place in the demo's list, and the number of a key.
 type Id = (usize, u64);
 
-/// Answers to one tenant.
 #[derive(Default)]
 struct Tally {
     settled: AtomicU64,
@@ -53,7 +52,6 @@ struct Load {
     seed: u64,
     ended: AtomicU64,
     known: Mutex<BTreeMap<Id, Known>>,
-    /// By tenant.
     tallies: [Tally; 2],
 }
 

@@ -11,7 +11,6 @@ use std::process::{Command, Output};
 
 use crate::support::{port_base, program};
 
-/// The user and group of nobody.
 const NOBODY: u32 = 65_534;
 
 /// Runs the copy of onceway in this folder as nobody, without the distribution's Postgres.

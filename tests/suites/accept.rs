@@ -17,7 +17,6 @@ use tokio::net::TcpListener;
 /// The answer of the upstream, once it is there.
 const MADE: &str = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
 
-/// A route that accepts requests.
 fn routes() -> String {
     let accepts = "mode = \"accept\"\nrecovery = \"rerun\"\n[route.accept]\nkeep_headers = [\"X-Canary\"]\n";
     keyed("emails", &format!("{accepts}max_runs = 1000\nbackoff = \"100ms\"\nbackoff_most = \"200ms\""))
@@ -39,12 +38,10 @@ async fn onceway(solo: &Solo, args: &[&str]) -> (Output, String) {
     (output, String::from_utf8(text).unwrap())
 }
 
-/// One value from the region's store.
 async fn stored<T: for<'a> tokio_postgres::types::FromSql<'a>>(solo: &Solo, sql: &str) -> T {
     solo.region.cluster.connect("onceway").await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// An address without a listener yet.
 async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }

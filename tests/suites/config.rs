@@ -60,7 +60,6 @@ fn said(folder: &Path) -> Vec<String> {
     lines.lines().map(str::to_owned).collect()
 }
 
-/// A reference file, loaded with the variables that it names.
 fn load_reference(name: &str) -> Config {
     let set =
         |name: &str| (name == "ONCEWAY_STORE_URL").then(|| "postgres://gateway@127.0.0.1/onceway".to_owned());

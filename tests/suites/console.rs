@@ -7,7 +7,6 @@ mod pages;
 
 use onceway::fleet::client::Ask;
 
-/// Encodes a value for a query or a form.
 fn encoded(text: &str) -> String {
     onceway::gateway::percent::encode(text)
 }

@@ -17,7 +17,6 @@ use tokio::time::timeout;
 /// The patience of a probe: less than the 10 s after which a silent socket loses its place anyhow.
 const PROBE: Duration = Duration::from_secs(8);
 
-/// A socket that takes few bytes unread.
 async fn small(address: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();

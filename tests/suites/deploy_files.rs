@@ -22,7 +22,6 @@ use crate::support::{installed, not_checked};
 /// The regions of `config/ring.toml`, each of which has its manifests.
 const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 
-/// A path of the source tree.
 fn top(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -42,7 +41,6 @@ fn files_below(folder: &str) -> Vec<String> {
     found
 }
 
-/// The built program, without the environment's own settings.
 fn onceway() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
     for variable in ["ONCEWAY_RING", "ONCEWAY_CONFIG", "ONCEWAY_ADMIN", "ONCEWAY_ADMIN_TOKEN_FILE"] {

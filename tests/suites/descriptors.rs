@@ -15,13 +15,11 @@ use onceway::fleet::ports::FleetPorts;
 use onceway::fleet::{files, ports, wait};
 use onceway::protocol::region::RegionName;
 
-/// The time limit for a process to listen.
 const BOUND: Duration = Duration::from_secs(30);
 /// A limit below the need of either process here, and one above it.
 const FEW: u64 = 1_000;
 const ENOUGH: u64 = 2_000;
 
-/// The files of two regions and a witness.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();

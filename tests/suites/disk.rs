@@ -41,7 +41,6 @@ impl Disk {
         Disk { at, unmounts }
     }
 
-    /// Takes all free room.
     fn fill(&self) {
         let mut ballast = File::create(self.ballast()).unwrap();
         for size in [1 << 20, 4096] {
@@ -49,7 +48,6 @@ impl Disk {
         }
     }
 
-    /// Frees the room again.
     fn free(&self) {
         fs::remove_file(self.ballast()).unwrap();
     }
@@ -81,7 +79,6 @@ fn mount(arguments: &[&str], at: &Path) {
     );
 }
 
-/// A region on a small disk.
 async fn start() -> (Disk, Arc<Solo>) {
     let mut disk = None;
     let mounted = |dir: &Path| disk = Some(Disk::mount(dir.join("postgres")));

@@ -42,7 +42,6 @@ async fn charge(region: &Region, key: &str) -> Answer {
     ask(post(&region.public(), "/v1/charges", key, BODY)).await
 }
 
-/// Repeats the charge until it is answered 201.
 async fn charged(region: &Region, key: &str) {
     until("the charge to be answered 201", async || charge(region, key).await.status == 201).await;
 }
@@ -231,7 +230,6 @@ fn refusals(region: &Region) -> u64 {
     log.lines().filter(|line| line.contains("a peer may not say this")).count() as u64
 }
 
-/// The regions of a status, by name.
 fn names(regions: &serde_json::Value) -> Vec<String> {
     regions.as_array().unwrap().iter().map(|one| one["name"].to_string()).collect()
 }

@@ -33,7 +33,6 @@ async fn state(solo: &Solo, key: &str) -> String {
     key_status(&solo.region, key).await["state"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A payout with an unknown outcome.
 async fn parked(solo: &Solo, word: &str) -> String {
     let key = key(word);
     let answer =

@@ -226,7 +226,6 @@ async fn the_admin_listener_answers_to_its_own_names_only(solo: &Solo) {
     assert_eq!(sent("GET /healthz", json, "balancer.example").await, 200);
 }
 
-/// Sends the same requests without the mistake.
 async fn good_input_runs(solo: &Solo, address: &str) {
     let (one, chunked, two) = (key("one"), key("chunked"), key("two"));
     assert_eq!(talk(address, &http1_keys(&[one.as_bytes()])).await.0, 201);

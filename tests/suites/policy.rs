@@ -183,7 +183,6 @@ fn the_contract_is_read_only_and_holds_nothing_internal() {
     });
 }
 
-/// The texts of all sources below a folder.
 fn sources(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries

@@ -162,7 +162,6 @@ fn keys_tokens_and_bodies_are_in_no_log_metric_or_error() {
     });
 }
 
-/// Runs a command against a region's admin listener.
 async fn onceway(region: usize, args: &[&str]) -> std::process::Output {
     support::onceway(&three().await.regions[region], args).await
 }

@@ -29,7 +29,6 @@ use crate::support::{BODY, PATIENCE, ask, effects, key, onceway, post, run, seri
 
 struct Site {
     solo: Solo,
-    /// The credentials that all versions have.
     credentials: String,
     versions: AtomicUsize,
 }
@@ -53,7 +52,6 @@ async fn site() -> MutexGuard<'static, Site> {
     SITE.get_or_init(start).await.lock().await
 }
 
-/// The admin listener's status for this token.
 async fn answered(solo: &Solo, token: &str) -> u16 {
     let shown =
         Ask::get(format!("{}/metrics", solo.region.admin())).with("Authorization", format!("Bearer {token}"));
@@ -67,7 +65,7 @@ async fn reloads(solo: &Solo, result: &str) -> f64 {
 }
 
 /// Changes the files and waits until the gateway has read them, with this result.
-async fn reload(solo: &Solo, result: &str, change: impl FnOnce()) {
+pub async fn reload(solo: &Solo, result: &str, change: impl FnOnce()) {
     let before = reloads(solo, result).await;
     change();
     until(&format!("a reload that is {result}"), async || reloads(solo, result).await > before).await;
@@ -86,7 +84,6 @@ async fn taken_over(solo: &Solo, change: impl FnOnce()) {
     .await;
 }
 
-/// The output of `onceway status`.
 async fn shown(solo: &Solo) -> String {
     String::from_utf8(onceway(&solo.region, &["status"]).await.stdout).unwrap()
 }

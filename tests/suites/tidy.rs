@@ -23,7 +23,6 @@ const CAUGHT: &str = "//~";
 /// A line, and its fault.
 type Offence = (usize, String);
 
-/// A file of the tree.
 struct Source {
     /// Relative to the top of the tree, with `/`.
     path: String,

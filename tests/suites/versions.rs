@@ -16,7 +16,6 @@ use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::fleet::wait;
 
-/// Stops the region's gateway and starts one that speaks these versions.
 async fn replace(region: &Region, versions: Option<&str>) {
     region.act(Action::Stop, Part::Gateway).await.unwrap();
     region.speak(versions);
@@ -99,7 +98,6 @@ async fn keys_run_once(three: &Deployment) {
     }
 }
 
-/// Raises the version. Exit code 3 asks to come back: a busy machine may have moved the view.
 async fn raise(region: &Region) -> (Option<i32>, String) {
     wait::for_some("the raise to be possible", BOUND, || async {
         let told = region.operate(&["protocol", "raise", "--yes"]).await.unwrap();

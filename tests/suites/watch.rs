@@ -13,7 +13,6 @@ use onceway::fleet::process::{Launch, Process};
 use onceway::fleet::region::{Action, Part};
 use rustix::process::Signal;
 
-/// Runs a command that asks admin listeners.
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(program());
     command.args(args).env_remove("ONCEWAY_ADMIN").env_remove("ONCEWAY_ADMIN_TOKEN_FILE");

@@ -25,11 +25,11 @@ use onceway::config::witness::WitnessConfig;
 use onceway::fleet::client::Ask;
 use onceway::fleet::{ports, wait};
 use onceway::gateway::witness::{Duty, Witness};
+use onceway::ports::contract::peers::forward;
 use onceway::ports::peers::{Forward, ForwardReply, Question, Told};
 use onceway::ports::{Clock, Peers};
 use onceway::protocol::change::Change;
 use onceway::protocol::digest::Digest32;
-use onceway::protocol::record::RequestId;
 use onceway::protocol::register::{Ballot, Message, Reply};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::{Date, Drift, Moment};
@@ -51,7 +51,6 @@ struct House {
     admin: String,
 }
 
-/// The reference files, with other values for the machine or the test.
 fn house() -> House {
     let pki = Pki::new(&["us-east", "eu-west", "ap-south", "witness-1", "mallory", "left"]);
     let folder = tempfile::tempdir().unwrap();
@@ -67,14 +66,12 @@ fn house() -> House {
     House { folder, peers: peers(&pki, &peer), pki, peer, admin: format!("http://{admin}") }
 }
 
-/// Replaces the witness's certificate, its key and the authority's certificate.
 fn bring(pki: &Pki, certificates: &Path) {
     for file in ["witness-1.pem", "witness-1.key", "ca.pem"] {
         fs::copy(pki.path().join(file), certificates.join(file)).unwrap();
     }
 }
 
-/// The connection to a witness at this address.
 fn peers(pki: &Pki, peer: &str) -> HttpPeers {
     HttpPeers::new(&pki.identity("us-east"), BTreeMap::from([(region("witness-1"), peer.to_owned())]))
 }
@@ -107,7 +104,6 @@ impl House {
         (output.status.code(), String::from_utf8(text).unwrap())
     }
 
-    /// Starts it, and waits until it answers.
     async fn start(&self) -> Running {
         self.start_with(&[]).await
     }
@@ -133,7 +129,6 @@ impl House {
         running
     }
 
-    /// A value of its metrics.
     async fn gauge(&self, name: &str) -> String {
         let page = Ask::get(format!("{}/metrics", self.admin)).send(PATIENCE).await.unwrap().text();
         let found = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -289,17 +284,7 @@ async fn it_is_an_acceptor_and_nothing_else() {
         let Told::Refused(why) = house.ask(question).await else { panic!("it has no store") };
         assert_eq!(why, "witness-1 is a witness: it votes on views and keeps no keys");
     }
-    let forward = Forward {
-        id: net::key_id("acme", "k"),
-        principal: None,
-        method: http::Method::POST,
-        target: "/v1".parse().unwrap(),
-        headers: http::HeaderMap::new(),
-        body: bytes::Bytes::new(),
-        request_id: RequestId(1),
-        epoch: 1,
-        deadline: PATIENCE,
-    };
+    let forward = Forward { body: bytes::Bytes::new(), ..forward("k") };
     let reply = house.peers.forward(&region("witness-1"), forward).await.unwrap();
     assert!(matches!(reply, ForwardReply::NotOwner { epoch: 0 }));
     let get = |path: &str| Ask::get(format!("{}{path}", house.admin));

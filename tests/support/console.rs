@@ -19,7 +19,6 @@ pub async fn solo() -> &'static Solo {
     SOLO.get_or_init(start).await
 }
 
-/// Starts such a region.
 pub async fn start() -> Solo {
     let settle = "settle_time = \"0s\"\n";
     let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));

@@ -16,7 +16,6 @@ pub fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A file of this tree.
 pub fn text(path: &str) -> String {
     fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }

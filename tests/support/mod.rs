@@ -35,9 +35,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, Semaphor
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The time limit for a condition in a test.
 pub const BOUND: Duration = Duration::from_secs(120);
-/// A charge.
 pub const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
-/// Another charge.
 pub const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}"#;
 
 /// Runs a test on the one runtime of this process, so that servers of one test live on for the
@@ -47,7 +45,6 @@ pub fn run<T>(test: impl Future<Output = T>) -> T {
     RUNTIME.get_or_init(|| Runtime::new().expect("a runtime")).block_on(Box::pin(test))
 }
 
-/// The binary under test.
 pub fn program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_onceway"))
 }
@@ -139,7 +136,6 @@ pub async fn ask(ask: Ask) -> Answer {
     .expect("an answer")
 }
 
-/// A problem's code.
 pub fn code(answer: &Answer) -> String {
     assert_eq!(answer.header("content-type"), "application/problem+json", "{}", answer.text());
     let json = answer.json();
@@ -152,7 +148,6 @@ pub fn code(answer: &Answer) -> String {
     json["code"].as_str().expect("a code").to_owned()
 }
 
-/// The number of a key's effects.
 pub fn effects(ledger: &Ledger, key: &str) -> u64 {
     ledger.totals(Some(key)).iter().map(|total| total.effects).sum()
 }
@@ -196,7 +191,6 @@ pub async fn found<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl F
     onceway::fleet::wait::for_some(what, BOUND, attempt).await.expect(what)
 }
 
-/// Waits until the condition holds.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
     let held = || {
         let held = Box::pin(condition());
@@ -210,7 +204,6 @@ pub async fn becomes(region: &Region, key: &str, state: &str) {
     until(&format!("{key} to be {state}"), async || key_status(region, key).await["state"] == state).await;
 }
 
-/// The page that Prometheus would get.
 pub async fn metrics(region: &Region) -> String {
     ask(Ask::get(format!("{}/metrics", region.admin()))).await.text()
 }
@@ -220,7 +213,6 @@ pub async fn series(region: &Region, name: &str) -> Option<f64> {
     metrics(region).await.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// The status that the admin listener shows.
 pub async fn status(region: &Region) -> serde_json::Value {
     ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json()
 }
@@ -232,12 +224,10 @@ pub async fn onceway(region: &Region, args: &[&str]) -> Output {
     command.env_remove("ONCEWAY_ADMIN_TOKEN_FILE").output().await.unwrap()
 }
 
-/// A command's stdout.
 pub fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// A command's stderr.
 pub fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }

@@ -58,7 +58,6 @@ pub fn server() -> Option<PathBuf> {
     }
 }
 
-/// True if a program is available.
 pub fn is_there() -> bool {
     PROMTOOL.is_ok()
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
@@ -20,13 +20,12 @@ use onceway::adapters::wire::ask::encode_ask;
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::Region;
 use onceway::fleet::wait;
-use onceway::ports::authority::Lodging;
-use onceway::ports::peers::{Forward, OperatorAct, Question};
+use onceway::ports::contract::escrow::lodging_of;
+use onceway::ports::contract::peers::forward;
+use onceway::ports::peers::{OperatorAct, Question};
 use onceway::protocol::digest::digest;
-use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Ballot, Message};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
@@ -45,17 +44,7 @@ pub const POISONED: u64 = 9_200_000_000_000_000_000;
 /// All nineteen, as requests of `from` to `to`. `named` is the region for which they speak.
 pub fn all(from: &RegionName, named: &RegionName, to: &RegionName) -> Vec<(Kind, Request<Bytes>)> {
     let get = |path| wire::encode_get(from, Versions::OURS, to, path);
-    let forward = Forward {
-        id: id(),
-        principal: None,
-        method: Method::POST,
-        target: "/v1/charges".parse().unwrap(),
-        headers: HeaderMap::new(),
-        body: "{}".into(),
-        request_id: RequestId(1),
-        epoch: 1,
-        deadline: Duration::from_secs(1),
-    };
+    let forward = forward("mallory");
     let mut said = vec![
         (Kind::Hello, get(wire::HELLO_PATH)),
         (Kind::Ping, get(wire::PING_PATH)),
@@ -119,7 +108,6 @@ async fn answered(
     wait::for_some("an answer of the peer listener", BOUND, attempt).await.unwrap()
 }
 
-/// The address of a region's peer listener, by its file.
 pub fn listens(fleet: &Deployment, region: &Region) -> String {
     let file = std::fs::read_to_string(fleet.dir().join(format!("{}.toml", region.name))).unwrap();
     let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"'));
@@ -158,19 +146,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
     let (token, nonce) = (Token { epoch: 1, attempt: 1 }, Nonce(7));
     let origin = |name: &RegionName| Origin { region: name.clone(), generation: 1 };
     let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(Vec::new()) };
-    let lodging = Lodging {
-        id: id(),
-        origin: origin(from),
-        token,
-        nonce,
-        fingerprint: Fingerprint { raw: digest("m", &[]), canonical: None },
-        request_id: RequestId(1),
-        hold: ttl,
-        lifetime: Lifetime { retention: Retention::For(ttl), skew: ttl, tombstone: ttl },
-        route: Arc::from("charges"),
-        path: "/v1/charges".to_owned(),
-        principal: None,
-    };
+    let lodging = lodging_of(id(), origin(from), token, nonce);
     let text = || "mallory".to_owned();
     let act = OperatorAct::AcceptRisk { region: to.clone(), at: 1, actor: text(), reason: text() };
     let more = [

@@ -25,7 +25,6 @@ use onceway::protocol::region::{Origin, RegionName};
 
 use super::{PATIENCE, port_base, program, room, route, until};
 
-/// A region alone.
 pub struct Solo {
     pub region: Region,
     pub ledger: Arc<Ledger>,
@@ -114,7 +113,6 @@ impl Solo {
         Self::start_with(routes, upstream, |dir| add_lines(dir, lines)).await
     }
 
-    /// Waits until it can run keys.
     pub async fn serves(&self) {
         until("the region to serve", async || {
             let ready = Ask::get(format!("{}/readyz", self.region.admin())).send(PATIENCE).await;
@@ -123,13 +121,11 @@ impl Solo {
         .await;
     }
 
-    /// The public address.
     pub fn public(&self) -> String {
         self.region.public()
     }
 }
 
-/// Adds lines to the region's file.
 pub fn add_lines(dir: &Path, lines: &str) {
     let file = dir.join("solo.toml");
     let written = fs::read_to_string(&file).expect("the region's file");

@@ -82,7 +82,6 @@ fn said<'a>(store: &'a Truth, id: &'a KeyId) -> impl Iterator<Item = Option<Why>
     doubles.filter(move |(of, _)| of.as_ref() == Some(id)).map(|(_, entry)| entry.explained)
 }
 
-/// Formats a row for texts.
 fn told(row: &Row) -> String {
     let risk: Vec<&str> = row.risk.iter().map(RegionName::as_str).collect();
     let risk = if risk.is_empty() { String::new() } else { format!(" at risk of {}", risk.join(" and ")) };

@@ -28,7 +28,6 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// Notes the votes of acceptors since the last look.
     pub(super) fn voted(&mut self, votes: &[(Voter, Vec<Held>)]) {
         let accepted =
             votes.iter().flat_map(|(_, all)| all).filter_map(|held| Some((held.at, held.accepted.as_ref()?)));
@@ -43,7 +42,6 @@ impl Leases {
         }
     }
 
-    /// Judges the grants since the last look.
     pub(super) fn granted(&mut self, all: Vec<Granted>, found: &mut Found) {
         for granted in all {
             if let Some(since) = self.new_voters.get(&granted.id) {
@@ -56,7 +54,6 @@ impl Leases {
         }
     }
 
-    /// The grants to a region that run at that time.
     fn running(&self, region: &RegionName, at: Duration) -> impl Iterator<Item = &Granted> {
         let all = self.granted.get(region).into_iter().flatten();
         all.flat_map(move |(_, all)| {

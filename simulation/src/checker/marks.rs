@@ -22,7 +22,6 @@ const MOST_OF_A_HUNDRED: u64 = 2;
 /// that lacks a view from before a loss marks all its keys (30 in swarm seed 1623).
 const FEW: u64 = 40;
 
-/// Rows that each store has of each origin.
 pub(super) type Heard = BTreeMap<u64, BTreeMap<Origin, HeardOf>>;
 
 /// Runs at risk, counted.
@@ -44,7 +43,6 @@ impl Marks {
         self.heard = heard;
     }
 
-    /// A claim was made.
     pub(super) fn claimed(&mut self, id: &KeyId, claim: &Claim, views: &Views) {
         let Claim { at, store, origin, record } = claim;
         if record.risk.is_empty() {

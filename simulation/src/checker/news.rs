@@ -24,7 +24,6 @@ pub(super) enum Voter {
     Witness(usize),
 }
 
-/// The news of one store.
 #[derive(Clone, Debug)]
 pub(super) struct StoreNews {
     /// The store's number: no other store ever has it.
@@ -36,10 +35,8 @@ pub(super) struct StoreNews {
     pub(super) writes: Vec<Write>,
 }
 
-/// Everything that is new.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News {
-    /// The time of the look.
     pub(super) now: Duration,
     /// Rows that each store had of each origin when it was read before.
     pub(super) heard: Heard,
@@ -47,15 +44,12 @@ pub(super) struct News {
     pub(super) votes: Vec<(Voter, Vec<Held>)>,
     /// Attempts whose rows came to another region's store.
     pub(super) arrived: Vec<(Origin, (RegionName, KeyId, Token))>,
-    /// Grants of acceptors.
     pub(super) granted: Vec<Granted>,
     /// In the order of arrival.
     pub(super) arrivals: Vec<Attempted>,
-    /// Effects that were begun, in that order.
     pub(super) effects: Vec<Attempted>,
 }
 
-/// The length of each history that was read.
 #[derive(Default)]
 pub(super) struct Cursors {
     stores: BTreeMap<u64, StoreCursor>,

@@ -25,7 +25,6 @@ use crate::words::key;
 /// The allowance for clocks over a short life.
 const LIFE_MARGIN: Duration = Duration::from_secs(2);
 
-/// A claim, and where it was written.
 #[derive(Clone)]
 pub(super) struct Claim {
     pub(super) at: Duration,
@@ -40,7 +39,6 @@ fn least(life: Duration) -> Duration {
     life.saturating_sub(life / 100).saturating_sub(LIFE_MARGIN)
 }
 
-/// A settled record.
 struct Settled {
     token: Token,
     at: Duration,
@@ -48,20 +46,17 @@ struct Settled {
     until: Duration,
 }
 
-/// The records seen so far.
 #[derive(Default)]
 pub(super) struct Records {
     /// The own record of each key in each store, as last written.
     last: BTreeMap<(u64, KeyId), Record>,
-    /// The newest record of each key that a store made itself, and when. The record's life counts
-    /// from then.
+    /// The newest record of each key that a store made itself, and when. Its life counts from then.
     born: BTreeMap<(u64, KeyId), (Duration, Record)>,
     /// The greatest token of a key that a store ever claimed, also after the key was forgotten.
     greatest: BTreeMap<(u64, KeyId), Token>,
     /// All claims of an attempt, in the order of their commits.
     claims: BTreeMap<(RegionName, KeyId, Token), Vec<Claim>>,
-    /// Records written whole, without a claim before them: stand-ins for attempts of another
-    /// region.
+    /// Records written whole, without a claim before them: they stand in for another region.
     stood_in: BTreeMap<(RegionName, KeyId, Token), Vec<Record>>,
     /// The stores of other regions that ever had a row of an attempt.
     arrived: BTreeMap<(RegionName, KeyId, Token), BTreeSet<Origin>>,
@@ -105,7 +100,6 @@ impl Records {
         }
     }
 
-    /// Judges the writes of a store.
     pub(super) fn wrote(&mut self, store: StoreNews, views: &Views, marks: &mut Marks, found: &mut Found) {
         let StoreNews { number, origin, gates: _, kept: _, lodged, writes } = store;
         for lodgment in lodged {
@@ -176,8 +170,7 @@ impl Records {
         }
     }
 
-    /// Keeps the end of a settled record's life, which counts from its claim in that store, if it
-    /// has one.
+    /// Keeps the end of a settled record's life. It counts from its claim in that store, if any.
     fn settles(&mut self, attempt: (RegionName, KeyId, Token), (store, at): (u64, Duration), life: Duration) {
         let claims = self.claims.get(&attempt).into_iter().flatten();
         let since = claims.filter(|claim| claim.store == store).map(|claim| claim.at).min();
@@ -242,8 +235,7 @@ impl Records {
         });
     }
 
-    /// The time at which the attempt was first claimed in the same store, no matter when it was
-    /// sent.
+    /// The time at which the attempt was first claimed in the same store, whenever it was sent.
     pub(super) fn claimed(&self, sent: &Attempted, store: u64) -> Option<Duration> {
         let claims = self.claims.get(&(sent.by.clone(), sent.id.clone(), sent.token))?;
         claims.iter().find(|claim| claim.store == store).map(|claim| claim.at)
@@ -333,8 +325,7 @@ fn arrows_are_followed(
     let grows = is.token > was.token;
     let stays = is.token == was.token;
     let follows = match (was.standing, is.standing) {
-        // A new attempt: a claim whose hold is over reads as a doubt. Its token is judged
-        // separately.
+        // A new attempt: a claim whose hold is over reads as a doubt. Tokens are judged apart.
         (Claimed | InDoubt | Released, Claimed) => true,
         // Escrow of a later attempt turns into a doubt or an answer.
         (Claimed, InDoubt | Settled | Released) | (InDoubt, Settled | Released | InDoubt) => stays || grows,

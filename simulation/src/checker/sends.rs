@@ -17,7 +17,6 @@ use super::{Found, Invariant};
 use crate::upstream::Attempted;
 use crate::words::key;
 
-/// The sends seen so far.
 #[derive(Default)]
 pub(super) struct Sends {
     /// The sends of each key that stood on a claim, in the order in which they arrived.
@@ -49,7 +48,6 @@ impl Sends {
         earlier.push(sent);
     }
 
-    /// An effect was begun.
     pub(super) fn happened(
         &mut self,
         effect: &Attempted,
@@ -86,7 +84,6 @@ fn remembered(others: &[Attempted], claim: &Claim, views: &Views, records: &Reco
     others.iter().filter(|other| !records.is_forgotten(other, claim, views)).cloned().collect()
 }
 
-/// Formats a send for texts.
 fn what(sent: &Attempted, found: &Found) -> String {
     let Attempted { at, by, id, token, body: _ } = sent;
     format!("{} {token} by {by} at {}", key(id), found.moment(*at))

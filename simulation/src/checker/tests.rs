@@ -93,7 +93,6 @@ fn held(id: u128, promised: u64, accepted: Option<(u64, &Arc<View>)>) -> Held {
     Held { at: Duration::ZERO, id: AcceptorId(id), promised: Some(ballot(promised)), accepted }
 }
 
-/// Two of three acceptors accept this.
 fn majority_accepts(counter: u64, view: &Arc<View>) -> News {
     let votes =
         [1_u64, 2].map(|id| (Voter::Store(id), vec![held(id.into(), counter, Some((counter, view)))]));

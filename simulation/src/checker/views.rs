@@ -20,7 +20,6 @@ use super::news::{StoreNews, Voter};
 use super::{Found, Invariant};
 use crate::table::{Gated, HeardOf, Held};
 
-/// The views seen so far.
 pub(super) struct Views {
     /// The last state of each acceptor.
     held: BTreeMap<Voter, Held>,
@@ -50,7 +49,6 @@ impl Views {
         }
     }
 
-    /// Judges the states of acceptors.
     pub(super) fn agreed(&mut self, votes: Vec<(Voter, Vec<Held>)>, now: Duration, found: &mut Found) {
         for (voter, history) in votes {
             for held in history {
@@ -64,7 +62,6 @@ impl Views {
         self.no_epoch_is_left_out(now, found);
     }
 
-    /// Judges the states of a store's gate.
     pub(super) fn adopted(&mut self, store: &StoreNews, found: &mut Found) {
         for gate in &store.gates {
             self.adopted_view_is_chosen(&store.origin, &gate.state.view, gate.at, found);
@@ -91,7 +88,6 @@ impl Views {
         }
     }
 
-    /// The chosen view of an epoch.
     pub(super) fn of_epoch(&self, epoch: u64) -> Option<&Arc<View>> {
         self.chosen.get(&epoch)
     }
@@ -238,8 +234,7 @@ impl Views {
     }
 }
 
-/// True if a view was forced. It asks no earlier voters, and its epoch is far beyond any that could
-/// be agreed on in one run.
+/// True if a view was forced: it asks no earlier voters, and its epoch is beyond any of a run.
 fn is_forced(before: &View, after: &View) -> bool {
     after.voters() == after.voters_before() && after.epoch() - before.epoch() > STRIDE / 2
 }

@@ -72,15 +72,13 @@ pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Plant>) -> Outcom
 pub struct Injected {
     /// The number of injections.
     pub injected: u64,
-    /// The number of injections that mattered. Meanwhile a request was not answered at once, or a
-    /// view was agreed on.
+    /// The number of injections during which a request had to wait, or a view was agreed on.
     pub mattered: u64,
 }
 
 /// A seed that broke.
 #[derive(Clone, Debug, Serialize)]
 pub struct Broke {
-    /// The seed.
     pub seed: u64,
     /// Its first breach.
     pub breach: Breach,

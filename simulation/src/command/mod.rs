@@ -28,9 +28,7 @@ use simulation::study::Point;
 use batch::Batch;
 use out::say;
 
-/// Every invariant held.
 const HELD: u8 = 0;
-/// An invariant broke.
 const BROKE: u8 = 1;
 /// The request cannot be played.
 const BAD_INPUT: u8 = 2;
@@ -176,7 +174,6 @@ const REPORTS: &str = "Examples:
   onceway-sim report my.toml --vary failover.multiple=2,3,5 --vary failover.floor=1s,3s --out my.html
   onceway-sim report region-loss --count 500 --json -                         the figures only";
 
-/// A scenario, changed by some values.
 #[derive(clap::Args)]
 struct Described {
     /// A scenario's file, or the name of one that comes along.
@@ -195,7 +192,6 @@ impl Described {
     }
 }
 
-/// The points of a sweep, and their seeds.
 #[derive(clap::Args)]
 struct Swept {
     #[command(flatten)]
@@ -208,7 +204,6 @@ struct Swept {
     seeds: Many,
 }
 
-/// The range of seeds.
 #[derive(clap::Args)]
 struct Many {
     /// The number of seeds; of a study, at each point.

@@ -17,7 +17,6 @@ use super::as_it_is;
 use super::batch::Batch;
 use super::out::say;
 
-/// Some seeds of a scenario.
 struct Seeds {
     scenario: Arc<Scenario>,
     from: u64,

@@ -23,16 +23,13 @@ use crate::ports::SimPorts;
 /// up a region that needs a new store.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_FOR_A_STORE: Duration = Duration::from_secs(600);
-/// The time for which an operator waits until other regions have heard of a later heartbeat than
-/// the copy's.
+/// The time for which an operator waits until others have heard of a later heartbeat than a copy's.
 const PATIENCE_FOR_A_COPY: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(500);
 /// The time limit for the answer to a command.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The actor's name in journals.
 pub(super) const ACTOR: &str = "operator";
 
-/// One command.
 enum Act {
     /// `onceway takeover`, then `onceway region rebuild --accept-risk`. The takeover is for a
     /// region that was not declared lost automatically.
@@ -46,7 +43,6 @@ enum Act {
 }
 
 impl Act {
-    /// Performs the act. A rebuild returns the new store's generation.
     async fn perform(
         &self,
         gateway: &Arc<Gateway<SimPorts>>,
@@ -116,8 +112,7 @@ pub async fn store_restored(hands: &Hands<'_>, region: &RegionName, until: Insta
     replace(hands, region, copied).await;
 }
 
-/// Waits until the gateways of all other regions have heard of a later heartbeat than this one;
-/// false if they do not.
+/// Waits until all other gateways have heard of a later heartbeat than this one; false if not.
 async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u64) -> bool {
     let origin = deployment.world.cluster.origin(region);
     let end = Instant::now() + PATIENCE_FOR_A_COPY;
@@ -138,8 +133,7 @@ async fn will_be_noticed(deployment: &Deployment, region: &RegionName, copied: u
     }
 }
 
-/// Loses the slot that one region keeps for the other. The operator reseeds it later, once both
-/// stores answer.
+/// Loses the slot that one region keeps for the other. The operator reseeds it once both answer.
 pub async fn slot_lost(
     deployment: &Deployment,
     from: &RegionName,
@@ -161,8 +155,7 @@ pub async fn slot_lost(
 /// Replaces a lost store by an empty one, of the generation that the rebuild asks for.
 async fn replace(hands: &Hands<'_>, region: &RegionName, copied: Duration) {
     let Hands { deployment, log, organs } = hands;
-    // If no majority can agree on it, the store stays away for good. Then not all regions come
-    // home, and that is reported.
+    // If no majority can agree on it, the store stays away for good, and that is reported.
     let Some(told) = repeated(deployment, log, region, &Act::Rebuild).await else { return };
     let generation = told.unwrap_or(deployment.world.cluster.origin(region).generation + 1);
     let _begins = organs.may_begin().await;

@@ -66,8 +66,7 @@ mod tests {
     use super::*;
     use crate::scenario::workload::tenant;
 
-    /// The breaches of these replies to requests under one key, if upstreams performed those
-    /// effects.
+    /// The breaches of these replies under one key, if upstreams performed those effects.
     fn broken(
         told: &[(&'static str, &'static str)],
         performed: &[(&'static str, &'static str)],

@@ -46,8 +46,7 @@ impl Chance {
         onceway::ports::Dice::jitter(&self.dice, most)
     }
 
-    /// A random span with this mean, as between independent events, and at most eight times as
-    /// long.
+    /// A random span with this mean, as between independent events, at most eight times as long.
     pub fn about(&self, mean: Duration) -> Duration {
         // In whole steps of a thousandth, so that no platform's logarithm shows: -ln(x) by halving.
         let draw = (self.below(1_000_000) + 1) as u32;

@@ -30,7 +30,6 @@ use crate::scenario::fault::{
 };
 use crate::upstream::{ProbeMode, UpstreamMode};
 
-/// The additional delay of a slow link, one way.
 const LINK_SLOWER: Duration = Duration::from_secs(1);
 /// The additional delay of rows on a slow subscription.
 const ROWS_SLOWER: Duration = Duration::from_secs(4);
@@ -40,7 +39,6 @@ const COPIED: Duration = Duration::from_secs(15);
 const STATEMENT_SLOW: Duration = Duration::from_millis(1_200);
 /// The time after which the caller of a statement gives up.
 const STATEMENT_LOST: Duration = Duration::from_millis(1_400);
-/// The additional time of a slow upstream.
 const UPSTREAM_SLOWER: Duration = Duration::from_millis(2_500);
 /// The statuses of services and proxies that say nothing about the effect.
 const FAILURES: [u16; 5] = [408, 500, 502, 503, 504];
@@ -233,8 +231,7 @@ impl Faults {
         self.restarts_with(region, None).await;
     }
 
-    /// Changes the files of a region, has its gateway read them, and has it read those of before in
-    /// the end.
+    /// Changes the files of a region, has its gateway read them, and takes that back in the end.
     async fn read_other(&self, region: &RegionName, change: impl Fn(&mut Files), until: Instant) {
         let deployment = &self.deployment;
         let before = deployment.files(region);
@@ -447,7 +444,6 @@ impl Faults {
         self.mend(kind, region);
     }
 
-    /// Loses a region, and brings it back in the end.
     async fn lost(&self, region: &RegionName, until: Instant) {
         self.deployment.lose(region);
         sleep_until(until).await;
@@ -466,7 +462,6 @@ impl Faults {
         self.deployment.begin_process(region);
     }
 
-    /// Stops the process of a region's gateway, and lets it go on in the end.
     async fn paused(&self, region: &RegionName, until: Instant) {
         let process = self.deployment.node(region).process;
         process.pause();
@@ -482,7 +477,6 @@ impl Faults {
         before.kill();
     }
 
-    /// Mends a fault that one switch broke.
     fn mend(&self, kind: OfRegion, region: &RegionName) {
         let deployment = &self.deployment;
         match kind {

@@ -43,8 +43,7 @@ pub struct Judge {
     breaches: Vec<Breach>,
     /// The deaths of loops that were seen.
     dead: BTreeSet<(RegionName, &'static str)>,
-    /// The time at which everything was mended and the clients were done, and the number of hops by
-    /// then.
+    /// The time at which everything was mended and clients were done, and the hops by then.
     mended: (Instant, u64),
 }
 
@@ -77,14 +76,12 @@ impl Judge {
         self.begun
     }
 
-    /// Notes that everything is mended and the clients are done. From now on the play shows how the
-    /// keys end.
+    /// Notes that everything is mended and the clients are done. From now on the keys have to end.
     pub fn all_mended(&mut self) {
         self.mended = (Instant::now(), self.deployment.world.network.hops());
     }
 
-    /// Takes one look: notes which regions run keys, and checks the invariants for everything since
-    /// the last look.
+    /// Notes which regions run keys, and checks the invariants for all since the last look.
     pub fn look(&mut self) {
         for region in self.deployment.regions().to_vec() {
             self.log.serves(&region, self.deployment.serves(&region));
@@ -120,7 +117,6 @@ impl Judge {
         self.broke(invariant.to_owned(), self.deployment.world.elapsed(), text);
     }
 
-    /// Notes a breach at this time, since the world began.
     fn broke(&mut self, invariant: String, at: Duration, text: String) {
         if self.breaches.len() < MOST_BREACHES {
             let at_ms = millis(self.begun.elapsed());
@@ -419,8 +415,7 @@ fn latencies(asked: &[Asked]) -> Vec<u64> {
     all
 }
 
-/// Counts the happenings that a batch of seeds must have seen. Without them the batch shows
-/// nothing.
+/// Counts the happenings that a batch of seeds must have seen: without them it shows nothing.
 fn happened(
     asked: &[Asked],
     truths: &[Truth],

@@ -122,8 +122,7 @@ impl Log {
         }
     }
 
-    /// Notes why gained keys of a region cannot start yet, as its gateway says. Only a change is
-    /// noted.
+    /// Notes why gained keys of a region cannot start yet, as its gateway says, on every change.
     pub fn waits(&self, region: &RegionName, missing: &[HindranceStatus]) {
         let kinds: Vec<_> = missing.iter().map(|one| (one.what, one.region.clone())).collect();
         let mut inner = self.lock();

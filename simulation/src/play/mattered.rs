@@ -36,8 +36,7 @@ pub fn mattered(place: &str, from_ms: u64, to_ms: u64, all: &[Seen]) -> bool {
     all.iter().filter(then).any(|seen| place.split('>').any(|region| seen.regions.contains(region)))
 }
 
-/// The regions that a request concerns: the one asked, the one that answered it, and its key's
-/// home.
+/// The regions that a request concerns: the one asked, the one that answered, and its key's home.
 pub fn touched(asked: &Asked, home: Option<&RegionName>) -> BTreeSet<String> {
     let by = match &asked.reply {
         Reply::Told { by, .. } if !by.is_empty() => Some(by.clone()),

@@ -41,8 +41,7 @@ use organs::Organs;
 
 /// The time between two looks at the regions that run keys and at the invariants.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The time limit for regions to come home once everything is mended, in addition to the settings'
-/// own times.
+/// The time limit for regions to come home once all is mended, beside the settings' own times.
 const HOME_WITHIN: Duration = Duration::from_secs(300);
 /// The time limit for a key to end once all regions are home, in addition to its hold.
 const END_WITHIN: Duration = Duration::from_secs(60);
@@ -120,7 +119,6 @@ fn refused_too_long(scenario: &Scenario, outcome: &Outcome) -> Vec<Breach> {
     too_long.map(breach).collect()
 }
 
-/// Lets clients ask and things break, while the judge looks.
 async fn asked_and_broken(
     deployment: &Arc<Deployment>,
     log: &Arc<Log>,
@@ -156,8 +154,7 @@ async fn asked_and_broken(
     sent
 }
 
-/// Resumes the regions that an operator had drained, after everything was mended. All regions must
-/// come home.
+/// Resumes the regions that an operator had drained, after all was mended. All must come home.
 async fn heal(deployment: &Arc<Deployment>, log: &Arc<Log>, judge: &mut Judge) {
     acts::resume_all(deployment, log).await;
     // Each return of a region that is lost again and again waits twice as long as the one before.
@@ -233,8 +230,7 @@ async fn ended(
     };
     let end = Instant::now() + ends_within(&deployment, &key);
     let at = deployment.regions()[0].clone();
-    // Gateways say which of two requests was first. After more rows have arrived, it may be the
-    // other one.
+    // Gateways say which request was first. After more rows have arrived, it may be the other one.
     let [mut body, mut other] = clients::BODIES;
     loop {
         let reply = clients::ask(&deployment, &log, &key, body, &at, workload.retry.timeout).await;
@@ -244,8 +240,7 @@ async fn ended(
             }
             let answered = status.is_success() && status.as_u16() != 202;
             let may_be_listed = listed_after.is_some_and(|after| begun.elapsed() >= after);
-            // A hold that a clock dated years ahead is over then, or when an operator settles the
-            // key by hand.
+            // A hold that a clock dated years ahead is over then, or once an operator settles it.
             let dated_ahead = deployment.dated_ahead_until().is_some_and(|until| key.since <= until);
             let held = dated_ahead && (code == "outcome-unknown" || code == "in-progress");
             let listed = code == "dead-letter" || code == "outcome-unknown" && may_be_listed || held;

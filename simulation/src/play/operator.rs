@@ -19,11 +19,9 @@ use super::log::Log;
 use super::organs::{self, Organs, Taken};
 use crate::deployment::Deployment;
 
-/// The time between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The time limit for a gateway to show its status.
 const STATUS_WITHIN: Duration = Duration::from_secs(2);
-/// The time limit for a command.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// The words of `break-glass` about a gateway whose answer it needs.
 const NOT_SAID_TO_BE: &str = "are not said to be stopped";

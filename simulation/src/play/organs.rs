@@ -52,8 +52,7 @@ impl Organs {
         Some(Taken { organs: self, parts })
     }
 
-    /// Waits until nobody attests that a gateway is stopped. Nobody attests while the returned
-    /// guard lives.
+    /// Waits until nobody attests that a gateway is stopped; nobody does while the guard lives.
     pub async fn may_begin(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.beginning.lock().await
     }
@@ -163,8 +162,7 @@ fn of_region(kind: OfRegion, region: &RegionName, regions: &[RegionName]) -> Vec
 
 fn of_link(kind: OfLink, from: &RegionName, to: &RegionName, how: &How) -> Vec<Organ> {
     match kind {
-        // Neither depends on cuts: a region that dies meanwhile loses the rows that it has not
-        // handed on.
+        // Neither depends on cuts: a region that dies loses the rows that it has not sent.
         OfLink::SlotLost => vec![alone(format!("slot {from}>{to}"))],
         OfLink::ReplicationSlow => vec![alone(format!("pace {from}>{to}"))],
         OfLink::LettersLost | OfLink::LettersLate => {

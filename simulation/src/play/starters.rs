@@ -26,7 +26,6 @@ pub struct Starters {
 }
 
 impl Default for Starters {
-    /// No findings yet.
     fn default() -> Self {
         let id = |number: u32| Some(KeyId::new(tenant(0), Key::parse(&format!("starter-{number}")).ok()?));
         Self { ids: (0..KEYS).filter_map(id).collect(), told: BTreeSet::new() }

@@ -58,7 +58,6 @@ pub fn tell(deployment: &Arc<Deployment>, log: &Log, begun: Instant, outcome: &O
     story
 }
 
-/// The chosen views, and what each changed.
 fn chosen(all: &[Chosen]) -> Vec<Line> {
     let line = |number: usize| {
         let Chosen { at, view, by } = &all[number];

@@ -91,7 +91,6 @@ struct Bar {
     label: String,
 }
 
-/// A bar per view, as long as it was the newest one.
 fn views(outcome: &Outcome) -> Vec<Bar> {
     // The last one is drawn up to the end of the timeline.
     let ends = outcome.serving.iter().map(|span| span.to_ms).chain([outcome.seconds.len() as u64 * 1_000]);

@@ -166,7 +166,6 @@ mod tests {
     use crate::outcome::{FaultSpan, LeaseSpan, Second, ServingSpan, ViewSpan};
     use crate::study::Row;
 
-    /// Checks all tags: each that is opened is closed, in order.
     fn is_well_formed(text: &str) -> Result<(), String> {
         let mut open: Vec<&str> = Vec::new();
         let mut rest = text.strip_prefix("<!DOCTYPE html>").ok_or("no doctype")?;

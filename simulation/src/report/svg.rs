@@ -108,8 +108,7 @@ impl Svg {
     }
 }
 
-/// Round steps from 0 that cover `most` with at most six of them: each is 1, 2 or 5 times a power
-/// of ten.
+/// Round steps from 0 that cover `most` with at most six: each is 1, 2 or 5 times a power of ten.
 pub fn steps(most: f64) -> Vec<f64> {
     let least = (most / 6.0).max(f64::MIN_POSITIVE);
     let power = 10_f64.powf(least.log10().floor());

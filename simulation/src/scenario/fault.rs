@@ -232,8 +232,7 @@ pub struct Fault {
     pub lasts: Duration,
 }
 
-/// Faults at random. Each seed switches whole kinds off, so that rare combinations happen
-/// undisturbed by the others.
+/// Faults at random. Each seed switches whole kinds off, so that rare combinations happen alone.
 #[derive(Clone, Debug)]
 pub struct Swarm {
     /// The mean time from one fault to the next.
@@ -248,7 +247,6 @@ pub struct Swarm {
     pub at_once: usize,
 }
 
-/// Reads the timeline and the swarm.
 pub(super) fn read(top: &Section<'_>, known: &Known<'_>, length: Duration) -> (Vec<Fault>, Option<Swarm>) {
     let faults =
         top.tables("fault").into_iter().filter_map(|section| fault(section, known, length)).collect();
@@ -292,7 +290,6 @@ fn fault(mut section: Section<'_>, known: &Known<'_>, length: Duration) -> Optio
     Some(Fault { what: what?, how, at: at?, lasts })
 }
 
-/// Reads the details that the kind has.
 fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
     let names: Vec<(&str, Letter)> = Letter::ALL.iter().map(|letter| (letter.name(), *letter)).collect();
     let has_letters = matches!(kind, Some(Kind::Link(OfLink::LettersLost | OfLink::LettersLate)));

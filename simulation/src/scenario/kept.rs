@@ -65,8 +65,7 @@ fn one(section: Section<'_>, path: &Path) -> Option<Kept> {
     Some(Kept { scenario: scenario?, seed: seed?, broke: broke? })
 }
 
-/// The file's new entry for a seed. A scenario that comes with the harness is named, others are
-/// given by path.
+/// The file's new entry for a seed. A scenario of the harness is named, others are given by path.
 pub fn entry(scenario: &Path, seed: u64, broke: &str) -> String {
     let stem = scenario.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let comes_along = find::find(&stem).is_ok_and(|file| file == scenario);

@@ -128,13 +128,11 @@ pub struct Clocks {
 pub struct Upstream {
     /// The time until its answer.
     pub answers_after: Duration,
-    /// One service for all regions, instead of one each: then any region's status address knows of
-    /// all attempts.
+    /// One service for all regions, not one each: any region's status address knows all attempts.
     pub one_for_all: bool,
 }
 
-/// The waiting times of the operator: for so long gateways have to ask for an act that only an
-/// operator can do.
+/// The waiting times of the operator: for so long gateways have to ask for an operator's act.
 #[derive(Clone, Copy, Debug)]
 pub struct Operator {
     /// Accepting the risk of a loss, if keys wait for nothing else.
@@ -267,7 +265,6 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// A region of the ring.
     fn region(&self, value: &DeValue<'_>) -> Result<RegionName, String> {
         let text = reader::text(value)?;
         let name = RegionName::parse(&text).map_err(|error| error.to_string())?;

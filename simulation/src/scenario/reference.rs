@@ -21,7 +21,6 @@ pub(crate) fn scenario(text: &str) -> Result<Scenario, Errors> {
     of(Source::of(&path, text.to_owned()), &path, &[], Problems::default())
 }
 
-/// The text of a scenario of the harness.
 fn text(name: &str) -> String {
     let path = find::find(name).unwrap();
     let problems = Problems::default();
@@ -58,8 +57,7 @@ fn open(text: &str) -> String {
     text.lines().map(opened).collect::<Vec<_>>().join("\n")
 }
 
-/// Every table with its keys, and the top one also with the tables' names. Tables of one name are
-/// one.
+/// Every table with its keys, and the top one also with the tables' names, each once.
 fn written(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut table = String::new();
@@ -75,8 +73,7 @@ fn written(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// The keys that the reader accepts in each table. The reader lists them when it meets a key that
-/// resembles none.
+/// The keys that the reader accepts in each table, as it lists them when it meets a strange key.
 fn accepted(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let text = open(text);
     let mut places = vec![(String::new(), 0)];

@@ -110,8 +110,7 @@ pub fn has(path: &Path) -> bool {
     text(path).is_some()
 }
 
-/// The text of the file at this path, which may have `..` in it; `None` for a path of the file
-/// system.
+/// The text of the file at this path, which may have `..` in it; `None` for one of the file system.
 fn text(path: &Path) -> Option<&'static str> {
     let mut parts: Vec<&str> = Vec::new();
     for component in path.strip_prefix(ROOT).ok()?.components() {
@@ -135,7 +134,6 @@ pub(super) fn read(path: &Path, wanted_by: &At, problems: &Problems) -> Option<S
     }
 }
 
-/// The names of all scenarios, in order.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     let files = FILES.iter().filter_map(|(name, _)| name.strip_prefix("scenarios/"));
     files.filter_map(|name| name.strip_suffix(".toml")).filter(|name| !name.contains('/'))

@@ -53,12 +53,10 @@ pub struct Retry {
     pub attempts: u32,
     /// The time after which a client gives a key up.
     pub gives_up: Duration,
-    /// The time for which the gateway's name still points to a region that does not answer any
-    /// more.
+    /// The time for which the gateway's name still points to a region that answers no more.
     pub dns: Duration,
 }
 
-/// Reads all workloads.
 pub(super) fn read(top: &Section<'_>, known: &Known<'_>) -> Vec<Workload> {
     let sections = top.tables("workload");
     if sections.is_empty() {

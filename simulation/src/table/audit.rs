@@ -32,8 +32,7 @@ pub(super) struct Settlement {
 }
 
 impl Table {
-    /// The final row of another origin with the highest token, if this attempt's own row is still
-    /// open.
+    /// The final row of another origin with the highest token, if this attempt's own row is open.
     pub(super) fn settled_elsewhere(&self, attempt: &Attempt) -> Option<Settlement> {
         let own = self.own(&attempt.id)?;
         let is_open = matches!(own.phase, Phase::Claimed | Phase::InDoubt(_));
@@ -110,7 +109,6 @@ impl Table {
         true
     }
 
-    /// Completes the newest entry.
     fn amend(&mut self, more: impl FnOnce(&mut Entry)) {
         if let Some((_, entry)) = self.journal.last_mut() {
             more(entry);
@@ -208,7 +206,6 @@ impl Table {
         all.filter(|(_, rows)| of == Of::All || is_risky(rows)).map(|(id, _)| id).collect()
     }
 
-    /// A key's rows, one of each region.
     pub(crate) fn traces(&self, id: &KeyId) -> Vec<Trace> {
         let now = self.clock.micros();
         let trace = |(origin, row): (&Origin, &Stored)| Trace {

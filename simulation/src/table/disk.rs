@@ -17,8 +17,7 @@ use onceway::protocol::region::Origin;
 
 use super::{Beaten, Change, Commit, Stored, Table};
 
-/// The time after which the WAL writer has flushed commits that nobody waits for: three times its
-/// delay of 200 ms.
+/// The time after which the WAL writer has flushed every commit: three times its delay of 200 ms.
 const WAL_WRITER: Duration = Duration::from_millis(600);
 
 /// The previous content at the place of an applied commit.
@@ -37,10 +36,8 @@ struct Applied {
     sent: Sent,
 }
 
-/// The identity of an applied commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
-    /// The number of the store.
     pub(crate) store: u64,
     /// The time of the commit, since the world began.
     pub(crate) at: Duration,
@@ -51,8 +48,7 @@ pub(crate) struct Sent {
 pub(super) struct Unflushed(VecDeque<Applied>);
 
 impl Table {
-    /// Applies a commit of the store with this number, as an apply worker would: no gate, no
-    /// comparison.
+    /// Applies a commit of the store with this number, as an apply worker would: without a gate.
     pub(crate) fn apply(&mut self, from: &Origin, store: u64, commit: &Commit) {
         let before = match commit.change.clone() {
             Change::Row(id, row) => {
@@ -84,8 +80,7 @@ impl Table {
         self.unflushed.0.clear();
     }
 
-    /// Crashes, and returns the forgotten commits, the last applied first. The store has to start
-    /// anew.
+    /// Crashes, and returns the forgotten commits, the last applied first. It has to start anew.
     pub(crate) fn crash(&mut self) -> Vec<Sent> {
         let now = self.clock.elapsed();
         let Unflushed(unflushed) = std::mem::take(&mut self.unflushed);

@@ -48,7 +48,6 @@ impl Escrowed {
 }
 
 impl Table {
-    /// The origins whose claims are lodged here.
     pub(super) fn lodged(&self) -> BTreeSet<Origin> {
         self.escrows.values().flat_map(|held| held.keys().cloned()).collect()
     }

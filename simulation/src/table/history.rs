@@ -45,8 +45,7 @@ pub struct Gated {
     pub at: Duration,
     /// The state.
     pub state: GateState,
-    /// The highest heartbeat of each origin that was applied, or up to which rows were imported, at
-    /// that time.
+    /// The highest heartbeat of each origin that was applied or imported up to, at that time.
     pub applied: BTreeMap<Origin, u64>,
     /// The origins whose lodged claims were here at that time and were no records yet.
     pub lodged: BTreeSet<Origin>,
@@ -107,8 +106,7 @@ pub struct History {
     pub gates: Vec<Gated>,
     /// Each promise and each accepted value of the acceptor.
     pub acceptors: Vec<Held>,
-    /// The number of refused claims and ends of attempts, because the gate had moved or another
-    /// attempt had replaced them.
+    /// The number of claims and ends of attempts refused because gate or attempt was another.
     pub stale: u64,
     /// The attempts of other regions whose rows came here, by replication or from a third region.
     pub arrived: Vec<(RegionName, KeyId, Token)>,
@@ -242,7 +240,6 @@ impl Table {
         &self.history
     }
 
-    /// Progress in each origin's rows.
     pub(crate) fn heard(&self) -> BTreeMap<Origin, HeardOf> {
         let epoch = |origin: &Origin| {
             let beat = self.beats.get(origin).filter(|_| !self.copying.contains(origin));

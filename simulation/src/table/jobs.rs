@@ -216,8 +216,7 @@ impl Table {
             if matches!(own.phase, Phase::Claimed) && !own.left(now).is_zero() {
                 return Acted::Running;
             }
-            // Any nonce that no claim drew: a worker that read the row before can no longer claim
-            // on it.
+            // Any nonce that no claim drew: a worker that read the row before cannot claim on it.
             let fresh = Nonce(!own.nonce.0);
             let nonce = if matches!(own.phase, Phase::Released) { fresh } else { own.nonce };
             self.write(id, super::Stored { accepted: false, nonce, ..own });

@@ -54,7 +54,6 @@ impl Orders {
         self.held.range(stretch).flat_map(|(_, ids)| ids)
     }
 
-    /// Keys that ran at risk.
     pub(super) fn risky(&self) -> impl Iterator<Item = &KeyId> {
         self.risky.iter()
     }

@@ -19,7 +19,6 @@ pub(crate) struct Snapshot {
 }
 
 impl Table {
-    /// The own records, as a subscriber copies them.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let own =
             self.rows.iter().filter_map(|(id, rows)| Some((id.clone(), rows.get(&self.origin)?.clone())));
@@ -56,8 +55,7 @@ impl Table {
         self.flushed();
     }
 
-    /// Counts the replicated rows of this origin as imported up to its heartbeat, if they are
-    /// complete.
+    /// Counts this origin's replicated rows, if complete, as imported up to its heartbeat.
     fn keeps(&mut self, from: &Origin) {
         let seq = self.beats.get(from).map(|beat| beat.seq);
         if let Some(seq) = seq.filter(|_| !self.copying.contains(from)) {
@@ -65,7 +63,6 @@ impl Table {
         }
     }
 
-    /// Notes if the first copy of this origin runs.
     pub(crate) fn copies(&mut self, from: &Origin, runs: bool) {
         match runs {
             true => self.copying.insert(from.clone()),
@@ -78,8 +75,7 @@ impl Table {
         self.copying.contains(from)
     }
 
-    /// Completes the first copy of this origin: its rows as of the beginning, and their changes
-    /// since then.
+    /// Completes the first copy of this origin: its rows of the beginning, and their changes since.
     pub(crate) fn copied(&mut self, from: &Origin, snapshot: Snapshot, since: &[Commit]) {
         for (id, row) in snapshot.rows {
             self.history.arrived.push((from.region.clone(), id.clone(), row.token));

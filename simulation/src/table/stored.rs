@@ -34,7 +34,6 @@ pub(crate) struct Stored {
     pub(crate) doubted: u32,
     pub(crate) route: Arc<str>,
     pub(crate) path: String,
-    /// The time at which a tombstone's attempt was settled, if it was.
     pub(crate) was_settled: Option<i64>,
 }
 
@@ -62,7 +61,6 @@ impl Stored {
         Duration::from_micros(u64::try_from(now.saturating_sub(self.held_at)).unwrap_or(0))
     }
 
-    /// The time at which its attempt was settled, in tombstones too.
     pub(super) fn settled_at(&self) -> Option<i64> {
         match self.phase {
             Phase::Settled(_, at) => Some(at),
@@ -71,7 +69,6 @@ impl Stored {
         }
     }
 
-    /// The reply to the claim that wrote this row.
     pub(super) fn won(&self) -> ClaimReply {
         let at = Date(self.held_at.div_euclid(1_000));
         ClaimReply::Won { token: self.token, expires: self.expires, at }

@@ -29,7 +29,6 @@ pub(super) fn until_micros(may: MayForget) -> i64 {
     may.until().as_millis().saturating_mul(1_000)
 }
 
-/// The fate of one row that is due.
 enum Fate {
     Expire { until: Option<i64> },
     Forget,

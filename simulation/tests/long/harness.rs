@@ -146,8 +146,7 @@ fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
     let list = onceway_sim(&["run", "swarm", "--plant", "list"]);
     let all = out(&list).lines().count();
     assert!(all >= 32 && rows.ends_with(&format!("{all} of {all} noticed\n")), "{rows}");
-    // An unfinished or a refused key says little about a check of safety: only the check of
-    // progress may show by it.
+    // An unfinished or a refused key says little of safety: only progress may show by it.
     let shows = |row: &&str| row.contains("progress") || row.contains("service");
     let late = rows.lines().filter(shows).filter_map(|row| row.split_whitespace().next());
     assert_eq!(late.collect::<Vec<_>>(), ["quiet"], "{rows}");
@@ -201,8 +200,7 @@ fn how_a_fault_is_is_read_where_its_kind_goes_by_that() {
     assert!(err(&bad).contains("unknown key \"by\""), "{}", err(&bad));
 }
 
-/// One seed of each except the swarm, which is played above: nothing breaks, and the scenario's own
-/// happenings occurred.
+/// One seed of each but the swarm, which is played above: nothing breaks, and its events occur.
 #[test]
 fn every_scenario_holds_and_shows_what_it_is_about() {
     let listed = out(&onceway_sim(&["list"]));

@@ -78,8 +78,7 @@ fn the_store_replies_as_a_real_one_did() {
     as_recorded(&played, include_str!("../../histories/store.txt"));
 }
 
-/// The acts of three real stores that follow one another, as `tests/long/histories.rs` recorded
-/// them.
+/// The acts of three real stores that follow one another, recorded by `tests/long/histories.rs`.
 #[test]
 fn stores_follow_one_another_as_real_ones_did() {
     let played = play(async { contract::replication::all(&Three::new(), &|_| {}).await });

@@ -37,27 +37,19 @@ use simulation::upstream::UpstreamMode;
 use simulation::world::World;
 use tokio::runtime::Builder;
 
-/// Whole milliseconds.
 pub const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// The length of a lease.
 pub const LEASE: Duration = ms(3_000);
-/// The shortest window.
 pub const FLOOR: Duration = ms(1_000);
-/// The allowed drift of clocks.
 pub const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
-/// The upstream's time limit.
 pub const UPSTREAM: Duration = ms(3_000);
 /// The time for which a request may still be inside the upstream after its hold.
 pub const SETTLE_TIME: Duration = ms(2_000);
-/// The time for which an answer waits to be stored. Then its client learns that the outcome is
-/// unknown.
+/// The time for which an answer waits to be stored, before its client gets "unknown".
 pub const SETTLE_WITHIN: Duration = ms(2_000);
-/// The time between two sweeps.
 pub const SWEEP: Duration = ms(1_000);
-/// The settings for accepted requests.
 pub const ACCEPT: Accept = Accept {
     request_retention: ms(60_000),
     max_runs: 5,
@@ -81,7 +73,6 @@ pub fn id(key: &str) -> KeyId {
     KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap())
 }
 
-/// A ring of these regions with these weights.
 pub fn ring(weights: &[(RegionName, u32)]) -> Arc<Ring> {
     let regions = weights.iter().map(|(name, weight)| RegionSpec { name: name.clone(), weight: *weight });
     let spec = RingSpec { seed: 7, place_by: PlaceBy::Key, regions: regions.collect(), pins: Vec::new() };
@@ -102,7 +93,6 @@ pub fn world(seed: u64, names: &[RegionName]) -> Arc<World> {
     Arc::new(world)
 }
 
-/// The settings for takeovers.
 pub fn failover(mode: Failing, stable_for: Duration) -> Failover {
     Failover {
         mode,
@@ -116,7 +106,6 @@ pub fn failover(mode: Failing, stable_for: Duration) -> Failover {
     }
 }
 
-/// The settings of a region's gateway.
 pub fn settings(
     me: &RegionName,
     failover: Failover,
@@ -167,8 +156,7 @@ pub fn route(name: &str, policy: Policy) -> Route {
     }
 }
 
-/// The policy of a route that waits for its upstream, and whose keys live for so long. They are
-/// refused for as long again.
+/// The policy of a route that waits, whose keys live for so long, and are refused for as long.
 pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
     Policy {
         syntax: Syntax::Lenient,
@@ -196,7 +184,6 @@ pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
     }
 }
 
-/// A client's request.
 pub fn request(path: &str, key: &str, text: &str) -> Request<Body> {
     Request::post(path)
         .header("authorization", "Bearer sk")

@@ -41,7 +41,6 @@ const TOLD: &[u8] = b"told";
 /// End of a refusal that may be due to another version at the other end.
 const VERSIONS: &str = "the other end may run another version of onceway: see `onceway status`";
 
-/// A question on the wire. The name of a variant is the name of the question.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum QuestionMessage {
@@ -75,7 +74,6 @@ const QUESTIONS: [&str; 12] = [
     "key",
 ];
 
-/// An answer on the wire.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ToldMessage {

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ports::body::{Collected, collect, full};
+use crate::ports::contract;
 use crate::protocol::example_tests::name as region;
 
 fn header_lines() -> impl Strategy<Value = HeaderMap> {
@@ -127,17 +128,7 @@ proptest! {
 }
 
 fn example() -> Forward {
-    Forward {
-        id: KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("k").unwrap()),
-        principal: None,
-        method: Method::POST,
-        target: "/v1/charges?x=1".parse().unwrap(),
-        headers: HeaderMap::new(),
-        body: Bytes::new(),
-        request_id: RequestId(7),
-        epoch: 3,
-        deadline: Duration::from_secs(5),
-    }
+    Forward { headers: HeaderMap::new(), ..contract::peers::forward("k") }
 }
 
 #[test]
@@ -287,12 +278,9 @@ fn pong() -> Pong {
         epoch: 1,
         view: Digest32::new([1; 32]),
         shared: Digest32::new([2; 32]),
-        serving: true,
-        beat: None,
-        origin: None,
         applied: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 4)]),
         heard: BTreeMap::from([(Origin { region: region("eu"), generation: 1 }, 5)]),
-        upstream_failing: false,
+        ..contract::peers::pong()
     }
 }
 

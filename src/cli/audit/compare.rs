@@ -268,7 +268,6 @@ impl Comparison<'_> {
     }
 }
 
-/// The word under which a verdict is counted.
 fn counted(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Agrees => "agrees",

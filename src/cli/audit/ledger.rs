@@ -90,7 +90,6 @@ pub struct Found {
     pub dated: bool,
 }
 
-/// The ledger.
 #[derive(Debug)]
 pub struct Ledger {
     path: PathBuf,

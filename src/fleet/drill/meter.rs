@@ -63,7 +63,6 @@ struct Ends<'a> {
     store: u16,
     /// The port at which it listens for peers.
     peer: u16,
-    /// The ports of all upstreams.
     upstreams: &'a [u16],
 }
 

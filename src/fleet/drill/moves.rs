@@ -71,7 +71,6 @@ pub async fn ring(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A ring that was put in force.
 struct Moved {
     from: Arc<Ring>,
     to: Arc<Ring>,

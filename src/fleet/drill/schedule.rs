@@ -143,7 +143,6 @@ impl Run<'_> {
         self.watching.note(what);
     }
 
-    /// A region by number.
     pub fn region(&self, number: usize) -> &Region {
         &self.deployment.regions[number % self.deployment.regions.len()]
     }

@@ -48,7 +48,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Time after a gateway serves again in which a broken connection may still come from its death.
 const AFTERMATH: Duration = Duration::from_secs(1);
 
-/// Intervals between actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pace {
     reload: Duration,

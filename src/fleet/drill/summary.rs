@@ -29,7 +29,6 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The distribution; none of no values.
     fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

@@ -113,7 +113,6 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
     shorten(&mut report.broken);
 }
 
-/// Findings about one key.
 #[derive(Default)]
 struct Findings<'a> {
     /// Findings of the stores.

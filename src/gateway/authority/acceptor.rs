@@ -48,7 +48,6 @@ pub(super) async fn answer_peer<P: Ports>(
     answer(gateway, to, message).await
 }
 
-/// Answers a message for the acceptor `to`. An error says why there is no answer.
 pub(super) async fn answer<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     to: Option<AcceptorId>,

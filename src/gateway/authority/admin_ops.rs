@@ -101,7 +101,6 @@ pub struct TakeoverReport {
     pub waived: Vec<String>,
 }
 
-/// A founding that may begin.
 pub(super) struct Founding {
     pub(super) voters: BTreeMap<RegionName, AcceptorId>,
     ballot: Ballot,
@@ -112,7 +111,6 @@ pub(super) struct Founding {
 pub(super) enum Wanted {
     /// Nothing to do: the view is like this already.
     Nothing(Arc<View>),
-    /// A clean move.
     Move(Move),
 }
 
@@ -127,7 +125,6 @@ pub(super) struct Move {
 }
 
 impl Wanted {
-    /// A move that changes the standing of one region.
     fn stands(base: Arc<View>, region: &RegionName, to: Standing, kind: &'static str, what: String) -> Self {
         let (ring, escrow) = (base.ring().clone(), base.escrow().clone());
         Self::Move(Move { base, ring, escrow, standings: [(region.clone(), to)].into(), kind, what })
@@ -340,7 +337,6 @@ impl<P: Ports> Gateway<P> {
         self.moved(self.may_drain(region, force)?, actor, &format!(": {reason}")).await
     }
 
-    /// The move that takes a region out of service.
     pub(super) fn may_drain(&self, region: &RegionName, force: bool) -> Result<Wanted, ActError> {
         let base = self.founded()?;
         let to = Standing::Sealed { drained: true };
@@ -380,7 +376,6 @@ impl<P: Ports> Gateway<P> {
         self.moved(self.may_resume(region)?, actor, "").await
     }
 
-    /// The move that brings a region back.
     pub(super) fn may_resume(&self, region: &RegionName) -> Result<Wanted, ActError> {
         let base = self.founded()?;
         if base.members().contains_key(region) && base.ring().weight(region).is_none() {

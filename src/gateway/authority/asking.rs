@@ -45,7 +45,6 @@ pub(super) fn send_into<P: Ports>(
     }
 }
 
-/// Asks one acceptor; `None` is silence.
 pub(super) async fn ask<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     voter: &RegionName,
@@ -75,7 +74,6 @@ pub(super) async fn ask<P: Ports>(
     }
 }
 
-/// One message to all voters of a view.
 pub(super) fn to_all(view: &View, message: &Message) -> Outbox {
     view.voters().iter().map(|(name, id)| (name.clone(), *id, message.clone())).collect()
 }

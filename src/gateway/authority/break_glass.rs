@@ -21,7 +21,6 @@ use crate::protocol::register::{Ballot, Message, Reply, agreed};
 use crate::protocol::speakers;
 use crate::protocol::view::{AcceptorId, View};
 
-/// Time limit for one acceptor.
 const WITHIN: Duration = Duration::from_secs(3);
 
 fn unread(error: StoreError) -> ActError {

@@ -18,7 +18,6 @@ use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 use crate::protocol::view::{Member, Standing, View};
 
-/// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(250);
 /// Time limit for agreeing on a seal.
 const WITHIN: Duration = Duration::from_secs(3);

@@ -29,7 +29,6 @@ use crate::protocol::window::{self, Window};
 
 /// Rows in one page of an import, and escrow rows in one conversion.
 const PAGE: u32 = 500;
-/// Time limit for one page.
 const PAGE_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks while keys wait to be opened.
 const CLOSELY: Duration = Duration::from_millis(20);
@@ -119,7 +118,6 @@ fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
     peers.find(|name| !gateway.authority.is_doubted(name, now)).cloned()
 }
 
-/// Reads the views that this store keeps.
 async fn recall<P: Ports>(gateway: &Gateway<P>) {
     match gateway.ports.store().views().await {
         Ok(kept) => {

@@ -171,7 +171,6 @@ pub(super) async fn newer<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     loses
 }
 
-/// Result of making the gate follow the newest known view.
 pub(super) enum Follows {
     /// The gate follows the newest view.
     Newest,

@@ -168,7 +168,6 @@ pub(super) struct Permit {
     pub(super) view: Arc<View>,
 }
 
-/// This gateway's rights on a key.
 pub(super) enum Here {
     /// Claim and send under this permit.
     Run(Permit),
@@ -294,12 +293,10 @@ impl<P: Ports> Gateway<P> {
         self.authority.view.load_full()
     }
 
-    /// The origin under which this region writes, as its store was made.
     pub(super) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// This gateway's present rights on a key.
     pub(super) fn here(&self, id: &KeyId) -> Here {
         if let Some(why) = self.outgrown() {
             return Here::Store(why);

@@ -18,7 +18,6 @@ use crate::protocol::register::{Accepted, Message, Reply};
 use crate::protocol::speakers;
 use crate::protocol::view::{Content, View};
 
-/// A way out that may be taken.
 pub(super) struct WayOut {
     pub(super) base: Arc<View>,
     pub(super) view: Arc<View>,

@@ -29,7 +29,6 @@ const STRAGGLERS: Duration = Duration::from_millis(100);
 /// The first pause before a round that finishes another proposer's view; it doubles.
 const FINISH: Duration = Duration::from_millis(500);
 
-/// Result of a round.
 enum End {
     Chosen(Arc<View>),
     Blocked,

@@ -19,7 +19,6 @@ use crate::protocol::change::Change;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::view::{Standing, View};
 
-/// Time limit for agreeing on the change.
 const WITHIN: Duration = Duration::from_secs(5);
 
 /// Result of replacing a store.

@@ -39,7 +39,6 @@ impl<P: Ports> Gateway<P> {
         self.authority.leased.load().held.as_ref().map_or(Duration::ZERO, |held| now.until(held.until))
     }
 
-    /// True if this gateway holds its region's lease at `now`.
     pub(in crate::gateway) fn holds_lease(&self, now: Moment) -> bool {
         !self.lease_left(now).is_zero()
     }
@@ -51,7 +50,6 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-/// Renews until the gateway is dropped.
 pub(super) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();

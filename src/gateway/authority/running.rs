@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::key::KeyId;
 
-/// Number of running attempts of each key.
 #[derive(Clone, Default)]
 pub(in crate::gateway) struct Running(Arc<Mutex<BTreeMap<KeyId, usize>>>);
 
@@ -19,7 +18,6 @@ pub(in crate::gateway) struct Run {
 }
 
 impl Running {
-    /// Enters an attempt.
     pub(in crate::gateway) fn begin(&self, id: &KeyId) -> Run {
         *self.lock().entry(id.clone()).or_default() += 1;
         Run { all: self.clone(), id: id.clone() }

@@ -116,7 +116,6 @@ pub(super) async fn lose<P: Ports>(
 /// State of the voters as read, and the regions whose leases run by their grants.
 type Read = BTreeMap<RegionName, (AcceptorId, Accepted, BTreeSet<RegionName>)>;
 
-/// Reason why a region cannot be declared lost.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NotLost {
     /// A change is unfinished. If no region holds a lease, no renewal meets it, and it would block

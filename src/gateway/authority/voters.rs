@@ -16,11 +16,9 @@ use crate::protocol::region::RegionName;
 use crate::protocol::register::{Message, Reply};
 use crate::protocol::view::{AcceptorId, View};
 
-/// Pause between two looks.
 const LOOK: Duration = Duration::from_secs(1);
 /// Time limit for an acceptor to say its id.
 const ASK_WITHIN: Duration = Duration::from_secs(1);
-/// Time limit for one change.
 const WITHIN: Duration = Duration::from_secs(3);
 
 pub(super) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {

@@ -33,7 +33,6 @@ pub(super) fn install() {
     });
 }
 
-/// Check of one algorithm's signature.
 enum Check {
     Curve(&'static dyn VerificationAlgorithm),
     Rsa(&'static RsaParameters),

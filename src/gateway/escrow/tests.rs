@@ -4,13 +4,10 @@
 //! tests must not need a store.
 
 use super::*;
+use crate::ports::contract::escrow::lodging_of;
 use crate::protocol::change::Change;
-use crate::protocol::digest::digest;
 use crate::protocol::example_tests::{abc, name as region};
-use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::{Key, Tenant};
-use crate::protocol::lifetime::{Lifetime, Retention};
-use crate::protocol::record::RequestId;
 
 fn view() -> View {
     View::founding(1, abc(), Default::default(), Default::default())
@@ -21,20 +18,8 @@ fn lodging(view: &View) -> Lodging {
     let of_a = |id: &KeyId| view.owner(id) == Some(&region("a")) && view.target(id) == Some(&region("b"));
     let keys = (0..).map(|number| Key::parse(&format!("key-{number}")).unwrap());
     let ids = keys.map(|key| KeyId::new(Tenant::parse("acme").unwrap(), key));
-    let second = Duration::from_secs(1);
-    Lodging {
-        id: { ids }.find(of_a).unwrap(),
-        origin: view.origin(&region("a")).unwrap(),
-        token: Token { epoch: view.epoch(), attempt: 1 },
-        nonce: Nonce(1),
-        fingerprint: Fingerprint { raw: digest("test", &[]), canonical: None },
-        request_id: RequestId(1),
-        hold: second,
-        lifetime: Lifetime { retention: Retention::For(second), skew: second, tombstone: second },
-        route: Arc::from("strict"),
-        path: "/strict".to_owned(),
-        principal: None,
-    }
+    let token = Token { epoch: view.epoch(), attempt: 1 };
+    lodging_of({ ids }.find(of_a).unwrap(), view.origin(&region("a")).unwrap(), token, Nonce(1))
 }
 
 /// The answer of region b to a claim that `from` lodges, after that change of the claim.

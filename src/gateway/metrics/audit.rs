@@ -22,7 +22,6 @@ pub(in crate::gateway) fn audit_age(age: Duration) {
     gauge!(observe::AUDIT_AGE).set(age.as_secs_f64());
 }
 
-/// Counts a whole pass that ended.
 pub(in crate::gateway) fn audit_pass() {
     counter!(observe::AUDIT_PASSES).increment(1);
 }

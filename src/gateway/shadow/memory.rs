@@ -13,7 +13,6 @@ use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::time::Moment;
 
-/// The keys seen so far.
 #[derive(Debug)]
 pub(super) struct Memory {
     entries: BTreeMap<Digest32, Entry>,
@@ -42,11 +41,9 @@ enum Run {
     Over(Outcome),
 }
 
-/// Digests of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) fingerprint: Fingerprint,
-    /// The principal that asks.
     pub(super) principal: Option<Digest32>,
     /// The principal to which a run would bind the key.
     pub(super) bound_to: Option<Digest32>,
@@ -59,7 +56,6 @@ pub(super) enum Met {
     Nothing(u64),
     /// A running copy, for whose answer it would have waited.
     Running(u64),
-    /// A settled one.
     Settled(u64),
     /// One whose outcome is not known.
     InDoubt,
@@ -79,7 +75,6 @@ pub(super) struct Ended {
 }
 
 impl Memory {
-    /// An empty memory of at most `most` keys.
     pub(super) fn new(most: usize) -> Self {
         Self { entries: BTreeMap::new(), order: BTreeMap::new(), next: 0, most, forgotten: 0 }
     }

@@ -7,15 +7,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use http_body::{Body as _, Frame, SizeHint};
+use http_body::{Body as _, SizeHint};
 use http_body_util::BodyExt;
 
-use crate::ports::{Body, BodyError};
+use crate::ports::{Body, BodyError, Polled};
 
-/// Result of copying.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Copied {
-    /// The whole body.
     Whole(Bytes),
     /// More than the limit came by.
     Over,
@@ -65,10 +63,7 @@ impl http_body::Body for Tee {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         match &polled {
             Poll::Pending | Poll::Ready(Some(Err(_))) => {}

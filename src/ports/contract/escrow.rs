@@ -17,6 +17,7 @@ use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
 use crate::ports::{Escrows, Imports, Upkeep};
 use crate::protocol::digest::digest;
 use crate::protocol::fingerprint::{self, Fingerprint};
+use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::{Nonce, RequestId, State, Token};
 use crate::protocol::region::Origin;
@@ -345,17 +346,22 @@ pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
 
 /// A claim of the first peer to lodge, with this attempt number at the gate's epoch.
 async fn lodging<B: StoreBench>(bench: &B, name: &str, attempt: u32, nonce: u128) -> Lodging {
-    let epoch = open(bench).await.epoch;
+    let token = Token { epoch: open(bench).await.epoch, attempt };
+    lodging_of(id(bench, name), bench.peers()[0].clone(), token, Nonce(nonce))
+}
+
+/// A claim to lodge, with a long hold and a long life.
+pub fn lodging_of(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
     Lodging {
-        id: id(bench, name),
-        origin: bench.peers()[0].clone(),
-        token: Token { epoch, attempt },
-        nonce: Nonce(nonce),
         fingerprint: Fingerprint {
-            raw: fingerprint::raw("POST", "/escrow", name.as_bytes()),
+            raw: fingerprint::raw("POST", "/escrow", id.key().as_str().as_bytes()),
             canonical: Some(fingerprint::raw("POST", "/escrow", b"{}")),
         },
-        request_id: RequestId(nonce << 64 | 3),
+        request_id: RequestId(nonce.0 << 64 | 3),
+        id,
+        origin,
+        token,
+        nonce,
         hold: LONG,
         lifetime: Lifetime { retention: Retention::For(LONG), skew: SHORT, tombstone: LONG },
         route: "payouts".into(),

@@ -136,7 +136,6 @@ async fn seen<B: StoreBench>(bench: &B, id: &KeyId) -> Basis {
     standing_on(&rows(bench, id).await, &bench.origin())
 }
 
-/// The basis of a claim at `me` over these rows.
 pub(super) fn standing_on(rows: &[Row], me: &Origin) -> Basis {
     let Some(attempt) = rows.iter().map(|row| row.token.attempt).max() else { return Basis::Absent };
     let own = rows.iter().find(|row| row.origin == *me).map(|row| (row.token, row.nonce));

@@ -268,7 +268,8 @@ fn answers(status: u16, body: &str) -> PeerBehaviour {
     PeerBehaviour::Answer { after: Duration::ZERO, status, body: Bytes::copy_from_slice(body.as_bytes()) }
 }
 
-fn forward(key: &str) -> Forward {
+/// A forward with a value of its own in every field.
+pub fn forward(key: &str) -> Forward {
     let tenant = Tenant::parse("acme.eu_1").expect("a tenant");
     let mut headers = HeaderMap::new();
     headers.insert("content-type", HeaderValue::from_static("application/json"));
@@ -291,7 +292,8 @@ fn forward(key: &str) -> Forward {
     }
 }
 
-fn pong() -> Pong {
+/// The pong of a region that serves nothing and has heard of nobody.
+pub fn pong() -> Pong {
     Pong {
         speaks: Versions::OURS,
         protocol: NEWEST,

@@ -116,7 +116,6 @@ async fn remember<B: StoreBench>(bench: &B, memory: &[PeerMemory]) {
     bench.store().remember(memory).await.expect("replica: remember failed");
 }
 
-/// The memory of the bench's peers, in the bench's order.
 async fn recall<B: StoreBench>(bench: &B) -> Vec<PeerMemory> {
     let all = bench.store().recall().await.expect("replica: recall failed");
     let of = |origin| all.iter().filter(move |memory| memory.origin == origin).cloned();

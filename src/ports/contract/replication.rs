@@ -148,7 +148,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         self.draw.below(REGIONS as u64) as usize
     }
 
-    /// One step, drawn.
     async fn step(&mut self) -> Result<String, String> {
         let (kind, region, key) = (self.draw.below(60), self.region(), self.draw.below(KEYS) as usize);
         let to = (region + 1 + self.draw.below(REGIONS as u64 - 1) as usize) % REGIONS;

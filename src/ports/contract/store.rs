@@ -134,7 +134,7 @@ pub(super) async fn asks_again<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128
 }
 
 /// A claim of an absent key under this gate, with a long hold.
-pub(super) fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
+pub fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
     ClaimAsk {
         risk: Vec::new(),
         id: id.clone(),
@@ -156,7 +156,6 @@ pub(super) fn lived(promised: Duration, skew: Duration) -> Lifetime {
     Lifetime { retention: Retention::For(promised), skew, tombstone: LONG }
 }
 
-/// The basis of a claim that replaces this row.
 pub(super) fn known(row: &Row) -> Basis {
     Basis::Known { own: Some((row.token, row.nonce)), over: Vec::new(), attempt: row.token.attempt }
 }
@@ -176,7 +175,6 @@ pub(super) async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, 
     }
 }
 
-/// The one row that stops this claim.
 pub(super) async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
     match claim(bench, ask).await {
         ClaimReply::Found(rows) => only(rows),
@@ -190,7 +188,6 @@ pub(super) async fn claimed<B: StoreBench>(bench: &B, name: &str, nonce: u128) -
     wins(bench, &asks(bench, &id(bench, name), nonce).await).await.0
 }
 
-/// A fresh key, claimed and settled.
 pub(super) async fn settled_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
     let attempt = claimed(bench, name, nonce).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
@@ -205,7 +202,6 @@ pub(super) async fn settled_for<B: StoreBench>(bench: &B, name: &str, lifetime: 
     (attempt, expires)
 }
 
-/// A fresh key, claimed and released.
 pub(super) async fn released_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
     let attempt = claimed(bench, name, nonce).await;
     assert_eq!(release(bench, &attempt).await, Written::Done);
@@ -231,7 +227,6 @@ pub(super) async fn rows<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Row> {
     rows
 }
 
-/// The one row of a key.
 pub(super) async fn row<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
     only(rows(bench, id).await)
 }

@@ -18,7 +18,6 @@ fn gate(view: &View) -> GateState {
     GateState::founded(Arc::new(view.clone()))
 }
 
-/// The right of `me` with a lease under the view `lease`.
 fn may(gate: &GateState, lease: &View, id: &KeyId, me: &str) -> Right {
     right(gate, Some(&held(lease)), Tenure(3), id, &name(me), NOW)
 }

@@ -19,7 +19,6 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::AnswerBody;
 use crate::server::admin_acts::{self, ActRequest, Verb};
 
-/// Reason why nothing was done.
 struct Refused {
     status: StatusCode,
     why: String,
@@ -75,7 +74,6 @@ async fn taken<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Resul
     Ok(elsewhere(&format!("{}&done={verb}", place(&tenant, &key))))
 }
 
-/// Reads the act that a form asks for.
 fn read(verb: &str, form: &Form) -> Result<Act, Refused> {
     let (reason, actor) = (form.get("reason"), form.get("actor"));
     let none = ActRequest { reason, actor, status: None, headers: Vec::new(), body: None, dry_run: false };

@@ -13,12 +13,10 @@ use crate::ports::observe;
 
 use super::frame::span;
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     /// True if a person has to act. Otherwise it may pass by itself.
     pub(super) act: bool,
-    /// Text of the line.
     pub(super) text: String,
     /// Id of the section with more of it.
     pub(super) at: &'static str,
@@ -31,7 +29,6 @@ const EXPIRES_WITHIN: i64 = 14 * 86_400_000;
 /// Counts of the region that are in no status.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Dead letters.
     dead: usize,
     /// Lost replication slots of the region's store.
     slots: Vec<String>,
@@ -64,11 +61,9 @@ impl Counted {
 
 /// Knowledge of a gateway beside its status.
 pub(super) struct Beside<'a> {
-    /// One page of the keys in doubt.
     pub(super) doubts: Option<&'a Doubts>,
     /// One page of the journal's recent findings.
     pub(super) findings: Option<&'a FindingsPage>,
-    /// Counts from the metrics.
     pub(super) counted: &'a Counted,
 }
 

@@ -20,10 +20,8 @@ const SECTIONS: [(&str, &str); 8] = [
     ("audit", "Audit"),
 ];
 
-/// Sign for an unknown value.
 pub(super) const NOTHING: &str = "–";
 
-/// Makes a page of the console.
 pub(super) fn page(region: &str, title: &str, signed_in: bool, main: &Markup) -> Markup {
     let header = html! {
         header.top {
@@ -160,7 +158,6 @@ pub(super) fn ago(at_ms: i64, now_ms: i64) -> Markup {
     html! { (span(passed)) " ago " span.soft { (date(at_ms)) } }
 }
 
-/// Writes milliseconds since 1970 as a date. Dates end with the year 9999.
 pub(super) fn date(at_ms: i64) -> String {
     const LAST: u64 = 253_402_300_799_000;
     let at = u64::try_from(at_ms).unwrap_or(0).min(LAST);

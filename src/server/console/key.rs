@@ -15,7 +15,6 @@ use crate::gateway::audit::KeyLife;
 use crate::ports::Ports;
 use crate::server::admin_acts;
 
-/// Makes the form that looks up a key.
 pub(super) fn form(tenant: &str, key: &str) -> Markup {
     html! {
         form.look-up method="get" action="/console/key" role="search" {
@@ -26,7 +25,6 @@ pub(super) fn form(tenant: &str, key: &str) -> Markup {
     }
 }
 
-/// Answers with the page of the key that the query names.
 pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     let (tenant, key) = (visit.asked("tenant").unwrap_or_default(), visit.asked("key").unwrap_or_default());
     let (tenant, key) = (tenant.trim(), key.trim());

@@ -21,7 +21,6 @@ use crate::ports::upkeep::Place;
 use crate::protocol::key::KeyId;
 use crate::server::admin_acts;
 
-/// Most rows of one list.
 const MOST: u32 = 50;
 /// Time over which the journal is listed: the same as in `onceway audit`.
 const BACK: Duration = Duration::from_secs(30 * 86_400);
@@ -61,7 +60,6 @@ fn silent(error: &StoreError) -> Markup {
     html! { p.notice.bad { (mark("bad", &format!("The store does not answer: {error}"))) } }
 }
 
-/// Reads one page of the keys in doubt.
 pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<Doubts, StoreError> {
     if is_shadow(visit) {
         return Err(shadowed());
@@ -69,7 +67,6 @@ pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<Doubts, Sto
     visit.gateway.doubts(after(visit, "doubts").as_ref(), MOST).await
 }
 
-/// Reads one page of the journal's recent findings.
 pub(super) async fn found_lately<P: Ports>(visit: &Visit<'_, P>) -> Result<FindingsPage, StoreError> {
     if is_shadow(visit) {
         return Err(shadowed());
@@ -86,7 +83,6 @@ pub(super) fn is_shadow<P: Ports>(visit: &Visit<'_, P>) -> bool {
     visit.gateway.shadow_report().is_some()
 }
 
-/// Makes the list of the keys in doubt.
 pub(super) fn queue<P: Ports>(
     visit: &Visit<'_, P>,
     found: &Result<Doubts, StoreError>,

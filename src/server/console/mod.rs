@@ -99,7 +99,6 @@ pub(super) struct Visit<'a, P: Ports> {
 }
 
 impl<P: Ports> Visit<'_, P> {
-    /// Value of a parameter of the query.
     fn asked(&self, name: &str) -> Option<String> {
         parse(self.query.as_bytes()).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
     }
@@ -191,7 +190,6 @@ fn ask_to_sign_in<P: Ports>(gateway: &Gateway<P>, why: Option<&str>) -> Answer {
     answer
 }
 
-/// Fields of a form.
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
@@ -239,7 +237,6 @@ fn with_cookie(mut answer: Answer, cookie: &str) -> Answer {
     answer
 }
 
-/// Makes a page.
 fn page(status: StatusCode, markup: Markup) -> Answer {
     sent(status, "text/html; charset=utf-8", markup.into_string())
 }

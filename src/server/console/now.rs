@@ -22,7 +22,6 @@ use crate::protocol::ring::ARCS;
 /// Name of the part that changes by the second.
 const LIVE: Option<&str> = Some("now");
 
-/// Makes the whole page.
 pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let (now, audit) = tokio::join!(sections(visit), lists::audit(visit));
     let main = html! {

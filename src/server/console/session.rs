@@ -34,7 +34,6 @@ pub(super) fn is_over_tls(headers: &HeaderMap) -> bool {
     headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }
 
-/// Makes the cookie that ends a session in its browser.
 pub(super) fn ended(region: &str) -> String {
     format!("{}=; Path=/console; Max-Age=0; HttpOnly; SameSite=Strict", name(region))
 }

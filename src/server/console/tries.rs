@@ -10,12 +10,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Most wrong tokens in one span.
 const MOST: u32 = 10;
 /// Length of a span. It begins with its first wrong token.
 const SPAN: Duration = Duration::from_secs(60);
 
-/// Recent tries.
 #[derive(Default)]
 pub(in crate::server) struct Tries(Mutex<Span>);
 
@@ -25,12 +23,9 @@ struct Span {
     refused: u32,
 }
 
-/// The result of a try.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// The right token.
     Right,
-    /// A wrong token.
     Wrong,
     /// Too many wrong tokens: this one was not looked at. No token is looked at for this long.
     TooMany(Duration),

@@ -11,7 +11,6 @@ use crate::support::{BODY, effects, post, series, until};
 
 const US: (&str, &str) = ("region", "us-east");
 
-/// Rows of eu-west arrive nowhere for some seconds; then it dies.
 pub async fn window(stage: &Stage) {
     let (fleet, eu) = (&stage.fleet, &stage.fleet.regions[1]);
     for subscriber in [0, 2] {

@@ -56,7 +56,6 @@ pub async fn rows_lost(stage: &Stage) {
     asked.join_all().await;
 }
 
-/// One of us-east's two gateways dies.
 pub async fn gateway_dies(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     us.act_on(1, Action::Kill).await.unwrap();
@@ -166,7 +165,6 @@ pub async fn store_of_errors(stage: &Stage) {
     stage.told(request, &[201]).await;
 }
 
-/// The upstream of eu-west fails its checks.
 pub async fn upstream_sick(stage: &Stage) {
     stage.fleet.set_sick(1, true);
     stage.fires("OncewayUpstreamSick", &[("region", "eu-west")]).await;

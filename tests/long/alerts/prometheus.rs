@@ -44,7 +44,6 @@ impl Alert {
         self.state == "firing"
     }
 
-    /// True if it has all of these labels.
     pub fn has(&self, labels: &[(&str, &str)]) -> bool {
         labels.iter().all(|(name, value)| self.labels.get(*name).is_some_and(|found| found == value))
     }
@@ -100,13 +99,11 @@ impl Prometheus {
         files::replace(&self.dir, WITNESS_TARGETS, &targets.to_string()).unwrap();
     }
 
-    /// The alerts that are pending or firing now.
     pub async fn alerts(&self) -> Vec<Alert> {
         let told = self.asked("/api/v1/alerts", &[]).await.expect("Prometheus answers");
         serde_json::from_value(told["alerts"].clone()).expect("alerts")
     }
 
-    /// The current result of this query.
     pub async fn query(&self, query: &str) -> Vec<Sample> {
         let told = self.asked("/api/v1/query", &[("query", query)]).await;
         samples(&told.unwrap_or_else(|error| panic!("{query}: {error}")))

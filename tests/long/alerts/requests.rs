@@ -59,7 +59,6 @@ pub async fn ruled(stage: &Stage, keys: &[String]) {
     }
 }
 
-/// Plays all causes at once.
 pub async fn play(stage: &Stage) {
     let public = stage.fleet.regions[0].public();
     let over = AtomicBool::new(false);

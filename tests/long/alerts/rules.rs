@@ -27,15 +27,12 @@ pub const WITNESS_TARGETS: &str = "witnesses.json";
 
 /// One alert as the rules file has it.
 pub struct Rule {
-    /// The labels that its annotations are made with.
     pub labels: BTreeSet<String>,
     /// Its expression, times divided.
     pub expr: String,
 }
 
-/// The rules file.
 pub struct Rules {
-    /// The alerts, by name.
     pub alerts: BTreeMap<String, Rule>,
     /// The file for a Prometheus whose minutes are seconds.
     pub file: String,
@@ -116,7 +113,6 @@ pub fn configuration(targets: &BTreeMap<String, Vec<String>>) -> String {
     serde_yaml_ng::to_string(&file).expect("YAML")
 }
 
-/// The labels that a template names.
 fn named(template: &str) -> impl Iterator<Item = String> + '_ {
     let label = |rest: &str| rest.chars().take_while(|at| at.is_ascii_alphanumeric() || *at == '_').collect();
     template.split("$labels.").skip(1).map(label)

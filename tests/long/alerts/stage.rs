@@ -126,7 +126,6 @@ impl Stage {
         alert
     }
 
-    /// The alerts of this name, pending and firing.
     async fn of(&self, name: &str) -> Vec<Alert> {
         let all = self.prometheus.alerts().await.into_iter();
         all.filter(|alert| alert.name() == name).collect()
@@ -151,7 +150,6 @@ impl Stage {
         fired.into_iter().map(|sample| format!("{:?}", sample.labels)).collect()
     }
 
-    /// True if this alert was seen firing.
     pub fn has_seen(&self, name: &str) -> bool {
         self.seen.lock().unwrap().contains(name)
     }
@@ -195,7 +193,6 @@ impl Stage {
         done.unwrap_or_else(|error| panic!("{error}: {:?}", last.lock().unwrap()));
     }
 
-    /// Ends everything.
     pub async fn tear_down(self) {
         self.load.abort();
         drop(self.prometheus);
@@ -203,7 +200,6 @@ impl Stage {
     }
 }
 
-/// Prometheus's name for the target at this address.
 pub fn instance(url: &str) -> String {
     url.trim_start_matches("http://").to_owned()
 }

@@ -39,7 +39,6 @@ const FLAGS: [&str; 11] = [
     "--remote-debugging-pipe",
 ];
 
-/// A browser with one window.
 pub struct Browser {
     session: String,
     _driver: Child,
@@ -120,7 +119,6 @@ impl Browser {
         self.post("url", json!({ "url": url })).await;
     }
 
-    /// The address of the current page.
     pub async fn url(&self) -> String {
         self.get("url").await.as_str().unwrap_or_default().to_owned()
     }
@@ -130,7 +128,6 @@ impl Browser {
         self.post("execute/sync", json!({ "script": body, "args": [] })).await
     }
 
-    /// The visible text of the first element that matches; empty if none does.
     pub async fn text(&self, selector: &str) -> String {
         let found =
             self.run(&format!("return document.querySelector({})?.innerText ?? ''", json!(selector))).await;
@@ -163,7 +160,6 @@ impl Browser {
         self.post(&format!("element/{element}/value"), json!({ "text": text })).await;
     }
 
-    /// All cookies of the page's host.
     pub async fn cookies(&self) -> Value {
         self.get("cookie").await
     }
@@ -204,7 +200,6 @@ impl Browser {
         std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
     }
 
-    /// Ends the session.
     pub async fn close(self) {
         Ask { method: http::Method::DELETE, ..Ask::get(self.session.clone()) }.send(WITHIN).await.unwrap();
     }

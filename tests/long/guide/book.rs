@@ -5,19 +5,14 @@
 //! us-east**", "**On every machine**", "**On your machine**". A block of text after one of commands
 //! is the output. It must not run anything, and takes no block that it does not understand.
 
-/// The regions' machines.
 pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
-/// The reader's machine.
 pub const DESK: &str = "desk";
 
-/// A block of commands.
 #[derive(Debug)]
 pub struct Block {
     /// The line of the guide that it begins on.
     pub line: usize,
-    /// The machines.
     pub at: Vec<&'static str>,
-    /// The typed text.
     pub commands: String,
     /// The output at each of them; empty: any.
     pub shown: Vec<String>,

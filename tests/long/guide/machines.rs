@@ -57,7 +57,6 @@ fn missing() -> Option<String> {
     })
 }
 
-/// A shell at one machine.
 pub struct Machine {
     name: &'static str,
     shell: Child,
@@ -67,9 +66,7 @@ pub struct Machine {
     blocks: usize,
 }
 
-/// The result of a block.
 pub struct CommandOutput {
-    /// The whole output.
     pub text: String,
     /// Commands that did not end with 0, each with its code.
     pub failed: Vec<String>,
@@ -160,7 +157,6 @@ impl Machine {
     }
 }
 
-/// The machines; dropping them ends everything on them.
 pub struct Machines {
     /// The desk, then the regions in the order of [`REGIONS`].
     machines: Vec<Machine>,

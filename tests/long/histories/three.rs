@@ -32,7 +32,6 @@ use onceway::protocol::record::Nonce;
 use onceway::protocol::region::Origin;
 
 const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
-/// Time limit for anything that has to happen.
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Plays the histories on three new servers. Returns the results, a line each. Takes about a
@@ -67,7 +66,6 @@ struct Three {
     /// Relays by publisher and subscriber.
     relays: BTreeMap<(usize, usize), Relay>,
     held_up: Mutex<BTreeMap<(usize, usize), HeldUp>>,
-    /// Number of lost replies.
     lost: Mutex<u128>,
     dir: PathBuf,
     janitor: Janitor,

@@ -160,7 +160,6 @@ async fn may_not_say(fleet: &Deployment, sender: Sender) {
     }
 }
 
-/// The voters that a region reports.
 async fn voters(region: &Region) -> Vec<String> {
     let status = status(region).await;
     let voters = status["authority"]["voters"].as_array().cloned().unwrap_or_default();

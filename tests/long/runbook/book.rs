@@ -17,10 +17,8 @@ use tokio::process::Command;
 use crate::support::documents::text;
 use crate::support::{found, program, until};
 
-/// The time limit for one line.
 const WITHIN: Duration = Duration::from_secs(150);
 
-/// Commands that can be rehearsed.
 const ACTS: [&str; 11] = [
     "break-glass",
     "jobs retry",
@@ -155,7 +153,6 @@ impl Desk {
     }
 }
 
-/// A section that is being played.
 pub struct Section<'a> {
     desk: &'a Desk,
     title: String,
@@ -165,7 +162,6 @@ pub struct Section<'a> {
     put: Vec<(String, String)>,
 }
 
-/// The result of a line.
 pub struct CommandOutput {
     line: String,
     code: Option<i32>,
@@ -327,14 +323,12 @@ impl Section<'_> {
         CommandOutput { line: line.to_owned(), code: output.status.code(), text }
     }
 
-    /// Checks that every line was run.
     pub fn end(mut self) {
         assert_eq!(self.lines.next(), None, "{}: a line was not run", self.title);
     }
 }
 
 impl CommandOutput {
-    /// Checks that it ended with one of these codes.
     pub fn ends(&self, codes: &[i32]) -> &Self {
         assert!(
             self.code.is_some_and(|code| codes.contains(&code)),
@@ -346,13 +340,11 @@ impl CommandOutput {
         self
     }
 
-    /// Checks that it printed this.
     pub fn shows(&self, part: &str) -> &Self {
         assert!(self.text.contains(part), "{}: no {part:?} in\n{}", self.line, self.text);
         self
     }
 
-    /// Checks that it did not print this.
     pub fn hides(&self, part: &str) -> &Self {
         assert!(!self.text.contains(part), "{}: {part:?} in\n{}", self.line, self.text);
         self

@@ -72,7 +72,6 @@ pub async fn program_upgrade(mut section: Section<'_>, fleet: &Deployment) {
     section.end();
 }
 
-/// Stops the region's gateway and starts the new one.
 async fn replace(region: &Region) {
     region.act(Action::Stop, Part::Gateway).await.unwrap();
     region.speak(Some("1-2"));

@@ -13,7 +13,6 @@ use onceway::fleet::wait;
 use crate::runbook::book::Section;
 use crate::support::{BOUND, metrics, until};
 
-/// Drops the slot that `by` has at `at`.
 async fn drop_slot(at: &Region, by: &str) {
     let client = at.cluster.connect(DATABASE).await.unwrap();
     let like = format!("sub_{}_from_%", by.replace('-', "_"));

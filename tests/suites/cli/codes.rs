@@ -9,7 +9,6 @@ use crate::cli::register::{admin, at};
 use crate::cli::{err, onceway, well};
 use crate::support::documents::text;
 
-/// An address without a listener.
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 #[test]

@@ -55,7 +55,6 @@ fn one_frame_for_scripts() {
     assert!(out(&half).contains("SILENT"), "{}", out(&half));
 }
 
-/// A run of `top` at a terminal.
 struct Terminal {
     master: OwnedFd,
     slave: File,
@@ -109,7 +108,6 @@ impl Terminal {
             .contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
-    /// Waits for its end, and checks that the terminal is restored.
     fn ended(mut self) -> ExitStatus {
         self.until("\u{1b}[?1049l");
         let status = self.top.wait().unwrap();

@@ -54,7 +54,6 @@ fn certified() -> TempDir {
     made
 }
 
-/// The problems that a check finds, without the folder's own name.
 fn wrong(folder: &Path, need: Need) -> Vec<String> {
     let checked = check_region(&folder.join("region.toml"), &|_| None, need);
     assert_eq!(checked.value.is_some(), checked.wrong.is_empty());

@@ -20,19 +20,16 @@ fn get(base: &str, path: &str) -> Ask {
     Ask::get(format!("{base}{path}"))
 }
 
-/// A session's cookie.
 async fn session(base: &str) -> String {
     let answer = ask(form(base, "/console/sign-in", &[("token", TOKEN)])).await;
     assert_eq!((answer.status.as_u16(), answer.header("location")), (303, "/console"), "{}", answer.text());
     answer.header("set-cookie").split(';').next().unwrap().to_owned()
 }
 
-/// A key's page for a signed-in user.
 async fn page_of(base: &str, cookie: &str, key: &str) -> Answer {
     ask(get(base, &format!("/console/key?tenant=acme&key={}", encoded(key))).with("Cookie", cookie)).await
 }
 
-/// The value of a hidden field.
 fn hidden(page: &str, name: &str) -> String {
     let start = format!("name=\"{name}\" value=\"");
     let (_, rest) = page.split_once(&start).unwrap_or_else(|| panic!("no {name} in {page}"));

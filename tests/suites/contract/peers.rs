@@ -18,11 +18,9 @@ use onceway::fleet::wait;
 use onceway::ports::Peers;
 use onceway::ports::body::full;
 use onceway::ports::contract::asking::AskBench;
-use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
+use onceway::ports::contract::peers::{PeerBehaviour, PeersBench, pong};
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
-use onceway::protocol::digest::digest;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -47,7 +45,6 @@ struct Played {
     arrived: Mutex<Vec<Forward>>,
     asked: Mutex<Vec<Question>>,
     to_break: UnboundedSender<()>,
-    /// The number of orders to break connections.
     breaks: AtomicU64,
     /// The opening at which a ping arrived last.
     reached: AtomicU64,
@@ -58,9 +55,7 @@ struct House {
     door: Door,
     identity: PeerIdentity,
     open: Option<Listeners>,
-    /// The number of openings.
     openings: u64,
-    /// The number of broken connections.
     broken: u64,
 }
 
@@ -80,22 +75,9 @@ impl Link {
         let house = House { door, identity, open: None, openings: 0, broken: 0 };
         let house = Arc::new(tokio::sync::Mutex::new(house));
         let (to_break, broken) = unbounded_channel();
-        let pong = Pong {
-            speaks: Versions::OURS,
-            protocol: NEWEST,
-            epoch: 1,
-            view: digest("onceway/test", &[]),
-            shared: digest("onceway/test", &[]),
-            serving: true,
-            beat: None,
-            origin: None,
-            upstream_failing: false,
-            heard: BTreeMap::new(),
-            applied: BTreeMap::new(),
-        };
         let peer = Arc::new(Played {
             behaviour: Mutex::new(PeerBehaviour::Hang),
-            pong: Mutex::new(pong),
+            pong: Mutex::new(pong()),
             told: Mutex::new(Told::Done),
             arrived: Mutex::default(),
             asked: Mutex::default(),

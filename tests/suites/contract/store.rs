@@ -22,7 +22,6 @@ const ME: &str = "eu#1";
 const PEERS: [&str; 2] = ["us-east#1", "ap#3"];
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A region's store, as one of three.
 pub struct Stores {
     region: Region,
     store: PgStore,

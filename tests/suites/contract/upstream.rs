@@ -31,7 +31,6 @@ use crate::net::support::{fed, region};
 
 const STATUS: &str = "/status";
 
-/// The upstream of `eu`.
 pub struct Service {
     upstream: HttpUpstream,
     played: Arc<Played>,

@@ -18,8 +18,9 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 use tokio::time::timeout;
 
 use crate::credentials::signing::{SigningKey, jwks};
+use crate::reload::reload;
 use crate::support::solo::{Solo, add_lines, routes};
-use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, run, series, until};
+use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, run};
 
 const ISS: &str = "https://accounts.test";
 
@@ -92,18 +93,6 @@ impl Site {
     fn write(&self, file: &str, text: &str) {
         fs::write(self.solo.dir.join(file), text).unwrap();
     }
-
-    async fn reloads(&self, result: &str) -> Option<f64> {
-        let name = format!("onceway_config_reloads_total{{result=\"{result}\"}}");
-        series(&self.solo.region, &name).await
-    }
-
-    /// Changes the files and waits until the gateway has read them again, with this result.
-    async fn reload(&self, result: &str, change: impl FnOnce()) {
-        let before = self.reloads(result).await;
-        change();
-        until(&format!("a reload that is {result}"), async || self.reloads(result).await > before).await;
-    }
 }
 
 #[test]
@@ -113,12 +102,12 @@ fn a_signed_token_asks_and_its_keys_rotate_under_the_running_gateway() {
         let (old, new) = (SigningKey::new("old", "ES256"), SigningKey::new("new", "ES256"));
         assert!(!site.accepts(&old.token(&claims())).await, "the issuer is not known yet");
         site.write("keys.json", &jwks(&[&old]));
-        site.reload("ok", || site.write("credentials.toml", &(issuer() + &tokens()))).await;
+        reload(&site.solo, "ok", || site.write("credentials.toml", &(issuer() + &tokens()))).await;
         let kept = key("rotated");
         let first = site.send(&old.token(&claims()), "/v1/payouts", &kept, BODY).await;
         assert_eq!(first.status.as_u16(), 201, "{}", first.text());
         // Only the file of keys changes now.
-        site.reload("ok", || site.write("keys.json", &jwks(&[&new]))).await;
+        reload(&site.solo, "ok", || site.write("keys.json", &jwks(&[&new]))).await;
         let refused = site.send(&old.token(&claims()), "/v1/payouts", &kept, BODY).await;
         assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (401, "credential-invalid"));
         let again = site.send(&new.token(&claims()), "/v1/payouts", &kept, BODY).await;
@@ -127,7 +116,7 @@ fn a_signed_token_asks_and_its_keys_rotate_under_the_running_gateway() {
         let mut expired = claims();
         expired["exp"] = json!(expired["exp"].as_u64().unwrap() - 7_200);
         assert!(!site.accepts(&new.token(&expired)).await, "by the real clock");
-        site.reload("ok", || site.write("credentials.toml", &tokens())).await;
+        reload(&site.solo, "ok", || site.write("credentials.toml", &tokens())).await;
         assert!(!site.accepts(&new.token(&claims())).await, "the issuer was taken out");
     });
 }

@@ -55,7 +55,6 @@ impl SigningKey {
         Self { kid: kid.to_owned(), alg, pair }
     }
 
-    /// The public half, without `alg`.
     pub fn jwk(&self) -> Value {
         let mut jwk = match &self.pair {
             Pair::Ec(curve, pair) => {
@@ -75,7 +74,6 @@ impl SigningKey {
         jwk
     }
 
-    /// A correctly signed token with these claims.
     pub fn token(&self, claims: &Value) -> String {
         self.token_with(&json!({"typ": "JWT", "alg": self.alg, "kid": self.kid}), claims)
     }

@@ -16,7 +16,6 @@ fn name(region: &str) -> RegionName {
     RegionName::parse(region).unwrap()
 }
 
-/// Certificates of two regions under an authority of their own.
 fn authority(folder: &Path) {
     issue::generate(&[name("us-east"), name("eu-west")]).unwrap().write(folder).unwrap();
 }

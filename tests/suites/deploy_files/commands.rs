@@ -19,7 +19,6 @@ struct Line {
     whole: bool,
 }
 
-/// All command lines of the documents.
 fn lines() -> Vec<Line> {
     let files: BTreeSet<String> = files_below("deploy").into_iter().chain(pages()).collect();
     let mut found = Vec::new();
@@ -72,7 +71,6 @@ fn in_block(file: &str, block: &str) -> Vec<Line> {
     found
 }
 
-/// The commands between backticks.
 fn in_prose(file: &str, prose: &str) -> Vec<Line> {
     let spans = prose.split('`').skip(1).step_by(2);
     let spans = spans.map(|span| span.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -109,7 +107,6 @@ fn words(line: &str) -> Vec<String> {
     all
 }
 
-/// The value for a placeholder of the documents.
 fn value_for(word: &str) -> String {
     match word {
         "REGION" | "NAME" => "eu-west",

@@ -24,7 +24,6 @@ fn reference() -> Config {
     Config::load_with(&top("config/us-east.toml"), &environment).unwrap()
 }
 
-/// The arguments of an instruction of the container file.
 fn instructions<'a>(file: &'a str, name: &str) -> Vec<Vec<&'a str>> {
     let lines = file.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     lines.map(|line| line.split_whitespace().collect()).collect()

@@ -54,7 +54,6 @@ fn typed() -> &'static Path {
     })
 }
 
-/// The documents of a YAML text.
 pub fn documents(yaml: &str) -> Vec<Value> {
     let all = serde_yaml_ng::Deserializer::from_str(yaml).map(Value::deserialize);
     all.map(|document| document.unwrap_or_else(|error| panic!("{error} in\n{yaml}")))
@@ -62,7 +61,6 @@ pub fn documents(yaml: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A kustomization.
 fn kustomization(folder: &str) -> Value {
     documents(&text(&format!("{folder}/kustomization.yaml"))).remove(0)
 }
@@ -98,7 +96,6 @@ pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
-/// The one gateway container.
 pub fn container(objects: &[Value]) -> &Value {
     let [deployment] = of_kind(objects, "Deployment")[..] else { panic!("one deployment") };
     let [container] = items(&deployment["spec"]["template"]["spec"]["containers"]) else {
@@ -219,7 +216,6 @@ fn paths(objects: &[Value]) -> Vec<&Value> {
     rules.flat_map(|rule| items(&rule["http"]["paths"])).collect()
 }
 
-/// The port of the region's upstream.
 fn upstream(config: &Config) -> u16 {
     config.process.upstream.address.rsplit(':').next().unwrap().parse().unwrap()
 }

@@ -53,7 +53,6 @@ impl Pod {
         Self { objects, folder }
     }
 
-    /// The files of its volume, by their paths below it.
     pub fn files(&self) -> Vec<String> {
         let folder = self.folder.path().to_str().unwrap();
         let all = super::files_below(folder);
@@ -76,7 +75,6 @@ impl Pod {
         all
     }
 
-    /// The environment of the container.
     fn environment(&self) -> BTreeMap<String, String> {
         let secrets = made_up("us-east");
         let env = items(&container(&self.objects)["env"]).iter();
@@ -87,7 +85,6 @@ impl Pod {
         env.map(|one| (one["name"].as_str().unwrap().to_owned(), value(one))).collect()
     }
 
-    /// The configuration of a gateway in this pod.
     pub fn config(&self) -> Config {
         let environment = self.environment();
         let loaded = Config::load_with(&self.folder.path().join("region.toml"), &|name| {

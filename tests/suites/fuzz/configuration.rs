@@ -16,7 +16,6 @@ use crate::fuzz::mix::fuzz;
 
 const NAMES: [&str; 5] = ["ring.toml", "routes.toml", "credentials.toml", "region.toml", "keys.json"];
 
-/// The good files, by number.
 fn good() -> [String; 5] {
     let credentials = format!("{ISSUER}{CREDENTIALS}");
     [RING.to_owned(), ROUTES.to_owned(), credentials, REGION.to_owned(), KEYS.to_owned()]

@@ -100,7 +100,6 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The text without its strings.
 fn bare(text: &[u8]) -> String {
     let (mut out, mut quoted, mut escaped) = (String::new(), false, false);
     for byte in text {
@@ -124,7 +123,6 @@ fn kept(value: &Value) -> usize {
     }
 }
 
-/// The number of members in the objects of a text.
 fn members(text: &[u8]) -> usize {
     bare(text).matches(':').count()
 }

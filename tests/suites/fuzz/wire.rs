@@ -84,7 +84,6 @@ fn decode(request: Request<Bytes>) -> Option<Forward> {
     decode_forward(&head, body).ok()
 }
 
-/// The comparable parts of a forward.
 fn parts(forward: Forward) -> impl PartialEq + std::fmt::Debug {
     let Forward { id, principal, method, target, headers, body, request_id, epoch, deadline } = forward;
     (

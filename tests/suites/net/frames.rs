@@ -26,7 +26,6 @@ pub const END_HEADERS: u8 = 4;
 
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A frame (RFC 9113 section 4.1).
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
@@ -71,7 +70,6 @@ pub fn request(method: &str, path: &str, others: &[(&str, &[u8])]) -> Vec<u8> {
     block(&[&pseudo[..], others].concat())
 }
 
-/// A frame that was read.
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub kind: u8,
@@ -80,18 +78,13 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// The end of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// An answer, with its body.
     Answer(String),
-    /// A reset.
     Reset,
-    /// The end of the connection.
     Closed,
 }
 
-/// A raw HTTP/2 client.
 pub struct Raw {
     stream: TcpStream,
     read: VecDeque<u8>,
@@ -109,7 +102,6 @@ impl Raw {
         Self { stream, read: VecDeque::new() }
     }
 
-    /// Sends bytes. Returns true if the connection took them.
     pub async fn send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).await.is_ok()
     }
@@ -132,7 +124,6 @@ impl Raw {
         Some(found)
     }
 
-    /// The outcome of a stream.
     pub async fn outcome(&mut self, stream: u32) -> Outcome {
         let mut body = Vec::new();
         while let Some(found) = self.next().await {

@@ -114,7 +114,6 @@ pub struct Running {
 }
 
 impl Running {
-    /// A new connection, with these bytes written to it.
     pub async fn say(&self, bytes: impl AsRef<[u8]>) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
         stream.write_all(bytes.as_ref()).await.unwrap();

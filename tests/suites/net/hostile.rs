@@ -90,7 +90,6 @@ async fn a_certificate_of_another_authority_is_refused() {
     assert_eq!(us.region.seen.lock().unwrap().len(), 0);
 }
 
-/// A client that trusts the authority of `pki`, with the certificate of `of` or none.
 fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
     let builder = trusting(&pki.authority(), &[&rustls::version::TLS13]);
     let mut config = match of {

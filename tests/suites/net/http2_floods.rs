@@ -21,19 +21,24 @@ fn odd(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(|number| 2 * number + 1)
 }
 
-#[tokio::test]
-async fn rapid_reset_ends_the_connection() {
+/// Sends heads, each with another frame behind it, until the connection ends.
+async fn flood(method: &str, flags: u8, behind: (u8, &[u8])) {
     let (running, mut raw) = http2().await;
-    let head = request("GET", "/wait", &[]);
+    let head = request(method, "/wait", &[]);
     for stream in odd(5000) {
-        let asked = frame(HEADERS, END_HEADERS | END_STREAM, stream, &head);
-        if !raw.send(&[asked, frame(RST_STREAM, 0, stream, &CANCEL)].concat()).await {
+        let asked = frame(HEADERS, flags, stream, &head);
+        if !raw.send(&[asked, frame(behind.0, 0, stream, behind.1)].concat()).await {
             break;
         }
     }
     soon(raw.over()).await;
     still_answers(&running.address).await;
     assert!(running.service.seen().len() < 1000, "{}", running.service.seen().len());
+}
+
+#[tokio::test]
+async fn rapid_reset_ends_the_connection() {
+    flood("GET", END_HEADERS | END_STREAM, (RST_STREAM, &CANCEL)).await;
 }
 
 #[tokio::test]
@@ -50,20 +55,10 @@ async fn requests_that_are_reset_as_soon_as_they_run_end_the_connection() {
     still_answers(&running.address).await;
 }
 
+/// A window update of zero is the stream's own mistake, for which the server resets it.
 #[tokio::test]
 async fn making_the_server_reset_ends_the_connection() {
-    let (running, mut raw) = http2().await;
-    let head = request("POST", "/wait", &[]);
-    for stream in odd(5000) {
-        // A window update of zero is the stream's own mistake, for which the server resets it.
-        let asked = frame(HEADERS, END_HEADERS, stream, &head);
-        if !raw.send(&[asked, frame(WINDOW_UPDATE, 0, stream, &[0; 4])].concat()).await {
-            break;
-        }
-    }
-    soon(raw.over()).await;
-    still_answers(&running.address).await;
-    assert!(running.service.seen().len() < 1000, "{}", running.service.seen().len());
+    flood("POST", END_HEADERS, (WINDOW_UPDATE, &[0; 4])).await;
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::Context;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::issue::{Generated, generate};
 use onceway::fleet::wait;
 use onceway::ports::body::{Collected, collect};
-use onceway::ports::{Body, BodyError};
+use onceway::ports::{Body, BodyError, Polled};
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::region::RegionName;
 use rustls::client::WantsClientCert;
@@ -87,7 +87,6 @@ pub async fn text(body: Body) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The next piece of a body.
 pub async fn piece(body: &mut Body) -> Option<Result<String, BodyError>> {
     let frame = soon(body.frame()).await?;
     Some(frame.map(|frame| String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()))
@@ -105,10 +104,7 @@ impl http_body::Body for Fed {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         self.0
             .poll_recv(context)
             .map(|piece| piece.map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
@@ -120,7 +116,6 @@ impl http_body::Body for Fed {
 pub enum Then {
     /// Write this and read the next request.
     Answer(&'static str),
-    /// Write this and close.
     AnswerAndClose(&'static str),
     /// The same for what changes state; hang up on what only reads, and do not record it.
     AnswerChanges(&'static str),

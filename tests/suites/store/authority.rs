@@ -13,6 +13,7 @@ use onceway::fleet::wait;
 use onceway::ports::authority::{Lodged, Lodging};
 use onceway::ports::contract::ANY_DATE;
 use onceway::ports::contract::by;
+use onceway::ports::contract::escrow::lodging_of;
 use onceway::ports::store::PeerMemory;
 use onceway::ports::{Escrows, Imports, KeyStore, Replica};
 use onceway::protocol::authority::GateState;
@@ -34,7 +35,6 @@ pub fn state(epoch: u64) -> GateState {
     GateState::founded(Arc::new(View::founding(epoch, ring, BTreeMap::new(), voters)))
 }
 
-/// The origin of the lodged claims.
 pub fn other() -> Origin {
     origin("other#1")
 }
@@ -42,17 +42,12 @@ pub fn other() -> Origin {
 /// A claim of another region, as it asks to keep it here.
 pub fn lodging(key: &str, nonce: u128) -> Lodging {
     Lodging {
-        id: id(key),
-        origin: other(),
-        token: Token { epoch: 1, attempt: 1 },
-        nonce: Nonce(nonce),
         fingerprint: print(key),
         request_id: RequestId(nonce),
         hold: HOLD,
         lifetime: lifetime(RETENTION, RETENTION),
-        route: "payouts".into(),
-        path: "/v1/payouts".to_owned(),
         principal: None,
+        ..lodging_of(id(key), other(), Token { epoch: 1, attempt: 1 }, Nonce(nonce))
     }
 }
 

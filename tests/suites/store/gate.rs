@@ -51,14 +51,12 @@ statements! {
 /// The date until which everything due may be forgotten.
 const EVER: Date = Date(253_402_300_700_000);
 
-/// A store, and an observer's connection.
 struct Bench {
     region: Region,
     store: PgStore,
     admin: Client,
 }
 
-/// The arguments of a statement.
 struct Ready {
     gate: GateVersion,
     key: String,
@@ -199,7 +197,6 @@ impl Bench {
         self.admin.query_one(&sql, &[]).await.unwrap().get(0)
     }
 
-    /// True if a session of this role waits for a lock.
     async fn a_session_waits(&self, role: &str) -> bool {
         let sql = "select exists (select from pg_stat_activity where usename = $1 and pid <> pg_backend_pid() \
                    and wait_event_type = 'Lock')";

@@ -19,7 +19,6 @@ use crate::store::support::{Region, ask, eventually, id};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A request to be stored.
 pub fn request() -> StoredRequest {
     StoredRequest {
         method: Method::POST,

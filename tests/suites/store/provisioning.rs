@@ -25,13 +25,11 @@ fn pending(report: &Report, what: &str, words: &str) {
     assert!(matches!(line(report, what), Status::Pending(why) if why.contains(words)), "{report}");
 }
 
-/// The same of a line that is broken.
 #[track_caller]
 fn broken(report: &Report, what: &str, words: &str) {
     assert!(matches!(line(report, what), Status::Broken(why) if why.contains(words)), "{report}");
 }
 
-/// Two regions whose stores are complete.
 async fn two_that_meet() -> [Region; 2] {
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
     let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));

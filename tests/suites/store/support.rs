@@ -17,13 +17,13 @@ use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::cluster::Cluster;
 use onceway::fleet::wait;
+use onceway::ports::contract::store::asked;
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Written};
 use onceway::ports::{KeyStore, Replica};
-use onceway::protocol::decide::Basis;
 use onceway::protocol::fingerprint::{self, Fingerprint};
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Nonce, RequestId, Row, Token};
+use onceway::protocol::record::{Nonce, Row, Token};
 use onceway::protocol::region::Origin;
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
@@ -33,7 +33,6 @@ pub const HOLD: Duration = Duration::from_secs(60);
 pub const RETENTION: Duration = Duration::from_secs(86_400);
 const BOUND: Duration = Duration::from_secs(30);
 
-/// A region's Postgres with an empty database.
 pub struct Region {
     pub origin: Origin,
     pub cluster: Cluster,
@@ -90,7 +89,6 @@ impl Region {
         .unwrap()
     }
 
-    /// The gateway role's connection string.
     pub fn as_gateway(&self) -> String {
         format!("host=127.0.0.1 port={} user=gw dbname={DATABASE}", self.cluster.port())
     }
@@ -136,7 +134,6 @@ impl Region {
     }
 }
 
-/// Approves the running boot.
 pub async fn open(store: &PgStore) -> Gate {
     let gate = store.gate().await.unwrap();
     assert_eq!(store.approve(gate.version, &gate.running).await, Ok(Written::Done));
@@ -169,22 +166,15 @@ pub fn print(body: &str) -> Fingerprint {
 
 pub fn ask(key: &str, nonce: u128, gate: GateVersion) -> ClaimAsk {
     ClaimAsk {
-        risk: Vec::new(),
-        id: id(key),
         fingerprint: print("body"),
-        nonce: Nonce(nonce),
-        request_id: RequestId(nonce),
-        gate,
-        basis: Basis::Absent,
         hold: HOLD,
         lifetime: lifetime(RETENTION, RETENTION),
         route: "test".into(),
         path: "/v1/test".to_owned(),
-        principal: None,
+        ..asked(&id(key), nonce, gate)
     }
 }
 
-/// Claims a fresh key and returns the attempt.
 pub async fn won(store: &PgStore, ask: &ClaimAsk) -> Attempt {
     match store.claim(ask).await.unwrap() {
         ClaimReply::Won { token, .. } => attempt(&ask.id, token, ask.nonce),
@@ -196,7 +186,6 @@ pub fn attempt(id: &KeyId, token: Token, nonce: Nonce) -> Attempt {
     Attempt { id: id.clone(), token, nonce }
 }
 
-/// The one row of a key.
 pub async fn only_row(store: &PgStore, key: &str) -> Row {
     let mut rows = store.look_up(&[id(key)]).await.unwrap();
     let mut rows = rows.pop().unwrap();

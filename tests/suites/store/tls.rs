@@ -45,7 +45,6 @@ impl Authority {
     }
 }
 
-/// A folder that Postgres can read, too.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -10,7 +10,6 @@ use crate::tidy::{HOUSE, Offence, Rule};
 use std::collections::BTreeSet;
 
 const PROTOCOL: &str = "docs/protocol.md";
-/// The list of all checks that can be taken out.
 const PLANTED: &str = "src/protocol/plant.rs";
 
 pub const ANCHORS: Rule = Rule {

@@ -6,9 +6,7 @@
 
 use crate::tidy::{Rule, Source};
 
-/// Columns of a line of prose.
 const COLUMNS: usize = 100;
-/// Words of a sentence.
 const WORDS: usize = 25;
 /// A line of a comment or of a document: its number, the marks before the prose, and the prose.
 struct Line<'a> {

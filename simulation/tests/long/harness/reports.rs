@@ -10,8 +10,7 @@ use serde_json::Value;
 
 use super::{Folder, err, onceway_sim, out};
 
-/// A region is lost while its rows of the last five seconds wait for fifteen more seconds, and each
-/// key is sent again.
+/// A region is lost while its rows of five seconds wait for fifteen more; each key is sent again.
 const DIRECTED: [(&str, &str); 8] = [
     ("title = \"a region dies", "title = \"<b>a region</b> dies"),
     ("length = \"60s\"", "length = \"45s\""),

@@ -10,12 +10,9 @@ use crate::model::world::{Plan, World};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
-    /// All clocks go on.
     Tick,
     Deliver(Mail),
-    /// A region asks for a renewal of its lease.
     Renew(Site),
-    /// A process opens a round.
     Propose(Site, Plan),
     /// A region adopts a view that it heard was chosen.
     Adopt(Site, ViewId),
@@ -29,7 +26,6 @@ pub enum Act {
     Claim(Site),
     /// The handler of that run sends.
     Send(u8),
-    /// A process dies and another starts in its place.
     Restart(Site),
     /// An acceptor's disk is replaced by an empty one.
     Remake(Site),

@@ -59,7 +59,6 @@ impl Parts {
         })
     }
 
-    /// An acceptor granted the last renewal, or has accepted something newer.
     pub fn heard(&self, holder: u32, from: Site, granted: bool) -> Held {
         self.grants.get((holder, from, granted.into()), || {
             let reply = if granted { Reply::Granted(0) } else { Reply::Newer };

@@ -53,7 +53,6 @@ pub struct Gate {
     pub view: ViewId,
 }
 
-/// An act on a gate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Turn {
     Adopt(ViewId),
@@ -76,7 +75,6 @@ pub struct Holder {
     pub now: Moment,
 }
 
-/// An acceptor's reply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PeerMessage {
     /// A promise, with the value that it accepted last.
@@ -89,7 +87,6 @@ pub enum PeerMessage {
     No,
 }
 
-/// The next act of a round.
 #[derive(Clone, Debug)]
 pub enum Next {
     Wait,
@@ -106,8 +103,7 @@ pub struct Answer {
     pub sound: bool,
 }
 
-/// A view, a region that checks if it may open, the applied heartbeats, and the regions that may be
-/// asked.
+/// A view, a region that checks if it may open, applied heartbeats, and who may be asked.
 pub type Looks = (ViewId, Site, [[u8; 3]; 3], [bool; 3]);
 /// The region's applied heartbeats after that, and true if it opens.
 pub type Opening = ([u8; 3], bool);
@@ -259,7 +255,6 @@ impl Parts {
         self.desk(Desk { acceptor, promised: None, watch, admission, now: BEGIN })
     }
 
-    /// The acceptor's answer. Its process looked at its grants before and after.
     pub fn answer(&self, desk: u32, mail: Mail) -> Answer {
         self.answers.get((desk, mail), || {
             let mut desk = (*self.desks.get(desk)).clone();
@@ -439,7 +434,6 @@ impl Parts {
         self.anew.get(desk, || self.new_desk(self.desks.get(desk).acceptor.clone()))
     }
 
-    /// Lets the acceptor's process check if it may answer by now.
     pub fn admit(&self, desk: u32, me: Site, newest: &Arc<View>) -> u32 {
         let mut desk = (*self.desks.get(desk)).clone();
         if let Some(next) = desk.admission.due(&desk.acceptor, self.name(me), newest, desk.now) {

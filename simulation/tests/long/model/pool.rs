@@ -10,7 +10,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use onceway::protocol::digest::{Digest32, digest};
 
-/// Values by number, from 1 on: 0 is no value.
 pub struct Pool<T> {
     kept: RwLock<Kept<T>>,
 }
@@ -50,7 +49,6 @@ impl<T> Pool<T> {
     }
 }
 
-/// Answers by question.
 pub struct Memo<K, V> {
     known: RwLock<BTreeMap<K, V>>,
 }

@@ -7,7 +7,6 @@
 
 /// A region's or witness's place in the list of all: 0 is `a`.
 pub type Site = u8;
-/// Numbers in [`crate::model::parts::Parts`].
 pub type ViewId = u32;
 
 /// A ballot: which process of which region, by its life.
@@ -18,13 +17,11 @@ pub struct Ballot {
     pub life: u8,
 }
 
-/// The content of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum What {
     Prepare(Ballot),
     Accept(Ballot, ViewId),
-    /// A renewal. The flag is true if it is the region's last one: replies to all others say
-    /// nothing.
+    /// A renewal, and true if it is the region's last one: replies to others say nothing.
     Renew(ViewId, bool),
     /// The reply to the last renewal.
     Granted,
@@ -47,7 +44,6 @@ pub enum Handler {
     Waits,
     /// The tenure is over: the handler is refused whenever it wakes.
     Refused,
-    /// The handler sent, or died.
     Gone,
 }
 
@@ -121,7 +117,6 @@ pub struct State {
     /// The slow clock ticks with the others the next time.
     pub ticks: bool,
     pub broken: Option<Broken>,
-    /// The chosen views, oldest first: that of the start, and those after it.
     pub chosen: Vec<ViewId>,
     /// Views that some process took for chosen although they are not.
     pub mistaken: Vec<ViewId>,

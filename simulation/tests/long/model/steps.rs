@@ -114,8 +114,7 @@ impl World {
         }
     }
 
-    /// Sets another acceptor at a site. Messages that it will never heed are removed, and their
-    /// senders hear why.
+    /// Sets another acceptor at a site. Senders of messages that it will never heed hear why.
     fn set_desk(&self, state: &mut State, to: Site, desk: u32) {
         state.desks[usize::from(to)] = desk;
         let mut mail = std::mem::take(&mut state.mail);
@@ -161,8 +160,7 @@ impl World {
         }
     }
 
-    /// Delivers a message of a round; its reply arrives at once. A late or lost reply is the same
-    /// as late or lost consequences.
+    /// Delivers a message of a round and its reply at once: late or lost consequences are the same.
     fn to_acceptor(&self, state: &mut State, mail: Mail, ballot: Ballot) -> Option<()> {
         let answer = self.parts.answer(state.desks[usize::from(mail.to)], mail);
         match answer.said {
@@ -341,8 +339,7 @@ impl World {
         Some(())
     }
 
-    /// Sends. The lease is checked again at the moment of the send. An ended tenure has removed the
-    /// handler already.
+    /// Sends, if the lease is still valid. An ended tenure has removed the handler already.
     fn send(&self, state: &mut State, run: u8) -> Option<()> {
         let at = state.runs[usize::from(run)].at;
         if !self.parts.is_held(state.leases[usize::from(at)]) && !self.has(Fault::SendsUnchecked) {

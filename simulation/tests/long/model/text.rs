@@ -16,8 +16,7 @@ use onceway::protocol::view::{Content, View};
 /// The number of a view, by its `Debug` text.
 pub type Named<'a> = &'a dyn Fn(&str) -> u32;
 
-/// The present, and the ticks after which a moment counts as just past: no span that the protocol
-/// compares with is longer.
+/// The present, and the ticks after which a moment is just past: no compared span is longer.
 #[derive(Clone, Copy)]
 pub struct Past {
     pub now: Moment,

@@ -15,7 +15,6 @@ impl World {
         }
     }
 
-    /// Notes that an acceptor accepted.
     pub fn accepted(&self, state: &mut State, ballot: Ballot, view: ViewId, id: u8) {
         if self.has(Fault::AdoptsAccepted) {
             self.announce(state, view);
@@ -74,8 +73,7 @@ impl World {
         self.break_(state, Broken::Unchosen, chosen);
     }
 
-    /// Invariant 10: the newest mark of every region is applied, and all rows that a survivor had
-    /// when it was asked.
+    /// Invariant 10: every region's newest mark is applied, and all rows of a survivor asked.
     pub fn opened(&self, state: &mut State, at: Site, view: &View, there: [bool; 3]) {
         let mine = state.applied[usize::from(at)];
         for (name, member) in view.members() {
@@ -92,8 +90,7 @@ impl World {
         }
     }
 
-    /// Judges a committed claim. The claimant must know each earlier claim, or the earlier region
-    /// was lost since.
+    /// Judges a claim: it must know each earlier one, unless that region was lost since.
     pub fn claimed(&self, state: &mut State, run: Run) {
         let knows = |before: &Run| run.knew[usize::from(before.at)] >= before.seq;
         let others = state.runs.iter().filter(|before| before.at != run.at);
@@ -110,8 +107,7 @@ impl World {
         })
     }
 
-    /// Judges a send: no region may have run the key since without having seen its claim
-    /// (docs/protocol.md#rule-9).
+    /// Judges a send: no region ran the key since without its claim (docs/protocol.md#rule-9).
     pub fn sent(&self, state: &mut State, run: usize) {
         let mine = state.runs[run];
         let beside = |later: &Run| later.at != mine.at && later.knew[usize::from(mine.at)] < mine.seq;

@@ -14,7 +14,6 @@ use crate::model::state::{Broken, Handler, Left, Site, State};
 /// A proposal that a process may make.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Plan {
-    /// The region is lost.
     Lose(Site),
     /// The proposer's own region, which is lost, is back.
     Back,
@@ -43,19 +42,16 @@ pub enum Fault {
     StartsKnowing,
     /// All clocks are taken for equally fast.
     TrustsClocks,
-    /// An acceptor that was made anew answers as soon as a view names it
-    /// (docs/protocol.md#rule-17).
+    /// A new acceptor answers as soon as a view names it (docs/protocol.md#rule-17).
     AdmitsAtOnce,
 }
 
-/// The part that was taken out of the world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
     Removed(Plant),
     Undone(Fault),
 }
 
-/// A world's bounds.
 #[derive(Clone)]
 pub struct Bounds {
     pub regions: Site,
@@ -71,7 +67,6 @@ pub struct Bounds {
     pub before: Vec<Before>,
 }
 
-/// The participants.
 #[derive(Clone)]
 pub struct Only {
     /// Regions that renew their leases, and that claim keys.
@@ -83,7 +78,6 @@ pub struct Only {
     pub cut: Vec<(Site, Site)>,
 }
 
-/// A step before the exploration.
 #[derive(Clone, Copy)]
 pub enum Before {
     /// A whole change, which these sites learn.

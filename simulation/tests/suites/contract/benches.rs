@@ -9,21 +9,16 @@ use std::time::Duration;
 use http::{HeaderValue, Response, StatusCode, Uri};
 use onceway::ports::body;
 use onceway::ports::contract::asking::AskBench;
-use onceway::ports::contract::peers::{PeerBehaviour, PeersBench};
+use onceway::ports::contract::peers::{PeerBehaviour, PeersBench, pong};
 use onceway::ports::contract::replication::{REGIONS, ReplicationBench};
-use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
+use onceway::ports::contract::store::{Foreign, StoreBench, asked};
 use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use onceway::ports::peers::{Forward, ForwardReply, Pong, Question, Told};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
 use onceway::ports::{Authority, Jobs, KeyStore, Peers, Ports, Replica, Upkeep, Upstream};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::digest::digest;
-use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::key::{KeyId, Tenant};
-use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+use onceway::protocol::record::{Answer, AnswerBody, Token};
 use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::versions::{NEWEST, Versions};
 use simulation::clock::SimClock;
 use simulation::cluster::StoreMode;
 use simulation::peers::{Answering, LinkMode, Region, SimPeers};
@@ -49,12 +44,10 @@ pub struct Stores<S> {
 }
 
 impl<S> Stores<S> {
-    /// A fresh store behind a wrapper.
     pub fn new(wrap: impl FnOnce(SimStore) -> S) -> Self {
         let (world, ports) = world();
         world.cluster.set_latency(&region("eu"), Duration::from_millis(2));
-        // The row of `us` must be its first attempt, so it must not see the rows of the store under
-        // test.
+        // The row of `us` must be its first attempt, so it must not see the tested store's rows.
         world.cluster.hold(&region("eu"), &region("us"), true);
         Self { store: wrap(ports.store().clone()), world }
     }
@@ -89,21 +82,8 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
         if let Some(state) = adopted.filter(|state| gate.state.as_ref() != Some(state)) {
             us.set_gate(gate.version, &state).await.unwrap();
         }
-        let ask = ClaimAsk {
-            risk: Vec::new(),
-            id: id.clone(),
-            fingerprint: Fingerprint { raw: digest("onceway/test", &[]), canonical: None },
-            // No suite draws it: another attempt than any of the store under test.
-            nonce: Nonce(u128::MAX),
-            request_id: RequestId(1),
-            gate: us.gate().await.unwrap().version,
-            basis: Basis::Absent,
-            hold: LONG,
-            lifetime: Lifetime { retention: Retention::For(LONG), skew: Duration::ZERO, tombstone: LONG },
-            route: "test".into(),
-            path: "/v1/test".to_owned(),
-            principal: None,
-        };
+        // No suite draws this nonce: another attempt than any of the store under test.
+        let ask = asked(id, u128::MAX, us.gate().await.unwrap().version);
         let ClaimReply::Won { token, .. } = us.claim(&ask).await.unwrap() else { panic!("not won") };
         let attempt = Attempt { id: id.clone(), token, nonce: ask.nonce };
         let answer = Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept };
@@ -169,7 +149,6 @@ impl Three {
         .await
     }
 
-    /// Empties a region's store, which comes back so.
     pub fn forget(&self, region: usize) {
         self.world.cluster.destroy(&self.names[region]);
         self.world.cluster.rebuild(&self.names[region], 1);
@@ -271,7 +250,6 @@ pub struct Link<P> {
     peer: Arc<Played>,
 }
 
-/// A scripted region.
 struct Played {
     behaviour: Mutex<PeerBehaviour>,
     pong: Mutex<Pong>,
@@ -317,25 +295,11 @@ impl Region for Played {
 }
 
 impl<P> Link<P> {
-    /// A peer behind a wrapper of the port.
     pub fn new(wrap: impl FnOnce(SimPeers) -> P) -> Self {
         let (world, ports) = world();
-        let pong = Pong {
-            speaks: Versions::OURS,
-            protocol: NEWEST,
-            epoch: 1,
-            view: digest("onceway/test", &[]),
-            shared: digest("onceway/test", &[]),
-            serving: true,
-            beat: None,
-            origin: None,
-            upstream_failing: false,
-            heard: Default::default(),
-            applied: Default::default(),
-        };
         let peer = Arc::new(Played {
             behaviour: Mutex::new(PeerBehaviour::Hang),
-            pong: Mutex::new(pong),
+            pong: Mutex::new(pong()),
             arrived: Mutex::default(),
             told: Mutex::new(Told::Done),
             asked: Mutex::default(),
@@ -407,7 +371,6 @@ pub struct Service<U> {
 }
 
 impl<U> Service<U> {
-    /// An upstream behind a wrapper of the port.
     pub fn new(wrap: impl FnOnce(SimUpstream) -> U) -> Self {
         let (world, ports) = world();
         Self { upstream: wrap(ports.upstream().clone()), world, ports, forgotten: Mutex::new(0) }

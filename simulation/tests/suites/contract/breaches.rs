@@ -41,7 +41,6 @@ use crate::shared::play;
 /// The result of a run that found no broken promise: questions have no headers that could be lost.
 const NOTHING: &str = "nothing was noticed";
 
-/// The message of a run that must fail.
 fn told(run: impl FnOnce()) -> String {
     let Err(panic) = catch_unwind(AssertUnwindSafe(run)) else { return NOTHING.to_owned() };
     let text = panic.downcast_ref::<String>().cloned();
@@ -59,21 +58,14 @@ enum Bend {
     WhoFindsWins,
     /// A lost settlement is reported as done.
     LostIsDone,
-    /// The status of a doubt is dropped.
     DoubtsForget,
-    /// Only the own row is shown.
     ForeignRowsAreHidden,
-    /// A gate is approved at any version.
     AnyVersionIsApproved,
     /// Each heartbeat is reported as the one before it.
     BeatsAreOldOnes,
-    /// Nothing is remembered.
     NothingIsRecalled,
-    /// The gate's state is set at any version.
     AnyGateIsSet,
-    /// An acceptor is written at any version.
     AnyAcceptorIsSet,
-    /// Views come newest first.
     ViewsAreReversed,
 }
 
@@ -235,7 +227,6 @@ enum Call {
     MadeAgain,
     /// A call that may have arrived is reported as not sent.
     UnknownIsNotSent,
-    /// A header is lost on the way.
     HeadersAreLost,
     /// No bound is kept.
     Endless,
@@ -326,15 +317,10 @@ impl Upstream for BentUpstream {
 /// The difference of stores that follow one another here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
-    /// A crash takes all rows of a store.
     CrashesForget,
-    /// Held rows are applied all the same.
     NothingIsHeldUp,
-    /// A lost slot sends the missed rows.
     SlotsRemember,
-    /// A claim whose reply is lost was not written.
     UnheardIsUnwritten,
-    /// A claim whose reply is lost is known to have failed.
     UnheardHasFailed,
     /// A commit from before a cut arrives in spite of it.
     CutsLeak,

@@ -27,7 +27,6 @@ use super::stored::{Left, leave};
 
 type Gate = Arc<Gateway<SimPorts>>;
 
-/// The answer of the status address.
 pub(super) async fn asked(gateway: &Gate, key: &str) -> (u16, serde_json::Value) {
     let (head, rest) = gateway.handle(question(key, "sk")).await.into_parts();
     let Ok(Collected::Whole(bytes)) = body::collect(rest, 1 << 20).await else { panic!("a whole body") };
@@ -106,8 +105,7 @@ fn a_client_chooses_where_the_route_lets_it() {
     });
 }
 
-/// A gateway that dies between accepting and running leaves the record and the job, and no process
-/// that knows of them.
+/// A gateway that dies between accepting and running leaves record and job, and no process.
 #[test]
 fn a_crash_between_accepting_and_running_leaves_a_job_that_runs() {
     served(Bench::start(3), async |bench, [eu, ..]| {
@@ -136,8 +134,7 @@ fn an_acceptance_whose_reply_was_lost_runs_once_and_a_retry_finds_it() {
     });
 }
 
-/// Takes the worker's store away after the effect and before the record, until its claim's hold is
-/// over.
+/// Takes the worker's store away after the effect, before the record, until the hold is over.
 async fn dies_after_the_effect(bench: &Bench, path: &str, key: &str) {
     let eu = region("eu");
     assert_eq!(bench.send(&eu, path, key).await.status, 202);

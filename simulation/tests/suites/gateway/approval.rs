@@ -32,8 +32,7 @@ async fn stays_closed(bench: &Bench, at: &RegionName, span: Duration, why: &str)
     assert_eq!(bench.arrived(at), 0);
 }
 
-/// A store is restored from a copy two seconds old, below this process or a new one, and is
-/// refused.
+/// A store is restored from a copy two seconds old, below this or a new process, and refused.
 async fn goes_back(bench: &Bench, at: &RegionName, new_process: bool) {
     let copy = bench.world.cluster.copy(at);
     sleep(ms(2_000)).await;
@@ -58,8 +57,7 @@ pub fn nothing_is_sent_after_a_restart_until_the_boot_is_approved() {
     });
 }
 
-/// The restart is right after an approval, before the next heartbeat. The peers' reports about the
-/// boot before do not count.
+/// The restart is between an approval and the next heartbeat: earlier reports do not count.
 #[test]
 fn the_approval_waits_for_a_peer_and_comes_once_one_has_answered() {
     served(Bench::start(2), async |bench, [eu, ..]| {
@@ -74,8 +72,7 @@ fn the_approval_waits_for_a_peer_and_comes_once_one_has_answered() {
     });
 }
 
-/// A process that just started cannot know yet if a peer knows a newer view, and so if it still
-/// owns its keys.
+/// A process that just started cannot know yet if a peer's newer view gives its keys away.
 #[test]
 fn no_key_runs_before_every_peer_was_asked_once() {
     served(Bench::start(13), async |bench, [eu, ..]| {
@@ -162,8 +159,7 @@ fn a_copy_whose_claim_is_refused_as_another_one_is_refused() {
     });
 }
 
-/// us saw some of eu's writes since the copy; ap saw all of them, and answers later. A changed
-/// reason would be logged anew.
+/// us saw some of eu's writes since the copy; ap saw all, and answers later, for the same reason.
 #[test]
 fn a_refusal_stays_the_same_as_more_peers_answer() {
     served(Bench::start(7), async |bench, [eu, ..]| {

@@ -29,8 +29,7 @@ fn fifty_duplicates_over_three_regions_are_one_effect_and_one_first_answer() {
     });
 }
 
-/// The attempt runs in one gateway of eu, its duplicates wait in another: only the poller can wake
-/// them.
+/// The attempt runs in one gateway of eu, and only the poller wakes duplicates in another.
 #[test]
 fn duplicates_in_another_process_of_the_region_are_woken() {
     served(Bench::start(2), async |bench, [eu, ..]| {
@@ -75,8 +74,7 @@ fn a_duplicate_waits_no_longer_than_its_route_allows() {
     });
 }
 
-/// The attempt ends as "nothing happened": one of its waiting duplicates runs it, the others get
-/// its answer.
+/// The attempt ends as "nothing happened": one waiting duplicate runs it for the others.
 #[test]
 fn those_who_waited_for_a_released_attempt_run_it_once() {
     served(Bench::start(4), async |bench, [eu, ..]| {

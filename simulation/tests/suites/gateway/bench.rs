@@ -37,7 +37,6 @@ pub const HOLD: Duration = Duration::from_secs(10);
 /// The upstream's time limit on the route `unkeyed`, which looks at no key.
 pub const UNKEYED: Duration = Duration::from_secs(1);
 const UNKEYED_ROUTE: Protection = Protection::Off { upstream_timeout: UNKEYED };
-/// The retention on the route `park`.
 pub const RETENTION: Duration = Duration::from_secs(120);
 /// The time for which it is refused after that.
 pub const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -46,7 +45,6 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub const TOKENS: [(&str, Option<&str>); 4] =
     [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
 
-/// The regions of every bench.
 pub fn regions() -> [RegionName; 3] {
     [region("eu"), region("us"), region("ap")]
 }
@@ -70,9 +68,7 @@ pub fn upgraded() -> Versions {
     Versions::new(NEWEST, NEXT).unwrap()
 }
 
-/// Three regions of real gateways.
 pub struct Bench {
-    /// Everything below the gateways.
     pub world: Arc<World>,
     gateways: Mutex<BTreeMap<RegionName, Arc<Gateway<SimPorts>>>>,
 }
@@ -93,8 +89,7 @@ impl Bench {
         Self::started(seed, routes, Versions::OURS).await
     }
 
-    /// Starts three regions that speak the next protocol version, too. Their view does not go by it
-    /// yet.
+    /// Starts three regions that speak the next protocol version, too, under a view of this one.
     pub async fn upgraded(seed: u64) -> Arc<Self> {
         Self::started(seed, &[], upgraded()).await
     }
@@ -148,7 +143,6 @@ impl Bench {
         self.gateways.lock().unwrap()[name].clone()
     }
 
-    /// True if a region runs keys.
     pub fn serves(&self, name: &RegionName) -> bool {
         self.gateway(name).readiness().serves
     }
@@ -162,7 +156,6 @@ impl Bench {
         until("all regions serve", ms(20_000), async || regions().iter().all(whole)).await;
     }
 
-    /// Sets every link from and to a region, both ways.
     pub fn links(&self, name: &RegionName, mode: LinkMode) {
         for other in regions().iter().filter(|other| *other != name) {
             self.world.network.set_link(name, other, mode, ONE_WAY);
@@ -170,19 +163,16 @@ impl Bench {
         }
     }
 
-    /// Holds a region's rows back from every other one.
     pub fn hold_rows(&self, from: &RegionName) {
         for other in regions().iter().filter(|other| *other != from) {
             self.world.cluster.hold(from, other, true);
         }
     }
 
-    /// Sends a request to a region's gateway.
     pub async fn send(&self, to: &RegionName, path: &str, key: &str) -> Told {
         ask(&self.gateway(to), path, key, "{}").await
     }
 
-    /// Sends a request in the background.
     pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> tokio::task::JoinHandle<Told> {
         let (bench, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { bench.send(&to, &path, &key).await })
@@ -197,7 +187,6 @@ impl Bench {
         self.world.upstreams.effects(&id(key))
     }
 
-    /// The number of requests that arrived at a region's upstream.
     pub fn arrived(&self, at: &RegionName) -> usize {
         self.world.upstreams.arrivals(at).len()
     }
@@ -213,7 +202,6 @@ impl Bench {
     }
 }
 
-/// Asks one gateway.
 pub async fn ask(gateway: &Arc<Gateway<SimPorts>>, path: &str, key: &str, text: &str) -> Told {
     told(gateway.handle(request(path, key, text)).await).await
 }
@@ -279,7 +267,6 @@ fn credentials() -> Credentials {
     credentials
 }
 
-/// The settings of a region's gateway.
 pub fn settings(me: &RegionName) -> Settings {
     let rerun = Recovery::Rerun { max_attempts: 3 };
     let plain = |name: &str, recovery| route(name, policy(recovery));

@@ -11,7 +11,6 @@ use super::bench::{Bench, ask, key_of, ms, served, until};
 
 const REFUSED: (u16, &str) = (503, "store-unavailable");
 
-/// Heals the store, and shows that the key runs once.
 async fn runs_once_after_healing(bench: &Bench, eu: &RegionName, key: &str) {
     bench.store(eu, StoreMode::Up);
     bench.all_serve().await;
@@ -64,8 +63,7 @@ fn a_claim_whose_reply_was_lost_is_found_again_by_its_nonce() {
 #[test]
 fn a_claim_that_stays_unconfirmed_is_never_sent_and_is_released_later() {
     served(Bench::start(4), async |bench, [eu, ..]| {
-        // A parked route: a claim left to run out would stay in doubt for ever, though nothing was
-        // ever sent.
+        // A parked route: a claim left to run out would stay in doubt, though nothing was sent.
         for (word, second) in
             [("ghost", StoreMode::LoseReplies(ms(300))), ("ghost-refused", StoreMode::Refuse)]
         {

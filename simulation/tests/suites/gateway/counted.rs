@@ -48,8 +48,7 @@ fn answers_and_duplicates_are_counted_for_their_own_tenant() {
         for (status, body) in [(201, "{}"), (201, "{}"), (422, "[]")] {
             assert_eq!(ask(&gateway, "/probe", &key, body).await.status, status);
         }
-        // The same key of another tenant is another key. It may have another home, so it counts
-        // once, wherever it runs.
+        // The same key of another tenant is another one, and counts once, wherever it runs.
         assert_eq!(ask_as_globex(&gateway, "/probe", &key, "{}").await.status, 201);
         check(
             &handle,

@@ -143,8 +143,7 @@ fn a_forward_that_is_refused_has_a_line_at_both_gateways_under_one_trace() {
     let writer = log.clone();
     let lines = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());
     let lines = lines.finish();
-    // If only one subscriber exists, tracing asks the first thread at a line if it has one. Here
-    // that thread is another test's.
+    // If only one subscriber exists, tracing asks only the first thread, here another test's.
     let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish());
     tracing::subscriber::with_default(lines, || {
         served(Bench::start(6), async |bench, [eu, us, _]| {

@@ -95,8 +95,7 @@ fn a_double_that_meets_after_a_clock_was_set_right_is_found_everywhere() {
     });
 }
 
-/// eu forgets a key, and us runs it anew. The news of that has not come to ap: there the old row
-/// stands beside the new one.
+/// eu forgets a key, us runs it anew, and ap does not know: it has both rows.
 #[test]
 fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
     served(Bench::start(25), async |bench, [eu, us, ap]| {
@@ -128,8 +127,7 @@ fn a_key_that_was_forgotten_and_ran_anew_is_no_double() {
     });
 }
 
-/// More records than one look takes: the next look goes on behind them, and after the last one
-/// begins anew.
+/// More records than one look takes: the next one goes on behind them, and at last begins anew.
 #[test]
 fn a_double_is_found_behind_many_records() {
     served(Bench::start(22), async |bench, [eu, ..]| {

@@ -13,8 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::accepted::asked;
 use super::bench::{Bench, ONE_WAY, forward, key_of, ms, region, served, until};
 
-/// A region that counts its forwards. It passes them on to the one behind it or, without one,
-/// refuses them as not its own.
+/// A region that counts its forwards, and passes them on or, with none behind it, refuses them.
 struct Counting {
     behind: Box<dyn Region>,
     owns: bool,

@@ -45,8 +45,7 @@ fn a_target_whose_store_fails_takes_nothing() {
     });
 }
 
-/// The time to send under the claim lasts for long, but the lease is over: it could not be renewed
-/// while the store stood still.
+/// The time to send lasts, but the lease could not be renewed while the store stood still.
 #[test]
 fn a_handler_whose_lease_lapsed_since_the_claim_does_not_send() {
     served(Bench::start(3), async |bench, [eu, ..]| {

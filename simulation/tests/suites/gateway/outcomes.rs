@@ -20,8 +20,7 @@ use super::upkeep::{claim, won};
 
 const UNKNOWN: (u16, &str) = (504, "outcome-unknown");
 
-/// The upstream answers after a second. From half a second on, the store fails in some way, for
-/// three more seconds.
+/// The upstream answers after a second. From half a second on, the store fails for three.
 #[test]
 fn no_answer_is_told_before_it_is_stored_and_it_is_stored_in_the_end() {
     for mode in [StoreMode::Refuse, StoreMode::Stall(ms(300)), StoreMode::LoseReplies(ms(300))] {
@@ -62,8 +61,7 @@ fn a_settlement_outlives_a_restart_of_the_store() {
     });
 }
 
-/// While an attempt runs, another process releases its claim, claims the key anew and, in one case,
-/// settles it.
+/// While an attempt runs, another process releases its claim, claims anew and may settle it.
 #[test]
 fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
     for settled in [true, false] {
@@ -96,8 +94,7 @@ fn an_attempt_that_lost_its_claim_never_answers_with_its_own_answer() {
     }
 }
 
-/// The key is lost to another request of the tenant, or to another principal. Its answer is not for
-/// the attempt that lost it.
+/// The key is lost to another request or principal, whose answer the attempt must not get.
 #[test]
 fn an_attempt_that_lost_its_claim_is_not_told_what_somebody_else_was_answered() {
     for (path, change) in [
@@ -130,7 +127,6 @@ pub(super) async fn take_over(bench: &Bench, key: &str) -> Attempt {
     take_over_as(bench, key, |_| {}).await
 }
 
-/// Like [`take_over`], with a claim that was changed first.
 async fn take_over_as(bench: &Bench, key: &str, change: impl FnOnce(&mut ClaimAsk)) -> Attempt {
     let ports = bench.world.ports(&region("eu"));
     let store = ports.store();
@@ -213,8 +209,7 @@ fn a_client_that_hangs_up_cancels_nothing() {
                 let client = bench.begin(&at, "/park", &key);
                 sleep(ms(moment)).await;
                 client.abort();
-                // If the request had not reached the owner yet, no row exists. Otherwise it ends as
-                // if the client had stayed.
+                // If the request had not reached the owner, no row exists. Else it ends as usual.
                 sleep(ms(300)).await;
                 let (state, effects) = (bench.state(&eu, &key).await, bench.effects(&key).len());
                 assert!(

@@ -43,8 +43,7 @@ impl Default for Left {
     }
 }
 
-/// Leaves the record and the job, and no process that knows of them, like a gateway that dies
-/// between accepting and running.
+/// Leaves the record and the job of a gateway that died between accepting and running.
 pub async fn leave(bench: &Bench, at: &RegionName, key: &str, left: Left) {
     let (head, _) = request("/later", key, "{}").into_parts();
     let store = bench.world.cluster.store(at);
@@ -94,8 +93,7 @@ fn a_worker_leaves_keys_alone_that_another_region_owns() {
     });
 }
 
-/// A clock that steps ahead by an hour says that every retention is over. Nothing is erased, and
-/// waiting jobs are run.
+/// By a clock that steps ahead by an hour every retention is over. Nothing is erased, all jobs run.
 #[test]
 fn a_clock_that_steps_ahead_erases_no_stored_request() {
     play(async {
@@ -106,12 +104,10 @@ fn a_clock_that_steps_ahead_erases_no_stored_request() {
             assert_eq!(bench.send(&eu, "/later", &dead).await.status, 202);
             becomes(&bench, &eu, &dead, "dead").await;
             assert_eq!(bench.send(&eu, "/later", &waiting).await.status, 202);
-            // Somewhere between two heartbeats, between two looks for jobs, and between two for
-            // requests that may be erased.
+            // Somewhere between two heartbeats, two looks for jobs, and two for what to erase.
             sleep(ms(seed * 641)).await;
             bench.world.cluster.step_clock(&eu, HOUR_MICROS);
-            // Long enough for all runs of the waiting job: one that is put off by this clock is due
-            // in an hour.
+            // Long enough for all runs of the job: this clock would put it off for an hour.
             sleep(ms(8_000)).await;
             assert!(
                 job(&bench, &eu, &dead).await.unwrap().kept,
@@ -180,8 +176,7 @@ fn a_job_keeps_its_key_bound() {
     });
 }
 
-/// An operator drops a job while a worker is somewhere in its run. Once that is done, nothing is
-/// sent any more.
+/// An operator drops a job somewhere in its run. Once that is done, nothing is sent any more.
 #[test]
 fn what_was_dropped_is_not_run() {
     for offset in (0..3_000).step_by(75) {

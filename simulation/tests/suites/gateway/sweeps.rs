@@ -14,8 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, served, until};
 use super::upkeep::abandon;
 
-/// A claim on a route that nobody will ever end, as a killed process leaves it: its gateway never
-/// knew of it.
+/// A claim that nobody will ever end, as a killed process leaves it, unknown to its gateway.
 async fn abandoned(bench: &Bench, route: &str, word: &str) -> (RegionName, String, Attempt) {
     let eu = region("eu");
     let key = key_of(&eu, word);
@@ -160,8 +159,7 @@ fn a_key_of_another_owner_is_not_recovered_here() {
     });
 }
 
-/// Two regions made an attempt each. The upstream's answer about the newer one says nothing about
-/// the other.
+/// Two regions made an attempt each: the answer about the newer says nothing of the other.
 #[test]
 fn an_answer_about_another_regions_attempt_ends_no_own_one() {
     served(Bench::start(11), async |bench, [eu, us, _]| {
@@ -187,8 +185,7 @@ fn an_answer_about_another_regions_attempt_ends_no_own_one() {
     });
 }
 
-/// While a peer goes by another view a key may have two owners: no claim is judged, nothing is
-/// asked.
+/// While a peer goes by another view a key may have two owners: nothing is judged or asked.
 #[test]
 fn nothing_is_swept_by_a_region_that_holds_no_lease() {
     served(Bench::start(12), async |bench, _| {
@@ -202,8 +199,7 @@ fn nothing_is_swept_by_a_region_that_holds_no_lease() {
     });
 }
 
-/// By a clock that stepped an hour ahead every claim is abandoned. None is put in doubt before its
-/// own time.
+/// By a clock that stepped an hour ahead all is abandoned: nothing is doubted before its time.
 #[test]
 fn a_suspect_clock_abandons_no_claim() {
     // The sweep comes before or after the heartbeat that shows the step.

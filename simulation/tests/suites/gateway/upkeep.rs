@@ -6,11 +6,12 @@
 use std::time::Duration;
 
 use onceway::ports::KeyStore;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Written};
+use onceway::ports::contract::store::asked;
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, State};
+use onceway::protocol::record::{Answer, AnswerBody, State};
 use simulation::store::SimStore;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
@@ -65,8 +66,7 @@ pub fn a_row_that_masks_a_doubt_stays_until_that_is_gone() {
         let rows = us_store.look_up(&[id(&key)]).await.unwrap().remove(0);
         assert_eq!(rows.len(), 2, "the masking row must stay: {rows:?}");
         assert_eq!(bench.arrived(&us), 0, "it ran again");
-        // eu is back. It sees the final row above its doubt, turns the doubt into a tombstone, and
-        // then both may go.
+        // eu is back, and turns its doubt below the final row into a tombstone. Then both may go.
         bench.world.cluster.hold(&us, &eu, false);
         until("eu to give its doubt up", Duration::from_secs(1_800), async || {
             let rows = eu_store.look_up(&[id(&key)]).await.unwrap().remove(0);
@@ -135,8 +135,7 @@ fn a_claim_of_a_clock_that_blinks_is_not_sent() {
     }
 }
 
-/// An attempt broke without an answer. By the stepped clock it is surely over, so "did not happen"
-/// would count.
+/// An attempt broke. By the stepped clock it is surely over, so "did not happen" would count.
 #[test]
 fn a_probe_does_not_count_by_a_suspect_clock() {
     served(Bench::start(6), async |bench, [eu, ..]| {
@@ -163,8 +162,7 @@ fn a_probe_does_not_count_by_a_suspect_clock() {
     });
 }
 
-/// By the clock that is an hour ahead the key is past its retention, and its client would learn
-/// that it is gone for ever.
+/// By the clock that is an hour ahead the key is past its retention, and so gone for ever.
 #[test]
 fn a_clock_that_steps_ahead_expires_no_answer() {
     for wait in [0, 30, 250] {
@@ -200,8 +198,7 @@ fn a_clock_that_is_suspect_stays_so_over_a_restart() {
     });
 }
 
-/// Years behind, and set right. By that clock every life that was promised before is over. By the
-/// time that passed, none is.
+/// Years behind, and set right: by that clock every life is over, by the time that passed none.
 #[test]
 fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
     const YEARS_MICROS: i64 = 6 * 365 * 86_400_000_000;
@@ -237,18 +234,12 @@ fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
 /// A claim of an absent key, under no gate yet.
 pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
     ClaimAsk {
-        risk: Vec::new(),
-        id: id(key),
         fingerprint: Fingerprint { raw: raw("POST", "/park", b"{}"), canonical: None },
-        nonce: Nonce(nonce),
-        request_id: RequestId(nonce),
-        gate: onceway::ports::store::GateVersion(0),
-        basis: Basis::Absent,
         hold: HOLD,
         lifetime: Lifetime { retention: Retention::For(retention), skew: ms(0), tombstone: TOMBSTONE },
         route: "park".into(),
         path: "/park".to_owned(),
-        principal: None,
+        ..asked(&id(key), nonce, GateVersion(0))
     }
 }
 
@@ -275,7 +266,6 @@ pub async fn again(store: &SimStore, route: &str, last: &Attempt) -> Attempt {
     won(store, &ClaimAsk { gate, basis, route: route.into(), path: format!("/{route}"), ..ask }).await
 }
 
-/// The attempt that this claim wins.
 pub async fn won(store: &SimStore, ask: &ClaimAsk) -> Attempt {
     match store.claim(ask).await.unwrap() {
         ClaimReply::Won { token, .. } => Attempt { id: ask.id.clone(), token, nonce: ask.nonce },

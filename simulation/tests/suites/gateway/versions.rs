@@ -73,8 +73,7 @@ fn nothing_is_raised_while_somebody_speaks_an_older_version_or_does_not_answer()
     });
 }
 
-/// A mere proposal is refused and forgotten. A version that all regions go by ends the older
-/// process.
+/// A mere proposal is refused and forgotten. A version in force ends the older process.
 #[test]
 fn what_brings_a_view_of_a_newer_version_is_refused_and_a_chosen_one_is_the_end() {
     served(Bench::upgraded(66), async |bench, [_, us, ap]| {

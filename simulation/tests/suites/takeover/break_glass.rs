@@ -14,7 +14,6 @@ use tokio::time::sleep;
 
 use super::trio::{LEASE, ONE_WAY, STABLE, TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 
-/// Loses these regions with their disks.
 fn disks_are_lost(trio: &Trio, regions: &BTreeSet<RegionName>) {
     for region in regions {
         trio.lose(region);

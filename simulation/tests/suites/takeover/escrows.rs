@@ -6,7 +6,6 @@
 use super::trio::{TAKEOVER, Trio, a, b, c, checked, key_of, ms};
 use tokio::time::{Instant, sleep};
 
-/// Holds all of a's commits.
 fn hold(trio: &Trio) {
     for other in [b(), c()] {
         trio.world.cluster.hold(&a(), &other, true);

@@ -17,7 +17,6 @@ use tokio::time::sleep;
 use super::swarm::region;
 use super::trio::{LAG, ONE_WAY, Trio, ms, regions, ring};
 
-/// The present faults.
 pub struct Faults {
     trio: Arc<Trio>,
     down: BTreeSet<RegionName>,
@@ -25,7 +24,6 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No faults yet.
     pub fn new(trio: Arc<Trio>) -> Self {
         Self { trio, down: BTreeSet::new(), paused: BTreeSet::new() }
     }

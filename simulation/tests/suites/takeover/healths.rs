@@ -18,8 +18,7 @@ fn serving(trio: &Trio, name: &RegionName) -> bool {
     regions().iter().all(|by| trio.standing(name, by) == "serving")
 }
 
-/// a's upstream fails its checks: a's keys run elsewhere, once each, and are home again after it is
-/// well.
+/// a's upstream fails its checks: a's keys run elsewhere, once each, and come home later.
 #[test]
 fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
     checked(Trio::start(31), async |trio| {
@@ -36,8 +35,7 @@ fn a_sick_upstream_drains_its_region_and_lets_it_come_home() {
         );
         assert_eq!(trio.insist(&a(), "/park", &meanwhile, ms(1_000)).await.by, b().as_str());
         assert!(trio.insist(&b(), "/park", &before, ms(1_000)).await.replayed);
-        // It stays out as long as its upstream fails, even beyond the time for which a region must
-        // be well.
+        // It stays out as long as its upstream fails, longer than a region must be well.
         sleep(STABLE * 4).await;
         assert!(sealed(&trio, &a()), "it came home sick");
         trio.world.upstreams.set_sick(&a(), false);
@@ -74,8 +72,7 @@ fn where_all_are_sick_nobody_drains_and_nobody_stays_out() {
     });
 }
 
-/// A healthy upstream does not end an operator's drain, and too few others keep a sick region in
-/// service.
+/// A healthy upstream ends no operator's drain, and too few others keep a sick region in.
 #[test]
 fn an_operators_drain_stays_and_too_few_others_forbid_one_for_health() {
     on(Trio::start(34), async |trio| {

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::ports::authority::{Lodged, Lodging};
+use onceway::ports::contract::escrow::lodging_of;
 use onceway::ports::peers::{OperatorAct, PeerError, Question, Told};
 use onceway::ports::{Acceptors, Dice, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
-use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Token};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Acceptor, Ballot, Message};
 use onceway::protocol::speakers::Kind;
@@ -28,7 +28,6 @@ use tokio::time::sleep;
 
 use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, on, regions, witness};
 
-/// The time that a hostile caller waits.
 const WITHIN: Duration = ms(3_000);
 /// The number of messages of each hostile sender in one run.
 const MESSAGES: usize = 400;
@@ -47,17 +46,11 @@ fn poison(view: &View, epoch: u64) -> Arc<View> {
 /// A claim on the route `strict`.
 fn lodging(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
     Lodging {
-        id,
-        origin,
-        token,
-        nonce,
-        fingerprint: Fingerprint { raw: digest("hostile", &[]), canonical: None },
-        request_id: RequestId(1),
         hold: LEASE,
         lifetime: Lifetime { retention: Retention::For(LEASE), skew: LEASE, tombstone: LEASE },
         route: Arc::from("strict"),
         path: "/strict".to_owned(),
-        principal: None,
+        ..lodging_of(id, origin, token, nonce)
     }
 }
 

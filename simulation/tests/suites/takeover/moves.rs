@@ -22,7 +22,6 @@ impl Load {
         Self { keys: Vec::new(), told: Vec::new() }
     }
 
-    /// Sends for so long.
     async fn run(&mut self, trio: &std::sync::Arc<Trio>, so_long: std::time::Duration) {
         let end = Instant::now() + so_long;
         while Instant::now() < end {

@@ -51,7 +51,6 @@ fn a_key_that_moves_before_it_is_sent_is_answered_by_its_new_owner() {
     });
 }
 
-/// Other keys move, and this one stays: it runs.
 #[test]
 fn a_key_that_stays_while_others_move_runs() {
     checked(Trio::start(2), async |trio| {

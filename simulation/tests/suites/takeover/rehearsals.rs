@@ -166,8 +166,7 @@ fn a_takeover_a_new_store_and_a_broken_glass_are_rehearsed() {
     });
 }
 
-/// A change that was begun at an acceptor and not ended comes first, for the act and for its dry
-/// run.
+/// A change that was begun at an acceptor and not ended comes first, rehearsed or not.
 #[test]
 fn a_change_that_was_begun_and_not_ended_hinders_the_dry_run_of_another() {
     play(async {

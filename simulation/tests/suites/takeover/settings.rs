@@ -23,8 +23,7 @@ pub const STABLE: Duration = ms(2_000);
 /// The longest time of a claim without an outcome.
 pub const HOLD: Duration = ms(30_000);
 
-/// The retention of a key, and the time of its tombstone after that: longer than any scenario
-/// except those about it.
+/// The retention of a key, and its tombstone's time: longer than scenarios about other things.
 pub const LIFE: Duration = Duration::from_secs(86_400);
 /// Routes, each with its recovery. Those that begin with `strict` lodge their claims with the next
 /// region; `strict-alone` runs them if there is none. Those that begin with `later` accept.
@@ -40,12 +39,10 @@ pub const ROUTES: [(&str, Recovery); 9] = [
     ("later-park", Recovery::Park),
 ];
 
-/// The settings for takeovers.
 pub fn failover() -> Failover {
     shared::failover(Failing::Automatic, STABLE)
 }
 
-/// The settings of a region's gateway.
 pub fn settings(me: &RegionName, failover: Failover, life: Duration) -> Settings {
     let mut credentials = Credentials::default();
     credentials.insert(digest(b"sk"), Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, None));

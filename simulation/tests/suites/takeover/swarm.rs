@@ -23,9 +23,7 @@ use super::faults::Faults;
 use super::settings::{HOLD, SETTLE_TIME};
 use super::trio::{Told, Trio, id, key_of, ms, play, regions};
 
-/// The number of seeds of a run.
 const SEEDS: u64 = 16;
-/// The number of steps of a seed.
 const STEPS: usize = 70;
 const PATHS: [&str; 6] = ["park", "probe", "rerun", "strict", "strict-probe", "later"];
 
@@ -38,7 +36,6 @@ struct Asked {
     told: Told,
 }
 
-/// A deployment under a seed.
 struct Swarm {
     dice: SimDice,
     trio: Arc<Trio>,
@@ -87,7 +84,6 @@ impl Swarm {
         writeln!(self.text.lock().unwrap(), "{:?} {what}", self.begun.elapsed()).unwrap();
     }
 
-    /// Begins a request, without waiting for its end.
     fn request(&mut self) -> JoinHandle<()> {
         let newest = regions().iter().map(|name| self.trio.gate(name).view.epoch()).max();
         if newest.is_some_and(|newest| newest > self.epoch.0) {
@@ -160,8 +156,7 @@ impl Swarm {
         sleep(ms(5_000)).await;
     }
 
-    /// Checks that every accepted request is settled or a dead letter in the end, without its
-    /// client.
+    /// Checks that every accepted request is settled or dead in the end, without its client.
     async fn accepted_ended(&self) {
         let accepted: BTreeSet<String> = {
             let log = self.log.lock().unwrap();

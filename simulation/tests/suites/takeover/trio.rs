@@ -58,12 +58,10 @@ pub fn witness() -> RegionName {
     region("w-ness")
 }
 
-/// All three.
 pub fn regions() -> [RegionName; 3] {
     [a(), b(), c()]
 }
 
-/// The ring that three regions begin with.
 pub fn first_ring() -> Arc<Ring> {
     static RING: LazyLock<Arc<Ring>> = LazyLock::new(|| ring(&regions().map(|name| (name, 100))));
     RING.clone()
@@ -82,9 +80,7 @@ pub fn key_under(view: &View, owner: &RegionName, target: Option<&RegionName>, w
     (0_u32..).map(|number| format!("{word}-{number}")).find(is).unwrap()
 }
 
-/// The deployment.
 pub struct Trio {
-    /// Everything below the gateways.
     pub world: Arc<World>,
     pub names: Vec<RegionName>,
     ring: Arc<Ring>,
@@ -123,13 +119,11 @@ impl Trio {
         Self::begin_with(seed, &regions(), change(failover()), LIFE).await
     }
 
-    /// Two regions and a witness.
     pub async fn duo(seed: u64) -> Arc<Self> {
         let failover = Failover { witnesses: vec![witness()], ..failover() };
         Self::begin_with(seed, &[a(), b()], failover, LIFE).await
     }
 
-    /// Four regions.
     pub async fn quartet(seed: u64) -> Arc<Self> {
         Self::begin_with(seed, &[a(), b(), c(), d()], failover(), LIFE).await
     }
@@ -185,7 +179,6 @@ impl Trio {
         self.nodes.lock().unwrap().insert(name.clone(), Node { gateway, process, clock });
     }
 
-    /// The present gate of a region's store.
     pub fn gate(&self, of: &RegionName) -> GateState {
         self.world.cluster.gate(of).unwrap()
     }
@@ -197,7 +190,6 @@ impl Trio {
         self.names.iter().all(seen) && self.serves(name) && self.gate(name).is_open()
     }
 
-    /// Waits until every region is home.
     pub async fn all_home(&self, within: Duration) {
         let home = async || self.names.iter().all(|name| self.is_home(name));
         self.until("all regions are home", within, home).await;
@@ -209,12 +201,10 @@ impl Trio {
         self.until("it is home", within, async || serving() && self.serves(name)).await;
     }
 
-    /// A region's process.
     pub fn node(&self, name: &RegionName) -> Node {
         self.nodes.lock().unwrap()[name].clone()
     }
 
-    /// True if a region runs keys.
     pub fn serves(&self, name: &RegionName) -> bool {
         self.node(name).gateway.readiness().serves
     }
@@ -237,7 +227,6 @@ impl Trio {
         }
     }
 
-    /// Drains a region, by a command at another one.
     pub async fn drain(&self, at: &RegionName, region: &RegionName, force: bool) -> Result<u64, ActError> {
         let gateway = self.node(at).gateway;
         self.ask(async || gateway.drain(region, force, "test", "test").await).await
@@ -254,8 +243,7 @@ impl Trio {
         self.until("it votes no more", ms(10_000), async || !others.iter().any(|by| votes(by))).await;
     }
 
-    /// Applies a ring, as an operator does at `at`. Repeats the act for a while if it is not
-    /// possible yet.
+    /// Applies a ring, as an operator does at `at`. Repeats the act while it is not possible yet.
     pub async fn apply(&self, at: &RegionName, ring: Arc<Ring>) -> Result<u64, ActError> {
         let gateway = self.node(at).gateway;
         let escrow: BTreeSet<Arc<str>> = ["strict", "strict-probe"].map(Arc::from).into();
@@ -266,7 +254,6 @@ impl Trio {
         .await
     }
 
-    /// Cuts a region off the others, or mends that. A cut swallows calls and stops replication.
     pub fn cut_off(&self, name: &RegionName, cut: bool) {
         for other in self.names.iter().filter(|other| *other != name) {
             self.world.cut(name, other, cut, ONE_WAY);
@@ -279,8 +266,7 @@ impl Trio {
         self.world.network.set_link(other, one, mode, ONE_WAY);
     }
 
-    /// Leaves a change at a region's acceptor as a proposer does that dies before any other one
-    /// accepts it.
+    /// Leaves a change at a region's acceptor, as a proposer that dies before any other accepts.
     pub async fn begin_change(&self, at: &RegionName, by: RegionName, view: Arc<View>) {
         let store = self.world.cluster.store(at);
         let (version, held) = store.acceptor().await.unwrap();
@@ -305,12 +291,10 @@ impl Trio {
         self.begin_process(name);
     }
 
-    /// Holds a region's commits to these, or releases them.
     pub fn hold(&self, from: &RegionName, to: &[RegionName], held: bool) {
         to.iter().for_each(|to| self.world.cluster.hold(from, to, held));
     }
 
-    /// Waits until a region is lost in another one's view.
     pub async fn until_lost(&self, name: &RegionName, by: &RegionName) {
         let lost = async || matches!(self.gate(by).view.standing(name), Some(Standing::Lost { .. }));
         self.until("it is lost", TAKEOVER, lost).await;
@@ -336,14 +320,12 @@ impl Trio {
         told(self.node(at).gateway.handle(question(key, "sk")).await).await
     }
 
-    /// Sends a request in the background.
     pub fn begin(self: &Arc<Self>, to: &RegionName, path: &str, key: &str) -> tokio::task::JoinHandle<Told> {
         let (trio, to, path, key) = (self.clone(), to.clone(), path.to_owned(), key.to_owned());
         tokio::spawn(async move { trio.send(&to, &path, &key).await })
     }
 
-    /// Sends a request so many times, a tenth of a second apart. Each answer has one of these
-    /// statuses.
+    /// Sends a request so many times, 100 ms apart. Each answer has one of these statuses.
     pub async fn refuses(&self, at: &RegionName, path: &str, key: &str, statuses: &[u16], times: u32) {
         for _ in 0..times {
             let told = self.send(at, path, key).await;
@@ -406,7 +388,6 @@ impl Trio {
         entries.filter_map(|(id, _)| id.clone()).collect()
     }
 
-    /// The number of requests that arrived at a region's upstream under a key.
     pub fn arrived(&self, at: &RegionName, key: &str) -> usize {
         let arrivals = self.world.upstreams.arrivals(at);
         arrivals

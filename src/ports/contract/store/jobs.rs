@@ -76,7 +76,6 @@ async fn take<B: StoreBench>(bench: &B, nonce: u128, away: Duration) -> Vec<Job>
     bench.store().take(Nonce(nonce), 10, away, Some(by(LATE)), None).await.expect("store: take failed")
 }
 
-/// Takes the only job.
 async fn takes<B: StoreBench>(bench: &B, nonce: u128) -> Job {
     let mut jobs = take(bench, nonce, LONG).await;
     assert_eq!(jobs.len(), 1, "store: one job is due");

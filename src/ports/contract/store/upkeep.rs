@@ -402,7 +402,6 @@ async fn over<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
     attempt
 }
 
-/// Reaps until nothing is due.
 async fn reap_all<B: StoreBench>(bench: &B, until: Date) {
     while bench.store().reap(by(until), 3).await.expect("store: reap failed").seen() > 0 {}
 }
