@@ -67,10 +67,17 @@ impl Imports for SimStore {
         imported.ok_or_else(unapproved)
     }
 
+    async fn restore(&self, rows: &[CopiedRow]) -> Result<Written, StoreError> {
+        let origin = self.call(|table| table.origin().clone()).await?;
+        if rows.iter().any(|copied| copied.row.origin != origin) {
+            return Err(StoreError::Definite("a row is of another origin".to_owned()));
+        }
+        writes!(self, Effect::At(Point::Import), [rows], |table| table.restore(rows)).await
+    }
+
     statements! {
         reads rows_of(origin: &Origin, after: Option<&KeyId>, most: u32) -> Vec<CopiedRow>;
         reads latest_of(origin: &Origin, from: u64, most: u32) -> Latest;
-        writes(Effect::At(Point::Import), [rows]) restore(rows: &[CopiedRow]) -> Written;
         writes(Effect::At(Point::Reap), []) reap_imports(may: MayForget, most: u32) -> u64;
     }
 }

@@ -1,8 +1,8 @@
 //! A store on a new timeline takes in rows of its own that its peers have and it may lack.
 //!
 //! A promoted standby may lack the last moment, also where it has the newest heartbeat that was
-//! seen. Its peers have what replication or escrow brought them (docs/protocol.md#rule-8). This file
-//! must not approve anything.
+//! seen. Its peers have what replication or escrow brought them (docs/protocol.md#rule-8). Must not
+//! approve anything.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -64,7 +64,7 @@ fn whoever_may_not_say_hello_may_say_nothing() {
 
 #[test]
 fn nobody_speaks_for_another_region_about_ballots_leases_and_claims() {
-    let own = ["prepare", "accept", "renew", "force", "lodge"];
+    let own = ["prepare", "accept", "renew", "force", "latest", "lodge"];
     for message in Kind::ALL {
         let (me, other) = (name("me"), name("other"));
         let said = |of| may(&me, Sender::Region, *message, Some(of));

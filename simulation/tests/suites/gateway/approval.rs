@@ -7,6 +7,8 @@
 use std::time::Duration;
 
 use onceway::protocol::region::RegionName;
+use simulation::cluster::{Copied, StoreMode};
+use simulation::letters::{Letter, Post};
 use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
@@ -99,6 +101,76 @@ fn a_store_that_went_back_is_refused_by_what_this_process_has_seen() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         bench.hold_rows(&eu);
         goes_back(&bench, &eu, false).await;
+    });
+}
+
+/// Plays a key at eu whose row us has and ap has not. A standby of just before is promoted.
+async fn lacks_a_key(bench: &Bench, path: &str, key: &str) {
+    let (eu, ap) = (region("eu"), region("ap"));
+    bench.world.cluster.hold(&eu, &ap, true);
+    let standby = after_a_beat(bench, &eu).await;
+    assert_eq!(bench.send(&eu, path, key).await.status, 201);
+    assert_eq!(bench.world.cluster.copy(&eu).heartbeat(), standby.heartbeat(), "a later one was seen");
+    bench.world.cluster.kill(&eu);
+    sleep(ms(200)).await;
+    bench.world.cluster.promote_to(&eu, standby);
+    bench.world.cluster.set_mode(&eu, StoreMode::Up);
+}
+
+/// A copy of a store as it is right after a heartbeat.
+async fn after_a_beat(bench: &Bench, at: &RegionName) -> Copied {
+    let before = bench.world.cluster.copy(at).heartbeat();
+    until("a heartbeat", ms(5_000), async || bench.world.cluster.copy(at).heartbeat() != before).await;
+    bench.world.cluster.copy(at)
+}
+
+/// us alone has the row of a key that the new primary of eu lacks.
+#[test]
+pub fn a_promoted_standby_has_what_its_peers_have_of_it_before_it_serves() {
+    served(Bench::start(9), async |bench, [eu, ..]| {
+        let key = key_of(&eu, "lacked");
+        lacks_a_key(&bench, "/probe", &key).await;
+        until("the approval", ms(10_000), async || bench.serves(&eu)).await;
+        let again = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((again.status, again.replayed, bench.arrived(&eu)), (201, true, 1));
+    });
+}
+
+/// The claim is lodged at one peer, and its row is nowhere else.
+#[test]
+fn a_promoted_standby_has_what_was_lodged() {
+    served(Bench::under_escrow(9, &["park"]), async |bench, [eu, ..]| {
+        let key = key_of(&eu, "lodged");
+        bench.hold_rows(&eu);
+        // So that it is done before the next heartbeat.
+        for other in ["us", "ap"] {
+            bench.world.network.set_link(&eu, &region(other), LinkMode::Up, ms(1));
+        }
+        lacks_a_key(&bench, "/park", &key).await;
+        until("the approval", ms(10_000), async || bench.serves(&eu)).await;
+        let again = bench.send(&eu, "/park", &key).await;
+        assert_eq!((again.said(), bench.arrived(&eu)), ((409, "in-progress"), 1), "it may run");
+    });
+}
+
+/// The peer that has the row is not heard. Once it is, the key is replayed.
+#[test]
+fn a_promoted_standby_waits_for_a_peer_that_cannot_be_asked() {
+    served(Bench::start(10), async |bench, [eu, us, _]| {
+        let key = key_of(&eu, "waits");
+        bench.world.network.set_letters(&eu, &us, Letter::Rows, Some(Post::Lost));
+        lacks_a_key(&bench, "/probe", &key).await;
+        sleep(ms(6_000)).await;
+        for _ in 0..100 {
+            assert_eq!(bench.send(&eu, "/probe", &key).await.said(), REFUSED);
+            let why = reasons(&bench, &eu);
+            assert!(why.contains("us must say what this store may lack"), "{why}");
+            sleep(ms(100)).await;
+        }
+        bench.world.network.set_letters(&eu, &us, Letter::Rows, None);
+        until("the approval", ms(10_000), async || bench.serves(&eu)).await;
+        let again = bench.send(&eu, "/probe", &key).await;
+        assert_eq!((again.status, again.replayed, bench.arrived(&eu)), (201, true, 1));
     });
 }
 

@@ -12,6 +12,7 @@ use super::{approval, doubles, upkeep};
 #[test]
 fn without_its_check_the_test_of_each_rule_fails() {
     let rules: &[(Plant, fn())] = &[
+        (Plant::LatestAsked, approval::a_promoted_standby_has_what_its_peers_have_of_it_before_it_serves),
         (Plant::BootInGate, approval::nothing_is_sent_after_a_restart_until_the_boot_is_approved),
         (Plant::Audit, doubles::a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet),
         (Plant::Journal, doubles::a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet),
