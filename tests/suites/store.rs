@@ -18,6 +18,7 @@
 //! A test must not share a server.
 
 mod authority;
+mod batches;
 mod gate;
 mod jobs;
 mod keys;

@@ -41,7 +41,7 @@ use super::BOUND;
 /// the runbook poisons and leaves.
 pub const POISONED: u64 = 9_200_000_000_000_000_000;
 
-/// All nineteen, as requests of `from` to `to`. `named` is the region for which they speak.
+/// All twenty, as requests of `from` to `to`. `named` is the region for which they speak.
 pub fn all(from: &RegionName, named: &RegionName, to: &RegionName) -> Vec<(Kind, Request<Bytes>)> {
     let get = |path| wire::encode_get(from, Versions::OURS, to, path);
     let forward = forward("mallory");
@@ -155,6 +155,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
         Question::Release { target: view },
         Question::Frontier { origin: origin(to), at: 0 },
         Question::Rows { origin: origin(to), after: None, most: 100 },
+        Question::Latest { origin: origin(from), from: 0, most: 100 },
         Question::Lodge(Box::new(lodging)),
         Question::LodgeAnswer { id: id(), token, nonce, answer: Arc::new(answer) },
         Question::Void { id: id(), token, nonce },

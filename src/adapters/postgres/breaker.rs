@@ -9,9 +9,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use deadpool_postgres::Pool;
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
-use super::errors;
+use super::errors::{self, Effect};
+use super::run::{self, Call, Params};
 use crate::ports::observe;
 use crate::ports::store::StoreError;
 
@@ -23,7 +26,7 @@ const PROBE_EVERY: Duration = Duration::from_millis(500);
 
 /// One breaker. Closed at first.
 #[derive(Debug)]
-pub(super) struct Breaker {
+struct Breaker {
     /// The guarded calls, for labels and texts: reads or writes.
     calls: &'static str,
     state: Mutex<State>,
@@ -44,7 +47,7 @@ struct State {
 pub(super) struct Pass(u64);
 
 impl Breaker {
-    pub(super) fn new(calls: &'static str) -> Arc<Self> {
+    fn new(calls: &'static str) -> Arc<Self> {
         let state = State { silent: 0, round: 0, open: None };
         Arc::new(Self { calls, state: Mutex::new(state) })
     }
@@ -103,8 +106,61 @@ impl Breaker {
     }
 }
 
+/// The breaker on calls of one kind, and the probe that closes it.
+pub(super) struct Guard {
+    breaker: Arc<Breaker>,
+    probe: Arc<Probe>,
+}
+
+impl Guard {
+    pub(super) fn new(calls: &'static str, probe: Probe) -> Arc<Self> {
+        Arc::new(Self { breaker: Breaker::new(calls), probe: Arc::new(probe) })
+    }
+
+    /// Lets a call pass, or refuses it. After a refusal nothing was sent.
+    pub(super) fn pass(&self, what: &str) -> Result<Pass, StoreError> {
+        self.breaker.pass(what)
+    }
+
+    /// Notes whether a call was answered.
+    pub(super) fn ended(&self, pass: Pass, answered: bool) {
+        if self.breaker.ended(pass, answered) {
+            let asked = self.probe.clone();
+            tokio::spawn(probe(Arc::downgrade(&self.breaker), move || asked.clone().is_answered()));
+        }
+    }
+
+    /// The present refusals, for status and logs; `None` while calls pass.
+    pub(super) fn refuses(&self) -> Option<String> {
+        self.breaker.refuses()
+    }
+}
+
+/// A call like the unanswered ones, over the same connections, about a key that cannot exist: no
+/// tenant is empty.
+pub(super) struct Probe {
+    pub(super) pool: Pool,
+    pub(super) within: Duration,
+    pub(super) effect: Effect,
+    pub(super) sql: String,
+}
+
+impl Probe {
+    async fn is_answered(self: Arc<Self>) -> bool {
+        let call = Call { what: "a probe", effect: self.effect, sql: &self.sql };
+        let (tenant, key): (&str, &[u8]) = ("", &[]);
+        let nobody: Params<'_> = &[&tenant, &key, &0_i64, &0_i32, &Uuid::nil()];
+        let params = match self.effect {
+            Effect::Reads => &nobody[..2],
+            Effect::Writes => nobody,
+        };
+        let ended = run::run(&self.pool, self.within, call, params).await;
+        ended.map_or_else(|failed| failed.answered, |_| true)
+    }
+}
+
 /// Asks until there is an answer, then closes the breaker. Ends when the store is dropped.
-pub(super) async fn probe<F: Future<Output = bool>>(breaker: Weak<Breaker>, is_answered: impl Fn() -> F) {
+async fn probe<F: Future<Output = bool>>(breaker: Weak<Breaker>, is_answered: impl Fn() -> F) {
     loop {
         sleep(PROBE_EVERY).await;
         if breaker.strong_count() == 0 {

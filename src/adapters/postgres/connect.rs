@@ -42,6 +42,18 @@ pub(super) fn tuned(base: &Address, statement: Duration) -> Address {
     })
 }
 
+/// `tuned`, with plans that suit batches: rows are found by their keys, whatever the statistics
+/// say, and one plan is good for batches of every size.
+pub(super) fn planned(tuned: &Address) -> Address {
+    const PLANS: &str = "-c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
+        -c plan_cache_mode=force_generic_plan";
+    tuned.tuned(|config| {
+        let given = config.get_options().unwrap_or_default();
+        let options = format!("{given} {PLANS}");
+        config.options(options);
+    })
+}
+
 /// Protection of an address's connections. The files that it names are read now, so that a wrong
 /// one is found at the start. Blocks.
 pub(super) fn protection(address: &Address) -> Result<Option<Tls>, StoreError> {

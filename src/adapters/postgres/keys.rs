@@ -6,11 +6,14 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::time::Instant;
 use tokio_postgres::types::Json;
 use uuid::Uuid;
 
 use super::super::views::{GateDoc, Malformed, PendingDoc, Spelled, ViewDoc};
+use super::batches::{Claim, Settlement};
 use super::errors::{self, Effect};
+use super::gather::Asked;
 use super::provision::SCHEMA;
 use super::rows::{Standing, StoredAnswer};
 use super::run::{Call, Params};
@@ -26,53 +29,42 @@ use crate::protocol::time::Date;
 
 impl KeyStore for PgStore {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
-        const WHAT: &str = "a claim";
-        let (tenant, key) = (ask.id.tenant().as_str(), ask.id.key().as_bytes());
-        let (nonce, request_id) = (Uuid::from_u128(ask.nonce.0), Uuid::from_u128(ask.request_id.0));
-        let gate = big(WHAT, ask.gate.0)?;
-        let raw = ask.fingerprint.raw.as_bytes().as_slice();
-        let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let hold = millis(ask.hold);
-        let promised = promised(&ask.lifetime);
-        let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
-        let (route, path) = (&*ask.route, &ask.path);
-        let risk = rows::names(&ask.risk);
-        let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk];
-        let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
-        let rows = match &ask.basis {
-            Basis::Absent => {
-                let call = Call::writes(WHAT, &self.sql.claim);
-                self.on(Lane::Records, call, &[named, life].concat()).await?
-            }
-            Basis::Known { own, over, attempt } => {
-                let call = Call::writes(WHAT, &self.sql.reclaim);
-                let attempt = small(WHAT, *attempt)?;
-                let own_epoch = own.map(|(token, _)| big(WHAT, token.epoch)).transpose()?;
-                let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
-                let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
-                let over = rows::over_json(over);
-                let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
-                self.on(Lane::Records, call, &[named, life, basis].concat()).await?
-            }
+        let begun = Instant::now();
+        let asked = match Claim::shares(ask) {
+            true => self.claims.ask(|| Ok(Claim::of(ask))).await?,
+            false => Asked::Silent,
         };
-        claim_reply(WHAT, &rows, promised, hold)
+        match asked {
+            Asked::Fact(reply) => Ok(reply),
+            Asked::Silent => self.claim_alone(ask, self.left(begun)).await,
+            Asked::Alone(_place) => self.claim_alone(ask, self.within).await,
+        }
     }
 
     async fn settle(&self, attempt: &Attempt, answer: &Answer) -> Result<Written, StoreError> {
         const WHAT: &str = "a settlement";
+        let begun = Instant::now();
         let stored = StoredAnswer::of(WHAT, answer)?;
-        self.end(WHAT, attempt, &self.sql.settle, &stored.params(), &Outcome::Settled(answer)).await
+        let (outcome, sql) = (Outcome::Settled(answer), &self.sql.settle);
+        let shared = || Settlement::of(attempt, stored.clone());
+        let asked = match Settlement::shares(&stored) {
+            true => self.settlements.ask(shared).await?,
+            false => Asked::Silent,
+        };
+        let within = match asked {
+            Asked::Fact(()) => return Ok(Written::Done),
+            Asked::Silent | Asked::Alone(_) => self.left(begun),
+        };
+        self.end(within, WHAT, attempt, sql, &stored.params(), &outcome).await
     }
-
     async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {
-        self.end("a release", attempt, &self.sql.release, &[], &Outcome::Released).await
+        self.end(self.within, "a release", attempt, &self.sql.release, &[], &Outcome::Released).await
     }
 
     async fn doubt(&self, attempt: &Attempt, status: Option<u16>) -> Result<Written, StoreError> {
         const WHAT: &str = "a doubt";
         let status = status.map(|status| self::status(WHAT, status)).transpose()?;
-        self.end(WHAT, attempt, &self.sql.doubt, &[&status], &Outcome::InDoubt).await
+        self.end(self.within, WHAT, attempt, &self.sql.doubt, &[&status], &Outcome::InDoubt).await
     }
 
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
@@ -113,6 +105,46 @@ enum Outcome<'a> {
 }
 
 impl PgStore {
+    /// The time that a call has left.
+    fn left(&self, begun: Instant) -> Duration {
+        self.within.saturating_sub(begun.elapsed())
+    }
+
+    /// Claims by a statement of its own.
+    async fn claim_alone(&self, ask: &ClaimAsk, within: Duration) -> Result<ClaimReply, StoreError> {
+        const WHAT: &str = "a claim";
+        let (tenant, key) = (ask.id.tenant().as_str(), ask.id.key().as_bytes());
+        let (nonce, request_id) = (Uuid::from_u128(ask.nonce.0), Uuid::from_u128(ask.request_id.0));
+        let gate = big(WHAT, ask.gate.0)?;
+        let raw = ask.fingerprint.raw.as_bytes().as_slice();
+        let canonical = ask.fingerprint.canonical.as_ref().map(|digest| digest.as_bytes().as_slice());
+        let hold = millis(ask.hold);
+        let promised = promised(&ask.lifetime);
+        let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
+        let (route, path) = (&*ask.route, &ask.path);
+        let risk = rows::names(&ask.risk);
+        let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
+        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk];
+        let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
+        let rows = match &ask.basis {
+            Basis::Absent => {
+                let call = Call::writes(WHAT, &self.sql.claim);
+                self.on_records(within, call, &[named, life].concat()).await?
+            }
+            Basis::Known { own, over, attempt } => {
+                let call = Call::writes(WHAT, &self.sql.reclaim);
+                let attempt = small(WHAT, *attempt)?;
+                let own_epoch = own.map(|(token, _)| big(WHAT, token.epoch)).transpose()?;
+                let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
+                let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
+                let over = rows::over_json(over);
+                let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
+                self.on_records(within, call, &[named, life, basis].concat()).await?
+            }
+        };
+        claim_reply(WHAT, &rows, promised, hold)
+    }
+
     /// Reads all rows of each key.
     async fn rows(&self, lane: Lane, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
         const WHAT: &str = "a look-up";
@@ -168,6 +200,7 @@ impl PgStore {
     /// why.
     async fn end(
         &self,
+        within: Duration,
         what: &'static str,
         attempt: &Attempt,
         sql: &str,
@@ -179,7 +212,7 @@ impl PgStore {
         let nonce = Uuid::from_u128(attempt.nonce.0);
         let named: Params<'_> = &[&tenant, &key, &epoch, &number, &nonce];
         let all = [named, outcome_params].concat();
-        let changed = self.on(Lane::Records, Call::writes(what, sql), &all).await?;
+        let changed = self.on_records(within, Call::writes(what, sql), &all).await?;
         match (changed.first(), outcome) {
             (Some(row), Outcome::Settled(_)) => {
                 let other = rows::get::<bool>(row, "other");

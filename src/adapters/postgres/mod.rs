@@ -16,10 +16,12 @@ pub mod address;
 mod answer;
 mod audit;
 mod authority;
+mod batches;
 mod breaker;
 mod connect;
 mod errors;
 mod escrows;
+mod gather;
 mod imports;
 mod jobs;
 mod keys;
@@ -39,14 +41,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
-use uuid::Uuid;
 
 use crate::ports::store::{StoreError, Written};
 use crate::protocol::region::Origin;
 
 use address::Address;
-use breaker::Breaker;
+use batches::{Claim, Settlement};
+use breaker::{Guard, Probe};
 use errors::Effect;
+use gather::Gather;
 use run::{Call, Params};
 use sealing::Sealer;
 use statements::Statements;
@@ -72,8 +75,9 @@ pub struct StoreConfig {
     pub postgres: Address,
     /// Most connections for keys, at least 1.
     ///
-    /// Further connections: half as many, at least two, for questions of other regions; two for
-    /// heartbeats, acceptor and gate; two for reaping and sweeping; two for operators.
+    /// Further connections: half as many, at least two, for questions of other regions. Two each
+    /// for batches of claims and of settlements, for heartbeats, acceptor and gate, for reaping
+    /// and sweeping, and for operators.
     pub connections: usize,
     /// Longest time of a call: at most half of it to get a connection, at most half for the
     /// statement.
@@ -97,8 +101,10 @@ impl StoreConfig {
 pub struct PgStore {
     origin: Origin,
     lanes: Lanes,
-    reads: Arc<Breaker>,
-    writes: Arc<Breaker>,
+    reads: Arc<Guard>,
+    writes: Arc<Guard>,
+    claims: Arc<Gather<Claim>>,
+    settlements: Arc<Gather<Settlement>>,
     within: Duration,
     sql: Statements,
     sealer: Option<Sealer>,
@@ -147,26 +153,37 @@ impl PgStore {
         let tuned = connect::tuned(&config.postgres, config.statement_within.mul_f64(0.4));
         let tls = connect::protection(&tuned)?;
         let lane = |most| connect::pool(&tuned, tls.clone(), most);
+        let batches = connect::planned(&tuned);
+        let batches = || connect::pool(&batches, tls.clone(), gather::AT_ONCE);
+        let (keys, within) = (lane(config.connections)?, config.statement_within);
+        let sql = Statements::new(&config.origin);
+        let guard = |calls, effect, sql: &String| {
+            Guard::new(calls, Probe { pool: keys.clone(), within, effect, sql: sql.clone() })
+        };
+        let reads = guard("reads", Effect::Reads, &sql.look_up_one);
+        let writes = guard("writes", Effect::Writes, &sql.release);
         Ok(Self {
             origin: config.origin.clone(),
+            claims: Gather::new(batches()?, within, sql.claim_many.clone(), writes.clone()),
+            settlements: Gather::new(batches()?, within, sql.settle_many.clone(), writes.clone()),
             lanes: Lanes {
-                keys: lane(config.connections)?,
+                keys,
                 control: lane(CONTROL_CONNECTIONS)?,
                 upkeep: lane(UPKEEP_CONNECTIONS)?,
                 peers: lane((config.connections / 2).max(2))?,
                 admin: lane(ADMIN_CONNECTIONS)?,
             },
-            reads: Breaker::new("reads"),
-            writes: Breaker::new("writes"),
-            within: config.statement_within,
-            sql: Statements::new(&config.origin),
+            reads,
+            writes,
+            within,
+            sql,
             sealer: config.sealer.clone(),
         })
     }
 
     async fn on(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Rows {
         let pool = match lane {
-            Lane::Records => return self.on_records(call, params).await,
+            Lane::Records => return self.on_records(self.within, call, params).await,
             Lane::Jobs => &self.lanes.keys,
             Lane::Control => &self.lanes.control,
             Lane::Upkeep => &self.lanes.upkeep,
@@ -212,43 +229,16 @@ impl PgStore {
         Ok(if open { Written::Lost } else { Written::GateMoved })
     }
 
-    /// Runs a call about records. Refused at once while the store does not answer such calls.
-    async fn on_records(&self, call: Call<'_>, params: Params<'_>) -> Rows {
-        let (breaker, sql) = match call.effect {
-            Effect::Reads => (&self.reads, &self.sql.look_up_one),
-            Effect::Writes => (&self.writes, &self.sql.release),
+    /// Runs a call about records, within this time. Refused at once while the store does not answer
+    /// such calls.
+    async fn on_records(&self, within: Duration, call: Call<'_>, params: Params<'_>) -> Rows {
+        let guard = match call.effect {
+            Effect::Reads => &self.reads,
+            Effect::Writes => &self.writes,
         };
-        let pass = breaker.pass(call.what)?;
-        let ended = run::run(&self.lanes.keys, self.within, call, params).await;
-        let answered = ended.as_ref().map_or_else(|failed| failed.answered, |_| true);
-        if breaker.ended(pass, answered) {
-            let (pool, within, effect) = (self.lanes.keys.clone(), self.within, call.effect);
-            let probe = Arc::new(Probe { pool, within, effect, sql: sql.clone() });
-            tokio::spawn(breaker::probe(Arc::downgrade(breaker), move || probe.clone().is_answered()));
-        }
+        let pass = guard.pass(call.what)?;
+        let ended = run::run(&self.lanes.keys, within, call, params).await;
+        guard.ended(pass, ended.as_ref().map_or_else(|failed| failed.answered, |_| true));
         Ok(ended?)
-    }
-}
-
-/// A call like the unanswered ones, over the same connections, about a key that cannot exist: no
-/// tenant is empty.
-struct Probe {
-    pool: Pool,
-    within: Duration,
-    effect: Effect,
-    sql: String,
-}
-
-impl Probe {
-    async fn is_answered(self: Arc<Self>) -> bool {
-        let call = Call { what: "a probe", effect: self.effect, sql: &self.sql };
-        let (tenant, key): (&str, &[u8]) = ("", &[]);
-        let nobody: Params<'_> = &[&tenant, &key, &0_i64, &0_i32, &Uuid::nil()];
-        let params = match self.effect {
-            Effect::Reads => &nobody[..2],
-            Effect::Writes => nobody,
-        };
-        let ended = run::run(&self.pool, self.within, call, params).await;
-        ended.map_or_else(|failed| failed.answered, |_| true)
     }
 }

@@ -165,6 +165,7 @@ pub(super) fn answer(row: &tokio_postgres::Row) -> Result<Answer, Unreadable> {
 }
 
 /// An answer as its columns. [`answer`] reads it back.
+#[derive(Clone)]
 pub(super) struct StoredAnswer<'a> {
     pub(super) status: i16,
     pub(super) headers: Vec<u8>,
@@ -186,6 +187,11 @@ impl<'a> StoredAnswer<'a> {
             }
             AnswerBody::NotKept => Self { status, headers, coding: packed::PLAIN, body: None, length: None },
         })
+    }
+
+    pub(super) fn into_owned(self) -> StoredAnswer<'static> {
+        let Self { status, headers, coding, body, length } = self;
+        StoredAnswer { status, headers, coding, body: body.map(|body| Cow::Owned(body.into_owned())), length }
     }
 
     /// Parameters: status, headers, body, coding, length.

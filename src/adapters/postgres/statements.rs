@@ -80,7 +80,7 @@ macro_rules! statements {
 statements! {
     me,
     files:
-        claim reclaim accept job_finish job_put_off job_bury job_erase job_one job_list job_load
+        claim settle_many reclaim accept job_finish job_put_off job_bury job_erase job_one job_list job_load
         job_held gate gate_open keep_views views acceptor set_acceptor lodged void lodge_answer
         reap_escrows observed observe heartbeats remember recall noted journal journal_of_many
         findings doubles keys_after enlist subscriptions slots settle release doubt standing
@@ -93,6 +93,7 @@ statements! {
             concat!(include_str!("sql/job_take_by_turns.sql"), include_str!("sql/job_taken.sql"));
         comb = concat!(include_str!("sql/comb.sql"), include_str!("sql/shared.sql"));
         at_risk = concat!(include_str!("sql/at_risk.sql"), include_str!("sql/shared.sql"));
+        claim_many = &claiming(include_str!("sql/claim_many.sql"), &OF_MANY);
         stand_in = &claiming(include_str!("sql/stand_in.sql"), &NUMBERED);
 }
 
@@ -127,6 +128,16 @@ const NUMBERED: [(&str, &str); 10] = [
     ("p_principal", "$14"),
     ("p_attempt", "$16::int"),
     ("p_over", "$20::jsonb"),
+];
+
+/// The same in a statement about many keys.
+const OF_MANY: [(&str, &str); 6] = [
+    ("p_promised_ms", "a.promised_ms"),
+    ("p_skew_ms", "a.skew_ms"),
+    ("p_tombstone_ms", "a.tombstone_ms"),
+    ("p_route", "a.route"),
+    ("p_path", "a.path"),
+    ("p_principal", "a.principal"),
 ];
 
 /// Fills in the conditions and columns of every claim on known rows, with its arguments by these

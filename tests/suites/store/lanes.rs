@@ -14,7 +14,7 @@ use crate::store::support::{Region, ask, attempt, eventually, id, won};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::authority::Lodged;
 use onceway::ports::contract::ANY_DATE;
-use onceway::ports::store::{ClaimReply, StoreError, Written};
+use onceway::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use onceway::ports::{Acceptors, Audit, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
@@ -44,8 +44,11 @@ async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
     let (watching, admin) = (region.admin().await, region.admin().await);
     admin.batch_execute("begin; lock table onceway.records in share mode").await.unwrap();
     let mut claims = JoinSet::new();
+    // Claims at risk share no statement.
+    let risk = vec![other().region];
     for number in 0..2 * CONNECTIONS as u128 {
-        let (store, ask) = (store.clone(), ask(&format!("stuck-{number}"), number + 10, gate.version));
+        let ask = ask(&format!("stuck-{number}"), number + 10, gate.version);
+        let (store, ask) = (store.clone(), ClaimAsk { risk: risk.clone(), ..ask });
         claims.spawn(async move { store.claim(&ask).await });
     }
     let before = eventually("all connections for keys to be stuck", || async {

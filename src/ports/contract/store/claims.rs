@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::super::together;
 use super::{
-    LONG, SHORT, StoreBench, answer, asks, asks_again, claim, claimed, doubt, doubted_key, finds, id,
-    is_claimed, known, lived, open, release, released_key, row, rows, settle, wins,
+    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claim, claimed, doubt, doubted_key, finds,
+    id, is_claimed, known, lived, open, release, released_key, row, rows, settle, settled_key, wins,
 };
-use crate::ports::store::{Attempt, ClaimReply, GateVersion, Written};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
 use crate::ports::{KeyStore, Replica};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::{Key, KeyId};
@@ -34,6 +34,63 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     of_many_recoveries_at_once_one_wins(bench).await;
     a_superseded_attempt_has_lost(bench).await;
     rows_of_other_origins_are_named_by_the_claim(bench).await;
+    many_claims_and_settlements_at_once_are_as_if_alone(bench).await;
+}
+
+/// Claims and settlements that a store may make together, of every kind. Each ends as if it were
+/// alone.
+pub async fn many_claims_and_settlements_at_once_are_as_if_alone<B: StoreBench>(bench: &B) {
+    const EACH: u128 = 12;
+    let gate = open(bench).await.version;
+    let name = |kind: &str, at: u128| id(bench, &format!("many-{kind}-{at}"));
+    let mut asked = Vec::new();
+    for at in 0..EACH {
+        let nonce = 1_000 + at * 10;
+        // New, and twice at the same time: one of the two wins.
+        asked.push(asks(bench, &name("new", at), nonce).await);
+        asked.push(asks(bench, &name("new", at), nonce + 1).await);
+        // Repeated: the first reply was lost.
+        let repeated = asks(bench, &name("repeated", at), nonce + 2).await;
+        wins(bench, &repeated).await;
+        asked.push(repeated);
+        settled_key(bench, &format!("many-settled-{at}"), nonce + 3).await;
+        asked.push(asks(bench, &name("settled", at), nonce + 4).await);
+        bench.arrives(&name("foreign", at), Foreign::Settled).await;
+        asked.push(asks(bench, &name("foreign", at), nonce + 5).await);
+        let moved = asks(bench, &name("moved", at), nonce + 6).await;
+        asked.push(ClaimAsk { gate: GateVersion(gate.0 + 1 + at as u64 % 2), ..moved });
+    }
+    let replies = together(asked.iter().map(|ask| claim(bench, ask)).collect()).await;
+    let of = |kind: &str| {
+        let kind = format!("many-{kind}-");
+        let all = asked.iter().zip(&replies);
+        all.filter(move |(ask, _)| ask.id.key().as_str().starts_with(&kind)).map(|(_, reply)| reply)
+    };
+    let won = |reply: &&ClaimReply| matches!(reply, ClaimReply::Won { token, .. } if token.attempt == 1);
+    assert_eq!(of("new").filter(won).count(), EACH as usize, "store: of two claims of a new key one wins");
+    assert!(of("repeated").all(|reply| won(&reply)), "store: a repeated claim finds itself");
+    assert!(of("moved").all(|reply| *reply == ClaimReply::GateMoved), "store: the gate has moved");
+    for reply in of("new").filter(|reply| !won(reply)).chain(of("settled")).chain(of("foreign")) {
+        assert!(matches!(reply, ClaimReply::Found(rows) if rows.len() == 1), "store: {reply:?}");
+    }
+    for at in 0..EACH {
+        assert!(rows(bench, &name("moved", at)).await.is_empty(), "store: nothing was written");
+    }
+
+    let mut ends = Vec::new();
+    for (ask, reply) in asked.iter().zip(&replies) {
+        let ClaimReply::Won { token, .. } = reply else { continue };
+        let attempt = Attempt { id: ask.id.clone(), token: *token, nonce: ask.nonce };
+        let lost = Attempt { nonce: Nonce(ask.nonce.0 + 100_000), ..attempt.clone() };
+        ends.extend([(attempt.clone(), Written::Done), (attempt, Written::Done), (lost, Written::Lost)]);
+    }
+    let answer = answer();
+    let ended = together(ends.iter().map(|(attempt, _)| settle(bench, attempt, &answer)).collect()).await;
+    for ((attempt, wanted), written) in ends.iter().zip(ended) {
+        assert_eq!(written, *wanted, "store: {attempt:?}");
+        let stored = row(bench, &attempt.id).await.state;
+        assert!(matches!(stored, State::Settled { answer: stored, .. } if *stored == answer));
+    }
 }
 
 /// An absent key is won with attempt 1 under the gate's epoch, and its row is claimed as asked.

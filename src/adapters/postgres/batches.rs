@@ -1,0 +1,188 @@
+//! The statements of batches: first claims, and settlements.
+//!
+//! `gather` says when they are sent. Each compares everything that the statement of one key
+//! compares. This file must not state anything of a key that the statement did not return.
+
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::errors::{self, Effect};
+use super::gather::Member;
+use super::keys::{big, claim_reply, millis, promised, small};
+use super::rows::{self, StoredAnswer};
+use super::run::{self, Call, Failed};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
+use crate::protocol::decide::Basis;
+use crate::protocol::digest::Digest32;
+use crate::protocol::key::{KeyId, Tenant};
+
+/// A stored body that is larger goes alone.
+const MOST_BODY: usize = 64 << 10;
+
+/// The first claim of a key.
+pub(super) struct Claim(ClaimAsk);
+
+impl Claim {
+    /// True if the claim may share a statement: it stands on no row and is no risk.
+    pub(super) fn shares(ask: &ClaimAsk) -> bool {
+        matches!(ask.basis, Basis::Absent) && ask.risk.is_empty()
+    }
+
+    pub(super) fn of(ask: &ClaimAsk) -> Self {
+        Self(ask.clone())
+    }
+}
+
+fn bytes(digest: &Digest32) -> &[u8] {
+    digest.as_bytes()
+}
+
+/// Values of one column.
+fn column<'a, M, T>(batch: &[&'a M], of: impl Fn(&'a M) -> T) -> Vec<T> {
+    batch.iter().copied().map(of).collect()
+}
+
+/// Rows of each member, by the number that the statement gave it.
+fn by_member(count: usize, rows: Vec<Row>) -> Result<Vec<Vec<Row>>, rows::Unreadable> {
+    let mut all: Vec<Vec<Row>> = (0..count).map(|_| Vec::new()).collect();
+    for row in rows {
+        let at = usize::try_from(rows::get::<i64>(&row, "ord")?).map_err(|_| "ord")?;
+        all.get_mut(at.checked_sub(1).ok_or("ord")?).ok_or("ord")?.push(row);
+    }
+    Ok(all)
+}
+
+impl Member for Claim {
+    const WHAT: &'static str = "a claim";
+    type Fact = ClaimReply;
+
+    fn tenant(&self) -> &Tenant {
+        self.0.id.tenant()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.id.key().as_bytes().len() + self.0.path.len() + self.0.route.len() + 256
+    }
+
+    async fn send(batch: &[&Self], sql: &str, pool: &Pool, within: Duration) -> Result<Vec<Row>, Failed> {
+        let gates: Vec<i64> = batch.iter().map(|Self(ask)| ask.gate.0.cast_signed()).collect();
+        let tenants = column(batch, |Self(ask)| ask.id.tenant().as_str());
+        let keys = column(batch, |Self(ask)| ask.id.key().as_bytes());
+        let nonces = column(batch, |Self(ask)| Uuid::from_u128(ask.nonce.0));
+        let requests = column(batch, |Self(ask)| Uuid::from_u128(ask.request_id.0));
+        let raws = column(batch, |Self(ask)| bytes(&ask.fingerprint.raw));
+        let canonicals = column(batch, |Self(ask)| ask.fingerprint.canonical.as_ref().map(bytes));
+        let holds = column(batch, |Self(ask)| millis(ask.hold));
+        let promises = column(batch, |Self(ask)| promised(&ask.lifetime));
+        let skews = column(batch, |Self(ask)| millis(ask.lifetime.skew));
+        let tombstones = column(batch, |Self(ask)| millis(ask.lifetime.tombstone));
+        let routes = column(batch, |Self(ask)| &*ask.route);
+        let paths = column(batch, |Self(ask)| ask.path.as_str());
+        let principals = column(batch, |Self(ask)| ask.principal.as_ref().map(bytes));
+        // A member of another version gets nothing from this statement.
+        let gate = gates.first().copied().unwrap_or_default();
+        let call = Call::writes(Self::WHAT, sql);
+        run::run(
+            pool,
+            within,
+            call,
+            &[
+                &gate,
+                &gates,
+                &tenants,
+                &keys,
+                &nonces,
+                &requests,
+                &raws,
+                &canonicals,
+                &holds,
+                &promises,
+                &skews,
+                &tombstones,
+                &routes,
+                &paths,
+                &principals,
+            ],
+        )
+        .await
+    }
+
+    fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<ClaimReply>>, StoreError> {
+        let unreadable = |why| errors::unreadable(Self::WHAT, Effect::Writes, why);
+        let all = by_member(batch.len(), rows).map_err(unreadable)?;
+        let reply = |(Self(ask), found): (&&Self, Vec<Row>)| {
+            let reply =
+                || claim_reply(Self::WHAT, &found, promised(&ask.lifetime), millis(ask.hold)).map(Some);
+            if found.is_empty() { Ok(None) } else { reply() }
+        };
+        batch.iter().zip(all).map(reply).collect()
+    }
+}
+
+/// The settlement of an attempt.
+pub(super) struct Settlement {
+    id: KeyId,
+    epoch: i64,
+    attempt: i32,
+    nonce: Uuid,
+    answer: StoredAnswer<'static>,
+}
+
+impl Settlement {
+    /// `None` if the stored answer is so large that it goes alone.
+    pub(super) fn shares(answer: &StoredAnswer<'_>) -> bool {
+        answer.body.as_ref().is_none_or(|body| body.len() <= MOST_BODY)
+    }
+
+    pub(super) fn of(attempt: &Attempt, answer: StoredAnswer<'_>) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: attempt.id.clone(),
+            epoch: big(Self::WHAT, attempt.token.epoch)?,
+            attempt: small(Self::WHAT, attempt.token.attempt)?,
+            nonce: Uuid::from_u128(attempt.nonce.0),
+            answer: answer.into_owned(),
+        })
+    }
+}
+
+impl Member for Settlement {
+    const WHAT: &'static str = "a settlement";
+    type Fact = ();
+
+    fn tenant(&self) -> &Tenant {
+        self.id.tenant()
+    }
+
+    fn bytes(&self) -> usize {
+        self.answer.body.as_ref().map_or(0, |body| body.len()) + self.answer.headers.len() + 128
+    }
+
+    async fn send(batch: &[&Self], sql: &str, pool: &Pool, within: Duration) -> Result<Vec<Row>, Failed> {
+        let tenants = column(batch, |one| one.id.tenant().as_str());
+        let keys = column(batch, |one| one.id.key().as_bytes());
+        let (epochs, attempts) = (column(batch, |one| one.epoch), column(batch, |one| one.attempt));
+        let nonces = column(batch, |one| one.nonce);
+        let statuses = column(batch, |one| one.answer.status);
+        let headers = column(batch, |one| one.answer.headers.as_slice());
+        let bodies = column(batch, |one| one.answer.body.as_deref());
+        let codings = column(batch, |one| one.answer.coding);
+        let lengths = column(batch, |one| one.answer.length);
+        let call = Call::writes(Self::WHAT, sql);
+        run::run(
+            pool,
+            within,
+            call,
+            &[&tenants, &keys, &epochs, &attempts, &nonces, &statuses, &headers, &bodies, &codings, &lengths],
+        )
+        .await
+    }
+
+    fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<()>>, StoreError> {
+        let unreadable = |why| errors::unreadable(Self::WHAT, Effect::Writes, why);
+        let all = by_member(batch.len(), rows).map_err(unreadable)?;
+        Ok(all.into_iter().map(|found| (!found.is_empty()).then_some(())).collect())
+    }
+}

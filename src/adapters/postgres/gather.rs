@@ -1,0 +1,260 @@
+//! Batches: calls about keys that wait at the same time share one statement.
+//!
+//! A batch states positive facts only: won, found, done. A call about which it is silent makes its
+//! own statement, where every rare case is handled. A lone call makes its own at once and waits for
+//! nobody. `batches` has the statements. This file must not read a meaning into a fact.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_postgres::Row;
+
+use super::breaker::Guard;
+use super::errors;
+use super::run::Failed;
+use crate::ports::store::StoreError;
+use crate::protocol::key::Tenant;
+
+/// Statements of one kind under way at the same time: while two are, the next batch gathers.
+pub(super) const AT_ONCE: usize = 2;
+/// Calls in one batch, and their bytes, at most.
+const MOST: usize = 128;
+const MOST_BYTES: usize = 1 << 20;
+
+/// A call that can share a statement.
+pub(super) trait Member: Send + Sync + Sized + 'static {
+    /// Name for error texts.
+    const WHAT: &'static str;
+    /// What a batch can say of it.
+    type Fact: Send + 'static;
+
+    /// Whose turn it takes.
+    fn tenant(&self) -> &Tenant;
+    /// Its size, about.
+    fn bytes(&self) -> usize;
+    /// Sends the statement of a batch once, over this pool and within this time.
+    fn send(
+        batch: &[&Self],
+        sql: &str,
+        pool: &Pool,
+        within: Duration,
+    ) -> impl Future<Output = Result<Vec<Row>, Failed>> + Send;
+    /// What the rows say of each member, in their order.
+    fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<Self::Fact>>, StoreError>;
+}
+
+/// What came of asking.
+pub(super) enum Asked<M: Member> {
+    /// A batch says so.
+    Fact(M::Fact),
+    /// Nothing was written for it: it makes its own statement.
+    Silent,
+    /// Nobody else waits: it makes its own statement, and holds the place meanwhile.
+    Alone(Place<M>),
+}
+
+/// Calls of one kind, and those of them that wait.
+pub(super) struct Gather<M: Member> {
+    pool: Pool,
+    within: Duration,
+    sql: String,
+    guard: Arc<Guard>,
+    queue: Mutex<Queue<M>>,
+}
+
+struct Waiting<M: Member> {
+    member: M,
+    since: Instant,
+    reply: oneshot::Sender<Result<Option<M::Fact>, Failed>>,
+}
+
+/// Waiting calls by tenant. Tenants take turns, so one with many keys does not hold up the others.
+struct Queue<M: Member> {
+    turns: VecDeque<Tenant>,
+    waiting: HashMap<Tenant, VecDeque<Waiting<M>>>,
+    /// Statements under way.
+    busy: usize,
+}
+
+/// One of the [`AT_ONCE`] places. Whoever gives it up while others wait hands it to a batch.
+pub(super) struct Place<M: Member>(Arc<Gather<M>>);
+
+impl<M: Member> Gather<M> {
+    pub(super) fn new(pool: Pool, within: Duration, sql: String, guard: Arc<Guard>) -> Arc<Self> {
+        let queue = Queue { turns: VecDeque::new(), waiting: HashMap::new(), busy: 0 };
+        Arc::new(Self { pool, within, sql, guard, queue: Mutex::new(queue) })
+    }
+
+    /// Takes part in a batch, or may be made alone. Waits for half of a call's time at most before
+    /// it is sent, and is never sent after that.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        member: impl FnOnce() -> Result<M, StoreError>,
+    ) -> Result<Asked<M>, StoreError> {
+        let pass = self.guard.pass(M::WHAT)?;
+        if let Some(place) = self.place() {
+            return Ok(Asked::Alone(place));
+        }
+        let (reply, answer) = oneshot::channel();
+        let waiting = Waiting { member: member()?, since: Instant::now(), reply };
+        self.lock().push(waiting);
+        // A place may have been given up since it was asked for.
+        if let Some(place) = self.place() {
+            tokio::spawn(work(place));
+        }
+        let Ok(ended) = answer.await else {
+            return Err(StoreError::Unknown(format!("{}: its batch came to no end", M::WHAT)));
+        };
+        self.guard.ended(pass, ended.as_ref().map_or_else(|failed| failed.answered, |_| true));
+        Ok(ended?.map_or(Asked::Silent, Asked::Fact))
+    }
+
+    /// A free place.
+    fn place(self: &Arc<Self>) -> Option<Place<M>> {
+        let mut queue = self.lock();
+        let is_free = queue.busy < AT_ONCE;
+        queue.busy += usize::from(is_free);
+        is_free.then(|| Place(self.clone()))
+    }
+
+    /// The next batch, without those whose callers went away or waited too long.
+    fn next(&self) -> Vec<Waiting<M>> {
+        let batch = self.lock().take();
+        let half = self.within / 2;
+        let in_time = |waiting: Waiting<M>| {
+            if waiting.since.elapsed() <= half {
+                return Some(waiting);
+            }
+            let error = errors::not_sent(M::WHAT, "it waited too long for its turn");
+            drop(waiting.reply.send(Err(Failed { error, answered: false })));
+            None
+        };
+        batch.into_iter().filter(|waiting| !waiting.reply.is_closed()).filter_map(in_time).collect()
+    }
+
+    async fn send(&self, batch: Vec<Waiting<M>>) {
+        let members: Vec<&M> = batch.iter().map(|waiting| &waiting.member).collect();
+        let waited = batch.iter().map(|waiting| waiting.since.elapsed()).max().unwrap_or_default();
+        let sent = M::send(&members, &self.sql, &self.pool, self.within.saturating_sub(waited)).await;
+        let facts =
+            sent.and_then(|rows| M::facts(&members, rows).map_err(|error| Failed { error, answered: true }));
+        let told: Vec<Result<Option<M::Fact>, Failed>> = match facts {
+            Ok(facts) => facts.into_iter().map(Ok).collect(),
+            // The server answered that nothing was written: that may be due to one of them.
+            Err(Failed { error: StoreError::Definite(_), answered: true }) => {
+                batch.iter().map(|_| Ok(None)).collect()
+            }
+            Err(Failed { error, answered }) => {
+                batch.iter().map(|_| Err(Failed { error: error.clone(), answered })).collect()
+            }
+        };
+        for (waiting, told) in batch.into_iter().zip(told) {
+            drop(waiting.reply.send(told));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue<M>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Sends batches until nobody waits.
+async fn work<M: Member>(place: Place<M>) {
+    while !place.0.lock().turns.is_empty() {
+        let batch = place.0.next();
+        if !batch.is_empty() {
+            place.0.send(batch).await;
+        }
+    }
+}
+
+impl<M: Member> Queue<M> {
+    fn push(&mut self, waiting: Waiting<M>) {
+        let tenant = waiting.member.tenant();
+        match self.waiting.get_mut(tenant) {
+            Some(others) => others.push_back(waiting),
+            None => {
+                self.turns.push_back(tenant.clone());
+                self.waiting.insert(tenant.clone(), VecDeque::from([waiting]));
+            }
+        }
+    }
+
+    fn take(&mut self) -> Vec<Waiting<M>> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < MOST
+            && bytes < MOST_BYTES
+            && let Some(tenant) = self.turns.pop_front()
+        {
+            let Some(of_tenant) = self.waiting.get_mut(&tenant) else { continue };
+            let Some(waiting) = of_tenant.pop_front() else { continue };
+            bytes += waiting.member.bytes();
+            batch.push(waiting);
+            if of_tenant.is_empty() {
+                self.waiting.remove(&tenant);
+            } else {
+                self.turns.push_back(tenant);
+            }
+        }
+        batch
+    }
+}
+
+impl<M: Member> Drop for Place<M> {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock();
+        let goes_on = if queue.turns.is_empty() { None } else { Handle::try_current().ok() };
+        match goes_on {
+            Some(runtime) => drop(runtime.spawn(work(Place(self.0.clone())))),
+            None => queue.busy -= 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Call(Tenant);
+
+    impl Member for Call {
+        const WHAT: &'static str = "a call";
+        type Fact = ();
+
+        fn tenant(&self) -> &Tenant {
+            &self.0
+        }
+
+        fn bytes(&self) -> usize {
+            MOST_BYTES / 4
+        }
+
+        async fn send(_: &[&Self], _: &str, _: &Pool, _: Duration) -> Result<Vec<Row>, Failed> {
+            Ok(Vec::new())
+        }
+
+        fn facts(batch: &[&Self], _: Vec<Row>) -> Result<Vec<Option<()>>, StoreError> {
+            Ok(batch.iter().map(|_| None).collect())
+        }
+    }
+
+    #[test]
+    fn tenants_take_turns_and_a_batch_has_a_bound() {
+        let mut queue = Queue { turns: VecDeque::new(), waiting: HashMap::new(), busy: 0 };
+        for tenant in ["many", "many", "many", "many", "one", "two", "two"] {
+            let member = Call(Tenant::parse(tenant).unwrap());
+            queue.push(Waiting { member, since: Instant::now(), reply: oneshot::channel().0 });
+        }
+        let mut batch =
+            || -> Vec<String> { queue.take().iter().map(|waiting| waiting.member.0.to_string()).collect() };
+        assert_eq!(batch(), ["many", "one", "two", "many"]);
+        assert_eq!(batch(), ["two", "many", "many"]);
+        assert!(batch().is_empty() && queue.turns.is_empty() && queue.waiting.is_empty());
+    }
+}

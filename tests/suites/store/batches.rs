@@ -1,0 +1,105 @@
+//! Batches of claims and settlements over a real Postgres: what they cost, and what happens to them
+//! while the server stands still.
+//!
+//! `ports::contract` has what each member hears. A test must not measure time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::store::support::{Region, ask, eventually, won};
+use onceway::ports::KeyStore;
+use onceway::ports::store::{ClaimReply, StoreError, Written};
+use onceway::protocol::record::{Answer, AnswerBody};
+use tokio::task::JoinSet;
+use tokio_postgres::Client;
+
+/// Keys that are handled at the same time, and how often.
+const AT_ONCE: u128 = 64;
+const ROUNDS: u128 = 10;
+
+/// Transactions that wrote, and sequential scans of records.
+async fn counted(admin: &Client) -> (i64, i64) {
+    let sql = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint, coalesce(sum(seq_scan), 0)::bigint \
+                 from pg_stat_user_tables where relname like 'records%'";
+    let row = admin.query_one(sql, &[]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+/// A backend reports its counters when it ends.
+async fn all_gone(admin: &Client) {
+    let sql = "select true where not exists (select from pg_stat_activity where usename = 'gw' or application_name = 'onceway')";
+    eventually("the end of all backends", || async { admin.query_opt(sql, &[]).await.unwrap() }).await;
+}
+
+/// Lets `calls` begin while whatever relies on the gate waits, so that those of them wait that may.
+async fn together<T: Send + 'static>(
+    admin: &Client,
+    calls: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> Vec<T> {
+    admin.batch_execute("select pg_advisory_lock(8029464473093896498)").await.unwrap();
+    let calls: JoinSet<T> = calls.collect();
+    eventually("the first of them to wait", || async {
+        let sql =
+            "select true from pg_stat_activity where usename = 'gw' and wait_event = 'advisory' offset 1";
+        admin.query_opt(sql, &[]).await.unwrap()
+    })
+    .await;
+    admin.batch_execute("select pg_advisory_unlock(8029464473093896498)").await.unwrap();
+    calls.join_all().await
+}
+
+#[tokio::test]
+async fn keys_that_wait_share_transactions_and_go_by_index() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    let admin = region.admin().await;
+    admin.batch_execute("analyze").await.unwrap();
+    drop(store);
+    all_gone(&admin).await;
+    let before = counted(&admin).await;
+    let store = Arc::new(region.store());
+    let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(vec![7; 1_000]) };
+    for nonce in (0..ROUNDS).map(|round| round * AT_ONCE) {
+        let claims = (nonce..nonce + AT_ONCE).map(|nonce| {
+            let (store, ask) = (store.clone(), ask(&format!("k{nonce}"), 1 + nonce, gate.version));
+            async move { won(&store, &ask).await }
+        });
+        let settlements = together(&admin, claims).await.into_iter().map(|attempt| {
+            let (store, answer) = (store.clone(), answer.clone());
+            async move { store.settle(&attempt, &answer).await }
+        });
+        assert!(together(&admin, settlements).await.iter().all(|settled| *settled == Ok(Written::Done)));
+    }
+    drop(store);
+    all_gone(&admin).await;
+    let after = counted(&admin).await;
+    let (commits, keys) = (after.0 - before.0, (ROUNDS * AT_ONCE) as i64);
+    assert!(commits * 10 <= 3 * keys, "{commits} transactions for {keys} keys");
+    assert_eq!(after.1 - before.1, 0, "sequential scans");
+}
+
+/// No reply comes while the server stands still. The calls may have been made, and are found again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_without_a_reply_is_found_again() {
+    let (region, _store, gate) = Region::ready("eu#1").await;
+    let store = Arc::new(region.store_within(Duration::from_millis(600)));
+    won(&store, &ask("first", 1, gate.version)).await;
+    let claims = |what: &'static str| {
+        let store = store.clone();
+        async move {
+            let all = (0..20).map(|at| (store.clone(), ask(&format!("{what}{at}"), 100 + at, gate.version)));
+            let all = all.map(|(store, ask)| async move { store.claim(&ask).await });
+            all.collect::<JoinSet<_>>().join_all().await
+        }
+    };
+    // So that both statements are prepared.
+    assert!(claims("warm").await.iter().all(Result::is_ok));
+    region.cluster.pause().await.unwrap();
+    let replies = claims("k").await;
+    assert!(replies.iter().all(Result::is_err), "{replies:?}");
+    assert!(replies.iter().any(|reply| matches!(reply, Err(StoreError::Unknown(_)))), "{replies:?}");
+    region.cluster.resume().await.unwrap();
+    eventually("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
+    for reply in claims("k").await {
+        assert!(matches!(reply, Ok(ClaimReply::Won { token, .. }) if token.attempt == 1), "{reply:?}");
+    }
+}
