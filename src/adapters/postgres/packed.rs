@@ -5,6 +5,9 @@
 //! the compression of a client or an upstream: their bytes are opaque.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
+
+use zstd::bulk::Compressor;
 
 /// `answer_coding`: uncompressed.
 pub(super) const PLAIN: i16 = 0;
@@ -31,12 +34,25 @@ pub(super) fn pack(body: &[u8]) -> Packed<'_> {
     // The gateway keeps no body beyond `MOST`.
     let length = i32::try_from(body.len()).unwrap_or(i32::MAX);
     if body.len() >= WORTH_IT
-        && let Ok(bytes) = zstd::bulk::compress(body, LEVEL)
+        && let Some(bytes) = compress(body)
         && bytes.len() < body.len()
     {
         return Packed { coding: ZSTD, bytes: Cow::Owned(bytes), length };
     }
     Packed { coding: PLAIN, bytes: Cow::Borrowed(body), length }
+}
+
+/// Compresses with what this thread keeps for that: making it costs more than a small body does.
+fn compress(body: &[u8]) -> Option<Vec<u8>> {
+    thread_local! {
+        static KEPT: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    }
+    KEPT.with_borrow_mut(|kept| {
+        if kept.is_none() {
+            *kept = Some(Compressor::new(LEVEL).ok()?);
+        }
+        kept.as_mut()?.compress(body).ok()
+    })
 }
 
 /// Returns the input of [`pack`]; `None` if the bytes are not its output.
