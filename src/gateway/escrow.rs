@@ -238,7 +238,7 @@ impl<P: Ports> Gateway<P> {
         let store = self.ports.store();
         let mut written =
             metrics::upkeep("lodge", store.lodge_answer(id, &origin, token, nonce, answer)).await;
-        if written == Ok(Written::Lost) {
+        if written == Ok(Written::Lost) && self.was_its_key(from, id, token) {
             let attempt = Attempt { id: id.clone(), token, nonce };
             written = metrics::upkeep("settle", store.settle(&attempt, answer)).await;
         }
@@ -264,7 +264,7 @@ impl<P: Ports> Gateway<P> {
         if let Err(error) = metrics::upkeep("lodge", store.void(id, &origin, token, nonce)).await {
             return Told::Refused(error.to_string());
         }
-        if self.view().epoch() > token.epoch {
+        if self.view().epoch() > token.epoch && self.was_its_key(from, id, token) {
             let attempt = Attempt { id: id.clone(), token, nonce };
             if let Err(error) = metrics::upkeep("release", store.release(&attempt)).await {
                 return Told::Refused(error.to_string());
@@ -276,6 +276,12 @@ impl<P: Ports> Gateway<P> {
     fn origin_then(&self, region: &RegionName, epoch: u64) -> Option<Origin> {
         let then = self.known_view(epoch).unwrap_or_else(|| self.view());
         then.origin(region)
+    }
+
+    /// True if the sender owned the key in the token's epoch. Then a record of this region under
+    /// that token is a claim of the sender that was lodged here, and no attempt of its own.
+    fn was_its_key(&self, from: &RegionName, id: &KeyId, token: Token) -> bool {
+        self.known_view(token.epoch).is_some_and(|then| then.owner(id) == Some(from))
     }
 }
 

@@ -12,18 +12,19 @@ use std::time::Duration;
 use onceway::ports::authority::{Lodged, Lodging};
 use onceway::ports::contract::escrow::lodging_of;
 use onceway::ports::peers::{OperatorAct, PeerError, Question, Told};
-use onceway::ports::{Acceptors, Dice, Peers};
+use onceway::ports::{Acceptors, Dice, KeyStore, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, Token};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, Row, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Acceptor, Ballot, Message};
 use onceway::protocol::speakers::Kind;
 use onceway::protocol::view::{AcceptorId, Content, Standing, View};
 use simulation::dice::SimDice;
 use simulation::letters::{Letter, Post};
+use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
 use super::trio::{LEASE, TAKEOVER, Trio, a, b, c, checked, id, key_of, ms, on, regions, witness};
@@ -265,6 +266,28 @@ fn a_claim_in_the_name_of_another_store_is_not_lodged() {
             );
         }
         assert_eq!(lodged("own", 1).await, Told::Lodged(Lodged::Done), "nothing else was wrong with it");
+    });
+}
+
+/// c has read the token and the nonce of an attempt of b, whose key it was then and is not now.
+#[test]
+fn nobody_ends_the_attempt_of_another_region() {
+    on(Trio::start(13), async |trio| {
+        let key = key_of(&b(), &c(), "spied");
+        trio.world.upstreams.set_mode(&b(), UpstreamMode::EffectThenDrop);
+        assert_eq!(trio.send(&b(), "/park", &key).await.status, 504);
+        trio.drain(&c(), &b(), true).await.unwrap();
+        let store = trio.world.cluster.store(&b());
+        let row = async || store.look_up(&[id(&key)]).await.unwrap().concat().remove(0);
+        let Row { token, nonce, .. } = row().await;
+        trio.until("the drain", ms(10_000), async || trio.gate(&b()).view.epoch() > token.epoch).await;
+        let (peers, id) = (trio.world.network.peers(&c()), id(&key));
+        let answer = Arc::new(Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept });
+        let forged = Question::LodgeAnswer { id: id.clone(), token, nonce, answer };
+        for question in [forged, Question::Void { id, token, nonce }] {
+            peers.ask(&b(), question, WITHIN).await.unwrap();
+            assert!(matches!(row().await.state, State::InDoubt { .. }));
+        }
     });
 }
 
