@@ -1,5 +1,6 @@
 -- Answers of many attempts. Of one that is not returned nothing was written: it lost, the boot is not approved, or another origin's answer may
--- be here. Nested loops lock in the order of the keys, so that two batches cannot deadlock.
+-- be here. Nested loops lock in the order of the keys, so that two batches cannot deadlock. The leaf holds no other origin: where that is
+-- asked, a plan reads all of it.
 -- due_at and held_at stay as they are: they are indexed, and an unchanged index keeps the update within its page.
 with told as materialized (
     select u.*
@@ -15,7 +16,7 @@ update {records} r
    set state = 4, settled_at = clock_timestamp(), doubt_status = null, answer_status = t.status, answer_headers = t.headers,
        answer_body = t.body, answer_coding = t.coding, answer_length = t.length
   from told t
- where r.tenant = t.tenant and r.key = t.key and r.origin = '{origin}' and r.epoch = t.epoch and r.attempt = t.attempt and r.nonce = t.nonce
+ where r.tenant = t.tenant and r.key = t.key and r.epoch = t.epoch and r.attempt = t.attempt and r.nonce = t.nonce
    and r.state in (1, 2)
    and exists (select from g)
    and not exists (
