@@ -130,6 +130,7 @@ impl Stand {
         let region = Region::new(name, ports, cluster, launch.clone());
         region.act(Action::Start, Part::Gateway).await?;
         region.found(PATIENCE).await?;
+        serves(&region.admin()).await?;
         region.act(Action::Stop, Part::Gateway).await?;
         Ok(Stand { tools, region, upstream, proxy, nginx_ports, dir, gateway: None, launch, janitor })
     }
@@ -153,12 +154,7 @@ impl Stand {
                 &self.gateway.insert((form, gateway)).1
             }
         };
-        let url = format!("{}/readyz", gateway.admin());
-        let serves = async || {
-            let ready = Ask::get(&url).send(Duration::from_secs(2)).await;
-            Ok(ready.is_ok_and(|ready| ready.json()["serves"] == true).then_some(()))
-        };
-        wait::for_some("the gateway to serve", PATIENCE, serves).await?;
+        serves(&gateway.admin()).await?;
         Ok(gateway.process().context("the gateway is over")?.pid())
     }
 
@@ -186,6 +182,16 @@ impl Stand {
         tokio::task::spawn_blocking(move || scratch::delete(&dir)).await??;
         self.janitor.dismiss().await
     }
+}
+
+/// Waits until the gateway of this admin address runs keys.
+async fn serves(admin: &str) -> Result<()> {
+    let url = format!("{admin}/readyz");
+    let ready = async || {
+        let ready = Ask::get(&url).send(Duration::from_secs(2)).await;
+        Ok(ready.is_ok_and(|ready| ready.json()["serves"] == true).then_some(()))
+    };
+    wait::for_some("the gateway to serve", PATIENCE, ready).await
 }
 
 async fn store(tools: &Tools, dir: &Path, port: u16, name: &RegionName) -> Result<Cluster> {
