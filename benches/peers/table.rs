@@ -20,7 +20,7 @@ pub struct Row {
 
 /// The table as text, with a last line that says where it was measured.
 pub fn show(rows: &[Row], place: &str) -> String {
-    let mut text = String::from("| row | least | middle | most | must |\n|---|---|---|---|---|\n");
+    let mut text = String::from("| row | minimum | median | maximum | must |\n|---|---|---|---|---|\n");
     for Row { what, must, values } in rows {
         let mut sorted = values.clone();
         sorted.sort_by(f64::total_cmp);
