@@ -26,7 +26,7 @@ use peers::{idle, rows, table};
 /// One region runs with a real Postgres. Both proxies have the same upstream: an nginx that
 /// answers with 1 KiB. Progress goes to stderr, the table to stdout.
 #[derive(Parser)]
-#[command(name = "cargo bench --bench peers --", after_help = EXAMPLES)]
+#[command(bin_name = "cargo bench --bench peers --", after_help = EXAMPLES)]
 struct Args {
     /// Rows to measure; all of them if none is named
     #[arg(value_enum)]
@@ -49,13 +49,13 @@ Examples:
   TMPDIR=/dev/shm cargo bench --bench peers -- --write     a RAM disk, so that no disk decides
   cargo bench --bench peers -- --gateway old/onceway pass  another build, with today's bench
 
-It needs Linux, nginx, wrk, taskset and setpriv, Postgres and its pgbench, and a machine that does
-little else. Each group has three rounds, in which the candidates take turns forward and backward.
-A ratio compares turns of one round. The first turn of each candidate does not count.
+It needs Linux, nginx, wrk, taskset and setpriv, Postgres and its pgbench, and a machine that
+does little else. Each group has three rounds, in which candidates take turns forward and
+backward. A ratio compares turns of one round. Each candidate's first turn does not count.
 
 pgbench naive is an insert and an update for each key, with 16 clients. CPU is that of whole
-processes; Postgres's is that of the whole cluster. `pass`, `logged` and `alone` give the gateway one
-worker thread, the others leave it as it comes. Its log is off (warnings only) in `pass` and `alone`.";
+processes; Postgres's is that of the whole cluster. pass, logged and alone give the gateway one
+worker thread, the others leave it as it comes. In pass and alone it logs warnings only.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
