@@ -70,17 +70,14 @@ impl Default for Pace {
 pub enum Reply {
     /// An answer or a problem.
     Told {
-        /// Its status.
         status: StatusCode,
         /// The code of a problem; empty on an answer.
         code: String,
-        /// True if it is a replay.
         replayed: bool,
         /// The region that ran it, as the answer says; empty if it names none.
         by: String,
         /// The time to wait before the next try.
         retry_after: Option<Duration>,
-        /// The body.
         body: bytes::Bytes,
     },
     /// The connection broke, or could not be made.
@@ -89,7 +86,6 @@ pub enum Reply {
     TimedOut,
 }
 
-/// The deployment.
 pub struct Deployment {
     /// Everything below the gateways.
     pub world: Arc<World>,
@@ -170,7 +166,6 @@ impl Deployment {
         &self.regions
     }
 
-    /// The scenario that is played.
     pub fn scenario(&self) -> &Arc<Scenario> {
         &self.scenario
     }
@@ -190,7 +185,6 @@ impl Deployment {
         self.nodes().insert(region.clone(), Node { gateway, process, clock });
     }
 
-    /// A region's newest process.
     pub fn node(&self, region: &RegionName) -> Node {
         let Some(node) = self.nodes().get(region).cloned() else {
             panic!("no region {region} in this deployment")
@@ -198,7 +192,6 @@ impl Deployment {
         node
     }
 
-    /// True if a region runs keys.
     pub fn serves(&self, region: &RegionName) -> bool {
         let node = self.node(region);
         !node.process.is_dead() && node.gateway.readiness().serves
@@ -363,7 +356,6 @@ impl Deployment {
         span.mul_f64(1.0 / pace.per_second.as_secs_f64())
     }
 
-    /// The routes in a region's files.
     pub fn files(&self, region: &RegionName) -> Files {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.get(region).copied().unwrap_or_default()

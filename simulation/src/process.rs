@@ -87,7 +87,6 @@ impl Process {
         slept.before + slept.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// True if the process is dead.
     pub fn is_dead(&self) -> bool {
         self.is(Life::Dead)
     }

@@ -29,7 +29,6 @@ pub struct Point {
 /// A point and its figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// The point's name.
     pub name: String,
     /// The values that make this point.
     pub settings: Vec<(String, String)>,
@@ -39,16 +38,13 @@ pub struct Row {
     pub needs_unsafe_multiple: bool,
     /// The shortest wait.
     pub floor_ms: u64,
-    /// The figures.
     pub figures: Figures,
 }
 
 /// The same seeds at several points.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Study {
-    /// The scenario's name.
     pub scenario: String,
-    /// A description, in a line.
     pub title: String,
     /// The first seed.
     pub from: u64,
@@ -60,7 +56,6 @@ pub struct Study {
     pub rows: Vec<Row>,
 }
 
-/// A route's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouteIs {
     /// The recovery of a key in doubt: `park`, `probe` or `rerun`.
@@ -70,14 +65,12 @@ pub struct RouteIs {
 }
 
 impl Point {
-    /// The name.
     pub fn name(&self) -> String {
         let settings: Vec<String> =
             self.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
         [vec!["onceway".to_owned()], settings].concat().join(" ")
     }
 
-    /// A row of this point with these figures.
     pub fn row(&self, figures: Figures) -> Row {
         let window = &self.scenario.shared.failover.window;
         let multiple = f64::from(window.percent) / 100.0;

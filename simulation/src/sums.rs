@@ -38,11 +38,8 @@ pub struct Sums {
 /// The figures of one point, or of one design.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
-    /// The number of seeds.
     pub seeds: u64,
-    /// Simulated time.
     pub simulated_ms: u64,
-    /// The keys' ends.
     pub keys: Keys,
     /// Doubles that no route allows, per million keys.
     pub doubles_per_million: f64,
@@ -58,7 +55,6 @@ pub struct Figures {
     pub distribution: Vec<(u32, u64)>,
     /// Calls from one region to another, per hundred keys.
     pub hops_per_hundred: f64,
-    /// The number of takeovers.
     pub takeovers: u64,
     /// The runs that were marked at risk of a lost region.
     pub at_risk: u64,
@@ -70,10 +66,8 @@ pub struct Figures {
     pub first_broken: BTreeMap<u64, Breach>,
 }
 
-/// The figures of one route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OfRoute {
-    /// The ends of its keys.
     pub keys: Keys,
     /// Doubles that the route does not allow, per million keys.
     pub doubles_per_million: f64,
@@ -86,7 +80,6 @@ pub struct OfRoute {
 pub struct Spread {
     /// The median.
     pub p50_ms: u64,
-    /// The longest.
     pub max_ms: u64,
 }
 
@@ -100,7 +93,6 @@ pub struct Latency {
 }
 
 impl Sums {
-    /// Adds one seed.
     pub fn add(&mut self, outcome: &Outcome) {
         self.seeds += 1;
         self.simulated_ms += outcome.simulated_ms;

@@ -25,6 +25,11 @@ macro_rules! named {
             pub fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name),* }
             }
+
+            /// A description, in a line.
+            pub fn about(self) -> &'static str {
+                match self { $(Self::$kind => $about),* }
+            }
         }
     };
 }

@@ -10,15 +10,10 @@ use crate::ports::Ports;
 
 /// Postgres, peers over mTLS, an upstream over HTTP, the clocks and the dice of this machine.
 pub struct RealPorts {
-    /// Clocks.
     pub clock: SystemClock,
-    /// Randomness.
     pub dice: SystemDice,
-    /// The region's Postgres.
     pub store: PgStore,
-    /// The other regions.
     pub peers: HttpPeers,
-    /// The protected service.
     pub upstream: HttpUpstream,
 }
 

@@ -3,23 +3,23 @@
 //! `ports` says what each adapter must promise; `server` shares the header rules and the identity.
 //! An adapter must not resend, cache, or read meaning into a status.
 
-pub mod bundle;
-pub mod connection;
-pub mod expiry;
-pub mod headers;
+pub(crate) mod bundle;
+pub(crate) mod connection;
+pub(crate) mod expiry;
+pub(crate) mod headers;
 pub mod identity;
 pub mod issue;
 #[cfg(feature = "otlp")]
-pub mod otlp;
+pub(crate) mod otlp;
 pub mod peers;
 pub mod postgres;
-pub mod streaming;
+pub(crate) mod streaming;
 mod strict;
 pub mod system;
 pub mod tls;
 mod upload;
 pub mod upstream;
-pub mod views;
+pub(crate) mod views;
 pub mod wire;
 pub mod witness;
 

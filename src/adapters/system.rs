@@ -80,21 +80,6 @@ fn bytes<const N: usize>() -> [u8; N] {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_sleep_ends_at_its_deadline_or_later() {
-        let clock = SystemClock;
-        let deadline = clock.now() + Duration::from_millis(20);
-        clock.sleep_until(deadline).await;
-        assert!(clock.now() >= deadline);
-        clock.sleep_until(Moment::from_nanos(1)).await;
-    }
-
-    #[test]
-    fn the_date_is_of_this_century() {
-        let date = SystemClock.date().as_millis();
-        assert!(date > 1_700_000_000_000, "{date}");
-    }
-
     #[test]
     fn draws_differ_and_jitter_stays_within_its_span() {
         let dice = SystemDice;

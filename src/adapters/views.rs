@@ -77,7 +77,6 @@ pub(super) fn newer(text: &str) -> Option<&'static str> {
     said.max().filter(|version| *version > u64::from(NEXT)).map(|_| NEWER)
 }
 
-/// A view.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewDoc {
@@ -158,7 +157,6 @@ struct RetiredDoc {
     lost: Option<u64>,
 }
 
-/// A ballot.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BallotDoc {
@@ -167,7 +165,6 @@ pub struct BallotDoc {
     proposer: u64,
 }
 
-/// An accepted value.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptedDoc {
@@ -175,7 +172,6 @@ pub struct AcceptedDoc {
     view: ViewDoc,
 }
 
-/// A grant.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrantDoc {
@@ -187,7 +183,6 @@ pub struct GrantDoc {
     holders: BTreeMap<u64, (u32, u64)>,
 }
 
-/// An acceptor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptorDoc {
@@ -198,11 +193,9 @@ pub struct AcceptorDoc {
     grants: Vec<(String, GrantDoc)>,
 }
 
-/// A gate's state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateDoc {
-    /// The adopted view.
     pub view: ViewDoc,
     /// The views that must all name the region.
     pub since: Vec<ViewDoc>,

@@ -84,7 +84,6 @@ struct Key {
 }
 
 impl Audit {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match &self.command {
             Some(Command::Key(key)) => key.run(),

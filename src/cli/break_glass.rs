@@ -63,7 +63,6 @@ pub struct BreakGlass {
 }
 
 impl BreakGlass {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let Self { stopped, poisoned_above, attest, confirm, who, dry, gateway, json } = self;
         if attest.trim().is_empty() {

@@ -115,7 +115,6 @@ impl Revoke {
 }
 
 impl Certs {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match (&self.act, &self.out) {
             (Some(Act::Revoke(revoke)), _) => revoke.run(),

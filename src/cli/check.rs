@@ -71,7 +71,6 @@ struct All<'a> {
 }
 
 impl Check {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let mut all = All::default();
         let need = if self.serve { Need::Gateway } else { Need::All };

@@ -106,7 +106,6 @@ impl Line {
 }
 
 impl Coverage {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let token = http::token(self.token_file.as_deref())?;
         let mut lines = BTreeMap::new();

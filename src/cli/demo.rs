@@ -58,7 +58,6 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Runs the command.
     pub fn run(self) -> Result<(), Failure> {
         let Self { exit, no_tour, json, rtt, offline, port_base, data } = self;
         if offline {

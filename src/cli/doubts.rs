@@ -34,7 +34,6 @@ pub struct Doubts {
 }
 
 impl Doubts {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let (region, all) = self.gateway.list("/v1/doubts?limit=1000", "doubts")?;
         tell(self.json, &json!({ "region": region, "doubts": all }), &picture(&all))?;

@@ -95,7 +95,6 @@ pub struct Drill {
 }
 
 impl Drill {
-    /// Runs the command.
     pub fn run(self) -> Result<(), Failure> {
         let drills = self.drills()?;
         if self.list {

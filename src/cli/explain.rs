@@ -17,7 +17,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match self {
             Self::Explain(explain) => explain.run(),

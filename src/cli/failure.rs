@@ -39,7 +39,6 @@ impl Failure {
         }
     }
 
-    /// The exit code.
     pub fn code(&self) -> u8 {
         self.parts().0
     }

@@ -176,9 +176,6 @@ impl Target {
 }
 
 /// The token in a file, if one is named.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn token(file: Option<&Path>) -> Result<Option<String>, Failure> {
     let Some(path) = file else { return Ok(None) };
     let text = std::fs::read_to_string(path)

@@ -53,7 +53,6 @@ pub struct Init {
 }
 
 impl Init {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let (config, target) = self.gateway.load()?;
         same_files(&config, &target)?;

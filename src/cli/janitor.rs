@@ -21,7 +21,6 @@ pub struct Janitor {
 }
 
 impl Janitor {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         run_janitor(&self.dir, self.delete).map_err(Failure::failed)
     }

@@ -72,7 +72,6 @@ struct Act {
 }
 
 impl Jobs {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match &self.act {
             None => self.list(),

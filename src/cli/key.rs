@@ -127,7 +127,6 @@ pub struct Release {
 }
 
 impl Command {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match self {
             Command::Show(show) => {

@@ -45,7 +45,6 @@ pub struct Man {
 }
 
 impl Completion {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let shell = match self.shell.as_str() {
             "zsh" => Shell::Zsh,
@@ -59,7 +58,6 @@ impl Completion {
 }
 
 impl Man {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let mut cli = Cli::command();
         cli.build();

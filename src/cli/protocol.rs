@@ -55,7 +55,6 @@ pub struct Raise {
 }
 
 impl Command {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match self {
             Self::Raise(raise) => raise.run(),

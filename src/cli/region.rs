@@ -175,7 +175,6 @@ pub struct Takeover {
 }
 
 impl Command {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match self {
             Self::Drain(drain) => drain.run(),
@@ -263,7 +262,6 @@ impl Rebuild {
 }
 
 impl Takeover {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let Self { which, why, accept_risk, dry } = self;
         let done = which.explained("/v1/admin/takeover", why, *accept_risk, dry)?;

@@ -29,7 +29,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match self {
             Self::Show(show) => show.run(),

@@ -73,7 +73,6 @@ pub struct Apply {
 }
 
 impl Plan {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let (config, target) = self.gateway.load()?;
         let plan = target.act("/v1/admin/ring/plan", &proposal(&config))?;
@@ -82,7 +81,6 @@ impl Plan {
 }
 
 impl Apply {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let (config, target) = self.gateway.load()?;
         let mut proposal = proposal(&config);

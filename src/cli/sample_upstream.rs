@@ -35,7 +35,6 @@ pub struct SampleUpstream {
 }
 
 impl SampleUpstream {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let ready = |address| {
             let text = format!("listens on {address}; every effect is a line of {}\n", self.ledger.display());

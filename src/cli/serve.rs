@@ -48,7 +48,6 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let (config, watched) = Config::load_watched(&self.config);
         let config = config?;

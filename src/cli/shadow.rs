@@ -40,7 +40,6 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let report = self.gateway.get("/v1/shadow").map_err(|failure| match failure {
             Failure::Failed(why) => Failure::Failed(format!("{why} (404: it is not in shadow mode)")),
@@ -60,7 +59,6 @@ const COUNTS: [(&str, &str); 6] = [
     ("diverged", "diverged"),
 ];
 
-/// The whole report as text.
 fn picture(report: &Value) -> String {
     let count = |value: &Value| thousands(value.as_u64().unwrap_or_default());
     let mut header = vec!["route".to_owned()];

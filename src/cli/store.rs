@@ -28,7 +28,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         match self {
             Self::Init(init) => init.run(),

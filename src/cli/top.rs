@@ -68,7 +68,6 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 impl Top {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let token = http::token(self.token_file.as_deref())?;
         if self.once || !std::io::stdout().is_terminal() {

@@ -67,7 +67,6 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let (config, watched) = WitnessConfig::load_watched(&self.config);
         let config = config?;

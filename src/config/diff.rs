@@ -40,7 +40,6 @@ impl Places {
 pub struct Difference {
     /// Key with its tables, as in `onceway config explain`.
     pub key: String,
-    /// Route of the setting.
     pub route: Option<String>,
     /// Places of the setting in the two regions, or the places where it should be.
     pub at: [At; 2],
@@ -143,33 +142,18 @@ fn of_route(one: &Route, other: &Route) -> Option<&'static str> {
     }
 }
 
+/// The key of the first of these fields in which two policies differ. Each field is named once,
+/// those that may differ behind the semicolon.
+macro_rules! first_differing {
+    ($one:ident $other:ident: $($field:ident $key:expr),*; $($may:ident),*) => {{
+        let Policy { $($field,)* $($may: _,)* } = $one;
+        let all = [$(($key, *$field != $other.$field)),*];
+        all.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
+    }};
+}
+
 fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
-    let Policy {
-        syntax,
-        key_policy,
-        fingerprint,
-        mismatch,
-        recovery,
-        probe,
-        hold,
-        wait,
-        upstream_timeout,
-        settle_time,
-        status_ends_attempt,
-        retention,
-        tombstone,
-        body_limit,
-        stored_limit,
-        outcomes,
-        replay_headers,
-        mode,
-        accept,
-        keep_headers,
-        bind,
-        // The register says which routes are under escrow; the file only proposes.
-        escrow: _,
-    } = one;
-    let of_recovery = match (recovery, &other.recovery) {
+    let of_recovery = match (&one.recovery, &other.recovery) {
         (Recovery::Rerun { .. }, Recovery::Rerun { .. }) => "max_attempts",
         _ => "recovery",
     };
@@ -178,28 +162,14 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
         all.collect::<Vec<_>>()
     };
     let of_outcomes = if finals(one) == finals(other) { "nothing_happened" } else { "final" };
-    let all = [
-        ("syntax", *syntax != other.syntax),
-        ("key_policy", *key_policy != other.key_policy),
-        ("fingerprint", *fingerprint != other.fingerprint),
-        ("mismatch", *mismatch != other.mismatch),
-        (of_recovery, *recovery != other.recovery),
-        ("probe", *probe != other.probe),
-        ("hold", *hold != other.hold),
-        ("wait", *wait != other.wait),
-        ("upstream_timeout", *upstream_timeout != other.upstream_timeout),
-        ("settle_time", *settle_time != other.settle_time),
-        ("status_ends_attempt", *status_ends_attempt != other.status_ends_attempt),
-        ("retention", *retention != other.retention),
-        ("tombstone", *tombstone != other.tombstone),
-        ("body_limit", *body_limit != other.body_limit),
-        ("stored_limit", *stored_limit != other.stored_limit),
-        (of_outcomes, *outcomes != other.outcomes),
-        ("mode", *mode != other.mode),
-        ("accept", *accept != other.accept),
-        ("accept.keep_headers", *keep_headers != other.keep_headers),
-        ("bind", *bind != other.bind),
-        ("replay_headers", *replay_headers != other.replay_headers),
-    ];
-    all.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
+    // The register says which routes are under escrow; the file only proposes.
+    first_differing! { one other:
+        syntax "syntax", key_policy "key_policy", fingerprint "fingerprint", mismatch "mismatch",
+        recovery of_recovery, probe "probe", hold "hold", wait "wait",
+        upstream_timeout "upstream_timeout", settle_time "settle_time",
+        status_ends_attempt "status_ends_attempt", retention "retention", tombstone "tombstone",
+        body_limit "body_limit", stored_limit "stored_limit", outcomes of_outcomes,
+        mode "mode", accept "accept", keep_headers "accept.keep_headers", bind "bind",
+        replay_headers "replay_headers"; escrow
+    }
 }

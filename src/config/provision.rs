@@ -33,7 +33,6 @@ const REPLICATION_PASSWORD: Names = Names {
 
 const PUBLISHERS_CA: &str = "publishers_ca";
 
-/// Settings for provisioning the store.
 #[derive(Clone, Debug)]
 pub struct Provision {
     /// Connection URL of a role that may create roles, tables, publications and subscriptions. Read

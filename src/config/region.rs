@@ -30,13 +30,9 @@ use crate::protocol::region::RegionName;
 #[derive(Debug)]
 pub(super) struct RegionFile {
     pub region: Option<Located<RegionName>>,
-    /// `ring.toml`.
     pub ring: Option<Located<PathBuf>>,
-    /// `routes.toml`.
     pub routes: Option<Located<PathBuf>>,
-    /// `credentials.toml`.
     pub credentials: Option<Located<PathBuf>>,
-    /// Settings about other regions.
     pub others: Others,
     /// The other settings.
     pub process: Option<Process>,
@@ -86,22 +82,17 @@ pub struct Process {
     pub shadow: bool,
     /// Limits of each tenant's rates and keys.
     pub quota: Option<Quota>,
-    /// Listeners.
     pub listen: Listen,
     /// Token that the admin listener requires; `None` only if that listens on loopback.
     pub admin_token: Option<Secret>,
     /// Key that seals stored requests: 32 bytes as base64. Without one they are stored unsealed,
     /// without credentials.
     pub accept_key: Option<Secret>,
-    /// The store.
     pub store: Store,
-    /// The protected service.
     pub upstream: Upstream,
-    /// The peers.
     pub peer: Peer,
     /// Settings of `store init`; absent if another machine provisions.
     pub provision: Option<Provision>,
-    /// Format and levels of the log.
     pub log: Log,
     /// Collector of spans; `None` if spans are not exported.
     pub otlp: Option<Otlp>,
@@ -132,7 +123,6 @@ pub struct Store {
     pub generation: u32,
 }
 
-/// The protected service.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     /// `http://host:port` of this region's upstream.
@@ -160,16 +150,13 @@ pub struct Peer {
     pub addresses: BTreeMap<RegionName, String>,
 }
 
-/// The log of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// Format of the log.
     pub format: LogFormat,
     /// Levels of the log, as `tracing_subscriber::EnvFilter` reads them.
     pub level: String,
 }
 
-/// Format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.

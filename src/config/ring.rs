@@ -18,19 +18,15 @@ use crate::protocol::time::Drift;
 /// A checked `ring.toml`.
 #[derive(Clone, Debug)]
 pub struct RingFile {
-    /// The deployment's name.
     pub deployment: String,
     /// Part of a key by which it is placed.
     pub place_by: PlaceBy,
-    /// The pins, as written.
     pub pins: Vec<Pin>,
-    /// The built ring.
     pub ring: Arc<Ring>,
     /// Bounds on the error of clocks.
     pub drift: Drift,
     /// Time for which an answer is stored beyond the promise.
     pub skew: Duration,
-    /// Time between two heartbeats.
     pub heartbeat: Duration,
     /// Rules of takeovers.
     pub failover: Failover,

@@ -19,9 +19,7 @@ const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
 pub struct Account {
     /// Its login name, for messages.
     pub name: String,
-    /// User id.
     pub uid: u32,
-    /// Primary group id.
     pub gid: u32,
 }
 

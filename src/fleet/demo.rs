@@ -25,13 +25,10 @@ const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
 pub struct Demo {
     /// Ends the demo after the tour.
     pub exit: bool,
-    /// Runs the tour.
     pub tour: bool,
     /// Prints JSON lines instead of prose.
     pub json: bool,
-    /// Round trip between regions.
     pub rtt: Duration,
-    /// First port.
     pub port_base: u16,
     /// Folder of the data; a scratch folder if `None`.
     pub data: Option<PathBuf>,

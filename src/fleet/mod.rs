@@ -19,36 +19,36 @@
 
 #![allow(clippy::disallowed_methods, reason = "it measures and stamps for people")]
 
-pub mod account;
-pub mod balancer;
-pub mod behave;
+pub(crate) mod account;
+pub(crate) mod balancer;
+pub(crate) mod behave;
 pub mod binaries;
 pub mod client;
 pub mod cluster;
-pub mod cluster_audit;
+pub(crate) mod cluster_audit;
 pub mod cluster_slots;
 pub mod compare;
-pub mod control;
-pub mod demo;
+pub(crate) mod control;
+pub(crate) mod demo;
 pub mod deployment;
 pub mod drill;
-pub mod fetched;
+pub(crate) mod fetched;
 pub mod files;
-pub mod gateway;
+pub(crate) mod gateway;
 pub mod janitor;
 pub mod ledger;
-pub mod links;
+pub(crate) mod links;
 mod naive;
 pub mod ports;
 pub mod process;
 pub mod proctable;
 pub mod region;
 pub mod relay;
-pub mod sample;
+pub(crate) mod sample;
 pub mod scratch;
-pub mod shared_memory;
+pub(crate) mod shared_memory;
 mod template;
-pub mod tour;
+pub(crate) mod tour;
 pub mod upstream;
 pub mod wait;
 

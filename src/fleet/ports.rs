@@ -226,24 +226,4 @@ mod tests {
         assert!(FleetPorts::lay_out(7400, 100_000).is_err());
         FleetPorts::lay_out(65_510, 3).unwrap();
     }
-
-    #[test]
-    fn a_taken_port_is_named() {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let taken = listener.local_addr().unwrap().port();
-        let mut ports = FleetPorts { control: free(), regions: vec![], gateways: vec![] };
-        ports.regions.push(RegionPorts {
-            public: free(),
-            admin: free(),
-            peer: free(),
-            upstream: taken,
-            postgres: free(),
-        });
-        let error = ports.check_free(&["eu-west".to_owned()]).unwrap_err().to_string();
-        assert!(error.contains(&format!("port {taken} (sample upstream of eu-west) is taken")), "{error}");
-    }
-
-    fn free() -> u16 {
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-    }
 }

@@ -244,22 +244,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pause_resume_and_kill_reach_the_whole_tree() {
-        let dir = tempfile::tempdir().unwrap();
-        let child = Process::spawn(&shell(dir.path(), "sleep 600 & wait")).unwrap();
-        assert_eq!(child.state(), State::Running);
-        child.pause().await.unwrap();
-        assert_eq!(child.state(), State::Paused);
-        child.resume().await.unwrap();
-        child.kill().await.unwrap();
-        assert!(child.exited().await.contains("signal: 9"));
-        let here = dir.path().canonicalize().unwrap();
-        // A killed grandchild disappears a moment later.
-        let nobody = || proctable::living_under(&here, &|_| true).is_empty();
-        wait::blocking_until("the whole tree to be gone", Duration::from_secs(10), nobody).unwrap();
-    }
-
-    #[tokio::test]
     async fn stop_asks_first_and_kills_after_the_bound() {
         let dir = tempfile::tempdir().unwrap();
         let polite = Process::spawn(&shell(

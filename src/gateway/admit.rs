@@ -35,7 +35,6 @@ use crate::protocol::key::{Key, KeyError, KeyId};
 use crate::protocol::record::RequestId;
 use crate::protocol::time::Moment;
 
-/// Result of an admission.
 pub enum Admitted {
     /// Streams straight through to the local upstream.
     Pass(Box<Request<Body>>, Passing),
@@ -51,10 +50,7 @@ pub enum By {
     /// A client, for the answer.
     Client,
     /// A client that gets the address of the later answer.
-    Later {
-        /// True if it asked for that.
-        preferred: bool,
-    },
+    Later { preferred: bool },
     /// A worker, for its job.
     Worker,
 }
@@ -62,30 +58,21 @@ pub enum By {
 /// A keyed request, whole.
 #[derive(Clone)]
 pub struct Ask {
-    /// Tenant and key.
     pub id: KeyId,
     /// The principal that asks; always present if the route binds its keys to the principal.
     pub principal: Option<Digest32>,
     /// The key header as the client wrote it.
     pub echo: HeaderValue,
-    /// Name of its route.
     pub route: Arc<str>,
-    /// The route's policy.
     pub policy: Arc<Policy>,
     /// The meanings of the routes that it was matched with.
     pub meanings: Arc<Meanings>,
-    /// The client's method.
     pub method: Method,
-    /// The client's path and query.
     pub target: Uri,
-    /// The client's headers.
     pub headers: HeaderMap,
-    /// The whole body.
     pub body: Bytes,
-    /// Digests of the request.
     pub fingerprint: Fingerprint,
     pub request_id: RequestId,
-    /// Arrival at this gateway.
     pub arrived: Moment,
     /// Time that the asking party will wait for the answer.
     pub deadline: Duration,

@@ -30,11 +30,9 @@ const TELL_WITHIN: Duration = Duration::from_secs(2);
 /// One page of the keys that ran at risk in a region.
 #[derive(Clone, Debug, Serialize)]
 pub struct AuditPage {
-    /// The region.
     pub region: String,
     /// The keys, in order.
     pub runs: Vec<RunStatus>,
-    /// True if more follow.
     pub more: bool,
     /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,15 +42,11 @@ pub struct AuditPage {
 /// A key that only the window allowed to run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunStatus {
-    /// The tenant.
     pub tenant: String,
-    /// The key.
     pub key: String,
-    /// The route of its claim.
     pub route: String,
     /// Lost regions that may have run it too.
     pub risk: Vec<String>,
-    /// The own record.
     pub own: RowStatus,
     /// Records of other regions. None so far means that no other run is known.
     pub others: Vec<RowStatus>,
@@ -65,7 +59,6 @@ pub struct RunStatus {
 /// One page of the doubles and late answers in a region's journal.
 #[derive(Clone, Debug, Serialize)]
 pub struct FindingsPage {
-    /// The region.
     pub region: String,
     /// The entries, oldest first.
     pub findings: Vec<FindingStatus>,
@@ -77,11 +70,8 @@ pub struct FindingsPage {
 /// A double or a late answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct FindingStatus {
-    /// The tenant.
     pub tenant: String,
-    /// The key.
     pub key: String,
-    /// The journal's entry.
     #[serde(flatten)]
     pub entry: JournalEntry,
 }
@@ -129,9 +119,6 @@ async fn look<P: Ports>(gateway: &Gateway<P>, after: Option<KeyId>) -> Option<Ke
 
 impl<P: Ports> Gateway<P> {
     /// One page of the keys that ran at risk here, after a key.
-    ///
-    /// # Errors
-    /// The store does not answer.
     pub async fn audit(&self, after: Option<&KeyId>, most: u32) -> Result<AuditPage, StoreError> {
         let store = self.ports.store();
         let mut runs = store.runs_at_risk(after, most.saturating_add(1)).await?;
@@ -160,9 +147,6 @@ impl<P: Ports> Gateway<P> {
 
     /// One page of the doubles and late answers in the region's journal, oldest first. Entries from
     /// longer ago than `back` are left out.
-    ///
-    /// # Errors
-    /// The store does not answer.
     pub async fn findings(
         &self,
         after: Option<Place>,
@@ -181,9 +165,6 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The life of one key over all regions: claims, epochs, attempts, answers and journal entries.
-    ///
-    /// # Errors
-    /// The own store does not answer.
     pub async fn key_life(self: &Arc<Self>, id: &KeyId) -> Result<KeyLife, StoreError> {
         let own = self.key_status(id).await?;
         let own = serde_json::to_value(own).unwrap_or_default();

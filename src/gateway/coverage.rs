@@ -40,13 +40,10 @@ pub enum How {
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Seen {
-    /// The method.
     pub method: String,
     /// The shape of its path.
     pub path: String,
-    /// The route that took it.
     pub route: Option<String>,
-    /// Its protection.
     pub protection: How,
     /// True if it was refused because no route took it, so that it never reached the upstream.
     pub refused: bool,
@@ -55,17 +52,14 @@ pub struct Seen {
 /// A line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Counted {
-    /// The requests that are counted.
     #[serde(flatten)]
     pub seen: Seen,
-    /// Number of requests.
     pub count: u64,
 }
 
 /// Requests that this process has seen. Field names are a contract: add, never rename.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The gateway's region.
     pub region: String,
     /// Seconds since the count began.
     pub seconds: u64,
@@ -75,7 +69,6 @@ pub struct Report {
     pub seen: Vec<Counted>,
 }
 
-/// The table.
 #[derive(Debug)]
 pub struct Coverage {
     lines: Mutex<BTreeMap<Seen, u64>>,

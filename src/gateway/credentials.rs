@@ -5,7 +5,7 @@
 //! verified credential, or from the front of a listener that is bound to one ([`Vouched`]). It must
 //! not come from anything else that a client can write.
 
-pub mod issuer;
+pub(crate) mod issuer;
 mod signature;
 
 use std::collections::BTreeMap;

@@ -39,7 +39,6 @@ const BATCH: usize = 200;
 pub(super) struct Looks {
     /// Beginning of the pass that is under way.
     begun: Option<Moment>,
-    /// Records that it looked at.
     looked_at: u64,
     /// Beginning of the last whole pass, and its duration.
     whole: Option<(Moment, Duration)>,

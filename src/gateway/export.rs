@@ -18,7 +18,6 @@ use crate::ports::{Audit as _, Clock, Ports};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Reading, Row};
 
-/// One page of the export.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportPage {
     /// The region whose store was read.
@@ -37,7 +36,6 @@ pub struct ExportPage {
 /// Lag of the copies of one region's rows.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyStatus {
-    /// The region.
     pub region: String,
     /// True if it answers.
     pub up: bool,
@@ -50,9 +48,7 @@ pub struct CopyStatus {
 /// A record, or an entry of the journal, of one key.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportEntry {
-    /// The tenant.
     pub tenant: String,
-    /// The key.
     pub key: String,
     /// Meaning of all records of the key together: absent, released, in-progress, in-doubt, settled
     /// or expired.
@@ -62,11 +58,8 @@ pub struct ExportEntry {
     pub kind: String,
     /// The region and generation that made the attempt. For a journal entry, the journal's.
     pub origin: String,
-    /// Its region.
     pub region: String,
-    /// The epoch of the attempt's token.
     pub epoch: Option<u64>,
-    /// The number of the attempt.
     pub attempt: Option<u32>,
     /// The request that made it, as the upstream got it.
     pub request_id: Option<String>,
@@ -81,9 +74,7 @@ pub struct ExportEntry {
     pub settled_ms: Option<i64>,
     /// End of the key's promised retention.
     pub expires_ms: Option<i64>,
-    /// The route.
     pub route: String,
-    /// The path of its request.
     pub path: String,
     /// Lost regions whose window alone allowed the attempt.
     pub risk: Vec<String>,
@@ -102,9 +93,6 @@ pub struct ExportEntry {
 
 impl<P: Ports> Gateway<P> {
     /// The keys after one, at most so many, with everything that this region's store holds of each.
-    ///
-    /// # Errors
-    /// The store does not answer.
     pub async fn export(&self, after: Option<&KeyId>, most: u32) -> Result<ExportPage, StoreError> {
         let histories = self.ports.store().histories(after, most).await?;
         let next = histories.last().filter(|_| histories.len() >= most as usize);

@@ -89,7 +89,6 @@ enum Hop {
     Refused(Reply),
     /// The peer does not own the key under its view.
     NotOwner {
-        /// The peer's epoch.
         epoch: u64,
     },
 }

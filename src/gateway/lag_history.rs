@@ -15,7 +15,6 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Points, at most: a quarter of an hour.
 const MOST: usize = 180;
 
-/// One point of the history.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrailPoint {
     /// Time since it began; it lasts for five seconds at most.

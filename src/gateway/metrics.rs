@@ -162,7 +162,6 @@ fn route_label(route: &Arc<str>) -> SharedString {
     SharedString::from_shared(route.clone())
 }
 
-/// One answer on a keyed route.
 pub(super) fn answer(route: &Arc<str>, tenant: &Tenant, verdict: &'static str) {
     let (route, tenant) = (route_label(route), tenant_label(tenant));
     counter!(observe::ANSWERS, "route" => route, "tenant" => tenant, "verdict" => verdict).increment(1);
@@ -248,7 +247,6 @@ pub(super) fn attempt(route: &str, outcome: &'static str) {
     counter!(observe::ATTEMPTS, "route" => route.to_owned(), "outcome" => outcome).increment(1);
 }
 
-/// One question to the upstream's status address.
 pub(super) fn probe(result: &'static str) {
     counter!(observe::PROBES, "result" => result).increment(1);
 }
@@ -265,7 +263,6 @@ pub(super) fn claim_failed(route: &Arc<str>, tenant: &Tenant) {
     counter!(observe::CLAIMS_FAILED, "route" => route, "tenant" => tenant).increment(1);
 }
 
-/// One claim whose commit was not confirmed.
 pub(super) fn claim_unconfirmed() {
     counter!(observe::CLAIMS_UNCONFIRMED).increment(1);
 }
@@ -290,7 +287,6 @@ pub(super) fn send_refused() {
     counter!(observe::SENDS_REFUSED).increment(1);
 }
 
-/// One more try to store an outcome.
 pub(super) fn settle_retried() {
     counter!(observe::SETTLES_RETRIED).increment(1);
 }
@@ -311,12 +307,10 @@ pub(super) async fn store<P: Ports, T>(
     result
 }
 
-/// One event of a job's life.
 pub(super) fn job(route: &str, result: &'static str) {
     counter!(observe::JOBS, "route" => route.to_owned(), "result" => result).increment(1);
 }
 
-/// All jobs of the region.
 pub(super) fn job_load(load: &JobLoad) {
     gauge!(observe::JOBS_WAITING).set(load.waiting as f64);
     gauge!(observe::JOBS_DEAD).set(load.dead as f64);
@@ -350,7 +344,6 @@ pub(super) fn reaped(reaped: &Reaped) {
     }
 }
 
-/// One key that the sweep moved on.
 pub(super) fn swept(result: &'static str) {
     counter!(observe::SWEPT, "result" => result).increment(1);
 }
@@ -462,7 +455,6 @@ fn slot(name: &str, retained: u64, lost: bool) {
     gauge!(observe::SLOT_LOST, "slot" => name.to_owned()).set(f64::from(u8::from(lost)));
 }
 
-/// The observed lag behind every peer.
 pub(super) fn lags<P: Ports>(gateway: &Gateway<P>, now: Moment) {
     for (name, peer) in &gateway.health().peers {
         if let Some(lag) = peer.lag.current(now) {

@@ -29,10 +29,8 @@ use crate::protocol::record::{Ground, Reading, Row, State};
 /// Bytes of a reason, and of a name, at most.
 pub const MOST_WORDS: usize = 1_000;
 
-/// One key on the list.
 #[derive(Clone, Debug, Serialize)]
 pub struct DoubtStatus {
-    /// The tenant.
     pub tenant: String,
     /// The key itself: an operator has to name it.
     pub key: String,
@@ -40,9 +38,7 @@ pub struct DoubtStatus {
     pub since_ms: i64,
     /// Its route; empty if the claim is older than routes in records.
     pub route: String,
-    /// The path of its request.
     pub path: String,
-    /// The origin that made the attempt.
     pub origin: String,
     /// The attempt's token, epoch and attempt.
     pub token: String,
@@ -50,7 +46,6 @@ pub struct DoubtStatus {
     pub request_id: String,
     /// The upstream's status, if it gave one.
     pub status: Option<u16>,
-    /// Number of attempts.
     pub attempts: u32,
     /// Time for which the attempt may still be running, in milliseconds. Until then no ruling is
     /// possible; a release takes the settle time more.
@@ -64,7 +59,6 @@ pub struct Doubts {
     pub region: String,
     /// The keys, in their order.
     pub doubts: Vec<DoubtStatus>,
-    /// True if more follow after the last.
     pub more: bool,
     /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +72,6 @@ pub struct JournalEntry {
     pub at_ms: i64,
     /// `settled-by-hand`, `released-by-hand`, `double` or `late`.
     pub kind: String,
-    /// The attempt's token.
     pub token: Option<String>,
     /// The request that made the attempt, if the entry names it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,9 +79,7 @@ pub struct JournalEntry {
     /// The status of the attempt's answer, if the entry is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// The person who acted.
     pub actor: Option<String>,
-    /// The reason.
     pub reason: Option<String>,
     /// Explanation of a double: `risk` (one of the two ran at risk), `over` (one of them knew of
     /// the other), or `unexplained`: a bug.

@@ -21,7 +21,8 @@ use seconds::Seconds;
 /// Path of the page of all problems.
 pub const PAGE: &str = "/.well-known/onceway/problems";
 
-/// Reason why a request got no answer of the upstream.
+/// Reason why a request got no answer of the upstream. `after` is the time until a client should
+/// ask again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// The key header is missing, repeated, empty, over-long or malformed.
@@ -37,106 +38,62 @@ pub enum Problem {
     /// A header names another method or path than the request has.
     Overridden,
     /// The body is over the route's limit.
-    BodyTooLarge {
-        /// The limit in bytes.
-        limit: usize,
-    },
+    BodyTooLarge { limit: usize },
     /// The body broke off or was malformed.
     BodyBroken,
     /// The route compares requests by fields of a JSON body, and this body has no lossless reading.
     FingerprintImpossible(Unsigned),
     /// The key was used for another request.
-    KeyReused {
-        /// The route's dialect for this refusal.
-        dialect: Mismatch,
-    },
+    KeyReused { dialect: Mismatch },
     /// Past retention.
     KeyExpired,
     /// The first request with this key is still running.
-    InProgress {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    InProgress { after: Duration },
     /// The key does not exist, or is not this tenant's.
     KeyUnknown,
     /// Its job failed too often, or cannot be run any more; an operator decides.
     DeadLetter,
     /// In doubt until an operator settles or releases it.
-    Parked {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    Parked { after: Duration },
     /// An earlier attempt is in doubt, and the upstream could not say yet if it happened.
-    InDoubt {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    InDoubt { after: Duration },
     /// This attempt's outcome is not known.
     OutcomeUnknown {
         /// The upstream's status, if it gave one.
         upstream: Option<u16>,
-        /// Time until a client should ask again.
         after: Duration,
     },
     /// The region's store does not answer, or restarted and is not approved yet; nothing was sent.
-    StoreUnavailable {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    StoreUnavailable { after: Duration },
     /// The tenant starts keys, or asks for them, faster than its quota, or has as many as it may.
     /// Nothing was stored or sent.
-    QuotaExceeded {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    QuotaExceeded { after: Duration },
     /// The gateway has as many requests, or as large ones, as it may; nothing was read or sent.
-    Overloaded {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    Overloaded { after: Duration },
     /// The key's arc is moving; nothing was sent.
-    Moving {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    Moving { after: Duration },
     /// The region has no lease, or the right to send under the claim was over; nothing was sent.
-    NotAuthoritative {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    NotAuthoritative { after: Duration },
     /// The claim could not be lodged with another region; nothing was sent.
-    EscrowUnavailable {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    EscrowUnavailable { after: Duration },
     /// This region took the key over, and the last records of its former home may not have arrived.
     /// Nothing was sent.
     CatchingUp {
-        /// Time until a client should ask again.
         after: Duration,
         /// True if only an operator can end this.
         operator: bool,
     },
     /// The key's home region cannot be reached.
-    HomeUnavailable {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    HomeUnavailable { after: Duration },
     /// The upstream refused the connection; nothing was sent.
-    UpstreamUnavailable {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    UpstreamUnavailable { after: Duration },
     /// The upstream broke off after a request without a key was sent: nothing protects a retry.
     UpstreamBroke,
     /// The upstream was silent for too long after a request without a key was sent: nothing
     /// protects a retry.
     UpstreamSilent,
     /// This gateway is stopping; nothing was sent.
-    Stopping {
-        /// Time until a client should ask again.
-        after: Duration,
-    },
+    Stopping { after: Duration },
 }
 
 /// Says if the request may be sent again.

@@ -30,7 +30,6 @@ use crate::protocol::record::{Answer, AnswerBody};
 pub(super) enum Recovered {
     /// The attempt surely did not happen: claim again on this basis.
     Claim(Basis),
-    /// The reply to give.
     Reply(Reply),
 }
 

@@ -25,7 +25,6 @@ use crate::protocol::record::{Answer, AnswerBody, RequestId};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;
 
-/// Marks a replay.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Echo of the client's key.
 pub const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -35,7 +34,6 @@ pub const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 pub const ORIGINAL: HeaderName = HeaderName::from_static("original-request-id");
 /// The region that ran the answer.
 pub const REGION: HeaderName = HeaderName::from_static("onceway-region");
-/// The id of this request.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
 /// The client's preference that was applied (RFC 7240 section 3).
 pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
@@ -46,7 +44,6 @@ pub const BODY: HeaderName = HeaderName::from_static("onceway-body");
 pub enum Reply {
     /// The upstream's answer, on its way to the client for the first time.
     First {
-        /// The answer.
         response: Response<Body>,
         /// True if it was settled. Otherwise nothing happened and the claim was released.
         settled: bool,
@@ -63,9 +60,7 @@ pub enum Reply {
 
 /// A request that was accepted, and the address of its answer.
 pub struct Pending {
-    /// The key.
     pub key: Key,
-    /// The request that was accepted.
     pub request_id: RequestId,
     /// True if it was accepted now; else by an earlier request.
     pub first: bool,
@@ -113,7 +108,6 @@ impl Reply {
         }
     }
 
-    /// The status that it is rendered with.
     pub fn status(&self) -> u16 {
         match self {
             Reply::First { response, .. } => response.status().as_u16(),
@@ -141,7 +135,6 @@ impl Reply {
     }
 }
 
-/// Renders a keyed request's reply.
 pub fn render(reply: Reply, key: &HeaderValue, request_id: RequestId, me: &RegionName) -> Response<Body> {
     let (mut response, expires, region) = match reply {
         Reply::First { mut response, settled: _, expires } => {
@@ -203,7 +196,6 @@ fn json(told: &impl Serialize) -> Response<Body> {
     response
 }
 
-/// Renders a refusal.
 pub fn refuse(problem: &Problem) -> Response<Body> {
     let status = status(problem);
     let json = problem.to_json(status.as_u16());

@@ -18,7 +18,6 @@ use crate::protocol::region::RegionName;
 /// Begins a span in the trace that headers name, and has them name it.
 pub type Begin = fn(&mut HeaderMap) -> Span;
 
-/// A call of the store.
 pub(super) fn store(op: &'static str) -> Span {
     trace_span!(target: SPANS, "store", otel.name = op, otel.kind = "client", op)
 }
@@ -28,7 +27,6 @@ pub(super) fn upstream() -> Span {
     trace_span!(target: SPANS, "upstream", otel.kind = "client")
 }
 
-/// A hop to the owner.
 pub(super) fn forward(owner: &RegionName) -> Span {
     trace_span!(target: SPANS, "forward", otel.kind = "client", %owner)
 }

@@ -37,16 +37,12 @@ pub struct Readiness {
     pub reasons: Vec<String>,
 }
 
-/// The state of one gateway.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// Its region.
     pub region: String,
     /// Moment of this report, milliseconds since 1970, by the gateway's clock.
     pub at_ms: i64,
-    /// The origin under which it writes.
     pub origin: String,
-    /// Its view's epoch.
     pub epoch: u64,
     /// The protocol version that its view goes by.
     pub protocol: u16,
@@ -63,23 +59,18 @@ pub struct Status {
     pub upstream: Option<UpstreamStatus>,
     /// Comparison of the running settings with its files.
     pub config: ConfigStatus,
-    /// Its readiness.
     pub readiness: Readiness,
-    /// Its store.
     pub store: StoreStatus,
     /// Progress of the search for keys that ran twice.
     pub audit: AuditStatus,
-    /// Keyed requests being worked on.
     pub in_flight: usize,
     /// Share of the ring per region, between 0 and 1.
     pub shares: BTreeMap<String, f64>,
-    /// Its peers.
     pub peers: BTreeMap<String, PeerStatus>,
     /// Incoming replications; absent while the store does not answer.
     pub subscriptions: Option<Vec<SubscriptionStatus>>,
 }
 
-/// The state of the region's store.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreStatus {
     /// True if claims pass.
@@ -93,7 +84,6 @@ pub struct StoreStatus {
     pub spared: Option<String>,
     /// The gate's version, if it is open.
     pub gate_version: Option<u64>,
-    /// The newest heartbeat.
     pub heartbeat: Option<u64>,
     /// Time for which its clock is still suspect, in milliseconds; absent while it is trusted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,13 +101,10 @@ pub struct PeerStatus {
     pub up: bool,
     /// True if it says that it runs keys.
     pub serving: bool,
-    /// Its epoch, as it said last.
     pub epoch: Option<u64>,
     /// The versions that it speaks, as it said last.
     pub speaks: Option<String>,
-    /// Milliseconds since its last answer.
     pub heard_ms_ago: Option<u64>,
-    /// Newest round trip in milliseconds.
     pub rtt_ms: Option<f64>,
     /// Its highest heartbeat seen in this region's store.
     pub applied: Option<u64>,
@@ -125,7 +112,6 @@ pub struct PeerStatus {
     pub lag_ms: Option<f64>,
     /// The largest of the trailing ten minutes, kept over restarts.
     pub lag_max_ms: Option<f64>,
-    /// Problem with this peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
@@ -137,18 +123,15 @@ pub struct SubscriptionStatus {
     pub from: String,
     /// True if the initial copy is done.
     pub ready: bool,
-    /// True if it is running.
     pub streaming: bool,
 }
 
 /// The life of one key, as this region's store shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyStatus {
-    /// The tenant.
     pub tenant: String,
     /// The key's digest, as in the logs.
     pub digest: String,
-    /// Its arc.
     pub arc: u16,
     /// Its regions, in order of preference.
     pub order: Vec<String>,
@@ -162,18 +145,14 @@ pub struct KeyStatus {
     pub journal: Vec<JournalEntry>,
 }
 
-/// One row of a key.
 #[derive(Clone, Debug, Serialize)]
 pub struct RowStatus {
-    /// The origin that wrote it.
     pub origin: String,
     /// claimed, in-doubt, released, settled or expired.
     pub state: &'static str,
     /// Its token, epoch and attempt.
     pub token: String,
-    /// The request that made the attempt.
     pub request_id: String,
-    /// Time left of its hold, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold_left_ms: Option<u64>,
     /// The status that was stored.

@@ -21,7 +21,6 @@ impl Health {
         self.failing = if well { None } else { Some(self.failing.unwrap_or(now)) };
     }
 
-    /// True if the last check failed.
     pub fn is_failing(&self) -> bool {
         self.failing.is_some()
     }

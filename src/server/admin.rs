@@ -40,7 +40,6 @@ use crate::ports::observe::{self, Kind};
 use crate::ports::store::StoreError;
 use crate::protocol::key::KeyId;
 
-/// Service of the admin listener.
 pub struct Admin<P: Ports> {
     gateway: Arc<Gateway<P>>,
     metrics: PrometheusHandle,

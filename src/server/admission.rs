@@ -33,9 +33,7 @@ const TARGET_LIMIT: usize = 8 * 1024;
 /// The other end of a connection.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// IP address.
     pub ip: IpAddr,
-    /// True if the connection is over TLS.
     pub tls: bool,
     /// Listener that accepted the connection.
     pub door: Door,

@@ -28,7 +28,6 @@ const PIECE: usize = 64 * 1024;
 /// Most requests that a connection may give up beyond the number that were answered.
 const MOST_GIVEN_UP: u32 = 100;
 
-/// Reason to cut a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// No request for too long.

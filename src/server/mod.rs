@@ -5,7 +5,7 @@
 //! implements. This room must not decide anything about keys: its own refusals are about framing
 //! and forged peers.
 
-pub mod admin;
+pub(crate) mod admin;
 mod admin_acts;
 mod admin_authority;
 mod admin_door;
@@ -22,20 +22,20 @@ pub mod descriptors;
 mod drain_body;
 mod guard;
 mod head;
-pub mod heads;
+pub(crate) mod heads;
 mod idle_watch;
 pub mod listener_kind;
 pub mod peer;
-pub mod problem;
+pub(crate) mod problem;
 pub mod public;
-pub mod reload;
-pub mod replaceable;
-pub mod run;
+pub(crate) mod reload;
+pub(crate) mod replaceable;
+pub(crate) mod run;
 #[cfg(feature = "otlp")]
 mod spans;
 mod strangers;
-pub mod witness;
-pub mod witness_reload;
+pub(crate) mod witness;
+pub(crate) mod witness_reload;
 mod write_timeout;
 
 use std::future::Future;

@@ -17,7 +17,6 @@ use crate::ports::body::full;
 /// A refusal by a listener. Nothing was done, so the same request is always safe to retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// HTTP status.
     pub status: StatusCode,
     /// Stable code. It also names the type.
     pub code: &'static str,
@@ -109,7 +108,6 @@ impl Problem {
         }
     }
 
-    /// The response to send.
     pub fn response(&self) -> Response<Body> {
         let document = Document {
             r#type: format!("urn:onceway:problem:{}", self.code),

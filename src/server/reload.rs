@@ -28,7 +28,6 @@ use crate::ports::Ports;
 /// Place of the configuration, and state of its files when they were read.
 #[derive(Debug)]
 pub struct Files {
-    /// Region file.
     pub region: PathBuf,
     /// The region file, and all files that it names.
     pub watched: Watched,

@@ -12,12 +12,10 @@ use arc_swap::ArcSwap;
 pub struct Replaceable<T>(Arc<ArcSwap<T>>);
 
 impl<T> Replaceable<T> {
-    /// The present value.
     pub fn now(&self) -> Arc<T> {
         self.0.load_full()
     }
 
-    /// Replaces the value for all later loads.
     pub fn replace(&self, value: T) {
         self.0.store(Arc::new(value));
     }

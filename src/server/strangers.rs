@@ -17,7 +17,6 @@ const MOST_OF_ADDRESS: usize = 32;
 /// Most known addresses. The one whose last handshake is oldest is forgotten first.
 const MOST_KNOWN: usize = 1_024;
 
-/// The strangers of one listener.
 pub struct Strangers {
     places: Arc<Places>,
     there: AtomicUsize,

@@ -146,9 +146,6 @@ impl<A: Acceptors, C: Clock> PeerService for Served<A, C> {
 }
 
 /// Runs a witness until a signal asks it to leave.
-///
-/// # Errors
-/// The file or port at fault.
 pub async fn run(
     config: WitnessConfig,
     opened: Opened,

@@ -24,7 +24,6 @@ use crate::ports::Clock;
 /// Place of a witness's configuration, and state of its files when they were read.
 #[derive(Debug)]
 pub struct WitnessFiles {
-    /// Witness file.
     pub file: PathBuf,
     /// The witness file, and all files that it names.
     pub watched: Watched,

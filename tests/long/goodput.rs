@@ -35,7 +35,6 @@ const BACK_TO: f64 = 0.9;
 /// The results of the steady clients' requests.
 #[derive(Default)]
 struct Steady {
-    /// The times of the answers.
     answered: Mutex<Vec<Instant>>,
     /// The number of requests that found the gateway full.
     refused: AtomicUsize,

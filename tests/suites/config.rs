@@ -81,17 +81,6 @@ fn policy_of<'a>(config: &'a Config, path: &str) -> &'a Policy {
 }
 
 #[test]
-fn the_good_files_are_good() {
-    let folder = files(&[]);
-    let config = load(folder.path()).unwrap();
-    assert_eq!(config.me.as_str(), "east");
-    assert_eq!(config.shared.view().epoch(), 0);
-    let settings = config.settings();
-    assert_eq!(settings.timings.heartbeat, Duration::from_millis(250));
-    assert_eq!(settings.shared, config.shared.digest);
-}
-
-#[test]
 fn a_quota_bursts_as_far_as_its_rate_unless_it_says_otherwise() {
     let of = |lines: &str| {
         let folder = files(&[("region", "[upstream]", &format!("[quota]\n{lines}\n[upstream]"))]);

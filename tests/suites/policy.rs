@@ -13,7 +13,7 @@ use crate::support::documents;
 use crate::support::solo::{POLICY, Solo};
 use crate::support::{self, BODY, ask, code, effects, key, post, run, until};
 use onceway::fleet::client::{Answer, Ask};
-use onceway::gateway::problems;
+use onceway::gateway::PROBLEM_CODES;
 use tokio::sync::OnceCell;
 
 const PAGE: &str = "/.well-known/onceway/problems";
@@ -201,7 +201,7 @@ fn every_code_has_its_place_on_the_page_that_problems_link_to() {
     run(async {
         let page = get(PAGE).await.text();
         let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
-        let mut codes: BTreeSet<String> = problems::CODES.iter().map(|code| (*code).to_owned()).collect();
+        let mut codes: BTreeSet<String> = PROBLEM_CODES.iter().map(|code| (*code).to_owned()).collect();
         for text in sources(&documents::top().join("src/server")) {
             codes
                 .extend(text.split("code: ").skip(1).filter(|rest| rest.starts_with('"')).filter_map(quoted));

@@ -35,6 +35,12 @@ fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Value> {
         .collect()
 }
 
+/// Checks a line about a key of acme.
+fn is_told(line: &Value, trace: &str, verdict: &str, code: &str) {
+    let told = ["trace", "tenant", "region", "verdict", "code"].map(|field| &line[field]);
+    assert_eq!(told, [trace, "acme", "solo", verdict, code], "{line}");
+}
+
 async fn digest(region: &Region, key: &str) -> String {
     key_status(region, key).await["digest"].as_str().unwrap().to_owned()
 }
@@ -72,15 +78,7 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
         for (key, trace) in [(&traced, TRACE), (&begun, &name)] {
             let told = lines(region, "answered", Some(&digest(region, key).await));
             let [line] = &told[..] else { panic!("{told:?}") };
-            for (field, expected) in [
-                ("trace", trace),
-                ("tenant", "acme"),
-                ("region", "solo"),
-                ("verdict", "settled"),
-                ("code", "-"),
-            ] {
-                assert_eq!(line[field], expected, "{field} in {line}");
-            }
+            is_told(line, trace, "settled", "-");
             assert!(line["epoch"].as_u64() >= Some(1) && line["status"] == 201, "{line}");
         }
         let stranger =
@@ -134,15 +132,7 @@ fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_a
             assert_eq!(ask(question(key)).await.status, status);
             let told = lines(region, "looked up", Some(&digest(region, key).await));
             let [line] = &told[..] else { panic!("{told:?}") };
-            for (field, expected) in [
-                ("trace", TRACE),
-                ("tenant", "acme"),
-                ("region", "solo"),
-                ("verdict", verdict),
-                ("code", code),
-            ] {
-                assert_eq!(line[field], expected, "{field} in {line}");
-            }
+            is_told(line, TRACE, verdict, code);
             assert_eq!(line["status"], status, "{line}");
         }
         let stranger = Ask::get(format!("{public}/.well-known/onceway/requests/{known}"));

@@ -354,12 +354,12 @@ impl Clock for Hand {
 }
 
 /// A new witness, acceptor 5, whose leases run for a second.
-fn new_witness(folder: &Path, clock: &Hand, margin: Duration) -> Witness<AcceptorFile, Hand> {
+fn new_witness(folder: &Path, clock: &Hand) -> Witness<AcceptorFile, Hand> {
     let path = folder.join("state");
     let duty = Duty {
         me: region("witness-1"),
         ring: view(1, 1).ring().clone(),
-        drift: Drift { ppm: 0, margin },
+        drift: Drift { ppm: 0, margin: Duration::ZERO },
         longest: Duration::from_secs(1),
         speaks: Versions::OURS,
     };
@@ -369,38 +369,12 @@ fn new_witness(folder: &Path, clock: &Hand, margin: Duration) -> Witness<Accepto
     Witness::new(duty, file, clock.clone(), &held).unwrap()
 }
 
-/// A witness that was made after the founding is silent for one lease once it is a voter. Then it
-/// holds the view that made it one.
-#[tokio::test]
-async fn a_new_witness_is_silent_for_one_lease() {
-    let folder = tempfile::tempdir().unwrap();
-    let clock = Hand::default();
-    let witness = new_witness(folder.path(), &clock, Duration::from_millis(50));
-    let ask = |message| {
-        let question = Question::Acceptor { to: Some(AcceptorId(5)), message };
-        witness.ask(region("us-east"), question)
-    };
-    let prepare = || Message::Prepare { ballot: ballot(3) };
-    let not_founded = Told::Acceptor(Reply::NotFounded(AcceptorId(5)));
-    assert_eq!(ask(prepare()).await, not_founded);
-    let chosen = view(4, 5);
-    let told = witness.ask(region("us-east"), Question::Adopt { view: chosen.clone() }).await;
-    assert_eq!(told, Told::Adopted(4));
-    clock.pass(1_049);
-    assert_eq!(ask(prepare()).await, not_founded);
-    assert_eq!(ask(renew("us-east", &chosen)).await, not_founded);
-    clock.pass(1);
-    let Told::Acceptor(Reply::Promised(accepted)) = ask(prepare()).await else { panic!("it votes now") };
-    assert!(accepted.view == chosen && accepted.ballot < ballot(1));
-    assert_eq!(ask(renew("us-east", &chosen)).await, Told::Acceptor(Reply::Granted(1)));
-}
-
 /// A witness that misses a view learns from a lease's renewal that it votes.
 #[tokio::test]
 async fn a_renewal_tells_a_new_witness_that_it_votes() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hand::default();
-    let witness = new_witness(folder.path(), &clock, Duration::ZERO);
+    let witness = new_witness(folder.path(), &clock);
     let chosen = view(4, 5);
     let mut told = Vec::new();
     for _ in 0..3 {

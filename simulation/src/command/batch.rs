@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use onceway::protocol::plant::{self, Plant};
 use serde::Serialize;
-use simulation::outcome::{Breach, Keys, Outcome, Requests};
-use simulation::play;
-use simulation::scenario::Scenario;
+
+use crate::outcome::{Breach, Keys, Outcome, Requests};
+use crate::play;
+use crate::scenario::Scenario;
 
 /// Acts with one safety check removed, if one is named.
 pub fn planted<T>(check: Option<Plant>, act: impl FnOnce() -> T) -> T {
@@ -70,7 +71,6 @@ pub fn play(scenario: &Arc<Scenario>, seed: u64, check: Option<Plant>) -> Outcom
 /// Counts of one kind of fault.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Injected {
-    /// The number of injections.
     pub injected: u64,
     /// The number of injections during which a request had to wait, or a view was agreed on.
     pub mattered: u64,
@@ -87,7 +87,6 @@ pub struct Broke {
 /// Many seeds, added up.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Batch {
-    /// The scenario's name.
     pub scenario: String,
     /// The first seed.
     pub from: u64,
@@ -95,22 +94,17 @@ pub struct Batch {
     pub count: u64,
     /// The safety check that was removed.
     pub plant: Option<String>,
-    /// Simulated time, in milliseconds.
     pub simulated_ms: u64,
     /// Real time, in milliseconds, over all threads.
     pub took_ms: u64,
-    /// The number of threads.
     pub threads: u64,
     /// Messages, statements and requests.
     pub events: u64,
-    /// The keys' ends.
     pub keys: Keys,
-    /// The answers to requests.
     pub requests: Requests,
     /// From the first request of a key to its answer, over all seeds, sorted.
     #[serde(skip)]
     pub latency_ms: Vec<u64>,
-    /// The injected faults, by kind.
     pub faults: BTreeMap<String, Injected>,
     /// Counts of happenings that a batch must have seen.
     pub happened: BTreeMap<String, u64>,

@@ -8,18 +8,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use simulation::scenario::{self, kept, shipped};
-
 use super::batch::{self, Broke};
 use super::out::say;
+use crate::scenario::{self, kept, shipped};
 
 /// The longest text of a breach beside a seed, in characters.
 const MOST_TOLD: usize = 200;
 
 /// Replays all kept seeds, one after the other. Returns true if every invariant held.
-///
-/// # Errors
-/// A fault in the file or in a scenario.
 pub fn replay() -> Result<bool, String> {
     let all = kept::read(&kept::file()).map_err(|errors| errors.to_string())?;
     let mut held = true;
@@ -46,9 +42,6 @@ pub fn replay() -> Result<bool, String> {
 
 /// Adds the seeds that broke to the file in the source tree of this build, unless they are there
 /// already. Blocks: reads and writes one file.
-///
-/// # Errors
-/// The file cannot be read or written.
 pub fn add(scenario: &Path, broke: &[Broke]) -> Result<(), String> {
     let file = kept::in_the_tree();
     let known = kept::read(&file).map_err(|errors| errors.to_string())?;

@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 use onceway::protocol::plant::Plant;
-use simulation::play;
-use simulation::report::Report;
-use simulation::scenario::directed::directed;
-use simulation::scenario::fault::Kind;
-use simulation::scenario::vary::Setting;
-use simulation::scenario::{self, Scenario, find};
-use simulation::study::Point;
 
+use crate::play;
+use crate::report::Report;
+use crate::scenario::directed::directed;
+use crate::scenario::fault::Kind;
+use crate::scenario::vary::Setting;
+use crate::scenario::{self, Scenario, find};
+use crate::study::Point;
 use batch::Batch;
 use out::say;
 

@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use onceway::protocol::plant::Plant;
-use simulation::scenario::Scenario;
-use simulation::scenario::directed::directed;
 
 use super::as_it_is;
 use super::batch::Batch;
 use super::out::say;
+use crate::scenario::Scenario;
+use crate::scenario::directed::directed;
 
 struct Seeds {
     scenario: Arc<Scenario>,
@@ -42,9 +42,6 @@ impl Seeds {
 
 /// Prints a row for each of these checks. Returns true if every removal was noticed, by one of the
 /// scenarios or by the directed one.
-///
-/// # Errors
-/// A fault in a directed scenario.
 pub fn table(scenarios: Vec<Arc<Scenario>>, count: u64, checks: &[Plant]) -> Result<bool, String> {
     let asked: Vec<Seeds> = scenarios.into_iter().map(|scenario| Seeds::of(scenario, 0, count)).collect();
     let mut own = Own::default();

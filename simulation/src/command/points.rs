@@ -7,13 +7,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use simulation::scenario::vary::Setting;
-use simulation::scenario::{self, Scenario, find};
-use simulation::study::{self, LEGEND, Point, Study};
-use simulation::sums::Sums;
-
 use super::batch;
 use super::out::say;
+use crate::scenario::vary::Setting;
+use crate::scenario::{self, Scenario, find};
+use crate::study::{self, LEGEND, Point, Study};
+use crate::sums::Sums;
 
 /// The limit for points: more are surely a typing mistake.
 const MOST_POINTS: usize = 500;

@@ -5,15 +5,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use simulation::report::{Report, page};
-
 use super::out::say;
 use super::points;
+use crate::report::{Report, page};
 
 /// Writes the page and the data and shows the rest. Returns true if every invariant held.
-///
-/// # Errors
-/// The file that could not be written.
 pub fn write(
     path: &Path,
     report: Report,

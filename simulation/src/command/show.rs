@@ -5,11 +5,10 @@
 
 use std::path::Path;
 
-use simulation::outcome::{Keys, Outage, Outcome, Requests};
-use simulation::scenario::{Scenario, find};
-
 use super::batch::Batch;
 use super::out::say;
+use crate::outcome::{Keys, Outage, Outcome, Requests};
+use crate::scenario::{Scenario, find};
 
 /// The percentile of sorted values; 0 if there are none.
 pub fn percentile(sorted: &[u64], percent: usize) -> u64 {

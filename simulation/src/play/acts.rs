@@ -72,7 +72,6 @@ impl Act {
 
 /// The tools of an operator who is part of a fault.
 pub struct Hands<'a> {
-    /// The deployment.
     pub deployment: &'a Arc<Deployment>,
     /// The log for acts that were not possible.
     pub log: &'a Log,

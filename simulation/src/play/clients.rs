@@ -33,11 +33,8 @@ pub const KEY_EXPIRED: &str = "key-expired";
 /// One key of a workload.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// The key.
     pub id: KeyId,
-    /// The number of its tenant.
     pub tenant: u32,
-    /// The workload's number.
     pub workload: usize,
     /// The time of the first request, on the world's clock.
     pub since: Duration,

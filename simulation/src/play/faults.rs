@@ -58,7 +58,6 @@ const FAILED_OVER: Duration = Duration::from_millis(500);
 /// The size of a step of a database's clock.
 const STEP_MICROS: i64 = 5_000_000;
 
-/// The faults of one play.
 pub struct Faults {
     deployment: Arc<Deployment>,
     log: Arc<Log>,

@@ -21,11 +21,8 @@ const AFTERWARDS_MS: u64 = 1_000;
 /// Times are since clients began to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The beginning.
     pub from_ms: u64,
-    /// The end.
     pub to_ms: u64,
-    /// The regions concerned.
     pub regions: BTreeSet<String>,
 }
 

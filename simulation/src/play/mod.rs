@@ -4,19 +4,19 @@
 //! and every key must end. [`crate::deployment`] plays [`crate::scenario`]; [`judge`] makes an
 //! [`Outcome`] of it. It must not let anything but the seed decide.
 
-pub mod acts;
-pub mod agreed;
+pub(crate) mod acts;
+pub(crate) mod agreed;
 pub(crate) mod answers;
-pub mod chance;
-pub mod clients;
-pub mod faults;
-pub mod judge;
-pub mod log;
-pub mod mattered;
-pub mod operator;
-pub mod organs;
-pub mod starters;
-pub mod story;
+pub(crate) mod chance;
+pub(crate) mod clients;
+pub(crate) mod faults;
+pub(crate) mod judge;
+pub(crate) mod log;
+pub(crate) mod mattered;
+pub(crate) mod operator;
+pub(crate) mod organs;
+pub(crate) mod starters;
+pub(crate) mod story;
 
 use std::sync::Arc;
 use std::time::Duration;

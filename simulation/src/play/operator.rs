@@ -35,7 +35,6 @@ enum Call {
     Glass,
 }
 
-/// The operator on call.
 pub struct Operator {
     deployment: Arc<Deployment>,
     log: Arc<Log>,

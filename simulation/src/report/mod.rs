@@ -4,9 +4,9 @@
 //! Commands make the study, and [`page`] the page with drawings from [`charts`] and [`svg`]. It
 //! must not hold the time, the machine or a path: the same command gives the same bytes.
 
-pub mod charts;
+pub(crate) mod charts;
 pub mod page;
-pub mod svg;
+pub(crate) mod svg;
 
 use serde::Serialize;
 

@@ -70,7 +70,6 @@ impl Svg {
         );
     }
 
-    /// A straight line.
     pub fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ = writeln!(
             self.body,
@@ -78,7 +77,6 @@ impl Svg {
         );
     }
 
-    /// A line through points.
     pub fn path(&mut self, class: &str, points: &[(f64, f64)]) {
         let all: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(self.body, "<polyline class=\"{class}\" points=\"{}\"/>", all.join(" "));
@@ -93,7 +91,6 @@ impl Svg {
         );
     }
 
-    /// A text.
     pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         let (anchor, text) = (anchor.name(), escaped(text));
         let _ = writeln!(self.body, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");

@@ -8,11 +8,9 @@ use onceway::protocol::plant::Plant;
 /// A scenario of the harness, and the number of seeds that are enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directed {
-    /// The scenario's name.
     pub scenario: &'static str,
     /// The first seed: where chance decides, one that noticed when it was last looked for.
     pub from: u64,
-    /// The number of seeds.
     pub seeds: u64,
 }
 

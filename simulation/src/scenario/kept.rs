@@ -12,11 +12,8 @@ use super::{find, shipped};
 /// A seed that once broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The scenario's file.
     pub scenario: PathBuf,
-    /// The run's seed.
     pub seed: u64,
-    /// The breach.
     pub broke: String,
 }
 

@@ -5,15 +5,15 @@
 //! `vary` changes values before anything is read, `workload` and `fault` read their tables. It must
 //! not know time or chance.
 
-pub mod directed;
-pub mod fault;
+pub(crate) mod directed;
+pub(crate) mod fault;
 pub mod find;
-pub mod kept;
+pub(crate) mod kept;
 #[cfg(test)]
 pub(crate) mod reference;
-pub mod shipped;
-pub mod vary;
-pub mod workload;
+pub(crate) mod shipped;
+pub(crate) mod vary;
+pub(crate) mod workload;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -13,9 +13,7 @@ use toml_edit::{DocumentMut, Item, Value};
 /// The text that a setting belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// The scenario itself.
     Scenario,
-    /// The ring file.
     Ring,
     /// The routes file: every route that handles keys.
     Routes,

@@ -18,11 +18,9 @@ pub struct Workload {
     pub name: String,
     /// The path that it posts to; a route takes it.
     pub path: String,
-    /// The route's name.
     pub route: String,
     /// New keys per hundred seconds, all regions together.
     pub rate: u32,
-    /// The number of tenants.
     pub tenants: u32,
     /// The clients' regions; anywhere if none is named.
     pub near: Vec<RegionName>,
@@ -42,7 +40,6 @@ pub struct Workload {
 /// The retries of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
-    /// The time limit for an answer.
     pub timeout: Duration,
     /// The pause before the first retry. Each later one is twice as long, and every pause is
     /// jittered by half.

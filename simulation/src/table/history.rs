@@ -30,11 +30,8 @@ pub(crate) struct HeardOf {
 pub struct Lodgment {
     /// The time, since the world began.
     pub at: Duration,
-    /// The key.
     pub id: KeyId,
-    /// The origin of the claim.
     pub origin: Origin,
-    /// The claim's token.
     pub token: Token,
 }
 
@@ -43,7 +40,6 @@ pub struct Lodgment {
 pub struct Gated {
     /// The time of its commit, since the world began.
     pub at: Duration,
-    /// The state.
     pub state: GateState,
     /// The highest heartbeat of each origin that was applied or imported up to, at that time.
     pub applied: BTreeMap<Origin, u64>,
@@ -58,11 +54,8 @@ pub struct Gated {
 pub struct Held {
     /// The beginning, since the world began.
     pub at: Duration,
-    /// The acceptor.
     pub id: AcceptorId,
-    /// The promise.
     pub promised: Option<Ballot>,
-    /// The last accepted value.
     pub accepted: Option<Accepted>,
 }
 
@@ -71,7 +64,6 @@ pub struct Held {
 pub struct Granted {
     /// The time, since the world began.
     pub at: Duration,
-    /// The acceptor.
     pub id: AcceptorId,
     /// The region that holds the lease.
     pub region: RegionName,
@@ -102,7 +94,6 @@ impl Granted {
 /// The history of a store that its tables do not show any more.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Each state of the gate.
     pub gates: Vec<Gated>,
     /// Each promise and each accepted value of the acceptor.
     pub acceptors: Vec<Held>,
@@ -114,9 +105,7 @@ pub struct History {
     pub imports_gone: u64,
     /// The number of lodged claims whose time was over before their owner's rows came.
     pub escrows_gone: u64,
-    /// Each lease that the acceptor granted.
     pub granted: Vec<Granted>,
-    /// Each claim that was lodged here.
     pub lodged: Vec<Lodgment>,
     /// Each view that was kept here, in order.
     pub views: Vec<Arc<View>>,
@@ -144,32 +133,23 @@ impl History {
 /// The state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Claimed.
     Claimed,
-    /// In doubt.
     InDoubt,
-    /// Released.
     Released,
-    /// Settled.
     Settled,
-    /// A tombstone.
     Tombstone,
 }
 
 /// A record as it was written.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The attempt's token.
     pub token: Token,
-    /// The state.
     pub standing: Standing,
     /// Rows of other origins that it supersedes.
     pub over: Vec<(Origin, Token)>,
     /// Lost regions whose window alone allowed it.
     pub risk: Vec<RegionName>,
-    /// The request of the attempt.
     pub request_id: RequestId,
-    /// The route.
     pub route: Arc<str>,
     /// The longest time without an outcome; zero if nobody sends under the claim.
     pub hold: Duration,
@@ -183,7 +163,6 @@ pub struct Record {
 pub struct Write {
     /// The time of its commit, since the world began.
     pub at: Duration,
-    /// The key.
     pub id: KeyId,
     /// The record; `None` if it was deleted.
     pub record: Option<Record>,
@@ -196,15 +175,12 @@ pub struct Write {
 /// The whole truth about one store.
 #[derive(Clone, Debug)]
 pub struct Truth {
-    /// The origin under which it writes.
     pub origin: Origin,
-    /// The history.
     pub history: History,
     /// Every write of an own record, in the order of commits.
     pub writes: Vec<Write>,
     /// The result of a look-up, by key.
     pub rows: BTreeMap<KeyId, Vec<Row>>,
-    /// The journal.
     pub journal: Vec<(Option<KeyId>, Entry)>,
 }
 

@@ -55,7 +55,6 @@ pub const ACCEPT: Accept = Accept {
     max_runs: 5,
     backoff: Backoff { first: ms(400), most: ms(1_600) },
 };
-/// One way between two regions.
 pub const ONE_WAY: Duration = ms(20);
 /// The time of a commit from one region to another.
 pub const LAG: Duration = ms(40);
@@ -228,7 +227,6 @@ pub struct Told {
     pub status: u16,
     /// The code of a problem; empty on an answer.
     pub code: String,
-    /// True if it is a replay.
     pub replayed: bool,
     /// The region that ran it, as the answer says.
     pub by: String,

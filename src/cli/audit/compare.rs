@@ -119,7 +119,6 @@ struct Comparison<'a> {
 }
 
 impl Compare {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         let rule = Rule {
             effects: self.effects.0..=self.effects.1,

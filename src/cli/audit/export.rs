@@ -71,7 +71,6 @@ pub struct Export {
 }
 
 impl Export {
-    /// Runs the command.
     pub fn run(&self) -> Result<(), Failure> {
         if !self.json {
             print_on(&csv([COLUMNS.map(|(name, _)| name.to_owned()).to_vec()])?)?;

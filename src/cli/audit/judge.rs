@@ -35,9 +35,7 @@ impl Rule {
 /// A key as it was exported: its records and its journal entries.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// The tenant.
     pub tenant: String,
-    /// The key.
     pub key: String,
     /// State of the key by all its records together.
     pub state: String,

@@ -17,7 +17,6 @@ const WITHIN: Duration = Duration::from_secs(3);
 
 /// All gateways at one moment.
 pub struct Sample {
-    /// Moment of the sample.
     pub at: Instant,
     /// Each gateway that was asked, in the order of the arguments.
     pub gateways: Vec<Heard>,
@@ -25,7 +24,6 @@ pub struct Sample {
 
 /// One gateway.
 pub struct Heard {
-    /// Its admin listener.
     pub admin: String,
     /// Its report, or the reason why it has none.
     pub said: Result<GatewayState, String>,
@@ -33,11 +31,9 @@ pub struct Heard {
 
 /// Report of a gateway.
 pub struct GatewayState {
-    /// Its status.
     pub status: Value,
     /// Keyed requests that it answered since its start, by verdict.
     pub answers: BTreeMap<String, f64>,
-    /// Keys in doubt.
     pub doubts: Option<f64>,
 }
 

@@ -22,7 +22,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Wish of the person at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// To leave.
     Leave,
     /// The same frame once more: the size changed, or a key asks for it.
     Redraw,

@@ -13,7 +13,6 @@ use crate::fleet::client::{Answer, NotConnected};
 /// The parts of an answer that a drill needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// Its status.
     pub status: u16,
     /// A problem's code; empty for anything else.
     pub code: String,
@@ -30,7 +29,6 @@ pub struct Answered {
 /// Result of a request for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// An answer.
     Answer(Answered),
     /// The address refuses connections.
     Nobody,
@@ -98,12 +96,10 @@ impl Told {
 /// One request and its result.
 #[derive(Clone, Debug)]
 pub struct Exchange {
-    /// Number of the region that was asked.
     pub via: usize,
     /// Moment before the request was sent.
     pub sent: Instant,
     /// Moment of its end.
     pub done: Instant,
-    /// Result.
     pub told: Told,
 }

@@ -20,18 +20,14 @@ pub const HOME_WITHIN: Duration = Duration::from_secs(60);
 /// death of a home to the first run of one of its keys elsewhere. All in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Takeover {
-    /// The lease.
     pub lease: f64,
     /// Twice the drift allowance on the lease.
     pub drift: f64,
-    /// The fixed margin.
     pub margin: f64,
     /// The longest window that successors reported, or the one computed from the lag observed
     /// before the death if that is longer.
     pub window: f64,
-    /// Six round trips.
     pub round_trips: f64,
-    /// The rest.
     pub beside: f64,
     /// Their sum.
     pub bound: f64,

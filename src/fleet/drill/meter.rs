@@ -25,13 +25,10 @@ use crate::fleet::deployment::Deployment;
 /// A sample of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Moment of the sample.
     pub at: Instant,
-    /// The process.
     pub pid: u32,
     /// Resident set, in KiB.
     pub rss: u64,
-    /// Open descriptors.
     pub descriptors: Descriptors,
 }
 
@@ -45,7 +42,6 @@ pub struct Descriptors {
     /// gateway that is left. They spread over both again at their renewal, after four minutes at
     /// most.
     pub kept: u64,
-    /// All others.
     pub others: u64,
 }
 

@@ -13,24 +13,24 @@
 //! operators and clients can, and read stores only to check the audit. They must not make a bound
 //! wider to hold it.
 
-pub mod ask;
+pub(crate) mod ask;
 mod audited;
-pub mod bounds;
+pub(crate) mod bounds;
 pub mod load;
 mod losses;
-pub mod meter;
+pub(crate) mod meter;
 mod moves;
-pub mod prober;
-pub mod report;
+pub(crate) mod prober;
+pub(crate) mod report;
 mod reseeds;
 mod restarts;
 mod schedule;
-pub mod soak;
-pub mod soaked;
-pub mod summary;
-pub mod verdict;
+pub(crate) mod soak;
+pub(crate) mod soaked;
+pub(crate) mod summary;
+pub(crate) mod verdict;
 pub mod watching;
-pub mod window;
+pub(crate) mod window;
 
 use std::time::Duration;
 

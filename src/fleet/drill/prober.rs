@@ -22,12 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// Most probes under way.
 const MOST: usize = 24;
 
-/// One probe.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// Its key.
     pub key: String,
-    /// Its class.
     pub class: usize,
     /// Its regions in order, by number.
     pub order: Vec<usize>,
@@ -53,9 +50,7 @@ pub struct Aim {
     pub homes: Vec<usize>,
     /// Regions to ask, by number, in rotation.
     pub via: Vec<usize>,
-    /// Class of the keys.
     pub class: usize,
-    /// Time between two probes.
     pub every: Duration,
 }
 
@@ -67,7 +62,6 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Starts a prober.
     pub fn start(field: &Arc<Field>, aim: Aim) -> Prober {
         let (stop, stopped) = watch::channel(false);
         let probes = Arc::default();

@@ -11,14 +11,10 @@ use serde_json::Value;
 
 use super::bounds::Takeover;
 
-/// The keys of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClassReport {
-    /// Keys that clients used.
     pub keys: u64,
-    /// Effects in the ledger.
     pub effects: u64,
-    /// Keys with more than one effect.
     pub doubles: u64,
     /// Doubles that some store lists (run at risk, or journalled as double) and the audit too.
     pub doubles_listed: u64,
@@ -72,17 +68,14 @@ impl FirstRun {
 /// One run of a drill.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Name of the drill.
     pub drill: &'static str,
     /// Number of the run, from 1.
     pub run: u32,
-    /// True if every bound held.
     pub held: bool,
     /// The bounds that did not hold, in words.
     pub broken: Vec<String>,
     /// Keys that clients used, those of probes included.
     pub keys: u64,
-    /// By class of route.
     pub classes: BTreeMap<&'static str, ClassReport>,
     /// Ends of keys' histories, counted.
     pub ends: BTreeMap<String, u64>,
@@ -90,7 +83,6 @@ pub struct Report {
     pub replies: BTreeMap<String, u64>,
     /// Replies that this drill does not allow: key, time and word of the first ones.
     pub unexpected: Vec<String>,
-    /// Keys that got two different answers.
     pub answers_changed: u64,
     /// Keys with an upstream's answer but without an effect in the ledger.
     pub answers_without_effect: u64,
@@ -102,7 +94,6 @@ pub struct Report {
     pub pauses: BTreeMap<String, f64>,
     /// Time from mending until every region serves its own arcs again, in milliseconds.
     pub home_again_ms: Option<f64>,
-    /// The drill's own numbers.
     pub numbers: BTreeMap<&'static str, Value>,
     /// The drill's actions and the regions' statuses, with seconds since the start of the run.
     pub timeline: Vec<String>,

@@ -45,19 +45,15 @@ pub struct Run<'a> {
     pub watching: Watching,
     /// The deployment's settings.
     pub file: RingFile,
-    /// Settings of the drill.
     pub settings: &'a Settings,
     /// The region that is broken first, by number; another one in each run.
     pub victim: usize,
     /// Replies that clients may get.
     pub allowed: Allowed,
-    /// Probes with their results.
     pub probes: Vec<Probe>,
-    /// Results of a soak, to be judged.
     pub soaked: Option<soaked::Soaked>,
     /// Receives the progress of a long run, in words.
     pub say: &'a (dyn Fn(&str) + Sync),
-    /// Result of the run.
     pub report: Report,
     /// Moment of the last start, resume or heal.
     pub mended: Option<Instant>,
@@ -147,7 +143,6 @@ impl Run<'_> {
         &self.deployment.regions[number % self.deployment.regions.len()]
     }
 
-    /// The name of a region.
     pub fn name(&self, number: usize) -> String {
         self.region(number).name.to_string()
     }
@@ -162,7 +157,6 @@ impl Run<'_> {
         self.settings.span.unwrap_or(usual)
     }
 
-    /// The lease of every region.
     pub fn lease(&self) -> Duration {
         self.file.failover.lease
     }
@@ -177,14 +171,6 @@ impl Run<'_> {
             self.allowed.harmed.insert(number);
         }
         self.region(number).act(action, part).await
-    }
-
-    /// Runs an operator's command on the gateway of region `at`. Returns its standard output; an
-    /// error if the command fails.
-    pub async fn operate(&self, at: usize, words: &[&str]) -> Result<String> {
-        self.note(format!("onceway {}", words.join(" ")));
-        let told = self.region(at).operate(words).await?;
-        self.said(words, &told)
     }
 
     /// Standard output of a command, noted too; an error if the command failed.

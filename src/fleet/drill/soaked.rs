@@ -29,18 +29,14 @@ pub struct Counts {
     pub reloads: u64,
     /// Certificates replaced, and shown by all.
     pub rotations: u64,
-    /// Gateways stopped in order and started.
     pub stops: u64,
-    /// Gateways killed and started.
     pub kills: u64,
-    /// Regions drained and brought back.
     pub drains: u64,
 }
 
 /// A time in which connections to a region may break, because one of its gateways ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Harm {
-    /// The region, by number.
     pub region: usize,
     /// Moment before the gateway was made to end.
     pub from: Instant,
@@ -50,13 +46,10 @@ pub struct Harm {
 
 /// Results of a soak, to be judged.
 pub struct Soaked {
-    /// Samples of the gateways' resources.
     pub meter: Meter,
     /// Times in which connections may have broken.
     pub harms: Vec<Harm>,
-    /// Actions done.
     pub counts: Counts,
-    /// Moment of the beginning.
     pub begun: Instant,
     /// Moment of the last action's end.
     pub ended: Instant,
@@ -64,9 +57,6 @@ pub struct Soaked {
 
 /// Holds the bounds of a soak, and reports its numbers. `audited` are the keys that some audit
 /// lists; the value is true if the key is not clean.
-///
-/// # Errors
-/// A store cannot be read.
 pub async fn hold(
     soaked: &Soaked,
     run: &Run<'_>,

@@ -16,15 +16,12 @@ use super::report::{ClassReport, Report};
 /// percentile is the largest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// Number of values.
     pub count: usize,
-    /// The smallest.
     pub least: f64,
     /// Half of the values are at most this.
     pub p50: f64,
     /// Nineteen of twenty values are at most this.
     pub p95: f64,
-    /// The largest.
     pub max: f64,
 }
 
@@ -52,7 +49,6 @@ pub struct FirstRuns {
     pub window_ms: Option<Spread>,
     /// The bounds, each run's own.
     pub bound_ms: Option<Spread>,
-    /// Runs that exceeded their own bound.
     pub over_bound: usize,
     /// The parts of one bound; all but its window are the same in every run.
     pub parts: Takeover,
@@ -61,27 +57,20 @@ pub struct FirstRuns {
 /// All runs of one drill.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Name of the drill.
     pub summary: &'static str,
-    /// Number of runs.
     pub runs: usize,
-    /// Runs in which every bound held.
     pub held: usize,
-    /// Keys that clients used.
     pub keys: u64,
-    /// Keys with more than one effect.
     pub doubles: u64,
     /// Doubles that some store and the audit list.
     pub doubles_listed: u64,
     /// Doubles that ran again because their route says `rerun`.
     pub doubles_by_rerun: u64,
-    /// By class of route.
     pub classes: BTreeMap<&'static str, ClassReport>,
     /// Ends of keys' histories, counted.
     pub ends: BTreeMap<String, u64>,
     /// All replies to clients, by status and code.
     pub replies: BTreeMap<String, u64>,
-    /// Keys that got two different answers.
     pub answers_changed: u64,
     /// Keys with an upstream's answer but without an effect in the ledger.
     pub answers_without_effect: u64,

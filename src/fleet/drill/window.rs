@@ -58,9 +58,7 @@ pub enum Rows {
 /// One row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Multiple of the observed lag.
     pub multiple: f64,
-    /// Fate of the last rows.
     pub rows: Rows,
     /// Standstill of the link at the death, in milliseconds.
     pub stalled_ms: f64,

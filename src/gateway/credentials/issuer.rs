@@ -47,7 +47,6 @@ pub struct VerifyingKey {
     pub kid: Option<String>,
     /// The algorithms that are pinned for the issuer and fit this key.
     pub algorithms: Vec<Algorithm>,
-    /// The key.
     pub key: DecodingKey,
 }
 

@@ -57,11 +57,9 @@ pub(super) enum Met {
     /// A running copy, for whose answer it would have waited.
     Running(u64),
     Settled(u64),
-    /// One whose outcome is not known.
     InDoubt,
     /// Another request under the same key.
     Other,
-    /// One past its retention.
     Expired,
 }
 

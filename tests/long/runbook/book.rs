@@ -91,7 +91,6 @@ impl Book {
     }
 }
 
-/// The operator's desk.
 pub struct Desk {
     book: Book,
     dir: PathBuf,

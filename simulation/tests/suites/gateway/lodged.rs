@@ -45,20 +45,6 @@ fn a_target_whose_store_fails_takes_nothing() {
     });
 }
 
-/// The time to send lasts, but the lease could not be renewed while the store stood still.
-#[test]
-fn a_handler_whose_lease_lapsed_since_the_claim_does_not_send() {
-    served(Bench::start(3), async |bench, [eu, ..]| {
-        let key = key_of(&eu, "lapsed");
-        bench.world.cluster.set_latency(&eu, ms(5_000));
-        let sent = bench.begin(&eu, "/park", &key);
-        sleep(ms(4_990)).await;
-        bench.world.cluster.set_latency(&eu, ms(2));
-        assert_eq!(sent.await.unwrap().said(), (503, "not-authoritative"));
-        assert_eq!((bench.arrived(&eu), bench.state(&eu, &key).await), (0, "released"));
-    });
-}
-
 /// Cut off from all others, a region cannot renew: it runs nothing more, and replays final answers.
 #[test]
 fn a_region_without_a_lease_replays_and_refuses() {

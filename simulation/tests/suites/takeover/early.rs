@@ -23,17 +23,6 @@ pub async fn long_window(trio: &Trio) {
     sleep(ms(500)).await;
 }
 
-/// Checks that all answers are refusals, for so long.
-async fn is_refused(trio: &Trio, path: &str, key: &str, so_long: std::time::Duration) {
-    let end = Instant::now() + so_long;
-    while Instant::now() < end {
-        let told = trio.send(&c(), path, key).await;
-        assert!([409, 503].contains(&told.status), "{told:?}");
-        trio.check();
-        sleep(ms(100)).await;
-    }
-}
-
 /// (iii) b was the target, and left. c is it now, and no heartbeat of a has arrived from that time.
 /// An earlier lodging with b may be anything (docs/protocol.md#rule-38). b serves nothing any more,
 /// and holds all that exists of the claim: c asks it.
@@ -49,7 +38,7 @@ pub fn no_heartbeat_of_the_new_targets_time_denies_the_proof() {
         trio.world.cluster.set_delay(&b(), &c(), ms(10_000));
         trio.lose(&a());
         trio.until_lost(&a(), &c()).await;
-        is_refused(&trio, "/strict-alone", &key, ms(15_000)).await;
+        trio.refuses(&c(), "/strict-alone", &key, &[409, 503], 150).await;
         assert_eq!(trio.send(&c(), "/strict-alone", &key).await.said(), (409, "outcome-unknown"));
         assert_eq!(trio.effects(&key).len(), 1);
     });
@@ -125,7 +114,7 @@ pub fn who_is_asked_for_its_frontier_hands_on_what_was_lodged_with_it_first() {
         // c has asked, and b's writes before its answer have arrived. b itself looks later.
         sleep(ms(200)).await;
         trio.hold(&b(), &[c()], true);
-        is_refused(&trio, "/strict-alone", &key, ms(15_000)).await;
+        trio.refuses(&c(), "/strict-alone", &key, &[409, 503], 150).await;
         assert_eq!(trio.send(&c(), "/strict-alone", &key).await.said(), (409, "outcome-unknown"));
         assert_eq!(trio.effects(&key).len(), 1);
     });

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use simulation::outcome::Outcome;
+use simulation::Outcome;
 use simulation::play;
 use simulation::scenario::{self, Scenario, find};
 
