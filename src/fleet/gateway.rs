@@ -22,7 +22,9 @@ const STARTS_WITHIN: Duration = Duration::from_secs(20);
 /// Time limit of an orderly stop of one part of a region; then the part is killed.
 pub(super) const STOP_WITHIN: Duration = Duration::from_secs(8);
 
+/// One gateway.
 pub struct Gateway {
+    /// Its own listeners.
     pub ports: GatewayPorts,
     launch: Launch,
     process: Mutex<Option<Arc<Process>>>,
@@ -41,18 +43,22 @@ impl Gateway {
         *lock(&self.speaks) = versions.map(str::to_owned);
     }
 
+    /// Path of its log.
     pub fn log(&self) -> &PathBuf {
         &self.launch.log
     }
 
+    /// The address of its own public listener.
     pub fn public(&self) -> String {
         format!("http://{}", local(self.ports.public))
     }
 
+    /// The address of its own admin listener.
     pub fn admin(&self) -> String {
         format!("http://{}", local(self.ports.admin))
     }
 
+    /// Its process, while it lives.
     pub fn process(&self) -> Option<Arc<Process>> {
         let process = lock(&self.process);
         process.clone().filter(|process| !matches!(process.state(), State::Exited { .. }))

@@ -34,7 +34,7 @@ pub mod deployment;
 pub mod drill;
 pub(crate) mod fetched;
 pub mod files;
-pub(crate) mod gateway;
+pub mod gateway;
 pub mod janitor;
 pub mod ledger;
 pub(crate) mod links;
