@@ -1,5 +1,6 @@
 -- First claims of many keys, all under the gate's version $1: what stands of each key, and the rows that were made. Of a key that is not among
 -- them nothing was written: another claim was faster, or the gate has moved. Sorted, so that two batches cannot deadlock.
+-- The plan is made once, perhaps over an empty leaf, and must not read all of it: conditions that are always true make few rows of many.
 with asked as materialized (
     select u.*
       from unnest(
@@ -9,6 +10,7 @@ with asked as materialized (
                gate, tenant, key, nonce, request_id, fp_raw, fp_canonical, hold_ms, promised_ms, skew_ms, tombstone_ms, route, path,
                principal, ord
            )
+     where u.ord > 0 and u.gate > 0 and u.hold_ms >= 0
 ), seen as materialized (
     select a.ord, a.nonce as asked_nonce, r.*
       from asked a

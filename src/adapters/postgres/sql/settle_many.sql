@@ -1,6 +1,7 @@
 -- Answers of many attempts. Of one that is not returned nothing was written: it lost, the boot is not approved, or another origin's answer may
--- be here. Nested loops lock in the order of the keys, so that two batches cannot deadlock. The leaf holds no other origin: where that is
--- asked, a plan reads all of it.
+-- be here. Nested loops lock in the order of the keys, so that two batches cannot deadlock. The plan is made once, perhaps over an
+-- empty leaf, and must not read all of it: so the origin is not asked, as the leaf holds no other, and conditions that are always true make
+-- few rows of many.
 -- due_at and held_at stay as they are: they are indexed, and an unchanged index keeps the update within its page.
 with told as materialized (
     select u.*
@@ -8,6 +9,7 @@ with told as materialized (
                $1::text[], $2::bytea[], $3::bigint[], $4::int[], $5::uuid[], $6::smallint[], $7::bytea[], $8::bytea[], $9::smallint[],
                $10::int[]
            ) with ordinality as u(tenant, key, epoch, attempt, nonce, status, headers, body, coding, length, ord)
+     where u.ord > 0 and u.epoch > 0 and u.attempt > 0
      order by u.tenant collate "C", u.key
 ), g as materialized (
     select from onceway.hold_gate(null)
