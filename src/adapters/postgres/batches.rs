@@ -132,7 +132,7 @@ pub(super) struct Settlement {
 }
 
 impl Settlement {
-    /// `None` if the stored answer is so large that it goes alone.
+    /// True unless the stored answer is so large that it goes alone.
     pub(super) fn shares(answer: &StoredAnswer<'_>) -> bool {
         answer.body.as_ref().is_none_or(|body| body.len() <= MOST_BODY)
     }

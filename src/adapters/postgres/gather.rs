@@ -31,10 +31,10 @@ const MOST_BYTES: usize = 1 << 20;
 pub(super) trait Member: Send + Sync + Sized + 'static {
     /// Name for error texts.
     const WHAT: &'static str;
-    /// What a batch can say of it.
+    /// The fact that a batch can state of it.
     type Fact: Send + 'static;
 
-    /// Whose turn it takes.
+    /// The tenant whose turn it takes.
     fn tenant(&self) -> &Tenant;
     /// Its size, about.
     fn bytes(&self) -> usize;
@@ -45,11 +45,11 @@ pub(super) trait Member: Send + Sync + Sized + 'static {
         pool: &Pool,
         within: Duration,
     ) -> impl Future<Output = Result<Vec<Row>, Failed>> + Send;
-    /// What the rows say of each member, in their order.
+    /// The facts that the rows state of the members, in the members' order.
     fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<Self::Fact>>, StoreError>;
 }
 
-/// What came of asking.
+/// The result of asking.
 pub(super) enum Asked<M: Member> {
     /// A batch says so.
     Fact(M::Fact),

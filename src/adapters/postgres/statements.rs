@@ -44,6 +44,8 @@ const NEXT_ATTEMPT: &str = include_str!("sql/next_attempt.sql");
 const OVER_KEPT: &str = include_str!("sql/over_kept.sql");
 /// The number of attempts that may have happened: `protocol::record::doubted`.
 const DOUBTED: &str = include_str!("sql/doubted.sql");
+/// Everything of a row that another region hands over, in place of an earlier copy.
+const COPIED: &str = include_str!("sql/copied.sql");
 const ACCEPT_TYPES: &str = "bigint, boolean, bytea";
 const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
 /// Result of the claim routines: a verdict and the columns of `columns.sql`.
@@ -173,6 +175,7 @@ fn fill(template: &str, origin: &Origin) -> String {
         .replace("{columns}", &columns(WHOLE))
         .replace("{light}", &columns(LIGHT))
         .replace("{other_answer}", OTHER_ANSWER.trim_end())
+        .replace("{copied}", COPIED.trim_end())
         .replace("{unanswered}", UNANSWERED.trim_end())
         .replace("{evidence}", EVIDENCE.trim_end())
         .replace("{outdone}", &OUTDONE.trim_end().replace("{row}", "o"))

@@ -105,9 +105,12 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
             let all = self.world.cluster.store(&region("eu")).heartbeats().await.unwrap();
             all.iter().any(|shown| shown.origin == self.peers()[0] && shown.seq == beat.seq)
         };
-        while !shown().await {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let arrives = async {
+            while !shown().await {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), arrives).await.expect("the heartbeat arrives");
     }
 
     async fn restart(&self) {

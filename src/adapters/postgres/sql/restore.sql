@@ -32,13 +32,7 @@ with g as materialized (
      where not exists (select from g)
      order by u.tenant collate "C", u.key, u.epoch desc, u.attempt desc, u.state desc
     on conflict (tenant, key, origin) do update
-       set state = excluded.state, epoch = excluded.epoch, attempt = excluded.attempt, nonce = excluded.nonce, fp_raw = excluded.fp_raw,
-           fp_canonical = excluded.fp_canonical, over = excluded.over, risk = excluded.risk, request_id = excluded.request_id,
-           doubt_status = excluded.doubt_status, answer_status = excluded.answer_status, answer_headers = excluded.answer_headers,
-           answer_body = excluded.answer_body, answer_coding = excluded.answer_coding, answer_length = excluded.answer_length,
-           settled_at = excluded.settled_at, held_at = excluded.held_at, hold = excluded.hold, expires_at = excluded.expires_at,
-           due_at = excluded.due_at, tombstone = excluded.tombstone, route = excluded.route, path = excluded.path,
-           principal = excluded.principal, accepted = excluded.accepted, doubted = excluded.doubted
+       {copied}
      where (i.epoch, i.attempt, i.state) < (excluded.epoch, excluded.attempt, excluded.state)
 )
 select exists (select from g) as open
