@@ -1,12 +1,10 @@
 //! Standard error for the log: its reader may stand still, and the process goes on.
 //!
-//! A line is written at once if that does not block, so that a killed process has written its last
-//! lines. Otherwise it queues for a thread that waits for the reader. If the queue is full, the
-//! line is dropped and counted; the log says so once the reader is back. A file is always written
-//! at once: a disk that stands still blocks the caller. It must not change the order of lines, nor
-//! drop a line while there is room.
+//! Lines queue for one thread, which writes all of them at once: an error and what is before it
+//! immediately, any other line 5 ms later at most. If the queue is full, the line is dropped and
+//! counted; the log says so once the reader is back. A killed process loses 5 ms at most. It must
+//! not change the order of lines, nor drop a line while there is room.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -14,14 +12,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::{Level, Metadata};
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::ports::observe;
 
-/// Bytes that a pipe takes whole and without blocking, if it takes anything (PIPE_BUF).
-const AT_ONCE: usize = 4_096;
 /// Most bytes in the queue: some seconds of a busy gateway's lines.
 const MOST: usize = 4 << 20;
+/// Time that a line waits for others, at most.
+const GATHERS: Duration = Duration::from_millis(5);
 /// Time that an ending process waits for its reader.
 const AT_END: Duration = Duration::from_secs(1);
 
@@ -40,11 +39,12 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    lines: VecDeque<Vec<u8>>,
-    bytes: usize,
+    lines: Vec<u8>,
+    /// True if they are written now.
+    urgent: bool,
     /// Lines dropped since the last report.
     lost: u64,
-    /// True while the thread writes a line of the queue.
+    /// True while the thread writes lines of the queue.
     writes: bool,
 }
 
@@ -66,9 +66,8 @@ impl Lines {
     }
 
     /// Another writer of the same lines.
-    pub fn writer(&self) -> impl for<'a> tracing_subscriber::fmt::MakeWriter<'a> + Send + Sync + 'static {
-        let shared = self.0.clone();
-        move || Hand(shared.clone())
+    pub fn writer(&self) -> impl for<'a> MakeWriter<'a> + Send + Sync + 'static {
+        Writer(self.0.clone())
     }
 }
 
@@ -80,12 +79,29 @@ impl Drop for Lines {
     }
 }
 
-struct Hand(Arc<Shared>);
+struct Writer(Arc<Shared>);
 
-impl Write for Hand {
+impl<'a> MakeWriter<'a> for Writer {
+    type Writer = Hand<'a>;
+
+    fn make_writer(&'a self) -> Hand<'a> {
+        Hand { shared: &self.0, urgent: true }
+    }
+
+    fn make_writer_for(&'a self, of: &Metadata<'_>) -> Hand<'a> {
+        Hand { shared: &self.0, urgent: *of.level() == Level::ERROR }
+    }
+}
+
+struct Hand<'a> {
+    shared: &'a Shared,
+    urgent: bool,
+}
+
+impl Write for Hand<'_> {
     /// Takes a whole line: a log writes each by one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.line(line);
+        self.shared.line(line, self.urgent);
         Ok(line.len())
     }
 
@@ -99,41 +115,40 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn line(&self, line: &[u8]) {
+    fn line(&self, line: &[u8], urgent: bool) {
         let mut queue = self.lock();
-        if queue.lines.is_empty() && !queue.writes && line.len() <= AT_ONCE && self.takes() {
-            // A failed write is ignored: nobody is left to report it to.
-            drop((&self.to).write_all(line));
-        } else if queue.bytes + line.len() <= self.most {
-            queue.bytes += line.len();
-            queue.lines.push_back(line.to_vec());
-            self.more.notify_one();
-        } else {
+        if queue.lines.len() + line.len() > self.most {
             queue.lost += 1;
             metrics::counter!(observe::LOG_DROPPED).increment(1);
+            return;
+        }
+        let wakes = queue.lines.is_empty() || urgent;
+        queue.lines.extend_from_slice(line);
+        queue.urgent |= urgent;
+        if wakes {
+            self.more.notify_one();
         }
     }
 
-    /// True if a write would not block. One that fails does not.
-    fn takes(&self) -> bool {
-        let mut asked = [PollFd::new(&self.to, PollFlags::OUT)];
-        poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-    }
-
-    /// Writes the queue's lines, and waits for their reader.
+    /// Writes what gathers, and waits for its reader.
     fn write_on(&self) {
+        let mut taken = Vec::new();
         loop {
-            let mut queue = self.lock();
-            let Some(line) = queue.lines.pop_front() else {
-                queue.writes = false;
-                self.none.notify_all();
-                drop(self.more.wait_while(queue, |queue| queue.lines.is_empty()));
-                continue;
-            };
-            (queue.bytes, queue.writes) = (queue.bytes - line.len(), true);
+            let queue = self.lock();
+            let queue = self.more.wait_while(queue, |queue| queue.lines.is_empty());
+            let queue = queue.unwrap_or_else(PoisonError::into_inner);
+            let gathered = self.more.wait_timeout_while(queue, GATHERS, |queue| !queue.urgent);
+            let (mut queue, _late) = gathered.unwrap_or_else(PoisonError::into_inner);
+            (queue.urgent, queue.writes) = (false, true);
+            std::mem::swap(&mut queue.lines, &mut taken);
             drop(queue);
-            drop((&self.to).write_all(&line));
+            // A failed write is ignored: nobody is left to report it to.
+            drop((&self.to).write_all(&taken));
+            taken.clear();
             self.tell();
+            let mut queue = self.lock();
+            queue.writes = false;
+            self.none.notify_all();
         }
     }
 
@@ -155,15 +170,22 @@ mod tests {
 
     use super::*;
 
-    /// Room for forty lines beside the pipe's own 64 KiB. The last one of its pages need not be
-    /// full.
-    const ROOM: usize = 40 * 512;
-    /// Number of lines that always find room.
-    const SURELY: usize = 15 * 8 + 40;
+    /// Number of lines that there is room for.
+    const ROOM: usize = 200;
 
     fn lines() -> (Lines, BufReader<PipeReader>) {
         let (reader, writer) = pipe().unwrap();
-        (Lines::to(File::from(OwnedFd::from(writer)), ROOM).unwrap(), BufReader::new(reader))
+        (Lines::to(File::from(OwnedFd::from(writer)), ROOM * 512).unwrap(), BufReader::new(reader))
+    }
+
+    /// A thread that writes a line which the pipe has no room for, of zeros.
+    fn stuck() -> (Lines, BufReader<PipeReader>) {
+        let (lines, reader) = lines();
+        lines.0.line(("0".repeat(90_000) + "\n").as_bytes(), true);
+        while !lines.0.lock().writes {
+            thread::yield_now();
+        }
+        (lines, reader)
     }
 
     /// A line of 512 bytes with its number.
@@ -181,40 +203,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_there_at_once() {
+    fn lines_gather_and_an_error_takes_along_what_was_before() {
         let (lines, mut reader) = lines();
         for number in 0..3 {
-            lines.0.line(line(number).as_bytes());
-            assert!(!lines.0.lock().writes, "no thread has it");
+            lines.0.line(line(number).as_bytes(), number == 2);
         }
         assert_eq!(numbers(&mut reader, 3), [0, 1, 2]);
-    }
-
-    /// Fails unless these are the first lines, then later ones, in order. Some lines may be missing
-    /// in between: they were dropped before there was room again.
-    fn in_order(numbers: &[usize], contiguous: usize) {
-        assert_eq!(numbers[..contiguous], (0..contiguous).collect::<Vec<_>>());
-        assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+        lines.0.line(line(3).as_bytes(), false);
+        assert_eq!(numbers(&mut reader, 1), [3], "nobody has to come after it");
     }
 
     #[test]
     fn a_reader_that_stands_still_holds_nobody_up_and_gets_what_there_was_room_for_in_order() {
-        let (lines, mut reader) = lines();
-        for number in 0..1_000 {
-            lines.0.line(line(number).as_bytes());
+        let (lines, mut reader) = stuck();
+        for number in 1..=1_000 {
+            lines.0.line(line(number).as_bytes(), number % 7 == 0);
         }
-        let lost = usize::try_from(lines.0.lock().lost).unwrap();
-        assert!((800..=1_000 - SURELY).contains(&lost), "{lost}");
-        in_order(&numbers(&mut reader, 1_000 - lost), SURELY);
+        assert_eq!(lines.0.lock().lost, 1_000 - ROOM as u64);
+        assert_eq!(numbers(&mut reader, ROOM + 1), (0..=ROOM).collect::<Vec<_>>());
     }
 
     #[test]
     fn what_is_lost_is_counted_and_told_of_once() {
-        let (lines, reader) = lines();
+        let (lines, reader) = stuck();
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || {
             for number in 0..1_000 {
-                lines.0.line(line(number).as_bytes());
+                lines.0.line(line(number).as_bytes(), false);
             }
         });
         let lost = lines.0.lock().lost;
@@ -253,22 +268,25 @@ mod tests {
     #[test]
     fn the_last_lines_are_written_before_the_end_if_somebody_reads_them() {
         let (lines, mut reader) = lines();
-        for number in 0..SURELY {
-            lines.0.line(line(number).as_bytes());
+        for number in 0..ROOM {
+            lines.0.line(line(number).as_bytes(), false);
         }
-        let reading = thread::spawn(move || numbers(&mut reader, SURELY));
+        let reading = thread::spawn(move || numbers(&mut reader, ROOM));
         let shared = lines.0.clone();
         drop(lines);
         assert!(shared.lock().lines.is_empty(), "its end waited");
-        in_order(&reading.join().unwrap(), SURELY);
+        assert_eq!(reading.join().unwrap(), (0..ROOM).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_reader_that_is_gone_is_no_trouble() {
         let (lines, reader) = lines();
         drop(reader);
-        for number in 0..1_000 {
-            lines.0.line(line(number).as_bytes());
+        for number in 0..5 * ROOM {
+            lines.0.line(line(number).as_bytes(), true);
+            while lines.0.lock().lines.len() > ROOM * 256 {
+                thread::yield_now();
+            }
         }
         assert_eq!(lines.0.lock().lost, 0, "nobody is waited for");
     }

@@ -149,7 +149,7 @@ fn keys_tokens_and_bodies_are_in_no_log_metric_or_error() {
             assert_eq!(admin.status, 200);
         }
         for region in &three().await.regions {
-            let log = std::fs::read_to_string(region.gateway_log()).unwrap();
+            let log = support::log(region).await;
             assert!(log.contains("answered"), "the log has no line per request");
             let postgres = region.gateway_log().with_file_name("postgres").join("postgres.log");
             let postgres = std::fs::read_to_string(postgres).unwrap();

@@ -25,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::net::support::trusting;
 use crate::support::solo::{Solo, routes as with_notes};
-use crate::support::{BODY, PATIENCE, ask, effects, key, onceway, post, run, series, status, until};
+use crate::support::{self, BODY, PATIENCE, ask, effects, key, onceway, post, run, series, status, until};
 
 struct Site {
     solo: Solo,
@@ -225,7 +225,7 @@ fn a_bad_file_changes_nothing_and_says_so_everywhere() {
             shown.contains("NOT TAKEN OVER, the old one runs: ") && shown.contains("routes.toml:"),
             "{shown}"
         );
-        let log = fs::read_to_string(solo.region.gateway_log()).unwrap();
+        let log = support::log(&solo.region).await;
         assert!(log.contains("the configuration is not taken over") && log.contains("recovry"), "{log}");
         // It is not read again and again while nobody touches it.
         let failed = reloads(solo, "failed").await;
@@ -244,7 +244,7 @@ fn what_needs_a_restart_is_named_and_keeps_its_value() {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
         let before = status(&solo.region).await;
-        let log = fs::read_to_string(solo.region.gateway_log()).unwrap();
+        let log = support::log(&solo.region).await;
         assert!(!log.contains("a bearer token is not accepted"), "debug lines from the start");
         let file = solo.region.name.to_string() + ".toml";
         let (region, ring) = (

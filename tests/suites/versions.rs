@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::solo::{Solo, routes};
 use crate::support::{
-    BODY, BOUND, ask, code, deployment, effects, key, key_at, post, run, series, status, until,
+    self, BODY, BOUND, ask, code, deployment, effects, key, key_at, post, run, series, status, until,
 };
 use onceway::fleet::deployment::Deployment;
 use onceway::fleet::files::DATABASE;
@@ -30,8 +30,8 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         let admin = solo.region.cluster.connect(DATABASE).await.unwrap();
         let set = async |sql: &str| admin.batch_execute(sql).await.unwrap();
         let why = "run the newer onceway here";
-        let lines = |what: &str| {
-            let log = std::fs::read_to_string(solo.region.gateway_log()).unwrap();
+        let lines = async |what: &str| {
+            let log = support::log(&solo.region).await;
             log.lines().filter(|line| line.contains(what) && line.contains(why)).count()
         };
         let (unread, closed) = ("the gate cannot be read", "the store is closed");
@@ -44,10 +44,10 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         };
         let beats = async || status(&solo.region).await["store"]["heartbeat"].as_u64().unwrap();
         set("update onceway.meta set gateways_from = 99").await;
-        until("the gateway to say why", async || lines(unread) > 0).await;
+        until("the gateway to say why", async || lines(unread).await > 0).await;
         let (first, begun) = (beats().await, reads().await);
         until("some heartbeats", async || beats().await >= first + 20).await;
-        assert_eq!(lines(unread), 1, "said once");
+        assert_eq!(lines(unread).await, 1, "said once");
         let (read, beaten) = (reads().await - begun, beats().await - first);
         // A look every 100 ms, a heartbeat every 250 ms.
         assert!(i64::try_from(beaten).unwrap() * 6 > read, "{read} reads in {beaten} heartbeats");
@@ -64,7 +64,7 @@ fn a_store_that_needs_newer_gateways_closes_those_that_run() {
         assert_eq!(effects(&solo.ledger, &refused), 0);
         let begun = reads().await;
         until("some more looks", async || reads().await >= begun + 20).await;
-        assert_eq!(lines(closed), 1, "said once, too");
+        assert_eq!(lines(closed).await, 1, "said once, too");
 
         set("select onceway.need_gateways(1)").await;
         solo.serves().await;
@@ -118,7 +118,7 @@ async fn closed_because(region: &Region, why: &str) {
         (&false.into(), &false.into())
     );
     assert!(now["readiness"]["ready"] == false, "{now}");
-    let log = std::fs::read_to_string(region.gateway_log()).unwrap();
+    let log = support::log(region).await;
     assert!(log.contains(why), "the log does not say so");
 }
 
@@ -134,7 +134,7 @@ async fn refuses_ap(at: &Region, why: &str) {
     })
     .await;
     assert_eq!(status(at).await["peers"]["ap-south"]["up"], false, "it is not heard");
-    assert!(std::fs::read_to_string(at.gateway_log()).unwrap().contains(why));
+    assert!(support::log(at).await.contains(why));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, BOUND, ask, key, key_status, onceway, post, run, series, until};
+use crate::support::{self, BODY, BOUND, ask, key, key_status, onceway, post, run, series, until};
 use onceway::fleet::client::Ask;
 use onceway::fleet::files;
 use onceway::fleet::region::{Action, Part, Region};
@@ -28,8 +28,8 @@ const TOKEN: &str = "sk_demo_acme";
 const JSON: &str = "[log]\nformat = \"json\"\n";
 
 /// All lines of a gateway's log with this message, about one key or none.
-fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Value> {
-    let log = fs::read_to_string(region.gateway_log()).unwrap();
+async fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Value> {
+    let log = support::log(region).await;
     let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     all.filter(|line| line["message"] == message && digest.is_none_or(|digest| line["key"] == digest))
         .collect()
@@ -76,7 +76,7 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
             said[1]
         );
         for (key, trace) in [(&traced, TRACE), (&begun, &name)] {
-            let told = lines(region, "answered", Some(&digest(region, key).await));
+            let told = lines(region, "answered", Some(&digest(region, key).await)).await;
             let [line] = &told[..] else { panic!("{told:?}") };
             is_told(line, trace, "settled", "-");
             assert!(line["epoch"].as_u64() >= Some(1) && line["status"] == 201, "{line}");
@@ -84,7 +84,7 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
         let stranger =
             Ask::post(format!("{}/v1/charges", solo.public()), BODY).with("Idempotency-Key", &*traced);
         assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
-        let told = lines(region, "not admitted", None);
+        let told = lines(region, "not admitted", None).await;
         let [line] = &told[..] else { panic!("{told:?}") };
         assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
     });
@@ -105,7 +105,7 @@ fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_a
         assert_eq!(said[0]["traceparent"], PARENT);
         let begun = said[1]["traceparent"].split('-').nth(1).unwrap().to_owned();
         assert!(begun.len() == 32 && !said[1].contains_key("tracestate"), "{:?}", said[1]);
-        let passed = lines(region, "passed", None);
+        let passed = lines(region, "passed", None).await;
         let told: Vec<_> = passed
             .iter()
             .map(|line| ["route", "verdict", "code"].map(|field| line[field].as_str().unwrap()))
@@ -130,17 +130,17 @@ fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_a
             [(&known, 200, "settled", "-"), (&unknown, 404, "refused", "key-unknown")]
         {
             assert_eq!(ask(question(key)).await.status, status);
-            let told = lines(region, "looked up", Some(&digest(region, key).await));
+            let told = lines(region, "looked up", Some(&digest(region, key).await)).await;
             let [line] = &told[..] else { panic!("{told:?}") };
             is_told(line, TRACE, verdict, code);
             assert_eq!(line["status"], status, "{line}");
         }
         let stranger = Ask::get(format!("{public}/.well-known/onceway/requests/{known}"));
         assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
-        let told = lines(region, "not admitted", None);
+        let told = lines(region, "not admitted", None).await;
         let [line] = &told[..] else { panic!("{told:?}") };
         assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
-        let log = fs::read_to_string(region.gateway_log()).unwrap();
+        let log = support::log(region).await;
         assert!(!log.contains(&known) && !log.contains(&unknown), "a key in the log");
     });
 }
@@ -151,7 +151,7 @@ fn what_a_slot_keeps_is_shown_until_it_is_dropped_and_certificates_say_when_they
         let otlp = "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
         let solo = Solo::start_adding(&routes(), None, otlp).await;
         let region = &solo.region;
-        let log = fs::read_to_string(region.gateway_log()).unwrap();
+        let log = support::log(region).await;
         let warned = log.matches("this onceway was built without the export of spans").count();
         assert_eq!(warned, usize::from(!cfg!(feature = "otlp")), "{log}");
         let retained = "onceway_slot_retained_bytes{slot=\"forgotten\"}";
@@ -221,7 +221,7 @@ async fn found_though_no_claim_says_a_risk(solo: &Solo) {
         "ran here as 1.1 (answer: 201) and at elsewhere#1 as 1.1 (answer: 201): nothing explains it: a bug";
     assert_eq!(one["reason"], said);
     let message = "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`";
-    let log = fs::read_to_string(region.gateway_log()).unwrap();
+    let log = support::log(region).await;
     assert_eq!(log.matches(message).count(), 1, "{log}");
     let audit = onceway(region, &["audit"]).await;
     assert_eq!(audit.status.code(), Some(3));

@@ -208,6 +208,18 @@ pub async fn metrics(region: &Region) -> String {
     ask(Ask::get(format!("{}/metrics", region.admin()))).await.text()
 }
 
+/// The log of a region's gateway with all lines until now: a gateway writes them a little later.
+pub async fn log(region: &Region) -> String {
+    static MARKS: AtomicU64 = AtomicU64::new(1);
+    // A stranger's question under a trace of its own. Lines stand in their order.
+    let mark = format!("{:032x}", (0xfeed_u128 << 112) + u128::from(MARKS.fetch_add(1, Ordering::Relaxed)));
+    let question = Ask::get(format!("{}/.well-known/onceway/requests/mark", region.public()));
+    assert_eq!(ask(question.with("Traceparent", format!("00-{mark}-00f067aa0ba902b7-01"))).await.status, 401);
+    let log = || std::fs::read_to_string(region.gateway_log()).expect("a log");
+    let log = found("the log's newest line", async || Some(log()).filter(|log| log.contains(&mark))).await;
+    log.lines().filter(|line| !line.contains("feed0000")).map(|line| format!("{line}\n")).collect()
+}
+
 /// One series of that page; `None` if it is not there.
 pub async fn series(region: &Region, name: &str) -> Option<f64> {
     metrics(region).await.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())

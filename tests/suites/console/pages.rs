@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::console::{encoded, form};
 use crate::support::console::{TOKEN, alone, doubt, retry, solo, start};
-use crate::support::{ask, key, run, until};
+use crate::support::{self, ask, key, run, until};
 
 async fn admin() -> String {
     solo().await.region.admin()
@@ -98,7 +98,7 @@ fn after_ten_wrong_tokens_nobody_signs_in_for_a_minute_and_the_log_has_one_line(
             let after: u64 = refused.header("retry-after").parse().unwrap();
             assert!((1..=60).contains(&after) && refused.text().contains("Too many wrong tokens"), "{after}");
         }
-        let log = std::fs::read_to_string(solo.region.gateway_log()).unwrap();
+        let log = support::log(&solo.region).await;
         assert_eq!(log.matches("could not sign in to the console").count(), 1, "{log}");
         // A signed-in user stays signed in, and programs are asked for the token as before.
         assert_eq!(ask(get(&base, "/console").with("Cookie", &cookie)).await.status, 200);
