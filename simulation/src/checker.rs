@@ -15,10 +15,7 @@ mod records;
 mod sends;
 mod views;
 
-#[cfg(test)]
-mod tests;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +24,13 @@ use onceway::protocol::key::KeyId;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::window::WindowRule;
 
+use crate::table::Truth;
+use crate::upstream::Happening;
 use crate::words::moment;
 use crate::world::World;
 pub use marks::Marks;
-use news::{Cursors, News};
+use news::Cursors;
+pub use news::{News, StoreNews, Voter};
 
 macro_rules! invariants {
     ($($(#[$doc:meta])* $invariant:ident $number:literal $name:literal)*) => {
@@ -220,18 +220,28 @@ impl Checker {
     /// scenario shows. Call it when no work is under way any more.
     pub fn finish(&mut self, world: &World) -> Vec<Breach> {
         let mut breaches = self.step(world);
-        let mut found = Found { zero: self.zero, ..Found::default() };
-        let mut stores = world.cluster.truths();
-        let rows = stores.iter_mut().flat_map(|store| &mut store.rows);
-        rows.for_each(|(id, rows)| self.records.of_last_life(id, rows));
-        doubles::doubles_are_journalled(&world.upstreams.ledger(), &stores, &mut found);
-        doubles::doubles_are_found(&stores, world.elapsed(), &mut found);
-        self.marks.are_earned(&mut found);
-        breaches.append(&mut found.all);
+        breaches.extend(self.judge_end(&world.upstreams.ledger(), world.cluster.truths(), world.elapsed()));
         breaches
     }
 
-    fn judge(&mut self, news: News) -> Vec<Breach> {
+    /// Judges what only the end shows: these effects, and these stores as they are at `now`.
+    pub fn judge_end(
+        &self,
+        ledger: &BTreeMap<KeyId, Vec<Happening>>,
+        mut stores: Vec<Truth>,
+        now: Duration,
+    ) -> Vec<Breach> {
+        let mut found = Found { zero: self.zero, ..Found::default() };
+        let rows = stores.iter_mut().flat_map(|store| &mut store.rows);
+        rows.for_each(|(id, rows)| self.records.of_last_life(id, rows));
+        doubles::doubles_are_journalled(ledger, &stores, &mut found);
+        doubles::doubles_are_found(&stores, now, &mut found);
+        self.marks.are_earned(&mut found);
+        found.all
+    }
+
+    /// Judges these entries, each against those of before.
+    pub fn judge(&mut self, news: News) -> Vec<Breach> {
         let mut found = Found { zero: self.zero, ..Found::default() };
         let News { now, heard, stores, votes, arrived, granted, arrivals, effects } = news;
         self.records.came(arrived);

@@ -574,39 +574,3 @@ impl Inner {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn reached(link: &Link, now: u64) -> u64 {
-        let mut link = Link { delay: at(40), reached: at(100), ..link.clone() };
-        link.advance(at(now));
-        link.reached.as_millis() as u64
-    }
-
-    #[test]
-    fn a_link_brings_what_is_due_and_never_goes_back() {
-        let up = Link::default();
-        assert_eq!((reached(&up, 120), reached(&up, 140), reached(&up, 500)), (100, 100, 460));
-    }
-
-    #[test]
-    fn a_link_that_is_held_brings_nothing_and_after_a_loss_what_had_left() {
-        let held = Link { held: true, ..Link::default() };
-        let lost = Link { left: Some(at(300)), ..held.clone() };
-        assert_eq!(reached(&held, 500), 100);
-        assert_eq!((reached(&lost, 300), reached(&lost, 340), reached(&lost, 9_000)), (260, 300, 300));
-    }
-
-    #[test]
-    fn nothing_passes_a_large_transaction() {
-        let stalled = Link { stalled: true, ..Link::default() };
-        assert_eq!(reached(&stalled, 500), 100);
-        assert_eq!(reached(&Link { held: true, left: Some(at(300)), ..stalled.clone() }, 500), 100);
-    }
-}

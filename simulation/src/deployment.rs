@@ -70,14 +70,17 @@ impl Default for Pace {
 pub enum Reply {
     /// An answer or a problem.
     Told {
+        /// Its status.
         status: StatusCode,
         /// The code of a problem; empty on an answer.
         code: String,
+        /// True if it was stored before.
         replayed: bool,
         /// The region that ran it, as the answer says; empty if it names none.
         by: String,
         /// The time to wait before the next try.
         retry_after: Option<Duration>,
+        /// Its body.
         body: bytes::Bytes,
     },
     /// The connection broke, or could not be made.
@@ -86,6 +89,7 @@ pub enum Reply {
     TimedOut,
 }
 
+/// A deployment that runs a scenario.
 pub struct Deployment {
     /// Everything below the gateways.
     pub world: Arc<World>,
@@ -166,6 +170,7 @@ impl Deployment {
         &self.regions
     }
 
+    /// The scenario that it runs.
     pub fn scenario(&self) -> &Arc<Scenario> {
         &self.scenario
     }
@@ -185,6 +190,7 @@ impl Deployment {
         self.nodes().insert(region.clone(), Node { gateway, process, clock });
     }
 
+    /// The newest gateway process of a region.
     pub fn node(&self, region: &RegionName) -> Node {
         let Some(node) = self.nodes().get(region).cloned() else {
             panic!("no region {region} in this deployment")
@@ -192,6 +198,7 @@ impl Deployment {
         node
     }
 
+    /// True if a region's newest gateway lives and serves.
     pub fn serves(&self, region: &RegionName) -> bool {
         let node = self.node(region);
         !node.process.is_dead() && node.gateway.readiness().serves
@@ -356,6 +363,7 @@ impl Deployment {
         span.mul_f64(1.0 / pace.per_second.as_secs_f64())
     }
 
+    /// The routes in a region's files.
     pub fn files(&self, region: &RegionName) -> Files {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.get(region).copied().unwrap_or_default()

@@ -101,6 +101,7 @@ pub struct Keys {
     pub given_up: u64,
     /// The number of keys that stay in doubt in the end, for an operator.
     pub in_doubt: u64,
+    /// The keys with more than one effect.
     pub doubles: u64,
     /// The doubles that some journal lists.
     pub doubles_listed: u64,
@@ -133,9 +134,11 @@ impl AddAssign<&Self> for Keys {
 /// The answers to the requests of all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Requests {
+    /// The number of requests.
     pub sent: u64,
     /// Answered for the first time.
     pub answered: u64,
+    /// Answered again, with a stored answer.
     pub replayed: u64,
     /// Refused, by problem code; `upstream-500` is the upstream's own answer.
     pub refused: BTreeMap<String, u64>,
@@ -150,7 +153,9 @@ pub struct Requests {
 /// A time in which keys of one home region and one route were refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outage {
+    /// The home region.
     pub home: String,
+    /// The route's name.
     pub route: String,
     /// The first request that was refused.
     pub from_ms: u64,
@@ -161,9 +166,11 @@ pub struct Outage {
 /// A fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FaultSpan {
+    /// The kind's name.
     pub kind: String,
     /// The place: a region, or `from>to`.
     pub place: String,
+    /// The beginning.
     pub from_ms: u64,
     /// The mending.
     pub to_ms: u64,
@@ -175,6 +182,7 @@ pub struct FaultSpan {
 /// A chosen view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ViewSpan {
+    /// The view's epoch.
     pub epoch: u64,
     /// The time at which the first region adopted it.
     pub at_ms: u64,
@@ -185,8 +193,11 @@ pub struct ViewSpan {
 /// A time in which a region ran keys: it held its lease, and a view had given it arcs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServingSpan {
+    /// The region's name.
     pub region: String,
+    /// The beginning.
     pub from_ms: u64,
+    /// The end.
     pub to_ms: u64,
 }
 
@@ -194,8 +205,11 @@ pub struct ServingSpan {
 /// gateway stops before its end, because it assumes that its own clock is slow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseSpan {
+    /// The region's name.
     pub region: String,
+    /// The view's epoch.
     pub epoch: u64,
+    /// The beginning.
     pub from_ms: u64,
     /// The end. No acceptor may end the lease earlier.
     pub to_ms: u64,
@@ -206,6 +220,7 @@ pub struct LeaseSpan {
 pub struct Second {
     /// Answered for the first time.
     pub answered: u64,
+    /// Answered again, with a stored answer.
     pub replayed: u64,
     /// Asked to come again, or refused.
     pub refused: u64,

@@ -29,6 +29,7 @@ pub struct Point {
 /// A point and its figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
+    /// The point's name.
     pub name: String,
     /// The values that make this point.
     pub settings: Vec<(String, String)>,
@@ -38,13 +39,16 @@ pub struct Row {
     pub needs_unsafe_multiple: bool,
     /// The shortest wait.
     pub floor_ms: u64,
+    /// Its figures.
     pub figures: Figures,
 }
 
 /// The same seeds at several points.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Study {
+    /// The scenario's name.
     pub scenario: String,
+    /// The scenario's title.
     pub title: String,
     /// The first seed.
     pub from: u64,
@@ -56,6 +60,7 @@ pub struct Study {
     pub rows: Vec<Row>,
 }
 
+/// The settings of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouteIs {
     /// The recovery of a key in doubt: `park`, `probe` or `rerun`.
@@ -65,12 +70,14 @@ pub struct RouteIs {
 }
 
 impl Point {
+    /// The design, and the values that make this point.
     pub fn name(&self) -> String {
         let settings: Vec<String> =
             self.settings.iter().map(|(key, value)| format!("{key}={value}")).collect();
         [vec!["onceway".to_owned()], settings].concat().join(" ")
     }
 
+    /// The point with its figures.
     pub fn row(&self, figures: Figures) -> Row {
         let window = &self.scenario.shared.failover.window;
         let multiple = f64::from(window.percent) / 100.0;

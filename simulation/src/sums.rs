@@ -38,8 +38,11 @@ pub struct Sums {
 /// The figures of one point, or of one design.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Figures {
+    /// The number of seeds.
     pub seeds: u64,
+    /// The simulated time of all seeds together.
     pub simulated_ms: u64,
+    /// The keys' ends.
     pub keys: Keys,
     /// Doubles that no route allows, per million keys.
     pub doubles_per_million: f64,
@@ -55,6 +58,7 @@ pub struct Figures {
     pub distribution: Vec<(u32, u64)>,
     /// Calls from one region to another, per hundred keys.
     pub hops_per_hundred: f64,
+    /// The number of losses that a view declared.
     pub takeovers: u64,
     /// The runs that were marked at risk of a lost region.
     pub at_risk: u64,
@@ -66,8 +70,10 @@ pub struct Figures {
     pub first_broken: BTreeMap<u64, Breach>,
 }
 
+/// The figures of one route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OfRoute {
+    /// The keys' ends.
     pub keys: Keys,
     /// Doubles that the route does not allow, per million keys.
     pub doubles_per_million: f64,
@@ -80,6 +86,7 @@ pub struct OfRoute {
 pub struct Spread {
     /// The median.
     pub p50_ms: u64,
+    /// The greatest.
     pub max_ms: u64,
 }
 
@@ -93,6 +100,7 @@ pub struct Latency {
 }
 
 impl Sums {
+    /// Adds one seed's outcome.
     pub fn add(&mut self, outcome: &Outcome) {
         self.seeds += 1;
         self.simulated_ms += outcome.simulated_ms;
@@ -179,65 +187,4 @@ fn poisson(count: u64) -> (f64, f64) {
         count * (1.0 - 1.0 / (9.0 * count) + side * 1.96 / (3.0 * count.sqrt())).powi(3)
     };
     (bound(count as f64, -1.0).max(0.0), bound(count as f64 + 1.0, 1.0))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::outcome::Outage;
-
-    fn outcome(seed: u64, doubles: u64, without: &[(&str, u64)]) -> Outcome {
-        let outage = |(home, length): &(&str, u64)| Outage {
-            home: (*home).to_owned(),
-            route: "r".to_owned(),
-            from_ms: 100,
-            to_ms: 100 + length,
-        };
-        let keys = Keys { begun: 1_000, doubles, doubles_allowed: 1, ..Keys::default() };
-        Outcome {
-            seed,
-            routes: [("r".to_owned(), keys.clone())].into(),
-            keys,
-            hops: 500,
-            latency_ms: vec![60, 70, 5_050],
-            outages: without.iter().map(outage).collect(),
-            ..Outcome::default()
-        }
-    }
-
-    #[test]
-    fn figures_are_those_of_all_seeds_in_any_order() {
-        let seeds = [
-            outcome(1, 3, &[("a", 2_000), ("a", 1_000), ("b", 10)]),
-            outcome(2, 1, &[]),
-            outcome(3, 1, &[("b", 9_000)]),
-        ];
-        let sum = |order: [usize; 3]| {
-            let mut sums = Sums::default();
-            order.iter().for_each(|index| sums.add(&seeds[*index]));
-            sums.figures(50)
-        };
-        let figures = sum([0, 1, 2]);
-        assert_eq!(figures, sum([2, 0, 1]));
-        assert_eq!((figures.keys.begun, figures.keys.unasked()), (3_000, 2));
-        assert_eq!((figures.doubles_per_million, figures.hops_per_hundred), (666.7, 50.0));
-        assert_eq!(figures.without_service, Spread { p50_ms: 3_000, max_ms: 9_000 });
-        assert_eq!(figures.routes["r"].without_service, Spread { p50_ms: 3_000, max_ms: 9_000 });
-        assert_eq!(figures.added_latency_ms, Latency { p50: 20, p99: 5_000 });
-    }
-
-    #[test]
-    fn nothing_seen_is_not_nothing_there() {
-        assert_eq!(poisson(0), (0.0, 3.0));
-        let (least, most) = poisson(10);
-        assert!((4.6..5.0).contains(&least) && (18.0..18.6).contains(&most), "{least} {most}");
-        assert_eq!(
-            Sums::default().figures(50),
-            Figures {
-                doubles_between: (0.0, 3_000_000.0),
-                distribution: points().map(|point| (point, 0)).collect(),
-                ..Figures::default()
-            }
-        );
-    }
 }

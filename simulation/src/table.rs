@@ -35,8 +35,8 @@ use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 
-pub use history::{Gated, Granted, Held, History, Lodgment, Record, Standing, Truth, Write};
-pub(crate) use history::{HeardOf, fresh};
+pub(crate) use history::fresh;
+pub use history::{Gated, Granted, HeardOf, Held, History, Lodgment, Record, Standing, Truth, Write};
 pub(crate) use seed::Snapshot;
 pub(crate) use stored::{Phase, Stored};
 

@@ -174,13 +174,17 @@ pub struct Arrival {
 
 /// An attempt's arrival or effect.
 #[derive(Clone, Debug)]
-pub(crate) struct Attempted {
-    pub(crate) at: Duration,
+pub struct Attempted {
+    /// The time, since the world began.
+    pub at: Duration,
     /// The region whose upstream it was.
-    pub(crate) by: RegionName,
-    pub(crate) id: KeyId,
-    pub(crate) token: Token,
-    pub(crate) body: Bytes,
+    pub by: RegionName,
+    /// The key.
+    pub id: KeyId,
+    /// The attempt's token.
+    pub token: Token,
+    /// The body of the request.
+    pub body: Bytes,
 }
 
 #[derive(Debug)]

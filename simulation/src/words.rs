@@ -46,15 +46,3 @@ pub fn moment(at: Duration, zero: Duration) -> String {
     let (sign, span) = if at >= zero { ("", at - zero) } else { ("-", zero - at) };
     format!("{sign}{}.{:06}", span.as_secs(), span.subsec_micros())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moments_count_from_when_clients_began() {
-        let zero = Duration::from_millis(2_900);
-        assert_eq!(moment(Duration::from_micros(21_184_003), zero), "18.284003");
-        assert_eq!(moment(Duration::from_millis(900), zero), "-2.000000");
-    }
-}

@@ -19,35 +19,49 @@ use crate::world::World;
 
 /// The owner of an acceptor's history: a store, by its number, or a witness.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Voter {
+pub enum Voter {
+    /// A store, by its number.
     Store(u64),
+    /// A witness, by its place in the list.
     Witness(usize),
 }
 
+/// The news of one store.
 #[derive(Clone, Debug)]
-pub(super) struct StoreNews {
+pub struct StoreNews {
     /// The store's number: no other store ever has it.
-    pub(super) number: u64,
-    pub(super) origin: Origin,
-    pub(super) gates: Vec<Gated>,
-    pub(super) kept: Vec<Arc<View>>,
-    pub(super) lodged: Vec<Lodgment>,
-    pub(super) writes: Vec<Write>,
+    pub number: u64,
+    /// The origin under which it writes.
+    pub origin: Origin,
+    /// The states of its gate.
+    pub gates: Vec<Gated>,
+    /// The views that it kept.
+    pub kept: Vec<Arc<View>>,
+    /// The claims that were lodged with it.
+    pub lodged: Vec<Lodgment>,
+    /// The writes of its own records.
+    pub writes: Vec<Write>,
 }
 
+/// The new entries of all histories.
 #[derive(Clone, Debug, Default)]
-pub(super) struct News {
-    pub(super) now: Duration,
+pub struct News {
+    /// The time of the look, since the world began.
+    pub now: Duration,
     /// Rows that each store had of each origin when it was read before.
-    pub(super) heard: Heard,
-    pub(super) stores: Vec<StoreNews>,
-    pub(super) votes: Vec<(Voter, Vec<Held>)>,
+    pub heard: Heard,
+    /// Stores with anything new.
+    pub stores: Vec<StoreNews>,
+    /// The states of acceptors.
+    pub votes: Vec<(Voter, Vec<Held>)>,
     /// Attempts whose rows came to another region's store.
-    pub(super) arrived: Vec<(Origin, (RegionName, KeyId, Token))>,
-    pub(super) granted: Vec<Granted>,
+    pub arrived: Vec<(Origin, (RegionName, KeyId, Token))>,
+    /// The leases that acceptors granted.
+    pub granted: Vec<Granted>,
     /// In the order of arrival.
-    pub(super) arrivals: Vec<Attempted>,
-    pub(super) effects: Vec<Attempted>,
+    pub arrivals: Vec<Attempted>,
+    /// In the order in which they began.
+    pub effects: Vec<Attempted>,
 }
 
 #[derive(Default)]

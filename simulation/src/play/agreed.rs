@@ -21,6 +21,7 @@ use crate::world::World;
 pub struct Chosen {
     /// The time of its deciding vote, since the world began.
     pub at: Duration,
+    /// The view.
     pub view: Arc<View>,
     /// The regions that had voted for it by then.
     pub by: Vec<RegionName>,
@@ -29,7 +30,9 @@ pub struct Chosen {
 /// A time in which grants of a majority ran, all of one view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
+    /// The region that held it.
     pub region: RegionName,
+    /// The epoch of its view.
     pub epoch: u64,
     /// The beginning, since the world began.
     pub from: Duration,
@@ -44,7 +47,8 @@ pub fn chosen(world: &World, truths: &[Truth]) -> Vec<Chosen> {
     chosen_by(all)
 }
 
-fn chosen_by(mut all: Vec<Held>) -> Vec<Chosen> {
+/// The views that these votes chose.
+pub fn chosen_by(mut all: Vec<Held>) -> Vec<Chosen> {
     all.sort_by_key(|held| held.at);
     let mut votes: BTreeMap<(Ballot, Digest32), BTreeSet<AcceptorId>> = BTreeMap::new();
     let mut chosen: BTreeMap<u64, Chosen> = BTreeMap::new();
@@ -73,7 +77,7 @@ pub fn leases(world: &World, truths: &[Truth]) -> Vec<Lease> {
 }
 
 /// Computes leases from grants. No lease lasts beyond `now`.
-fn leased_by(mut all: Vec<Granted>, now: Duration) -> Vec<Lease> {
+pub fn leased_by(mut all: Vec<Granted>, now: Duration) -> Vec<Lease> {
     all.sort_by_key(|granted| granted.at);
     let mut running: BTreeMap<(RegionName, u64), BTreeMap<AcceptorId, Duration>> = BTreeMap::new();
     let mut leases: BTreeMap<(RegionName, u64), Vec<Lease>> = BTreeMap::new();
@@ -111,72 +115,4 @@ pub fn lease_spans(world: &World, truths: &[Truth], zero: Duration) -> Vec<Lease
         to_ms: ms(lease.to),
     };
     leases(world, truths).into_iter().filter(|lease| lease.to > zero).map(span).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use onceway::protocol::register::Accepted;
-    use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
-
-    use super::*;
-
-    fn name(text: &str) -> RegionName {
-        RegionName::parse(text).unwrap()
-    }
-
-    fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn view() -> Arc<View> {
-        let names = ["a", "b", "c"];
-        let regions = names.map(|text| RegionSpec { name: name(text), weight: 1 }).to_vec();
-        let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-        let voters = (1..).zip(names).map(|(id, text)| (name(text), AcceptorId(id))).collect();
-        Arc::new(View::founding(1, Arc::new(Ring::build(&spec).unwrap()), BTreeMap::new(), voters))
-    }
-
-    #[test]
-    fn a_lease_runs_while_a_majority_has_granted_it() {
-        let view = view();
-        let grant = |at, id, until| Granted {
-            at: ms(at),
-            id: AcceptorId(id),
-            region: name("a"),
-            until: ms(until),
-            view: view.clone(),
-        };
-        let of = |all: &[Granted]| -> Vec<(Duration, Duration)> {
-            leased_by(all.to_vec(), ms(900)).into_iter().map(|lease| (lease.from, lease.to)).collect()
-        };
-        assert_eq!(of(&[grant(0, 1, 100)]), [], "one of three");
-        assert_eq!(of(&[grant(0, 1, 100), grant(10, 2, 90)]), [(ms(10), ms(90))]);
-        // A renewal in time makes it longer, a late one begins another. Nothing is known beyond
-        // now.
-        assert_eq!(of(&[grant(0, 1, 100), grant(10, 2, 90), grant(50, 3, 150)]), [(ms(10), ms(100))]);
-        let late = [
-            grant(0, 1, 100),
-            grant(10, 2, 90),
-            grant(200, 1, 300),
-            grant(210, 3, 2_000),
-            grant(220, 1, 2_000),
-        ];
-        assert_eq!(of(&late), [(ms(10), ms(90)), (ms(210), ms(900))]);
-    }
-
-    #[test]
-    fn a_view_is_chosen_by_its_last_vote() {
-        let view = view();
-        let ballot = Ballot { counter: 1, region: name("a"), proposer: 0 };
-        let vote = |at, id| Held {
-            at: ms(at),
-            id: AcceptorId(id),
-            promised: None,
-            accepted: Some(Accepted { ballot: ballot.clone(), view: view.clone() }),
-        };
-        assert!(chosen_by(vec![vote(5, 1), vote(6, 1)]).is_empty(), "the same one twice");
-        let chosen = chosen_by(vec![vote(9, 2), vote(5, 1), vote(12, 3)]);
-        assert_eq!(chosen.len(), 1);
-        assert_eq!((chosen[0].at, &chosen[0].by), (ms(9), &vec![name("a"), name("b")]));
-    }
 }

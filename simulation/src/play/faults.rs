@@ -3,9 +3,6 @@
 //! Each fault takes hold of the parts that it breaks, so that no two of them mend one another. It
 //! must leave nothing broken once all have ended.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

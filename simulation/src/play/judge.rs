@@ -76,6 +76,11 @@ impl Judge {
         self.begun
     }
 
+    /// The breaches so far.
+    pub fn breaches(&self) -> &[Breach] {
+        &self.breaches
+    }
+
     /// Notes that everything is mended and the clients are done. From now on the keys have to end.
     pub fn all_mended(&mut self) {
         self.mended = (Instant::now(), self.deployment.world.network.hops());
@@ -472,6 +477,3 @@ fn happened(
     add("double in a journal", outcome.keys.doubles_listed as usize);
     all
 }
-
-#[cfg(test)]
-mod tests;

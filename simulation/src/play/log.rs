@@ -20,18 +20,24 @@ pub struct Asked {
     pub begun: Instant,
     /// The time at which its client had the reply, or gave up.
     pub ended: Instant,
+    /// The key.
     pub id: KeyId,
+    /// The request's body.
     pub body: &'static str,
     /// The region that it was sent to.
     pub at: RegionName,
+    /// The reply.
     pub reply: Reply,
 }
 
 /// A fault.
 #[derive(Clone, Debug)]
 pub struct Broken {
+    /// The kind's name.
     pub kind: &'static str,
+    /// A region, or `from>to`.
     pub place: String,
+    /// The beginning.
     pub from: Instant,
     /// The end; `None` while it lasts.
     pub to: Option<Instant>,
@@ -40,7 +46,9 @@ pub struct Broken {
 /// A region that ran keys for a while: it held its lease, and its gained keys were open.
 #[derive(Clone, Debug)]
 pub struct Served {
+    /// The region.
     pub region: RegionName,
+    /// The beginning.
     pub from: Instant,
     /// The last look at which it ran keys.
     pub to: Instant,

@@ -5,14 +5,14 @@
 //! [`Outcome`] of it. It must not let anything but the seed decide.
 
 pub(crate) mod acts;
-pub(crate) mod agreed;
-pub(crate) mod answers;
+pub mod agreed;
+pub mod answers;
 pub(crate) mod chance;
 pub(crate) mod clients;
 pub(crate) mod faults;
-pub(crate) mod judge;
-pub(crate) mod log;
-pub(crate) mod mattered;
+pub mod judge;
+pub mod log;
+pub mod mattered;
 pub(crate) mod operator;
 pub(crate) mod organs;
 pub(crate) mod starters;

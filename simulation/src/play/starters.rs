@@ -68,35 +68,3 @@ impl Starters {
         wrong.into_iter().map(|(invariant, _, text)| (invariant, text)).collect()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use onceway::protocol::plant::{Plant, planted};
-
-    use crate::play::play;
-    use crate::scenario::{find, load};
-
-    /// The breaches of a scenario's first seed without a check.
-    fn broken(scenario: &str, without: Plant) -> Vec<String> {
-        let scenario = Arc::new(load(&find::find(scenario).unwrap(), &[]).unwrap());
-        let played = planted(without, || play(&scenario, 0, false));
-        played
-            .outcome
-            .breaches
-            .into_iter()
-            .map(|breach| format!("{}: {}", breach.invariant, breach.text))
-            .collect()
-    }
-
-    #[test]
-    fn two_who_may_start_a_key_and_a_lease_that_nobody_grants_are_seen_though_no_key_comes() {
-        let all = broken("stale-view", Plant::NothingNewer);
-        let both = "3 one-sender: ap-south and us-east may all start";
-        assert!(all.iter().any(|text| text.starts_with(both)), "{all:?}");
-        let all = broken("long-pause", Plant::BootClock);
-        let alone = "13 granted-when-sent: us-east holds a lease while grants of no majority run for it";
-        assert!(all.iter().any(|text| text == alone), "{all:?}");
-    }
-}

@@ -5,9 +5,6 @@
 //! same seed makes the same story, to the byte. It must not judge: it only repeats the outcome's
 //! breaches.
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -4,9 +4,9 @@
 //! Commands make the study, and [`page`] the page with drawings from [`charts`] and [`svg`]. It
 //! must not hold the time, the machine or a path: the same command gives the same bytes.
 
-pub(crate) mod charts;
+pub mod charts;
 pub mod page;
-pub(crate) mod svg;
+pub mod svg;
 
 use serde::Serialize;
 

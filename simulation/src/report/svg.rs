@@ -70,6 +70,7 @@ impl Svg {
         );
     }
 
+    /// Draws a line between two points.
     pub fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ = writeln!(
             self.body,
@@ -77,6 +78,7 @@ impl Svg {
         );
     }
 
+    /// Draws a line through these points.
     pub fn path(&mut self, class: &str, points: &[(f64, f64)]) {
         let all: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(self.body, "<polyline class=\"{class}\" points=\"{}\"/>", all.join(" "));
@@ -91,6 +93,7 @@ impl Svg {
         );
     }
 
+    /// Writes a text at a point.
     pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         let (anchor, text) = (anchor.name(), escaped(text));
         let _ = writeln!(self.body, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
@@ -113,24 +116,4 @@ pub fn steps(most: f64) -> Vec<f64> {
     let step = factor * power;
     let count = (most / step).ceil().max(1.0) as usize;
     (0..=count).map(|number| number as f64 * step).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_text_ends_its_element() {
-        assert_eq!(escaped("<b a=\"x\">'&'\n\u{1}"), "&lt;b a=&quot;x&quot;&gt;&#39;&amp;&#39; \u{fffd}");
-    }
-
-    #[test]
-    fn steps_are_round_few_and_cover() {
-        assert_eq!(steps(60.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
-        assert_eq!(steps(937.0), [0.0, 200.0, 400.0, 600.0, 800.0, 1_000.0]);
-        for most in [0.0, 0.3, 7.0, 15_513.0] {
-            let steps = steps(most);
-            assert!((2..=7).contains(&steps.len()) && steps.last().unwrap() >= &most, "{most}: {steps:?}");
-        }
-    }
 }

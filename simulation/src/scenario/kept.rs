@@ -12,8 +12,11 @@ use super::{find, shipped};
 /// A seed that once broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
+    /// The scenario's file.
     pub scenario: PathBuf,
+    /// The seed.
     pub seed: u64,
+    /// The breach, in a line.
     pub broke: String,
 }
 
@@ -69,29 +72,4 @@ pub fn entry(scenario: &Path, seed: u64, broke: &str) -> String {
     let name = if comes_along { stem } else { scenario.display().to_string() };
     let [name, broke] = [name, broke.to_owned()].map(toml::Value::String);
     format!("\n[[kept]]\nscenario = {name}\nseed = {seed}\nbroke = {broke}\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_added_is_read_again() {
-        let text = [("swarm", 7, "5: \"twice\""), ("region-loss", 8, "progress: a\nb")]
-            .map(|(name, seed, broke)| entry(&find::find(name).unwrap(), seed, broke));
-        let file = std::env::temp_dir().join(format!("onceway-kept-{}.toml", std::process::id()));
-        std::fs::write(&file, text.concat()).unwrap();
-        let all = read(&file);
-        std::fs::remove_file(&file).unwrap();
-        let all = all.unwrap();
-        assert_eq!(all.len(), 2);
-        assert_eq!((all[0].seed, all[0].broke.as_str()), (7, "5: \"twice\""));
-        assert_eq!(all[0].scenario, find::find("swarm").unwrap());
-        assert_eq!((all[1].seed, all[1].broke.as_str()), (8, "progress: a\nb"));
-    }
-
-    #[test]
-    fn the_seeds_of_the_tree_can_be_read() {
-        assert!(!read(&file()).unwrap().is_empty());
-    }
 }

@@ -8,10 +8,8 @@
 pub(crate) mod directed;
 pub(crate) mod fault;
 pub mod find;
-pub(crate) mod kept;
-#[cfg(test)]
-pub(crate) mod reference;
-pub(crate) mod shipped;
+pub mod kept;
+pub mod shipped;
 pub(crate) mod vary;
 pub(crate) mod workload;
 
@@ -164,7 +162,15 @@ pub fn load(path: &Path, settings: &[Setting]) -> Result<Scenario, Errors> {
 }
 
 /// Like [`load`], for a text at this path.
-fn of(mut source: Source, path: &Path, settings: &[Setting], problems: Problems) -> Result<Scenario, Errors> {
+///
+/// # Errors
+/// All problems of all three files.
+pub fn of(
+    mut source: Source,
+    path: &Path,
+    settings: &[Setting],
+    problems: Problems,
+) -> Result<Scenario, Errors> {
     vary::apply(&mut source, vary::Of::Scenario, settings, &problems);
     let Some(document) = source.parse(&problems) else { return Err(errors(problems)) };
     let top = Section::top(&source, &document, &problems);

@@ -18,11 +18,11 @@ use super::{Change, Commit, Phase, Stored, Table};
 
 /// Progress of a store in an origin's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HeardOf {
+pub struct HeardOf {
     /// The epoch of the newest heartbeat here; 0 without one.
-    pub(crate) epoch: u64,
+    pub epoch: u64,
     /// The heartbeat up to which rows are here, applied or imported.
-    pub(crate) rows: u64,
+    pub rows: u64,
 }
 
 /// A claim that was lodged here durably.
@@ -30,8 +30,11 @@ pub(crate) struct HeardOf {
 pub struct Lodgment {
     /// The time, since the world began.
     pub at: Duration,
+    /// The key.
     pub id: KeyId,
+    /// The origin of the claim.
     pub origin: Origin,
+    /// The attempt's token.
     pub token: Token,
 }
 
@@ -40,6 +43,7 @@ pub struct Lodgment {
 pub struct Gated {
     /// The time of its commit, since the world began.
     pub at: Duration,
+    /// The state.
     pub state: GateState,
     /// The highest heartbeat of each origin that was applied or imported up to, at that time.
     pub applied: BTreeMap<Origin, u64>,
@@ -54,8 +58,11 @@ pub struct Gated {
 pub struct Held {
     /// The beginning, since the world began.
     pub at: Duration,
+    /// The acceptor.
     pub id: AcceptorId,
+    /// Its greatest promise.
     pub promised: Option<Ballot>,
+    /// The value that it accepted last.
     pub accepted: Option<Accepted>,
 }
 
@@ -64,6 +71,7 @@ pub struct Held {
 pub struct Granted {
     /// The time, since the world began.
     pub at: Duration,
+    /// The acceptor.
     pub id: AcceptorId,
     /// The region that holds the lease.
     pub region: RegionName,
@@ -94,6 +102,7 @@ impl Granted {
 /// The history of a store that its tables do not show any more.
 #[derive(Clone, Debug, Default)]
 pub struct History {
+    /// Each state of the gate.
     pub gates: Vec<Gated>,
     /// Each promise and each accepted value of the acceptor.
     pub acceptors: Vec<Held>,
@@ -105,7 +114,9 @@ pub struct History {
     pub imports_gone: u64,
     /// The number of lodged claims whose time was over before their owner's rows came.
     pub escrows_gone: u64,
+    /// Each lease that the acceptor granted.
     pub granted: Vec<Granted>,
+    /// Each claim that was lodged.
     pub lodged: Vec<Lodgment>,
     /// Each view that was kept here, in order.
     pub views: Vec<Arc<View>>,
@@ -133,23 +144,32 @@ impl History {
 /// The state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
+    /// An attempt may run.
     Claimed,
+    /// Nobody knows if it took effect.
     InDoubt,
+    /// It had no effect.
     Released,
+    /// It has its answer.
     Settled,
+    /// Its answer is gone, and the key refused.
     Tombstone,
 }
 
 /// A record as it was written.
 #[derive(Clone, Debug)]
 pub struct Record {
+    /// The attempt's token.
     pub token: Token,
+    /// The state.
     pub standing: Standing,
     /// Rows of other origins that it supersedes.
     pub over: Vec<(Origin, Token)>,
     /// Lost regions whose window alone allowed it.
     pub risk: Vec<RegionName>,
+    /// The request that claimed it.
     pub request_id: RequestId,
+    /// The route's name.
     pub route: Arc<str>,
     /// The longest time without an outcome; zero if nobody sends under the claim.
     pub hold: Duration,
@@ -163,6 +183,7 @@ pub struct Record {
 pub struct Write {
     /// The time of its commit, since the world began.
     pub at: Duration,
+    /// The key.
     pub id: KeyId,
     /// The record; `None` if it was deleted.
     pub record: Option<Record>,
@@ -175,12 +196,15 @@ pub struct Write {
 /// The whole truth about one store.
 #[derive(Clone, Debug)]
 pub struct Truth {
+    /// The origin under which it writes.
     pub origin: Origin,
+    /// The past, which its tables do not show.
     pub history: History,
     /// Every write of an own record, in the order of commits.
     pub writes: Vec<Write>,
     /// The result of a look-up, by key.
     pub rows: BTreeMap<KeyId, Vec<Row>>,
+    /// The journal's entries, some of them of a key.
     pub journal: Vec<(Option<KeyId>, Entry)>,
 }
 

@@ -4,7 +4,9 @@
 //! `tests/long/main.rs` has those that play hours. `docs/testing.md` says which suite proves which
 //! property. It must not hold tests itself.
 
+mod checker;
 mod contract;
 mod gateway;
+mod harness;
 mod shared;
 mod takeover;

@@ -13,8 +13,9 @@ mod marks;
 mod random;
 mod told;
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::authority::{GateState, Pending};
@@ -31,19 +32,16 @@ use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, Content, View};
 use onceway::protocol::window::WindowRule;
 
-use super::news::{StoreNews, Voter};
-use super::*;
-use crate::table::{Gated, Held, History, Lodgment, Record, Standing, Truth, Write};
-use crate::upstream::{Attempted, Happening};
+use simulation::checker::{Breach, Checker, Invariant, News, StoreNews, Voter};
+use simulation::table::{Gated, Held, History, Lodgment, Record, Standing, Truth, Write};
+use simulation::upstream::{Attempted, Happening};
+
+use crate::shared::ms;
 
 /// The shortest window of these deployments.
 const RULE: WindowRule = WindowRule { percent: 200, floor: ms(1), beyond: ms(60_000) };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 fn name(text: &str) -> RegionName {
     RegionName::parse(text).unwrap()
@@ -163,6 +161,12 @@ fn happens(effects: impl IntoIterator<Item = Attempted>) -> News {
 fn judged(histories: impl IntoIterator<Item = News>) -> Vec<Invariant> {
     let mut checker = Checker::new([Arc::from("rerun")].into(), RULE);
     histories.into_iter().flat_map(|news| checker.judge(news)).map(|breach| breach.invariant).collect()
+}
+
+/// The invariants that only the end shows as broken.
+fn ended(checker: &Checker, ledger: &BTreeMap<KeyId, Vec<Happening>>, stores: Vec<Truth>) -> Vec<Invariant> {
+    let breaches = checker.judge_end(ledger, stores, Duration::ZERO);
+    breaches.into_iter().map(|breach| breach.invariant).collect()
 }
 
 /// The first view is chosen, every region goes by it, and holds a lease of a day.
@@ -524,9 +528,7 @@ fn a_double_that_some_store_shows_is_in_a_journal() {
         let rows = rows.iter().map(|region| row(region, 1, settled())).collect();
         let store = shows(&id, rows, kind, None);
         let ledger = BTreeMap::from([(id.clone(), vec![effect.clone(); effects])]);
-        let mut found = Found::default();
-        doubles::doubles_are_journalled(&ledger, &[store], &mut found);
-        found.all.into_iter().map(|breach| breach.invariant).collect()
+        ended(&Checker::new(BTreeSet::new(), RULE), &ledger, vec![store])
     };
     assert_eq!(breaks(2, &["a", "b"], "double"), []);
     assert_eq!(breaks(1, &["a", "b"], "late"), [], "an upstream that honours keys");

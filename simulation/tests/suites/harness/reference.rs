@@ -9,22 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use onceway::config::Errors;
 use onceway::config::reader::{Problems, Source};
-
-use super::{Scenario, find, of, shipped};
+use simulation::scenario::{Scenario, find, of};
 
 /// A key that no reader knows, and that resembles none.
 const STRANGE: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz = 1";
 
 /// Reads a text as if it were beside the scenarios of the harness.
-pub(crate) fn scenario(text: &str) -> Result<Scenario, Errors> {
+pub fn scenario(text: &str) -> Result<Scenario, Errors> {
     let path = find::find("swarm").unwrap().with_file_name("text.toml");
     of(Source::of(&path, text.to_owned()), &path, &[], Problems::default())
 }
 
 fn text(name: &str) -> String {
-    let path = find::find(name).unwrap();
-    let problems = Problems::default();
-    shipped::read(&path, &onceway::config::reader::At::file(&path), &problems).unwrap().text().to_owned()
+    let path = format!("{}/simulation/scenarios/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).unwrap()
 }
 
 /// A line that opens a table or sets a key, commented out or not.

@@ -3,8 +3,9 @@
 //! It must not forge entries that a look could come too early for, as views that are chosen later.
 //! No look finds too much there, but the findings differ.
 
+use simulation::dice::SimDice;
+
 use super::*;
-use crate::dice::SimDice;
 
 /// One forged entry of a random history at this time. With three keys, three regions and few
 /// tokens, many entries are wrong.

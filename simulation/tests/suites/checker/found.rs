@@ -2,14 +2,12 @@
 //!
 //! [`super`] forges the histories. It must not need a gateway.
 
-use super::super::doubles::doubles_are_found;
 use super::*;
 
 /// The invariants that a store breaks if it shows these rows and its journal has this entry.
 fn broken(rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Vec<Invariant> {
-    let mut found = Found::default();
-    doubles_are_found(&[shows(&key(&first()), rows, kind, explained)], Duration::ZERO, &mut found);
-    found.all.into_iter().map(|breach| breach.invariant).collect()
+    let store = shows(&key(&first()), rows, kind, explained);
+    ended(&Checker::new(BTreeSet::new(), RULE), &BTreeMap::new(), vec![store])
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::*;
-use crate::table::Granted;
+use simulation::table::Granted;
 
 /// These acceptors grant the region a lease for this range, in milliseconds.
 pub(super) fn granted(region: &str, runs: Range<u64>, by: &[u128], view: &Arc<View>) -> News {

@@ -19,7 +19,7 @@ fn the_page_names_each_invariant() {
         })
         .collect();
     let mut all: BTreeSet<String> = Invariant::ALL.iter().map(ToString::to_string).collect();
-    all.insert(crate::play::answers::SAME_ANSWER.to_owned());
+    all.insert(simulation::play::answers::SAME_ANSWER.to_owned());
     assert_eq!(known, all);
 }
 

@@ -6,9 +6,8 @@
 use std::sync::Arc;
 
 use onceway::protocol::plant::{Plant, planted};
-
-use crate::play;
-use crate::scenario::{self, find};
+use simulation::play;
+use simulation::scenario::{self, find};
 
 #[test]
 fn a_breach_is_found_in_its_own_story() {

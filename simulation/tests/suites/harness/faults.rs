@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use crate::outcome::Outcome;
-use crate::play::play;
-use crate::scenario::reference::scenario;
+use simulation::Outcome;
+use simulation::play::play;
+
+use super::reference::scenario;
 
 /// Plays a fault at us-east, whose keys are probed.
 /// Their clients ask for longer than a doubt lasts.

@@ -1,0 +1,124 @@
+//! The page of a report: well formed whatever its texts hold, and whole without any other file.
+//!
+//! The study and the outcome are forged. It must not play a seed.
+
+use simulation::Outcome;
+use simulation::outcome::{FaultSpan, LeaseSpan, Second, ServingSpan, ViewSpan};
+use simulation::report::page::html;
+use simulation::report::svg::{escaped, steps};
+use simulation::report::{Report, charts};
+use simulation::study::{Row, Study};
+
+fn is_well_formed(text: &str) -> Result<(), String> {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = text.strip_prefix("<!DOCTYPE html>").ok_or("no doctype")?;
+    while let Some((before, after)) = rest.split_once('<') {
+        if before.contains('>') {
+            return Err(format!("a bare > in {before:?}"));
+        }
+        let (tag, next) = after.split_once('>').ok_or("a tag without an end")?;
+        let name = tag.split(|letter: char| letter.is_whitespace()).next().unwrap_or_default();
+        match (name.strip_prefix('/'), tag.ends_with('/')) {
+            (Some(name), _) if open.pop() == Some(name) => {}
+            (Some(name), _) => return Err(format!("{name} ends, but is not open")),
+            (None, true) => {}
+            (None, false) => open.push(name),
+        }
+        if tag.matches('"').count() % 2 != 0 {
+            return Err(format!("a quote in {tag:?}"));
+        }
+        rest = next;
+    }
+    let unescaped =
+        |part: &str| !["amp;", "lt;", "gt;", "quot;", "#39;"].iter().any(|name| part.starts_with(name));
+    match text.split('&').skip(1).find(|part| unescaped(part)) {
+        Some(part) => Err(format!("a bare & before {part:.20}")),
+        None if open.is_empty() => Ok(()),
+        None => Err(format!("never closed: {open:?}")),
+    }
+}
+
+fn report(text: &str) -> Report {
+    let row =
+        Row { name: text.to_owned(), settings: vec![(text.to_owned(), text.to_owned())], ..Row::default() };
+    let study =
+        Study { scenario: text.to_owned(), title: text.to_owned(), rows: vec![row], ..Study::default() };
+    let fault =
+        FaultSpan { kind: text.to_owned(), place: text.to_owned(), from_ms: 1, to_ms: 2, mattered: true };
+    let shown = Outcome {
+        serving: vec![ServingSpan { region: text.to_owned(), from_ms: 0, to_ms: 9_000 }],
+        leases: vec![LeaseSpan { region: text.to_owned(), epoch: 2, from_ms: 0, to_ms: 700 }],
+        faults: vec![FaultSpan { place: "a>b".to_owned(), ..fault.clone() }, fault],
+        views: vec![ViewSpan { epoch: 2, at_ms: 5, standings: [(text.to_owned(), text.to_owned())].into() }],
+        seconds: vec![Second { answered: 3, refused: 1, ..Second::default() }],
+        ..Outcome::default()
+    };
+    Report { study, shown }
+}
+
+#[test]
+fn a_page_is_well_formed_whatever_its_texts_hold() {
+    for text in ["plain", "</title><script>alert(1)</script>", "\"' & <b>\u{0}\n"] {
+        let page = html(&report(text));
+        assert_eq!(is_well_formed(&page), Ok(()), "{text:?}");
+        assert!(!page.contains("<script") && !page.contains("<b>"), "{text:?}");
+    }
+    assert!(
+        is_well_formed("<!DOCTYPE html><p><b></p>").is_err()
+            && is_well_formed("<!DOCTYPE html><p>&x</p>").is_err()
+    );
+}
+
+#[test]
+fn the_timeline_has_a_bar_for_each_view_and_each_lease() {
+    let span = |epoch, at_ms| ViewSpan { epoch, at_ms, standings: [("a".into(), "lost".into())].into() };
+    let shown = Outcome {
+        leases: vec![LeaseSpan { region: "a".to_owned(), epoch: 7, from_ms: 100, to_ms: 900 }],
+        views: vec![span(7, 0), span(8, 4_000), span(9, 4_010)],
+        serving: vec![ServingSpan { region: "a".to_owned(), from_ms: 100, to_ms: 12_000 }],
+        seconds: vec![Second::default(); 10],
+        ..Outcome::default()
+    };
+    let drawn = charts::timeline(&shown);
+    for bar in [
+        "view 7, 0 to 4000 ms: a lost",
+        "view 8, 4000 to 4010 ms: a lost",
+        "view 9, 4010 to 12000 ms: a lost",
+        "a holds a lease of view 7, 100 to 900 ms",
+    ] {
+        assert_eq!(drawn.matches(bar).count(), 1, "{bar}");
+    }
+    assert_eq!((drawn.matches("\"epoch\"").count(), drawn.matches("\"lease\"").count()), (3, 1));
+    let is_labelled = |label: &str| drawn.contains(&format!(">{label}</text>"));
+    assert!(is_labelled("7") && !is_labelled("8") && is_labelled("9"), "8 is too short for its number");
+    let page = html(&Report { shown, ..report("plain") });
+    assert!(page.contains("rect.epoch {") && page.contains("rect.lease {"), "colours");
+    assert!(page.contains("<td>a holds a lease of view 7</td>"), "the table beside it");
+}
+
+#[test]
+fn a_page_needs_nothing_else_and_each_chart_has_a_title_and_a_table() {
+    let page = html(&report("plain"));
+    for outside in ["http:", "https:", "src=", "url(", "@import", "<link", "<script", "<iframe"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert_eq!(page.matches("<svg ").count(), 4);
+    assert_eq!(page.matches("role=\"img\" aria-labelledby=").count(), 4);
+    assert_eq!(page.matches("<table>").count(), 4);
+    assert!(page.contains("prefers-color-scheme: dark"));
+}
+
+#[test]
+fn no_text_ends_its_element() {
+    assert_eq!(escaped("<b a=\"x\">'&'\n\u{1}"), "&lt;b a=&quot;x&quot;&gt;&#39;&amp;&#39; \u{fffd}");
+}
+
+#[test]
+fn steps_are_round_few_and_cover() {
+    assert_eq!(steps(60.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
+    assert_eq!(steps(937.0), [0.0, 200.0, 400.0, 600.0, 800.0, 1_000.0]);
+    for most in [0.0, 0.3, 7.0, 15_513.0] {
+        let steps = steps(most);
+        assert!((2..=7).contains(&steps.len()) && steps.last().unwrap() >= &most, "{most}: {steps:?}");
+    }
+}
