@@ -89,8 +89,7 @@ impl fmt::Display for Errors {
 impl Config {
     /// Reads a region file and the files that it names, and checks everything.
     ///
-    /// Secrets that the file names by variables come from the environment. Blocks: some files, and
-    /// some milliseconds per region to build the ring.
+    /// Secrets that the file names by variables come from the environment. Blocks: some files.
     ///
     /// # Errors
     /// All problems of all files.

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -135,7 +136,7 @@ pub struct Moves {
     pub pins: Vec<Tenant>,
 }
 
-/// A built ring. Immutable; 64 KiB per region with a weight above 0.
+/// A ring. Immutable; 64 KiB per region with a weight above 0.
 pub struct Ring {
     seed: u64,
     place_by: PlaceBy,
@@ -143,15 +144,16 @@ pub struct Ring {
     regions: Box<[RegionSpec]>,
     /// Number of regions with a weight above 0 = the length of a row.
     width: usize,
-    /// Row by row, each arc's region indexes in order of preference.
-    table: Box<[u8]>,
+    /// Row by row, each arc's region indexes in order of preference. Made when first asked for:
+    /// many commands read a ring and place nothing.
+    table: OnceLock<Box<[u8]>>,
     pins: BTreeMap<Tenant, Box<[u8]>>,
     digest: Digest32,
 }
 
 impl Ring {
-    /// Builds the table. That takes some milliseconds of computing per region: keep it off a
-    /// request's path.
+    /// Checks the spec. The first question for an order makes the table: some milliseconds of
+    /// computing per region.
     pub fn build(spec: &RingSpec) -> Result<Self, RingError> {
         let problems = super::ring_check::problems(spec);
         if !problems.is_empty() {
@@ -167,9 +169,16 @@ impl Ring {
             .map(|pin| (pin.tenant.clone(), pin.regions.iter().filter_map(index_of).collect()))
             .collect();
         let width = regions.iter().filter(|region| region.weight > 0).count();
-        let table = table(spec.seed, &regions, width);
         let digest = spec_digest(spec.seed, spec.place_by, &regions, &pins);
-        Ok(Self { seed: spec.seed, place_by: spec.place_by, regions, width, table, pins, digest })
+        Ok(Self {
+            seed: spec.seed,
+            place_by: spec.place_by,
+            regions,
+            width,
+            table: OnceLock::new(),
+            pins,
+            digest,
+        })
     }
 
     /// The key's arc: the top 16 bits of xxh3_64 under the seed, over the tenant; or over the key,
@@ -200,7 +209,7 @@ impl Ring {
     /// The order of an arc's regions, for all its keys but those of pinned tenants.
     pub fn arc_order(&self, arc: Arc16) -> Order<'_> {
         let start = usize::from(arc.0) * self.width;
-        Order { regions: &self.regions, indexes: &self.table[start..start + self.width] }
+        Order { regions: &self.regions, indexes: &self.table()[start..start + self.width] }
     }
 
     /// All regions, those of weight 0 too, sorted by name.
@@ -261,7 +270,7 @@ impl Ring {
 
     /// The orders of all arcs, in order.
     pub fn arc_orders(&self) -> impl Iterator<Item = Order<'_>> {
-        self.table.chunks_exact(self.width).map(|indexes| Order { regions: &self.regions, indexes })
+        self.table().chunks_exact(self.width).map(|indexes| Order { regions: &self.regions, indexes })
     }
 
     /// The arc of all keys of a tenant; `None` where each key has its own.
@@ -304,8 +313,12 @@ impl Ring {
         Ok(moves)
     }
 
+    fn table(&self) -> &[u8] {
+        self.table.get_or_init(|| table(self.seed, &self.regions, self.width))
+    }
+
     fn homes(&self) -> impl Iterator<Item = &RegionName> {
-        self.table.chunks_exact(self.width).map(|row| &self.regions[usize::from(row[0])].name)
+        self.table().chunks_exact(self.width).map(|row| &self.regions[usize::from(row[0])].name)
     }
 
     /// The regions of the tenant's pin; none if it has no pin.

@@ -187,13 +187,13 @@ async fn init<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderM
 
 async fn plan<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let PlanRequest { ring, escrow } = said(headers, body).await?;
-    answer(gateway.plan(&*built(ring).await?, &routes(escrow)))
+    answer(gateway.plan(&*built(ring)?, &routes(escrow)))
 }
 
 async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
     let ApplyRequest { ring, escrow, expect_epoch, actor, dry_run } = said(headers, body).await?;
     let actor = text("actor", &actor)?;
-    let (ring, escrow) = (built(ring).await?, routes(escrow));
+    let (ring, escrow) = (built(ring)?, routes(escrow));
     if dry_run {
         return rehearsed(gateway, Act::Apply { ring, escrow, expect_epoch }).await;
     }
@@ -336,14 +336,8 @@ fn optional<'a>(name: &str, text: &'a str) -> Result<&'a str, Box<Answer>> {
     Ok(text)
 }
 
-/// Builds the ring on a blocking thread: it takes some milliseconds for each region.
-async fn built(said: RingRequest) -> Result<Arc<Ring>, Box<Answer>> {
-    let spec = spec(said)?;
-    match tokio::task::spawn_blocking(move || Ring::build(&spec)).await {
-        Ok(Ok(ring)) => Ok(Arc::new(ring)),
-        Ok(Err(error)) => Err(bad(&error.to_string())),
-        Err(error) => Err(Box::new(problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()))),
-    }
+fn built(said: RingRequest) -> Result<Arc<Ring>, Box<Answer>> {
+    Ring::build(&spec(said)?).map(Arc::new).map_err(|error| bad(&error.to_string()))
 }
 
 fn spec(said: RingRequest) -> Result<RingSpec, Box<Answer>> {

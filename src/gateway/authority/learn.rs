@@ -19,6 +19,7 @@ use crate::protocol::authority::GateState;
 use crate::protocol::bounds::near_epoch;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Accepted, Message, Reply, chosen, has_released};
+use crate::protocol::ring::Arc16;
 use crate::protocol::view::{AcceptorId, View};
 
 /// Time limit for a peer to report its views, and for an acceptor to show its state.
@@ -45,6 +46,8 @@ pub(super) fn learned<P: Ports>(gateway: &Gateway<P>, view: &Arc<View>) {
     if before.epoch() > 0 && !before.serves(me) && view.serves(me) {
         gateway.authority.given.store(gateway.ports.clock().now().as_nanos(), Ordering::SeqCst);
     }
+    // No request waits until the ring's table is made.
+    view.ring().arc_order(Arc16(0));
     gateway.authority.view.store(view.clone());
     metrics::view(view);
     if loses {
