@@ -38,7 +38,7 @@ pub trait Spelled: Sized {
     /// Reads a document.
     ///
     /// # Errors
-    /// A part that no value has. Building an unknown ring computes for some milliseconds.
+    /// A part that no value has.
     fn from_doc(doc: Self::Doc) -> Result<Self, Malformed>;
 
     /// Writes the value as JSON text.

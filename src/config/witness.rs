@@ -46,8 +46,7 @@ pub struct WitnessConfig {
 }
 
 impl WitnessConfig {
-    /// Reads a witness file and the ring that it names, and checks everything. Blocks: two files,
-    /// and some milliseconds per region.
+    /// Reads a witness file and the ring that it names, and checks everything. Blocks: two files.
     ///
     /// # Errors
     /// All problems of both files.
