@@ -360,7 +360,7 @@ mod tests {
 
     use super::super::issue::{Purpose, add, generate};
     use super::*;
-    use crate::protocol::example_tests::name as region;
+    use crate::protocol::examples::name as region;
 
     #[test]
     fn what_was_generated_can_be_loaded_and_names_its_region_only() {

@@ -311,7 +311,7 @@ mod tests {
 
     use super::super::identity::PeerIdentity;
     use super::*;
-    use crate::protocol::example_tests::name;
+    use crate::protocol::examples::name;
 
     /// Makes regions eu, us and ap, and the witness w, under one authority.
     fn made() -> tempfile::TempDir {

@@ -306,7 +306,7 @@ impl<P: Ports> Gateway<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::example_tests::{origin, row, settled};
+    use crate::protocol::examples::{origin, row, settled};
     use crate::protocol::key::{Key, Tenant};
     use crate::protocol::record::Token;
     use crate::protocol::region::RegionName;

@@ -56,7 +56,7 @@ impl<P: Ports> Gateway<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::example_tests::at;
+    use crate::protocol::examples::at;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 

@@ -211,9 +211,9 @@ fn risked((run, came): (&Trace, Came), (other, other_came): (&Trace, Came)) -> b
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::protocol::example_tests::{self, row};
-    use crate::protocol::record::Token;
-    use crate::protocol::region::RegionName;
+    use crate::examples::{self, row};
+    use crate::record::Token;
+    use crate::region::RegionName;
 
     fn trace(origin: &str, nonce: u128, state: State) -> Trace {
         let settled = matches!(state, State::Settled { .. });
@@ -232,7 +232,7 @@ pub(super) mod tests {
     }
 
     fn settled() -> State {
-        example_tests::settled(201)
+        examples::settled(201)
     }
 
     fn doubt() -> State {

@@ -36,11 +36,14 @@ pub struct Facts<'a> {
     /// The adopted view. It has lost the region (i), so this gate refuses every escrow of an older
     /// epoch.
     pub view: &'a View,
+    /// This region.
     pub me: &'a RegionName,
+    /// The lost store.
     pub lost: &'a Origin,
     /// The epoch in the newest heartbeat of the lost store that is applied here: claims of older
     /// epochs are rows here (iii).
     pub heartbeat_epoch: u64,
+    /// The route of the key's request.
     pub route: &'a str,
     /// The meanings of this gateway's routes with which the request was matched.
     pub mine: &'a Meanings,

@@ -173,8 +173,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::example_tests::at;
-    use crate::protocol::suspect::Reading;
+    use crate::examples::at;
+    use crate::suspect::Reading;
 
     const DRIFT: Drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
     const HOUR: Duration = Duration::from_secs(3_600);

@@ -205,7 +205,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::fingerprint::raw;
+    use crate::fingerprint::raw;
 
     /// 2026-11-21 09:30:00 UTC.
     const NOW: Date = Date(1_795_253_400_000);

@@ -21,6 +21,7 @@ impl Health {
         self.failing = if well { None } else { Some(self.failing.unwrap_or(now)) };
     }
 
+    /// True if the newest check has failed.
     pub fn is_failing(&self) -> bool {
         self.failing.is_some()
     }

@@ -127,7 +127,7 @@ impl LagMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::example_tests::at;
+    use crate::examples::at;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 

@@ -189,7 +189,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::example_tests::at;
+    use crate::examples::at;
 
     const DRIFT: Drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
     const HOLD: Duration = Duration::from_secs(30);

@@ -43,9 +43,11 @@ fn the_demo_the_tests_and_the_simulation_share_each_crate() {
 
 #[test]
 fn what_is_installed_has_no_switch_that_takes_checks_out() {
-    let gateway =
-        |chosen: &[&str]| crates(chosen).into_iter().find(|one| one.starts_with("onceway ")).unwrap();
-    assert!(!gateway(PRODUCT).contains("plant") && gateway(RUN).contains("plant"));
+    for crate_name in ["onceway ", "onceway-protocol "] {
+        let of =
+            |chosen: &[&str]| crates(chosen).into_iter().find(|one| one.starts_with(crate_name)).unwrap();
+        assert!(!of(PRODUCT).contains("plant") && of(RUN).contains("plant"), "{crate_name}");
+    }
     let mut builds = 0;
     for page in pages().iter().map(String::as_str).chain(["deploy/Containerfile", "src/config/region.rs"]) {
         for line in text(page).lines().filter(|line| line.contains("cargo build --release")) {

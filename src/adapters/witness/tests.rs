@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::protocol::example_tests::name;
+use crate::protocol::examples::name;
 use crate::protocol::register::Ballot;
 
 fn promised(counter: u64) -> Acceptor {

@@ -6,7 +6,7 @@
 use super::*;
 use crate::ports::contract::escrow::lodging_of;
 use crate::protocol::change::Change;
-use crate::protocol::example_tests::{abc, name as region};
+use crate::protocol::examples::{abc, name as region};
 use crate::protocol::key::{Key, Tenant};
 
 fn view() -> View {

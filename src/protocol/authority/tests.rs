@@ -1,11 +1,9 @@
 //! Tests of the gate's state, of the right to run a key, and of the losses that put a key at risk.
 //!
-//! The views come from `example_tests`. This file must not use a real clock.
+//! The views come from `examples`. This file must not use a real clock.
 
 use super::super::change::Change;
-use super::super::example_tests::{
-    SEALED, draft, drained, first, key, lose, name, next, origin, resumed, seal,
-};
+use super::super::examples::{SEALED, draft, drained, first, key, lose, name, next, origin, resumed, seal};
 use super::*;
 
 const NOW: Moment = Moment::from_nanos(5);
@@ -240,11 +238,11 @@ fn a_ring_that_changes_after_a_loss_hides_no_risk() {
     let one = first();
     let key = key(&one, &["a"]);
     let lost = lose(&one, "a", 0);
-    let ring = super::super::example_tests::ring(&["b", "c"], &[]);
+    let ring = super::super::examples::ring(&["b", "c"], &[]);
     let target = lost.draft(ring, lost.escrow().clone(), &BTreeMap::new()).unwrap();
     let losers: Vec<RegionName> = lost.losers(&target).cloned().collect();
     let seals: Vec<(&str, u64)> = losers.iter().map(|name| (name.as_str(), 1)).collect();
-    let moved = super::super::example_tests::moved(&lost, target, &seals);
+    let moved = super::super::examples::moved(&lost, target, &seals);
     assert_eq!(risk(&moved, &[&one, &lost, &moved], &[], &key), ["a"]);
 }
 

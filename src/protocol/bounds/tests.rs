@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
-use crate::protocol::digest::Digest32;
-use crate::protocol::example_tests::{abc, name};
-use crate::protocol::register::Accepted;
-use crate::protocol::view::{AcceptorId, View};
+use crate::digest::Digest32;
+use crate::examples::{abc, name};
+use crate::register::Accepted;
+use crate::view::{AcceptorId, View};
 
 const LEASE: Duration = Duration::from_secs(10);
 

@@ -1,9 +1,9 @@
 //! Tests of every change of a view, and of everything that `next` refuses
 //! (docs/protocol.md#rule-18).
 //!
-//! The first view comes from `example_tests`. This file must not build a view but by a change.
+//! The first view comes from `examples`. This file must not build a view but by a change.
 
-use super::super::example_tests::{
+use super::super::examples::{
     SEALED, abc, draft, drained, first, lose, moved, name, next, origin, report, resumed, ring, seal, spec,
     voters,
 };

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::protocol::change::Change;
-use crate::protocol::example_tests::{abc, name, ring};
-use crate::protocol::view::{AcceptorId, Content, Standing};
+use crate::change::Change;
+use crate::examples::{abc, name, ring};
+use crate::view::{AcceptorId, Content, Standing};
 
 /// Regions a, b and c, and a witness w if `voters` names it.
 fn founded(voters: &[&str]) -> Arc<View> {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::super::digest::digest;
-use super::super::example_tests;
+use super::super::examples;
 use super::super::fingerprint::{self, Fingerprint};
 use super::super::record::{AnswerBody, Reader, resolve};
 use super::super::time::Drift;
@@ -29,7 +29,7 @@ fn asked() -> Fingerprint {
 fn row(name: &str, attempt: u32, state: State, over: &[(&str, u32)]) -> Row {
     let over = over.iter().map(|(name, attempt)| (origin(name), token(*attempt))).collect();
     let (fingerprint, doubted, expires) = (asked(), attempt.saturating_sub(1), Date(9));
-    let row = example_tests::row(origin(name), token(attempt), u128::from(attempt), state);
+    let row = examples::row(origin(name), token(attempt), u128::from(attempt), state);
     Row { fingerprint, over, doubted, expires, ..row }
 }
 
@@ -162,7 +162,7 @@ fn an_attempt_is_over_its_settle_time_after_its_hold() {
 #[test]
 fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
     let [ann, bob] = [b"ann", b"bob"].map(|name| digest("test", &[name]));
-    let settled = example_tests::settled(200);
+    let settled = examples::settled(200);
     let asked = asked();
     for state in [settled, running(), doubt(), State::Released, State::Tombstone] {
         for (bound, asks, same) in [

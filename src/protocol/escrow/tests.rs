@@ -1,10 +1,10 @@
 //! Tests of the proof by absence: each condition alone denies it (docs/protocol.md#rule-38).
 //!
-//! The views come from `example_tests`. The caller sees to it that no row of the key is here (v).
+//! The views come from `examples`. The caller sees to it that no row of the key is here (v).
 //! This file must not look at rows.
 
 use super::super::change::Change;
-use super::super::example_tests::{drained, first, key, lose, meaning, name, next, origin, resumed, seal};
+use super::super::examples::{drained, first, key, lose, meaning, name, next, origin, resumed, seal};
 use super::super::key::KeyId;
 use super::super::view::{Content, Escrowed};
 use super::*;

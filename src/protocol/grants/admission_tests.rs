@@ -2,7 +2,7 @@
 //!
 //! This file must not know the register's other messages.
 
-use super::super::example_tests::{abc, at, name, voters};
+use super::super::examples::{abc, at, name, voters};
 use super::super::register::{Ballot, Message, Reply};
 use super::super::view::AcceptorId;
 use super::*;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::digest::digest;
-use super::super::example_tests::{at, first, name};
+use super::super::examples::{at, first, name};
 use super::super::view::AcceptorId;
 use super::*;
 

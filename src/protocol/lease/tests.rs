@@ -3,7 +3,7 @@
 //! This file must not use a real clock.
 
 use super::super::change::Change;
-use super::super::example_tests::{at, first, name, next, voters};
+use super::super::examples::{at, first, name, next, voters};
 use super::*;
 
 const DRIFT: Drift = Drift { ppm: 10_000, margin: Duration::from_millis(10) };
@@ -157,7 +157,7 @@ fn other_replies_decide_nothing() {
     let mut lease = lease();
     lease.asks(Arc::new(first()), boot(), at(0));
     let view = Arc::new(first());
-    let ballot = super::super::example_tests::ballot(1, "a");
+    let ballot = super::super::examples::ballot(1, "a");
     let accepted = super::super::register::Accepted { ballot: ballot.clone(), view };
     for reply in [
         Reply::NotAdmitted,

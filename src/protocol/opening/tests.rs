@@ -1,10 +1,10 @@
 //! Tests of the hindrances to starting gained keys (docs/protocol.md#rule-26): each one alone, and
 //! the fact that lifts it.
 //!
-//! The views come from `example_tests`. This file must not run a clock.
+//! The views come from `examples`. This file must not run a clock.
 
 use super::super::change::Change;
-use super::super::example_tests::{drained, first, lose, moved, name, next, origin, resumed, ring, seal};
+use super::super::examples::{drained, first, lose, moved, name, next, origin, resumed, ring, seal};
 use super::super::view::Content;
 use super::*;
 

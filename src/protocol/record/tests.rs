@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::super::example_tests;
+use super::super::examples;
 use super::*;
 
 const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
@@ -22,11 +22,11 @@ fn token(epoch: u64, attempt: u32) -> Token {
 
 fn row(name: &str, at: (u64, u32), state: State, over: &[(&str, (u64, u32))]) -> Row {
     let over = over.iter().map(|(name, at)| (origin(name), token(at.0, at.1))).collect();
-    Row { over, expires: Date(9), ..example_tests::row(origin(name), token(at.0, at.1), 1, state) }
+    Row { over, expires: Date(9), ..examples::row(origin(name), token(at.0, at.1), 1, state) }
 }
 
 fn settled() -> State {
-    example_tests::settled(200)
+    examples::settled(200)
 }
 
 /// A claim as the store shows another region's: the whole hold is left.

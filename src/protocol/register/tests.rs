@@ -4,7 +4,7 @@
 
 use super::super::change::Change;
 use super::super::digest::digest;
-use super::super::example_tests::{ballot, drained, first, lose, name, next, resumed, seal, voters};
+use super::super::examples::{ballot, drained, first, lose, name, next, resumed, seal, voters};
 use super::super::view::{Content, View};
 use super::*;
 

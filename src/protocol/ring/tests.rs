@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::*;
-use crate::protocol::key::Key;
+use crate::key::Key;
 
 fn region(name: &str) -> RegionName {
     RegionName::parse(name).unwrap()

@@ -4,7 +4,7 @@
 //! round but by its steps.
 
 use super::super::change::Change;
-use super::super::example_tests::{ballot, drained, first, lose, name, next, voters};
+use super::super::examples::{ballot, drained, first, lose, name, next, voters};
 use super::*;
 
 fn open(base: &View, wanted: Option<&View>) -> (Round, Vec<String>) {

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
-use crate::protocol::change::Change;
-use crate::protocol::example_tests::{self, name};
-use crate::protocol::ring::Ring;
-use crate::protocol::view::{AcceptorId, Content, Standing};
+use crate::change::Change;
+use crate::examples::{self, name};
+use crate::ring::Ring;
+use crate::view::{AcceptorId, Content, Standing};
 
 fn ring(regions: &[&str]) -> Arc<Ring> {
-    example_tests::ring(regions, &[])
+    examples::ring(regions, &[])
 }
 
 /// Every cell, written out a second time: `R`, `J`, `F`, `W`, `S` for the permitted senders.

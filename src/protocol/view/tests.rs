@@ -3,9 +3,7 @@
 //! This file must not rely on the ring's placement of an arc.
 
 use super::super::change::Change;
-use super::super::example_tests::{
-    SEALED, abc, draft, drained, first, id, key, lose, moved, name, ring, seal,
-};
+use super::super::examples::{SEALED, abc, draft, drained, first, id, key, lose, moved, name, ring, seal};
 use super::*;
 
 #[test]

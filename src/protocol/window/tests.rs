@@ -2,7 +2,7 @@
 //!
 //! This file must not use a real clock.
 
-use super::super::example_tests::at;
+use super::super::examples::at;
 use super::*;
 
 const RULE: WindowRule =

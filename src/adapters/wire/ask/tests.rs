@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::ports::authority::{CopiedRow, Lodging};
 use crate::protocol::digest::Digest32;
-use crate::protocol::example_tests::name;
+use crate::protocol::examples::name;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};

@@ -18,6 +18,7 @@ use super::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 use super::time::{Date, Moment};
 use super::view::{AcceptorId, Escrowed, Release, Standing, View};
 
+/// The name of a region.
 pub fn name(text: &str) -> RegionName {
     RegionName::parse(text).unwrap()
 }
@@ -41,6 +42,7 @@ pub fn row(origin: Origin, token: Token, nonce: u128, state: State) -> Row {
     }
 }
 
+/// An answer with this status and nothing else.
 pub fn settled(status: u16) -> State {
     let answer = Answer { status, headers: Vec::new(), body: AnswerBody::NotKept };
     State::Settled { answer: Arc::new(answer), age: Duration::ZERO, expired: false }
@@ -51,10 +53,12 @@ pub fn at(millis: u64) -> Moment {
     Moment::from_nanos(millis * 1_000_000)
 }
 
+/// The name of a store.
 pub fn origin(text: &str) -> Origin {
     Origin::parse(text).unwrap()
 }
 
+/// A ring of regions of one weight, and its pins: a tenant, and the regions that may have its keys.
 pub fn spec(names: &[&str], pins: &[(&str, &[&str])]) -> RingSpec {
     let regions = names.iter().map(|text| RegionSpec { name: name(text), weight: 1 }).collect();
     let pins = pins.iter().map(|(tenant, regions)| Pin {
@@ -64,6 +68,7 @@ pub fn spec(names: &[&str], pins: &[(&str, &[&str])]) -> RingSpec {
     RingSpec { seed: 7, place_by: PlaceBy::Key, regions, pins: pins.collect() }
 }
 
+/// The ring of [`spec`].
 pub fn ring(names: &[&str], pins: &[(&str, &[&str])]) -> Arc<Ring> {
     Arc::new(Ring::build(&spec(names, pins)).unwrap())
 }
@@ -74,6 +79,7 @@ pub fn abc() -> Arc<Ring> {
     RING.get_or_init(|| ring(&["a", "b", "c"], &[])).clone()
 }
 
+/// Voters, by region.
 pub fn voters(ids: &[(&str, u128)]) -> BTreeMap<RegionName, AcceptorId> {
     ids.iter().map(|(text, id)| (name(text), AcceptorId(*id))).collect()
 }
@@ -93,6 +99,7 @@ pub fn first() -> View {
     View::founding(1, abc(), meant("pay"), voters(&[("a", 1), ("b", 2), ("c", 3)]))
 }
 
+/// The view after this change.
 pub fn next(view: &View, change: Change) -> View {
     let next = view.next(&change).unwrap();
     // No derived value is of an intermediate view.
@@ -102,10 +109,12 @@ pub fn next(view: &View, change: Change) -> View {
     next
 }
 
+/// The view that has lost the region.
 pub fn lose(view: &View, region: &str, frontier: u64) -> View {
     next(view, Change::Lose { region: name(region), frontier })
 }
 
+/// The view in which the region has sealed its store at `seal`.
 pub fn seal(view: &View, region: &str, seal: u64) -> View {
     let generation = view.members()[&name(region)].generation;
     next(view, Change::Seal { region: name(region), generation, seal })
@@ -117,6 +126,7 @@ pub fn draft(view: &View, standings: &[(&str, Standing)]) -> View {
     view.draft(view.ring().clone(), view.escrow().clone(), &standings).unwrap()
 }
 
+/// The report of a region that releases what it loses in `target`.
 pub fn report(view: &View, target: &View, region: &str, seal: u64) -> Report {
     Report {
         generation: view.members()[&name(region)].generation,
@@ -145,8 +155,10 @@ pub fn resumed(view: &View, region: &str, seal: u64) -> View {
     moved(view, target, &seals)
 }
 
+/// The standing of a region that was drained.
 pub const SEALED: Standing = Standing::Sealed { drained: true };
 
+/// The key of a tenant.
 pub fn id(tenant: &str, key: &str) -> KeyId {
     KeyId::new(Tenant::parse(tenant).unwrap(), Key::parse(key).unwrap())
 }
@@ -158,6 +170,7 @@ pub fn key(view: &View, order: &[&str]) -> KeyId {
     (0..).map(|number| id("t", &format!("k{number}"))).find(begins).unwrap()
 }
 
+/// A ballot of this region.
 pub fn ballot(counter: u64, region: &str) -> Ballot {
     Ballot { counter, region: name(region), proposer: 9 }
 }
