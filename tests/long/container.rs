@@ -72,6 +72,8 @@ fn build(target: &str) -> PathBuf {
         "--locked",
         "-p",
         "onceway",
+        "--features",
+        "jemalloc",
         "--config",
         "profile.dev.debug=false",
         "--target",

@@ -49,7 +49,7 @@ fn three_regions_by_the_guide_alone() {
 
 #[test]
 fn what_is_played_otherwise_is_a_step_of_ci() {
-    const BUILD: &str = "cargo build --release --locked -p onceway";
+    const BUILD: &str = "cargo build --release --locked -p onceway --features jemalloc";
     assert!(GUIDE.contains(&format!("\n{BUILD}\n")) && include_str!("guide/desk.sh").contains(&BUILD[6..]));
     assert!(include_str!("../../.ci/nightly").contains(&format!(" {BUILD}; }}")), "nobody runs {BUILD:?}");
 }

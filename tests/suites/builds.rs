@@ -55,5 +55,8 @@ fn what_is_installed_has_no_switch_that_takes_checks_out() {
             assert!(line.contains("-p onceway"), "{page}: {line}");
         }
     }
+    for page in ["deploy/GUIDE.md", "deploy/Containerfile"] {
+        assert!(text(page).contains("jemalloc"), "{page} builds without the allocator that was measured");
+    }
     assert!(builds >= 4, "the documents build the gateway, the image and spans: {builds}");
 }

@@ -14,7 +14,7 @@ connect() {
 
 # The build is a step of .ci/nightly with the same words, and takes minutes; here the binary under test takes its place.
 cargo() {
-    if [ "$*" != 'build --release --locked -p onceway' ]; then
+    if [ "$*" != 'build --release --locked -p onceway --features jemalloc' ]; then
         echo "only the line that .ci/nightly has is played, not cargo $*" >&2
         return 1
     fi
