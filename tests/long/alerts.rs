@@ -3,8 +3,8 @@
 //!
 //! Groups share a cause. The short form plays those of [`SHORT`]; `ONCEWAY_ALERTS=all cargo test
 //! --test long alerts::` plays all of them. The rules are those of the file, times divided
-//! (`alerts/rules.rs`). It must not change an expression or a bound: `seeing.rs` tests rules with
-//! made-up series, on both sides of their bounds.
+//! (`alerts/rules.rs`). It must not change an expression or a bound: `promtool` plays
+//! the rules over made-up series, on both sides of their bounds (`alerts_test.yml`).
 
 mod dashboard;
 mod losses;
@@ -16,10 +16,12 @@ mod stage;
 mod witness;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use crate::support::promtool::{promtool, server};
 use crate::support::{BOUND, beside, run};
 use onceway::fleet::wait;
 use rules::Rules;
@@ -110,12 +112,19 @@ fn every_rule_has_its_drill_and_every_drill_its_rule() {
 }
 
 #[test]
+fn each_rule_fires_and_stays_quiet_on_both_sides_of_its_bound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus");
+    let mut said = String::new();
+    assert!(promtool(&folder, &["test", "rules", "alerts_test.yml"], &mut said), "{said}");
+}
+
+#[test]
 fn each_alert_fires_when_what_it_is_about_happens() {
     let asked = std::env::var("ONCEWAY_ALERTS").unwrap_or_else(|_| SHORT.join(","));
     let wanted = |group: &str| asked == "all" || asked.split(',').any(|name| name == group);
     let groups: Vec<_> = GROUPS.into_iter().filter(|(group, _)| wanted(group)).collect();
     assert!(!groups.is_empty(), "ONCEWAY_ALERTS is all, or names groups, separated by commas");
-    let Some(server) = crate::support::promtool::server() else { return };
+    let Some(server) = server() else { return };
     run(async {
         let _beside = beside().await;
         let began = Instant::now();

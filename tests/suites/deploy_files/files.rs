@@ -93,7 +93,7 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
     let mut cargo = Command::new(env!("CARGO"));
     let build =
         instructions(&file, "RUN").into_iter().find(|words| words[..2] == ["cargo", "build"]).unwrap();
-    assert_eq!(instructions(&file, "ARG"), [["FEATURES="]], "no feature by default");
+    assert_eq!(instructions(&file, "ARG"), [["FEATURES=jemalloc"]], "the allocator that was measured");
     assert!(build.ends_with(&["--features", "\"$FEATURES\""]), "{build:?}");
     cargo.arg("check").args(&build[2..build.len() - 1]).args(["", "--offline"]).current_dir(folder.path());
     cargo.env("RUSTC", "false").env_remove("RUSTC_WRAPPER").env_remove("RUSTC_WORKSPACE_WRAPPER");

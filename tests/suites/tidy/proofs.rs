@@ -121,7 +121,7 @@ pub fn exists(name: &str) -> bool {
     let functions = [format!("fn {test}("), format!("fn {test}<")];
     HOUSE.iter().any(|source| {
         let path: Vec<&str> = source.path.trim_end_matches(".rs").split('/').collect();
-        let stands = functions.iter().any(|function| source.raw.contains(function));
-        source.is_rust() && parts.iter().all(|part| path.contains(part)) && stands
+        let stands = || functions.iter().any(|function| source.raw.contains(function));
+        source.is_rust() && parts.iter().all(|part| path.contains(part)) && stands()
     })
 }
