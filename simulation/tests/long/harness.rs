@@ -172,8 +172,8 @@ fn a_batch_without_a_check_breaks_whatever_its_scenario() {
 fn scenarios_and_kept_seeds_are_found_by_name_wherever_it_stands() {
     let folder = Folder::new("elsewhere");
     let program = folder.0.join("onceway-sim");
-    // By a process of its own: a file that is open for writing in this one is also open in what other
-    // tests start at that moment, and so cannot be executed yet.
+    // By a process of its own. What other tests start would inherit a file that is being written
+    // here, and until they end it cannot be executed.
     let mut copy = Command::new("cp");
     assert!(copy.arg(env!("CARGO_BIN_EXE_onceway-sim")).arg(&program).status().unwrap().success());
     let run = |args: &[&str]| Command::new(&program).args(args).current_dir(&folder.0).output().unwrap();
