@@ -6,8 +6,8 @@
 //! copy, forwards the request to the owner, or runs it here. To run it means: claim durably, send
 //! to the upstream, settle, answer.
 //!
-//! The code has floors, and imports must not go up. The compiler holds it of the first, which is a
-//! package of its own; `tests/suites/tidy.rs` of the others:
+//! The code has floors, and imports must not go up. The compiler guards the first, which is a
+//! package of its own; `tests/suites/tidy.rs` guards the others:
 //!
 //! | floor | rooms | may know |
 //! |---|---|---|

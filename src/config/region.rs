@@ -110,7 +110,7 @@ pub struct Otlp {
 }
 
 /// Warning about `[otlp]` in a build that exports no spans.
-pub const NO_OTLP: &str = "this onceway was built without the export of spans, so [otlp] does nothing: build it with `cargo build --release -p onceway --features otlp`, or remove the table";
+pub const NO_OTLP: &str = "this onceway was built without the export of spans, so [otlp] does nothing: build it with `cargo build --release -p onceway --features jemalloc,otlp`, or remove the table";
 
 /// The region's Postgres.
 #[derive(Clone, Debug)]
