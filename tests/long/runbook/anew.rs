@@ -92,13 +92,7 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     }
     section.run("onceway status ").await.ends(&[0]).shows("\nsa-east ");
     may_not_say(fleet, Sender::Joining).await;
-    let plan = section.run("onceway ring plan").await;
-    plan.ends(&[0]).shows("regions that join");
-    let (_, epoch) = plan.text.split_once("compared with epoch ").unwrap();
-    let epoch: String = epoch.chars().take_while(char::is_ascii_digit).collect();
-    section.put("--expect-epoch 7", format!("--expect-epoch {epoch}"));
-    section.run("onceway ring apply").await.ends(&[0]).shows("Nothing was changed");
-    section.run_again("onceway ring apply").await.shows("in force: epoch");
+    section.plan_and_apply("--expect-epoch 7").await.shows("regions that join");
     section.run("until onceway region status sa-east").await.ends(&[0]).shows("serving");
     let plan = us.run(&["ring", "plan"]).await.unwrap();
     assert!(String::from_utf8_lossy(&plan.stdout).contains("nothing would change"), "{plan:?}");
@@ -177,11 +171,7 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
     let gone = identity(fleet, spare);
     section.run_again("onceway region drain sa-east").await.shows("sa-east is drained");
     write_files(fleet, 3);
-    let plan = section.run("onceway ring plan").await;
-    let (_, epoch) = plan.text.split_once("compared with epoch ").unwrap();
-    let epoch: String = epoch.chars().take_while(char::is_ascii_digit).collect();
-    section.put("--expect-epoch 9", format!("--expect-epoch {epoch}"));
-    section.run_again("onceway ring apply").await.shows("in force: epoch");
+    section.plan_and_apply("--expect-epoch 9").await.shows("regions that leave");
     until("it to vote no more", async || !is_in(fleet).await).await;
     restart(fleet).await;
     may_not_say(fleet, Sender::Former).await;

@@ -291,6 +291,31 @@ impl Section<'_> {
         .await
     }
 
+    /// Runs the next line, a plan, and the lines after it, which apply it to the epoch that it
+    /// names in place of the example's. A region's own act may raise the epoch meanwhile: then it
+    /// plans again, as the refusal says. Returns the plan.
+    pub async fn plan_and_apply(&mut self, example: &str) -> CommandOutput {
+        let plan = self.next("onceway ring plan");
+        let mut applies = Vec::new();
+        while self.lines.as_slice().first().is_some_and(|line| line.starts_with("onceway ring apply")) {
+            applies.push(self.next("onceway ring apply"));
+        }
+        found(&format!("{applies:?} to be in force"), async || {
+            let planned = self.shell(&plan).await;
+            let (_, rest) = planned.ends(&[0]).text.split_once("compared with epoch ")?;
+            let epoch: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            for line in &applies {
+                let line = line.replace(example, &format!("--expect-epoch {epoch}"));
+                self.rehearse(&line).await;
+                if self.shell(&line).await.ends(&[0, 1, 3]).code != Some(0) {
+                    return None;
+                }
+            }
+            Some(planned)
+        })
+        .await
+    }
+
     /// Runs the next line until its output has this part, like a person who looks again.
     pub async fn run_until(&mut self, begins: &str, part: &str) -> CommandOutput {
         self.run_until_all(begins, &[part]).await
