@@ -44,7 +44,7 @@ impl Letter {
             Question::Frontier { .. } => Self::Frontier,
             Question::Rows { .. } | Question::Latest { .. } => Self::Rows,
             Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. } => Self::Lodge,
-            Question::Operator(_) | Question::Key { .. } => Self::Operator,
+            Question::AcceptRisk { .. } | Question::Key { .. } => Self::Operator,
         }
     }
 }

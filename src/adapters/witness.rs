@@ -17,7 +17,7 @@ use std::time::UNIX_EPOCH;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::Mutex;
 
-use super::views::Spelled;
+use super::views::from_text;
 use crate::ports::Acceptors;
 use crate::ports::store::{StoreError, Written};
 use crate::protocol::digest::digest;
@@ -313,7 +313,7 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
 
 /// Writes the content: five lines, the last of which is a digest of the others.
 fn spell(me: &RegionName, version: u64, acceptor: &Acceptor) -> Result<String, String> {
-    let acceptor = acceptor.to_text().map_err(|error| error.to_string())?;
+    let acceptor = serde_json::to_string(acceptor).map_err(|error| error.to_string())?;
     let body = format!("{FORMAT}\nname {me}\nversion {version}\n{acceptor}\n");
     let seal = seal(&body);
     Ok(format!("{body}{seal}"))
@@ -338,8 +338,7 @@ fn read(bytes: &[u8]) -> Result<(RegionName, u64, Acceptor), &'static str> {
     let me = after("name ").and_then(|name| RegionName::parse(name).ok()).ok_or("it names no witness")?;
     let version = after("version ").and_then(|number| number.parse().ok()).ok_or("it has no version")?;
     let acceptor = after("").ok_or("it holds no acceptor")?;
-    let acceptor = Acceptor::from_text(acceptor).map_err(|error| error.0)?;
-    Ok((me, version, acceptor))
+    Ok((me, version, from_text(acceptor)?))
 }
 
 #[cfg(test)]

@@ -3,45 +3,19 @@
 //! This file must not touch requests to routes. They are never decoded: the path that was matched
 //! is the path that is sent.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+const NOT_UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// Encodes all bytes that are not unreserved: `a/b` to `a%2Fb`.
 pub fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+    utf8_percent_encode(text, &NOT_UNRESERVED).to_string()
 }
 
 /// Decodes `%41` to `A`. An invalid escape stays as it is; bytes that are no UTF-8 afterwards are
 /// replaced.
 pub fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let escaped = (*first == b'%').then(|| tail.split_at_checked(2)).flatten();
-        match escaped.and_then(|(digits, after)| Some((hex(digits)?, after))) {
-            Some((byte, after)) => {
-                bytes.push(byte);
-                rest = after;
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn hex(digits: &[u8]) -> Option<u8> {
-    let digits = std::str::from_utf8(digits)
-        .ok()
-        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
-    u8::from_str_radix(digits, 16).ok()
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

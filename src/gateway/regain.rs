@@ -45,7 +45,7 @@ async fn from_peer<P: Ports>(gateway: &Arc<Gateway<P>>, peer: &RegionName) -> Re
     for _ in 0..MOST_PAGES {
         let question = Question::Latest { origin: gateway.origin.clone(), from, most: PAGE };
         let (rows, next) = match gateway.ports.peers().ask(peer, question, PAGE_WITHIN).await {
-            Ok(Told::Latest(rows, next)) => (rows, next),
+            Ok(Told::Latest { rows, next }) => (rows, next),
             Ok(Told::Refused(why)) => return Err(why),
             Ok(other) => return Err(format!("it answered {other:?}")),
             Err(error) => return Err(error.to_string()),

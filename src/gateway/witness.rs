@@ -223,7 +223,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             | Question::Lodge(_)
             | Question::LodgeAnswer { .. }
             | Question::Void { .. }
-            | Question::Operator(_)
+            | Question::AcceptRisk { .. }
             | Question::Key { .. } => {
                 tracing::warn!(%from, "refused a question: a witness has no store");
                 self.refuse(format!("{} is a witness: it votes on views and keeps no keys", self.duty.me))

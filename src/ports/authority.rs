@@ -9,6 +9,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize};
+
 use super::store::{GateVersion, StoreError, Written};
 use crate::protocol::authority::GateState;
 use crate::protocol::digest::Digest32;
@@ -21,6 +23,7 @@ use crate::protocol::region::Origin;
 use crate::protocol::register::Acceptor;
 use crate::protocol::time::Date;
 use crate::protocol::view::View;
+use crate::protocol::written::{plain, span};
 
 /// An acceptor on disk: one row or file, read and written whole.
 pub trait Acceptors: Send + Sync + 'static {
@@ -61,7 +64,7 @@ pub trait Authority: Acceptors {
 }
 
 /// A claim to lodge with the target, before anything is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lodging {
     /// The key.
     pub id: KeyId,
@@ -76,19 +79,23 @@ pub struct Lodging {
     /// The request that makes the attempt.
     pub request_id: RequestId,
     /// The claim's hold.
+    #[serde(with = "span")]
     pub hold: Duration,
     /// The life of the key's record.
     pub lifetime: Lifetime,
     /// The route.
+    #[serde(deserialize_with = "plain")]
     pub route: Arc<str>,
     /// The path of the request, without its query.
+    #[serde(deserialize_with = "plain")]
     pub path: String,
     /// The digest of the principal, if the route binds replays to it.
     pub principal: Option<Digest32>,
 }
 
 /// The result of a lodging.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lodged {
     /// The escrow row is here, durably: also if it was here before.
     Done,
@@ -152,22 +159,34 @@ pub trait Escrows: Send + Sync + 'static {
 
 /// A row of another origin as one survivor hands it to another: times as spans, as no region
 /// compares another's dates (docs/protocol.md#rule-12).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopiedRow {
     /// The key.
     pub id: KeyId,
     /// The row, as read by that survivor.
+    #[serde(deserialize_with = "bounded")]
     pub row: Row,
     /// Its hold.
+    #[serde(with = "span")]
     pub hold: Duration,
     /// The rest of its stored life.
+    #[serde(with = "span")]
     pub lives: Duration,
     /// The life of its tombstone.
+    #[serde(with = "span")]
     pub tombstone: Duration,
     /// The route of its claim.
+    #[serde(deserialize_with = "plain")]
     pub route: Arc<str>,
     /// The path of its request.
+    #[serde(deserialize_with = "plain")]
     pub path: String,
+}
+
+/// Reads a row. No peer makes its count of doubts overflow.
+fn bounded<'de, D: Deserializer<'de>>(from: D) -> Result<Row, D::Error> {
+    let row = Row::deserialize(from)?;
+    Ok(Row { doubted: row.doubted.min(row.token.attempts()), ..row })
 }
 
 /// A part of the rows of an origin that its store may lack.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, Uri};
+use serde::{Deserialize, Serialize};
 
 use super::Body;
 use super::authority::{CopiedRow, Lodged, Lodging};
@@ -23,6 +24,7 @@ use crate::protocol::register::{Message, Reply};
 use crate::protocol::speakers::Kind;
 use crate::protocol::versions::Versions;
 use crate::protocol::view::{AcceptorId, View};
+use crate::protocol::written;
 
 /// The reason why a call to a peer failed, and the knowledge about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,7 +82,7 @@ pub enum ForwardReply {
 }
 
 /// A peer's reply to a ping.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pong {
     /// The versions that the peer speaks.
     pub speaks: Versions,
@@ -111,18 +113,20 @@ pub struct Pong {
 }
 
 /// A peer's newest heartbeat, as its ping reply has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
     /// Its number.
     pub seq: u64,
     /// The time between the begin of its commit and the reply, by the peer's boot clock.
+    #[serde(rename = "age_ns", with = "written::nanos")]
     pub age: Duration,
 }
 
 /// A question of one gateway to another region, or to a witness, beside forwards and pings. Views
 /// in it are always chosen ones, but in [`Message`] and as the target of a [`Question::Release`]
 /// (docs/protocol.md#rule-16).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Question {
     /// A message to its acceptor; `to` is the acceptor that the sender means, `None` to read from
     /// any.
@@ -195,8 +199,18 @@ pub enum Question {
         /// The claim's nonce.
         nonce: Nonce,
     },
-    /// An operator asked this of one region, and it concerns all.
-    Operator(OperatorAct),
+    /// An operator's order, by way of another region: accept that rows of a lost region may be
+    /// missing here, and open.
+    AcceptRisk {
+        /// The lost region.
+        region: RegionName,
+        /// The epoch of its loss.
+        at: u64,
+        /// The operator.
+        actor: String,
+        /// The operator's reason.
+        reason: String,
+    },
     /// The life of one key, as the asked region's store shows it.
     Key {
         /// The key.
@@ -258,7 +272,7 @@ impl Question {
             Self::Lodge(_) => Kind::Lodge,
             Self::LodgeAnswer { .. } => Kind::LodgeAnswer,
             Self::Void { .. } => Kind::Void,
-            Self::Operator(OperatorAct::AcceptRisk { .. }) => Kind::AcceptRisk,
+            Self::AcceptRisk { .. } => Kind::AcceptRisk,
             Self::Key { .. } => Kind::Key,
         }
     }
@@ -284,7 +298,7 @@ impl Question {
             | Self::Rows { .. }
             | Self::LodgeAnswer { .. }
             | Self::Void { .. }
-            | Self::Operator(_)
+            | Self::AcceptRisk { .. }
             | Self::Key { .. } => None,
         }
     }
@@ -307,36 +321,22 @@ impl Question {
             | Self::Lodge(_)
             | Self::LodgeAnswer { .. }
             | Self::Void { .. }
-            | Self::Operator(_)
+            | Self::AcceptRisk { .. }
             | Self::Key { .. } => None,
         }
     }
 }
 
-/// An operator's order to a region, by way of another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OperatorAct {
-    /// Accept that rows of a lost region may be missing here, and open.
-    AcceptRisk {
-        /// The region.
-        region: RegionName,
-        /// The epoch of its loss.
-        at: u64,
-        /// The operator.
-        actor: String,
-        /// The operator's reason.
-        reason: String,
-    },
-}
-
 /// The answer to a [`Question`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Told {
     /// To [`Question::Acceptor`].
     Acceptor(Reply),
     /// To [`Question::Views`], oldest first.
     Views(Vec<Arc<View>>),
     /// To [`Question::Adopt`]: the epoch that it has adopted now.
+    #[serde(with = "written::epoch")]
     Adopted(u64),
     /// To [`Question::Release`].
     Released(Report),
@@ -344,15 +344,22 @@ pub enum Told {
     Frontier(opening::Told),
     /// To [`Question::Rows`]; fewer than asked for are the last.
     Rows(Vec<CopiedRow>),
-    /// To [`Question::Latest`]: rows, and the place where the next page begins.
-    Latest(Vec<CopiedRow>, Option<u64>),
+    /// To [`Question::Latest`].
+    Latest {
+        /// The rows.
+        rows: Vec<CopiedRow>,
+        /// The place where the next page begins; `None` after the last one.
+        next: Option<u64>,
+    },
     /// To [`Question::Lodge`].
     Lodged(Lodged),
     /// To [`Question::Key`]: its status as JSON, for people.
+    #[serde(with = "written::status")]
     Key(String),
     /// To the others: done, durably.
     Done,
     /// To any: not now or not like that; the text says why. Nothing was done.
+    #[serde(with = "written::why")]
     Refused(String),
 }
 

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::key::KeyId;
 use super::lease::{Held, Tenure};
 use super::plant::{Plant, removed};
@@ -15,7 +17,8 @@ use super::time::Moment;
 use super::view::{Standing, View};
 
 /// A change for which this region has given keys up, and which is not agreed on yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pending {
     /// The draft of the change; its epoch is one more than the base's.
     pub target: Arc<View>,

@@ -6,13 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::ring::Ring;
 use super::view::{AcceptorId, Content, Escrowed, Member, Release, Retired, Standing, View};
 
 /// The report of a region that has stopped and sealed the keys that it gives up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The generation of its store.
     pub generation: u32,

@@ -22,6 +22,13 @@ impl Digest32 {
         bytes.try_into().ok().map(Self)
     }
 
+    /// Reads 64 hex digits in lower case, and nothing else: each digest has one spelling.
+    pub fn parse(text: &str) -> Option<Self> {
+        let pair = |pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+        let bytes: Option<Vec<u8>> = text.as_bytes().chunks(2).map(pair).collect();
+        Self::from_slice(&bytes?).filter(|digest| digest.to_string() == text)
+    }
+
     /// The 32 bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

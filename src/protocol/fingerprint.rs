@@ -4,6 +4,8 @@
 //! `gateway::canonical` makes the canonical body. This file must not parse a body: it takes the
 //! bytes that it is given.
 
+use serde::{Deserialize, Serialize};
+
 pub use super::digest::Digest32;
 use super::digest::digest;
 
@@ -13,7 +15,7 @@ const SIGNATURE: &str = "onceway/fingerprint/signature/1";
 
 /// Digests of what a request asks. The canonical one exists only if the body has a lossless
 /// canonical form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// Over method, target and the body's bytes as sent.
     pub raw: Digest32,

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::digest::digest;
 
 /// An account, taken from verified credentials: 1 to 64 of `a-z`, `A-Z`, `0-9`, `_`, `.` and `-`.
@@ -225,7 +227,7 @@ impl fmt::Debug for Key {
 }
 
 /// A tenant and its key: the name of a record. Ordered by tenant, then key. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct KeyId {
     tenant: Tenant,
     key: Key,

@@ -57,3 +57,4 @@ pub mod time;
 pub mod versions;
 pub mod view;
 pub mod window;
+pub mod written;

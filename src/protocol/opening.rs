@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::speakers::tells_of_others;
@@ -39,7 +41,7 @@ pub struct Facts<'a> {
 }
 
 /// A region's answer about a lost or replaced store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     /// The highest heartbeat of that store that it has applied or imported.
     pub applied: u64,

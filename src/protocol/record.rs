@@ -10,15 +10,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
 use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::time::{Date, Drift};
+use super::written::{self, Base64, span};
 
 /// The fencing token of one attempt: compared by epoch, then attempt. Tokens of one key grow in the
 /// order of claim commits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Token {
     /// The epoch of the gate under which the claim was written.
     pub epoch: u64,
@@ -72,23 +75,41 @@ impl fmt::Display for RequestId {
 }
 
 /// A stored final answer. Headers are those that a replay may carry, already filtered.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The upstream's status.
+    #[serde(deserialize_with = "written::http_status")]
     pub status: u16,
     /// Names in lower case, in the upstream's order.
+    #[serde(with = "written::headers")]
     pub headers: Vec<(String, Vec<u8>)>,
     /// The body, or that it was not kept.
     pub body: AnswerBody,
 }
 
 /// The body of a stored answer.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Option<Base64>", into = "Option<Base64>")]
 pub enum AnswerBody {
     /// Kept whole.
     Kept(Vec<u8>),
     /// Over the route's stored limit: the first client got it, replays say that it was not kept.
     NotKept,
+}
+
+impl From<Option<Base64>> for AnswerBody {
+    fn from(bytes: Option<Base64>) -> Self {
+        bytes.map_or(Self::NotKept, |Base64(bytes)| Self::Kept(bytes))
+    }
+}
+
+impl From<AnswerBody> for Option<Base64> {
+    fn from(body: AnswerBody) -> Self {
+        match body {
+            AnswerBody::Kept(bytes) => Some(Base64(bytes)),
+            AnswerBody::NotKept => None,
+        }
+    }
 }
 
 impl fmt::Debug for Answer {
@@ -105,22 +126,28 @@ impl fmt::Debug for Answer {
 /// The state of a row. Stored numbers live in the adapter. The arrows are: claimed → settled |
 /// released
 /// | in doubt; in doubt → settled | released | claimed; released → claimed; settled → tombstone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     /// An attempt holds the right to perform the effect, for `left` more; zero: the hold is over.
     Claimed {
         /// The rest of the hold, by the clock of the database that was read.
+        #[serde(with = "span")]
         left: Duration,
         /// The time since the end of the hold, by the same clock; zero before that end.
+        #[serde(with = "span")]
         past: Duration,
     },
     /// The effect may or may not have happened.
     InDoubt {
         /// The upstream's status, if it gave one.
+        #[serde(default, deserialize_with = "written::http_status_or_none")]
         status: Option<u16>,
         /// The rest of the attempt's hold.
+        #[serde(with = "span")]
         left: Duration,
         /// The time since the end of the hold; zero before that end.
+        #[serde(with = "span")]
         past: Duration,
     },
     /// Nothing happened; the next claim takes the following attempt number.
@@ -130,6 +157,7 @@ pub enum State {
         /// The answer.
         answer: Arc<Answer>,
         /// The time since it was settled, by the clock of the database that was read.
+        #[serde(with = "span")]
         age: Duration,
         /// True if its stored life is over by that clock. It then reads as a tombstone, even if its
         /// origin has not made it one.
@@ -140,7 +168,7 @@ pub enum State {
 }
 
 /// One region's row of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// The region and generation that wrote it.
     pub origin: Origin,
@@ -167,6 +195,7 @@ pub struct Row {
     pub accepted: bool,
     /// The number of attempts before the last one that may have happened. One that was released
     /// surely did not.
+    #[serde(default)]
     pub doubted: u32,
     /// The time of reading, by the clock of the database that was read.
     pub seen: Date,

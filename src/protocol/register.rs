@@ -9,15 +9,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize};
+
 use super::bounds::LARGEST;
 use super::digest::Digest32;
 use super::plant::{Plant, removed};
 use super::region::RegionName;
 use super::view::{AcceptorId, Release, View};
+use super::written::{self, Listed, span};
 
 /// The number of a proposal. The proposer's part is drawn at process start: it need not be kept,
 /// and a restored store cannot repeat it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ballot {
     /// Compared first.
     pub counter: u64,
@@ -28,7 +32,8 @@ pub struct Ballot {
 }
 
 /// A value that an acceptor accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Accepted {
     /// The ballot under which it was accepted.
     pub ballot: Ballot,
@@ -39,7 +44,8 @@ pub struct Accepted {
 /// A region's lease, as one acceptor granted it. A grant holds no time. It is over for a process
 /// that saw it unchanged for long enough on its own boot clock ([`super::grants`]). So safety
 /// depends on no wall clock (docs/protocol.md#rule-22).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Grant {
     /// Generation of the holder's store.
     pub generation: u32,
@@ -58,7 +64,8 @@ pub struct Grant {
 }
 
 /// A gateway's last renewal of a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u32, u64)", into = "(u32, u64)")]
 pub struct Relies {
     /// The number of starts of its Postgres that the process had asked for by then.
     pub starts: u32,
@@ -66,14 +73,32 @@ pub struct Relies {
     pub number: u64,
 }
 
+impl From<(u32, u64)> for Relies {
+    fn from((starts, number): (u32, u64)) -> Self {
+        Self { starts, number }
+    }
+}
+
+impl From<Relies> for (u32, u64) {
+    fn from(Relies { starts, number }: Relies) -> Self {
+        (starts, number)
+    }
+}
+
+/// A reason for no grant, one of the two below.
+pub type Reason = &'static str;
 /// A reason for no grant: the view that the holder has adopted does not let its region serve.
 pub const DOES_NOT_SERVE: &str = "the view does not let the region serve";
 /// A reason for no grant: two primaries of one region never hold together
 /// (docs/protocol.md#rule-24).
 pub const HELD_BY_ANOTHER_START: &str = "another start of that region's Postgres holds the lease";
 
+/// A grant of an acceptor, as it is written.
+type GrantEntry = (RegionName, Grant);
+
 /// The whole durable state of an acceptor. Every message reads and writes it whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Acceptor {
     /// Drawn when it was made.
     pub id: AcceptorId,
@@ -85,11 +110,13 @@ pub struct Acceptor {
     /// The value that it accepted last.
     pub accepted: Option<Accepted>,
     /// The leases it granted.
+    #[serde(with = "Listed::<GrantEntry>")]
     pub grants: BTreeMap<RegionName, Grant>,
 }
 
 /// A question to an acceptor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Message {
     /// Asks for the acceptor's state. Changes nothing; anybody may ask.
     Read,
@@ -120,6 +147,7 @@ pub enum Message {
         /// The view that it has adopted.
         view: Arc<View>,
         /// The time that it runs.
+        #[serde(with = "span")]
         ttl: Duration,
     },
     /// Take this view whatever was agreed on: no majority is left, and an operator attests that all
@@ -141,11 +169,14 @@ pub enum Message {
 }
 
 /// An acceptor's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// The acceptor holds no value: the register was not founded, or not here.
+    #[serde(with = "written::id")]
     NotFounded(AcceptorId),
     /// The acceptor is not the one that the sender means: it was made anew since.
+    #[serde(with = "written::id")]
     OtherAcceptor(AcceptorId),
     /// The acceptor became a voter a moment ago, and may have forgotten earlier grants.
     NotAdmitted,
@@ -168,13 +199,22 @@ pub enum Reply {
     Accepted,
     /// Not accepted: that region's lease still runs, and the region would lose keys that it has not
     /// given up.
+    #[serde(with = "written::region")]
     Blocked(RegionName),
     /// Granted under this number.
+    #[serde(with = "written::number")]
     Granted(u64),
     /// Not granted: a view newer than the holder's was accepted here.
     Newer,
     /// Not granted: [`DOES_NOT_SERVE`] or [`HELD_BY_ANOTHER_START`].
-    NotGranted(&'static str),
+    #[serde(serialize_with = "written::why::serialize", deserialize_with = "known_reason")]
+    NotGranted(Reason),
+}
+
+fn known_reason<'de, D: Deserializer<'de>>(from: D) -> Result<Reason, D::Error> {
+    let why: String = written::why::deserialize(from)?;
+    let known = [DOES_NOT_SERVE, HELD_BY_ANOTHER_START].into_iter().find(|known| *known == why);
+    known.ok_or_else(|| written::malformed("why a lease was not granted"))
 }
 
 impl Acceptor {

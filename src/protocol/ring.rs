@@ -16,12 +16,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
 use super::placement_score::Score;
 use super::region::RegionName;
+
+pub(super) mod known;
 
 /// Number of arcs of a ring.
 pub const ARCS: u32 = 1 << 16;
@@ -31,7 +34,8 @@ pub const MAX_REGIONS: usize = 64;
 
 /// The part of a key that places it. Fixed at bootstrap: a change would move keys without moving
 /// arcs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PlaceBy {
     /// All keys of a tenant in one arc: a customer's writes stay together.
     Tenant,
@@ -40,7 +44,8 @@ pub enum PlaceBy {
 }
 
 /// A region and its part of the ring.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RegionSpec {
     /// The region.
     pub name: RegionName,
@@ -50,7 +55,8 @@ pub struct RegionSpec {
 }
 
 /// A tenant whose keys may be run in these regions only, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pin {
     /// The tenant.
     pub tenant: Tenant,
@@ -59,7 +65,8 @@ pub struct Pin {
 }
 
 /// Everything that decides the placement of keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RingSpec {
     /// The hash seed. Fixed at bootstrap, like `place_by`, and kept secret: a reader of it can
     /// choose keys of one arc.

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A reading of this process's boot clock (it counts suspended time), in nanoseconds since an
 /// unspecified start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -49,7 +51,7 @@ fn nanos(span: Duration) -> u64 {
 
 /// A date on some database's wall clock: milliseconds since 1970-01-01 UTC. For people and clients,
 /// not for safety.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Date(pub i64);
 
 impl Date {

@@ -7,14 +7,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
+use serde::{Deserialize, Serialize};
+
 use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
 use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
 use super::versions;
+use super::written::Listed;
+
+mod entries;
+
+use self::entries::{EscrowEntry, MemberEntry, RetiredEntry, Voter};
 
 /// The state of one region, as the view says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Standing {
     /// May own arcs.
     Serving,
@@ -43,7 +51,8 @@ impl Standing {
 
 /// The consent of a region to lose keys by one change: an old report can serve no later proposal
 /// (docs/protocol.md#rule-25).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Release {
     /// The epoch of the view that was changed.
     pub base: u64,
@@ -119,24 +128,31 @@ impl Clone for Derived {
 }
 
 /// The whole content of a view: agreed, stored and sent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Content {
     /// Its number.
     pub epoch: u64,
     /// The version of the peer protocol that all processes use.
     pub protocol: u16,
     /// Placement.
+    #[serde(with = "super::ring::known")]
     pub ring: Arc<Ring>,
     /// Routes whose claims are lodged with the next serving region before anything is sent
     /// (docs/protocol.md#rule-38).
+    #[serde(with = "Listed::<EscrowEntry>")]
     pub escrow: Escrowed,
     /// The acceptors whose majority decides, by name: regions' and witnesses'.
+    #[serde(with = "Listed::<Voter>")]
     pub voters: BTreeMap<RegionName, AcceptorId>,
     /// The voters of the view before: a majority of theirs had to agree to this view, too.
+    #[serde(with = "Listed::<Voter>")]
     pub voters_before: BTreeMap<RegionName, AcceptorId>,
     /// Every region of the ring, and those that left it while rows of theirs live.
+    #[serde(with = "Listed::<MemberEntry>")]
     pub members: BTreeMap<RegionName, Member>,
     /// Origins of stores that were replaced.
+    #[serde(with = "Listed::<RetiredEntry>")]
     pub retired: BTreeMap<Origin, Retired>,
 }
 

@@ -22,7 +22,7 @@ use onceway::fleet::region::Region;
 use onceway::fleet::wait;
 use onceway::ports::contract::escrow::lodging_of;
 use onceway::ports::contract::peers::forward;
-use onceway::ports::peers::{OperatorAct, Question};
+use onceway::ports::peers::Question;
 use onceway::protocol::digest::digest;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, Token};
@@ -148,7 +148,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
     let answer = Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(Vec::new()) };
     let lodging = lodging_of(id(), origin(from), token, nonce);
     let text = || "mallory".to_owned();
-    let act = OperatorAct::AcceptRisk { region: to.clone(), at: 1, actor: text(), reason: text() };
+    let risk = Question::AcceptRisk { region: to.clone(), at: 1, actor: text(), reason: text() };
     let more = [
         Question::Views { after: 0 },
         Question::Adopt { view: view.clone() },
@@ -159,7 +159,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
         Question::Lodge(Box::new(lodging)),
         Question::LodgeAnswer { id: id(), token, nonce, answer: Arc::new(answer) },
         Question::Void { id: id(), token, nonce },
-        Question::Operator(act),
+        risk,
         Question::Key { id: id() },
     ];
     let asked = messages.into_iter().map(|message| Question::Acceptor { to: None, message });

@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio_postgres::types::Json;
 use uuid::Uuid;
 
-use super::super::views::{AcceptorDoc, GateDoc, Malformed, Spelled, ViewDoc};
 use super::errors;
 use super::keys::big;
 use super::run::{Call, Params};
@@ -35,7 +34,7 @@ impl Acceptors for PgStore {
         const WHAT: &str = "writing the acceptor";
         let call = Call::writes(WHAT, &self.sql.set_acceptor);
         let (version, id) = (big(WHAT, version)?, Uuid::from_u128(acceptor.id.0));
-        let written = self.write(Lane::Control, call, &[&version, &Json(acceptor.doc()), &id]).await?;
+        let written = self.write(Lane::Control, call, &[&version, &Json(acceptor), &id]).await?;
         self.if_lost(WHAT, written).await
     }
 }
@@ -45,8 +44,9 @@ impl Authority for PgStore {
         const WHAT: &str = "writing the gate";
         let call = Call::writes(WHAT, &self.sql.set_gate);
         let (version, epoch) = (big(WHAT, version.0)?, big(WHAT, state.view.epoch())?);
-        let GateDoc { view, since, pending, waived } = state.doc();
-        let (view, since, pending, waived) = (Json(view), Json(since), pending.map(Json), Json(waived));
+        let GateState { view, since, pending, waived } = state;
+        let (view, since, waived) = (Json(view), Json(since), Json(waived));
+        let pending = pending.as_ref().map(Json);
         let params: Params<'_> = &[&version, &epoch, &view, &since, &pending, &waived];
         let written = self.write(Lane::Control, call, params).await?;
         self.if_lost(WHAT, written).await
@@ -58,7 +58,7 @@ impl Authority for PgStore {
             return Ok(());
         }
         let epochs = views.iter().map(|view| big(WHAT, view.epoch())).collect::<Result<Vec<i64>, _>>()?;
-        let docs: Vec<Json<ViewDoc>> = views.iter().map(|view| Json(view.doc())).collect();
+        let docs: Vec<Json<&Arc<View>>> = views.iter().map(Json).collect();
         let call = Call::writes(WHAT, &self.sql.keep_views);
         self.on(Lane::Control, call, &[&epochs, &docs]).await.map(|_| ())
     }
@@ -81,16 +81,15 @@ impl PgStore {
 fn read_acceptor(row: &tokio_postgres::Row) -> Result<(u64, Acceptor), rows::Unreadable> {
     let version = rows::count(row, "version")?;
     let id = AcceptorId(rows::get::<Uuid>(row, "id")?.as_u128());
-    let acceptor = match rows::get::<Option<Json<AcceptorDoc>>>(row, "state")? {
+    let acceptor = match rows::get::<Option<Json<Acceptor>>>(row, "state")? {
         None => Acceptor::made(id),
-        Some(Json(doc)) => Acceptor::from_doc(doc).map_err(|Malformed(what)| what)?,
+        Some(Json(acceptor)) => acceptor,
     };
     if acceptor.id == id { Ok((version, acceptor)) } else { Err("the acceptor's id") }
 }
 
 fn read_view(row: &tokio_postgres::Row) -> Result<(Arc<View>, Duration), rows::Unreadable> {
-    let Json(doc) = rows::get::<Json<ViewDoc>>(row, "view")?;
-    let view: Arc<View> = Spelled::from_doc(doc).map_err(|Malformed(what)| what)?;
+    let Json(view) = rows::get::<Json<Arc<View>>>(row, "view")?;
     if u64::try_from(rows::get::<i64>(row, "epoch")?).ok() != Some(view.epoch()) {
         return Err("the view's epoch");
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_postgres::types::Json;
 use uuid::Uuid;
 
-use super::super::views::{GateDoc, Malformed, PendingDoc, Spelled, ViewDoc};
+use super::super::views::from_value;
 use super::batches::{Claim, Settlement};
 use super::errors::{self, Effect};
 use super::gather::Asked;
@@ -20,7 +20,7 @@ use super::run::{Call, Params};
 use super::{Lane, PgStore, rows};
 use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Written};
-use crate::protocol::authority::GateState;
+use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::{Lifetime, Retention};
@@ -331,12 +331,11 @@ fn read_gate(row: &tokio_postgres::Row) -> Result<Gate, rows::Unreadable> {
 /// The gate's state as views made it; `None` before the register was founded.
 fn gate_state(row: &tokio_postgres::Row) -> Result<Option<GateState>, rows::Unreadable> {
     let Some(Json(view)) = rows::get::<Option<Json<Value>>>(row, "view")? else { return Ok(None) };
-    let view = ViewDoc::read(&view).map_err(|Malformed(what)| what)?;
+    let view = from_value(&view)?;
     let Json(since) = rows::get(row, "since")?;
-    let pending = rows::get::<Option<Json<PendingDoc>>>(row, "pending")?.map(|Json(pending)| pending);
+    let pending = rows::get::<Option<Json<Pending>>>(row, "pending")?.map(|Json(pending)| pending);
     let Json(waived) = rows::get(row, "waivers")?;
-    let state = GateState::from_doc(GateDoc { view, since, pending, waived });
-    state.map(Some).map_err(|Malformed(what)| what)
+    Ok(Some(GateState { view, since, pending, waived }))
 }
 
 /// The retention in milliseconds. `None`: for ever.

@@ -2,6 +2,8 @@
 //!
 //! These tests must not open a connection: `tests/suites/net.rs` sends messages over real ones.
 
+use std::collections::BTreeMap;
+
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -9,7 +11,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::ports::body::{Collected, collect, full};
 use crate::ports::contract;
+use crate::ports::peers::Beat;
 use crate::protocol::examples::name as region;
+use crate::protocol::region::Origin;
 
 fn header_lines() -> impl Strategy<Value = HeaderMap> {
     let name = "[a-z0-9!#$%&'*+.^_`|~-]{1,20}".prop_filter("ends at this hop, or is ours", |name| {

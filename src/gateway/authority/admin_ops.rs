@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Gateway, asking, learn, members, moves, takeover};
-use crate::ports::peers::{OperatorAct, Question, Told};
+use crate::ports::peers::{Question, Told};
 use crate::ports::{Peers, Ports, Upkeep};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Ballot, Message, Reply};
@@ -462,7 +462,7 @@ impl<P: Ports> Gateway<P> {
             return self.accept_risk(region, at, actor, reason).await;
         }
         let (region, actor, reason) = (region.clone(), actor.to_owned(), reason.to_owned());
-        let question = Question::Operator(OperatorAct::AcceptRisk { region, at, actor, reason });
+        let question = Question::AcceptRisk { region, at, actor, reason };
         match self.ports.peers().ask(at_region, question, FOUND_WITHIN).await {
             Ok(Told::Done) => Ok(()),
             Ok(Told::Refused(why)) => Err(why),

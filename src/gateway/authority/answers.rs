@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Gateway, acceptor, gate_loop, learn, moves};
 use crate::gateway::applied::applied;
 use crate::ports::authority::{CopiedRow, Latest};
-use crate::ports::peers::{OperatorAct, Question, Told};
+use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;
 use crate::ports::{Clock, Imports, Ports, Replica, Upkeep};
 use crate::protocol::authority::GateState;
@@ -73,7 +73,15 @@ impl<P: Ports> Gateway<P> {
                 self.answer_lodged(&from, &id, token, nonce, &answer).await
             }
             Question::Void { id, token, nonce } => self.voided(&from, &id, token, nonce).await,
-            Question::Operator(act) => self.operator_asked(&from, act).await,
+            Question::AcceptRisk { region, at, actor, reason } => {
+                match self.accept_risk(&region, at, &actor, &reason).await {
+                    Ok(()) => Told::Done,
+                    Err(why) => {
+                        tracing::warn!(%from, why, "an operator's act was refused");
+                        Told::Refused(why)
+                    }
+                }
+            }
             Question::Key { id } => match self.key_status(&id).await {
                 Ok(status) => match serde_json::to_string(&status) {
                     Ok(text) => Told::Key(text),
@@ -164,21 +172,7 @@ impl<P: Ports> Gateway<P> {
                         next = Some(rows[cut].0);
                         rows.truncate(cut);
                     }
-                    return Ok(Told::Latest(rows.into_iter().map(|(_, row)| row).collect(), next));
-                }
-            }
-        }
-    }
-
-    async fn operator_asked(self: &Arc<Self>, from: &RegionName, act: OperatorAct) -> Told {
-        match act {
-            OperatorAct::AcceptRisk { region, at, actor, reason } => {
-                match self.accept_risk(&region, at, &actor, &reason).await {
-                    Ok(()) => Told::Done,
-                    Err(why) => {
-                        tracing::warn!(%from, why, "an operator's act was refused");
-                        Told::Refused(why)
-                    }
+                    return Ok(Told::Latest { rows: rows.into_iter().map(|(_, row)| row).collect(), next });
                 }
             }
         }

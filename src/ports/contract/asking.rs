@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::bounded;
 use super::peers::{PeerBehaviour, PeersBench};
-use crate::ports::peers::{OperatorAct, PeerError, Question, Told};
+use crate::ports::peers::{PeerError, Question, Told};
 use crate::ports::{Clock, Peers};
 use crate::protocol::change::Report;
 use crate::protocol::digest::{Digest32, digest};
@@ -146,7 +146,7 @@ fn questions(region: RegionName) -> Vec<Question> {
     let ballot = Ballot { counter: 1 << 40, region: region.clone(), proposer: u64::MAX };
     let origin = Origin { region: region.clone(), generation: 2 };
     let message = Message::Accept { ballot, view: view(&region) };
-    let act = OperatorAct::AcceptRisk {
+    let risk = Question::AcceptRisk {
         region: region.clone(),
         at: 7,
         actor: "Zoë".to_owned(),
@@ -161,7 +161,7 @@ fn questions(region: RegionName) -> Vec<Question> {
         Question::LodgeAnswer { id: id(), token, nonce, answer: answer() },
         Question::Void { id: id(), token, nonce },
         Question::Frontier { origin, at: 1 << 40 },
-        Question::Operator(act),
+        risk,
     ]
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use onceway::ports::authority::{Lodged, Lodging};
 use onceway::ports::contract::escrow::lodging_of;
-use onceway::ports::peers::{OperatorAct, PeerError, Question, Told};
+use onceway::ports::peers::{PeerError, Question, Told};
 use onceway::ports::{Acceptors, Dice, KeyStore, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
 use onceway::protocol::digest::digest;
@@ -154,12 +154,12 @@ impl Hostile {
                 Question::LodgeAnswer { id: key, token, nonce, answer: Arc::new(answer) }
             }
             10 => Question::Void { id: key, token, nonce },
-            _ => Question::Operator(OperatorAct::AcceptRisk {
+            _ => Question::AcceptRisk {
                 region: self.region(),
                 at: self.number(1),
                 actor: "mallory".to_owned(),
                 reason: "none".to_owned(),
-            }),
+            },
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 use tokio_postgres::types::Json;
 
-use super::super::super::views::{Spelled, ViewDoc};
+use super::super::super::views::from_value;
 use super::{Error, Plan, get, holds, publisher, query};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::view::View;
@@ -53,6 +53,7 @@ pub(super) async fn view(client: &Client) -> Result<Option<std::sync::Arc<View>>
     let rows = query(client, WHAT, "select view from onceway.gate", &[]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let Some(Json(doc)) = get::<Option<Json<Value>>>(row, WHAT, 0)? else { return Ok(None) };
-    let view = ViewDoc::read(&doc).and_then(Spelled::from_doc);
-    view.map(Some).map_err(|why| Error::Foreign(format!("the view in its gate cannot be read: {why}")))
+    from_value(&doc)
+        .map(Some)
+        .map_err(|why| Error::Foreign(format!("the view in its gate cannot be read: {why}")))
 }

@@ -4,7 +4,7 @@
 //! These tests must not open a connection: `tests/suites/net.rs` asks over real ones.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use proptest::collection::vec;
@@ -12,12 +12,14 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::ports::authority::{CopiedRow, Lodging};
+use crate::ports::authority::{CopiedRow, Lodged, Lodging};
+use crate::protocol::change::Report;
 use crate::protocol::digest::Digest32;
 use crate::protocol::examples::name;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
+use crate::protocol::opening;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::register::{Accepted, Ballot, DOES_NOT_SERVE, HELD_BY_ANOTHER_START, Message, Reply};
@@ -240,9 +242,8 @@ fn questions() -> impl Strategy<Value = Question> {
             token,
             nonce: Nonce(nonce)
         }),
-        (names(), any::<u64>(), ".{0,20}", ".{0,20}").prop_map(|(region, at, actor, reason)| {
-            Question::Operator(OperatorAct::AcceptRisk { region, at, actor, reason })
-        }),
+        (names(), any::<u64>(), ".{0,20}", ".{0,20}")
+            .prop_map(|(region, at, actor, reason)| { Question::AcceptRisk { region, at, actor, reason } }),
         ids().prop_map(|id| Question::Key { id }),
     ]
 }
@@ -263,7 +264,7 @@ fn tellings() -> impl Strategy<Value = Told> {
         ),
         any::<(u64, u64)>().prop_map(|(applied, seal)| Told::Frontier(opening::Told { applied, seal })),
         vec(copied(), 0..3).prop_map(Told::Rows),
-        (vec(copied(), 0..3), any::<Option<u64>>()).prop_map(|(rows, next)| Told::Latest(rows, next)),
+        (vec(copied(), 0..3), any::<Option<u64>>()).prop_map(|(rows, next)| Told::Latest { rows, next }),
         Just(Told::Lodged(Lodged::Done)),
         Just(Told::Lodged(Lodged::GateMoved)),
         Just(Told::Lodged(Lodged::Superseded)),
