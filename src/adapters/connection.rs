@@ -7,9 +7,15 @@
 //! An upstream that closes an idle connection just as a request is written to it leaves an unknown
 //! outcome. So a connection is idle for a short time only, and for less where the request may
 //! change state.
+//!
+//! Whoever waits for an answer drives hyper's connection: no task stands between the right to send
+//! and the first byte, nor between an answer and its reader.
 
+use std::future::{Future, poll_fn};
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
@@ -23,7 +29,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::streaming::{Patience, streaming};
+use super::streaming::{Carrier, Patience, streaming};
 use super::strict::{Awaited, Strict};
 use super::upload::watched;
 use crate::ports::Body;
@@ -60,6 +66,7 @@ struct Idle {
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Body>,
+    driver: Driver,
     /// Notes each request, so that the head of its answer is judged.
     awaited: Awaited,
     /// A second handle of hyper's socket. It shows that the upstream closed the connection before
@@ -68,6 +75,59 @@ struct Connection {
     since: Instant,
     /// Longest idle time: the pool's, or less if the upstream says less.
     keep: Duration,
+}
+
+/// hyper's side of a connection, which moves only when it is polled; `None` once it is over.
+#[derive(Debug)]
+struct Driver(Option<Box<http1::Connection<TokioIo<Strict<TcpStream>>, Body>>>);
+
+impl Driver {
+    /// Writes and reads what it can. The request on a connection gets the error that breaks it, so
+    /// the driver's own result adds nothing.
+    fn advance(&mut self, context: &mut Context<'_>) {
+        if self.0.as_mut().is_some_and(|driver| Pin::new(driver).poll(context).is_ready()) {
+            self.0 = None;
+        }
+    }
+
+    /// Waits for something that happens on this connection.
+    async fn until<T>(&mut self, happened: impl Future<Output = T>) -> T {
+        let mut happened = pin!(happened);
+        poll_fn(|context| {
+            self.advance(context);
+            happened.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+/// The connection of an answer whose body is being read.
+struct Answering {
+    connection: Connection,
+    /// True if the connection may be used again.
+    clear: bool,
+    idle: Arc<Mutex<Idle>>,
+}
+
+impl Carrier for Answering {
+    fn drive(&mut self, context: &mut Context<'_>) {
+        self.connection.driver.advance(context);
+    }
+
+    fn end(mut self: Box<Self>) {
+        // It is ready once hyper has seen the end of both messages.
+        if !self.connection.sender.is_ready() {
+            self.connection.driver.advance(&mut Context::from_waker(Waker::noop()));
+        }
+        if !self.connection.sender.is_ready() {
+            // The upstream answered before it had the whole request, which it gets all the same.
+            if let Some(driver) = self.connection.driver.0.take() {
+                tokio::spawn(async move { drop(driver.await) });
+            }
+        } else if self.clear {
+            put_back(&self.idle, self.connection);
+        }
+    }
 }
 
 impl Connection {
@@ -133,7 +193,7 @@ impl Pool {
                 return Err(SendError::NotSent("the right to send ended before a byte was written".into()));
             }
             connection.awaited.head();
-            let sending = connection.sender.try_send_request(request);
+            let sending = connection.driver.until(connection.sender.try_send_request(request));
             let sent = match (limit, &upload) {
                 (Limit::Whole(_), _) => timeout_at(until, sending).await.ok(),
                 (Limit::Each(span), Some(upload)) => upload.unless_silent(span, sending).await,
@@ -175,10 +235,9 @@ impl Pool {
         if let Some(theirs) = keep_alive(answer.headers()) {
             connection.keep = self.keep.min(theirs.saturating_sub(MARGIN));
         }
-        let idle = self.idle.clone();
         // If other readers could see two answers in this one, its connection is not used again.
-        let at_end = Box::new(move || if clear { put_back(&idle, connection) } else { drop(connection) });
-        let mut answer = answer.map(|body| streaming(body, patience, Some(at_end)));
+        let carrier = Box::new(Answering { connection, clear, idle: self.idle.clone() });
+        let mut answer = answer.map(|body| streaming(body, patience, Some(carrier)));
         *answer.version_mut() = Version::HTTP_11;
         Ok(answer)
     }
@@ -189,24 +248,12 @@ impl Pool {
         let mut idle = lock(&self.idle);
         let now = Instant::now();
         let most = if is_safe { self.keep } else { self.keep.min(FRESH) };
-        // A connection that is not ready still has a piece of its last exchange to finish. It keeps
-        // its place.
-        let mut unready = Vec::new();
-        let mut found = None;
-        while found.is_none()
-            && let Some(connection) = idle.stack.pop_if(|connection| now - connection.since < most)
-        {
-            if connection.sender.is_closed() || connection.is_old(now) {
-                continue;
-            }
-            if !connection.sender.is_ready() {
-                unready.push(connection);
-            } else if is_quiet(&connection.socket) {
-                found = Some(connection);
+        while let Some(connection) = idle.stack.pop_if(|connection| now - connection.since < most) {
+            if !connection.is_old(now) && is_quiet(&connection.socket) {
+                return Some(connection);
             }
         }
-        idle.stack.extend(unready.into_iter().rev());
-        found
+        None
     }
 
     async fn connect(&self, until: Instant) -> Result<Connection, SendError> {
@@ -228,10 +275,8 @@ impl Pool {
             .handshake(TokioIo::new(Strict::new(stream, awaited.clone())))
             .await
             .map_err(|error| failed(error.to_string()))?;
-        // The request on a connection gets the error that breaks it. The driver's own result adds
-        // nothing.
-        tokio::spawn(async move { drop(driver.await) });
-        Ok(Connection { sender, awaited, socket, since: Instant::now(), keep: self.keep })
+        let driver = Driver(Some(Box::new(driver)));
+        Ok(Connection { sender, driver, awaited, socket, since: Instant::now(), keep: self.keep })
     }
 }
 
@@ -289,7 +334,7 @@ fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
 }
 
 fn put_back(idle: &Arc<Mutex<Idle>>, mut connection: Connection) {
-    if connection.sender.is_closed() || connection.keep.is_zero() {
+    if connection.keep.is_zero() {
         return;
     }
     connection.since = Instant::now();
@@ -309,7 +354,7 @@ async fn close_old(idle: Arc<Mutex<Idle>>) {
         let next = {
             let mut idle = lock(&idle);
             let now = Instant::now();
-            idle.stack.retain(|connection| !connection.is_old(now) && !connection.sender.is_closed());
+            idle.stack.retain(|connection| !connection.is_old(now) && is_quiet(&connection.socket));
             let ends = idle.stack.iter().map(|connection| connection.since + connection.keep);
             let next = ends.min();
             idle.closing = next.is_some();

@@ -36,12 +36,18 @@ pub enum Patience {
     Endless,
 }
 
-/// Work to do once a body has arrived whole. It is dropped unrun if the body breaks off or is given
-/// up.
-pub type AtEnd = Box<dyn FnOnce() + Send>;
+/// The connection of a body that nobody else drives. It is dropped if the body breaks off or is
+/// given up.
+pub trait Carrier: Send {
+    /// Lets the connection write and read what it can.
+    fn drive(&mut self, context: &mut Context<'_>);
+
+    /// The body has arrived whole.
+    fn end(self: Box<Self>);
+}
 
 /// Wraps a body. Dropping the result gives the body up.
-pub fn streaming(incoming: Incoming, patience: Patience, at_end: Option<AtEnd>) -> Body {
+pub fn streaming(incoming: Incoming, patience: Patience, carrier: Option<Box<dyn Carrier>>) -> Body {
     let sleep = match patience {
         Patience::Within(span) | Patience::Between(span) | Patience::Each(span) => {
             Some(Box::pin(tokio::time::sleep(span)))
@@ -52,7 +58,7 @@ pub fn streaming(incoming: Incoming, patience: Patience, at_end: Option<AtEnd>) 
         Patience::Within(span) | Patience::Between(span) | Patience::Each(span) => span,
         Patience::Endless => Duration::ZERO,
     };
-    let mut body = Streaming { incoming, patience, sleep, credit, waiting: None, over: false, at_end };
+    let mut body = Streaming { incoming, patience, sleep, credit, waiting: None, over: false, carrier };
     if body.incoming.is_end_stream() {
         body.finish();
     }
@@ -69,20 +75,20 @@ struct Streaming {
     /// sender.
     waiting: Option<Instant>,
     over: bool,
-    at_end: Option<AtEnd>,
+    carrier: Option<Box<dyn Carrier>>,
 }
 
 impl Streaming {
     fn finish(&mut self) {
         self.over = true;
-        if let Some(at_end) = self.at_end.take() {
-            at_end();
+        if let Some(carrier) = self.carrier.take() {
+            carrier.end();
         }
     }
 
     fn fail(&mut self, why: String) -> Polled {
         self.over = true;
-        self.at_end = None;
+        self.carrier = None;
         Poll::Ready(Some(Err(BodyError(why))))
     }
 
@@ -119,8 +125,18 @@ impl Streaming {
         }
     }
 
-    /// The next piece of data, past trailers and empty frames.
+    /// The next piece of data. The connection is driven only if none is here.
     fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
+        let arrived = self.poll_arrived(context);
+        match self.carrier.as_mut().filter(|_| arrived.is_pending()) {
+            Some(carrier) => carrier.drive(context),
+            None => return arrived,
+        }
+        self.poll_arrived(context)
+    }
+
+    /// The next piece that has arrived, past trailers and empty frames.
+    fn poll_arrived(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
         loop {
             match Pin::new(&mut self.incoming).poll_frame(context) {
                 Poll::Pending => return Poll::Pending,
