@@ -53,6 +53,12 @@ where
     }
 }
 
+impl<C: Connection + Unpin> Connection for &mut C {
+    fn finish(mut self: Pin<&mut Self>) {
+        Pin::new(&mut **self).finish();
+    }
+}
+
 /// Serves until the connection ends.
 ///
 /// After a stop it takes no more requests. When `cut` completes, the connection is ended: gently if

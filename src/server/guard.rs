@@ -24,9 +24,11 @@
 //! This file must not change a byte (trailers are left out whole). It must not know what a header
 //! means beyond framing.
 
+use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -39,7 +41,6 @@ use super::chunks::{Chunks, Step};
 use super::head::{self, Framing};
 use super::heads::Held;
 use super::problem::Problem;
-use crate::adapters::writes_through;
 
 /// Head that hyper gets in place of a refused one.
 const MARKER: &[u8] = b"OPTIONS * HTTP/1.1\r\nhost: refused\r\n\r\n";
@@ -84,6 +85,9 @@ pub struct Guard<S> {
     late: Option<Pin<Box<Sleep>>>,
     /// End of lingering, and its earlier end if nothing arrives.
     closing: Option<[Pin<Box<Sleep>>; 2]>,
+    /// True from a write until everything was flushed.
+    writes: bool,
+    rests: Arc<AtomicBool>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
@@ -100,7 +104,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             head_time,
             late: None,
             closing: None,
+            writes: false,
+            rests: Arc::default(),
         }
+    }
+
+    /// Says from beside hyper whether the stream rests: everything was written, and no byte of the
+    /// next request is here.
+    pub fn rests(&self) -> Arc<AtomicBool> {
+        self.rests.clone()
+    }
+
+    /// Waits for the next request without a buffer. `false` if the client has ended its stream.
+    /// `unread` is what hyper had read of it.
+    pub async fn next(&mut self, unread: &[u8]) -> io::Result<bool> {
+        (self.raw, self.ready) = (BytesMut::new(), BytesMut::from(unread));
+        self.largest = 0;
+        self.held.hold(0);
+        match self.ready.is_empty() {
+            true => poll_fn(|context| self.fill(context)).await.map(|count| count > 0),
+            false => Ok(true),
+        }
+    }
+
+    fn note(&mut self) {
+        let rests = matches!(self.at, At::Head(0)) && self.raw.is_empty() && self.ready.is_empty();
+        self.rests.store(rests && !self.writes && self.closing.is_none(), Ordering::Relaxed);
     }
 
     /// Makes bytes ready if enough were read. `true` if it did.
@@ -290,17 +319,50 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
                 Poll::Pending if guard.head_is_late(context) => {
                     guard.refuse(Problem::late_head(guard.head_time))
                 }
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    guard.note();
+                    return Poll::Pending;
+                }
             }
         }
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
-    writes_through!();
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.writes = true;
+        self.note();
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.writes = true;
+        self.note();
+        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+        self.writes = false;
+        self.note();
+        Poll::Ready(Ok(()))
+    }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let guard = self.get_mut();
+        guard.rests.store(false, Ordering::Relaxed);
         if guard.closing.is_none() {
             ready!(Pin::new(&mut guard.stream).poll_shutdown(context))?;
             // Closing while the client still sends would reset the connection. The answer might be

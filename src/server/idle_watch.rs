@@ -18,7 +18,7 @@ use http::Response;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::ports::{Body, BodyError, Polled};
 
@@ -93,6 +93,21 @@ impl Watch {
             };
             // An error is the moment to look again.
             drop(timeout_at(next, self.given_up.notified()).await);
+        }
+    }
+
+    /// Completes once no request was open for `span`.
+    pub async fn quiet(&self, span: Duration) {
+        loop {
+            let end = {
+                let state = self.state();
+                let since = if state.open == 0 { state.since } else { Instant::now() };
+                since + span
+            };
+            if end <= Instant::now() {
+                return;
+            }
+            sleep_until(end).await;
         }
     }
 

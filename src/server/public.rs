@@ -11,6 +11,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
@@ -21,9 +22,9 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Client, admit};
@@ -47,6 +48,9 @@ use crate::config::listen::PublicLimits;
 use crate::gateway::concurrency::HeadRoom;
 use crate::ports::{Body, observe};
 
+/// Time without a request after which an HTTP/1 connection is parked: hyper's buffers and state go,
+/// and come back with the next byte.
+const QUIET: Duration = Duration::from_secs(1);
 /// Most HTTP/2 requests of one connection that are answered at a time.
 const MOST_STREAMS: u32 = 100;
 /// Bytes of one HTTP/2 request's body that are taken before a reader takes them.
@@ -182,15 +186,39 @@ async fn speak_http1<S: PublicService>(
     let limits = bounds.limits;
     let watch = Watch::new(limits.idle_time, limits.write_stall);
     let held = bounds.heads.nothing(limits.heads);
-    let stream = Guard::new(stream, limits.head_time, held, client.refusal.clone());
-    let handler = service_fn(|request| answer(service.clone(), request, &client, &watch, &bounds));
+    let mut stream = Guard::new(stream, limits.head_time, held, client.refusal.clone());
+    let rests = stream.rests();
     // No timer here: the guard, the watch and the body's patience have them all. No `max_headers`:
     // hyper's default is `MOST_HEADERS`, and set, it allocates an array of that size per head.
-    let connection = http1::Builder::new()
-        .header_read_timeout(None)
-        .max_buf_size(HTTP1_BUFFER)
-        .serve_connection(TokioIo::new(stream), handler);
-    drive(connection, &mut stop, cut(&watch)).await
+    let mut http = http1::Builder::new();
+    http.header_read_timeout(None).max_buf_size(HTTP1_BUFFER);
+    loop {
+        let handler = service_fn(|request| answer(service.clone(), request, &client, &watch, &bounds));
+        let mut connection = Box::new(http.serve_connection(TokioIo::new(stream), handler));
+        let parked = async {
+            watch.quiet(QUIET).await;
+            while !rests.load(Ordering::Relaxed) {
+                sleep(QUIET).await;
+                watch.quiet(QUIET).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = drive(&mut *connection, &mut stop, cut(&watch)) => return ended,
+            () = parked => {}
+        }
+        let parts = connection.into_parts();
+        stream = parts.io.into_inner();
+        let begun = tokio::select! {
+            biased;
+            begun = stream.next(&parts.read_buf) => begun.map_err(|error| error.to_string())?,
+            () = stop.wait() => false,
+            _ = cut(&watch) => false,
+        };
+        if !begun {
+            return stream.shutdown().await.map_err(|error| error.to_string());
+        }
+    }
 }
 
 async fn speak_http2<S: PublicService>(
@@ -304,5 +332,78 @@ async fn without_a_body_it_denies(
     match timeout(within, has_none).await {
         Ok(true) => Ok(Request::from_parts(head, body)),
         Ok(false) | Err(_) => Err(Problem::malformed("a body came, or did not end, though its length is 0")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::ports::body::full;
+    use crate::server::heads::FREE;
+
+    /// Larger than the pipe, so that an answer waits for its reader.
+    const ANSWER: usize = 100_000;
+    const ROOM: usize = 4_096;
+
+    struct Echo;
+
+    impl PublicService for Echo {
+        async fn call(self: Arc<Self>, _: Request<Body>) -> Response<Body> {
+            Response::new(full(vec![b'.'; ANSWER]))
+        }
+    }
+
+    async fn read(client: &mut DuplexStream, answers: usize) {
+        // Each has one more in `HTTP/1.1`.
+        let (mut seen, mut piece) = (Vec::new(), vec![0; 2_000]);
+        while seen.iter().filter(|byte| **byte == b'.').count() < answers * (ANSWER + 1) {
+            let count = client.read(&mut piece).await.unwrap();
+            assert!(count > 0, "the connection ended");
+            seen.extend_from_slice(&piece[..count]);
+        }
+    }
+
+    /// The clock is paused: it goes on once everything waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_connection_is_parked_and_answers_its_next_request() {
+        let (mut client, ours) = duplex(1_024);
+        let stopping = watch::Sender::new(false);
+        let heads = Arc::<Heads>::default();
+        let from = Client {
+            ip: "::1".parse().unwrap(),
+            tls: false,
+            door: Door::Public(None),
+            refusal: Refusal::default(),
+        };
+        let bounds = Bounds { limits: PublicLimits::default(), heads: heads.clone() };
+        let stop = Stop(stopping.subscribe());
+        let served = tokio::spawn(speak_http1(ours, from, stop, Arc::new(Echo), bounds));
+        let head = format!("GET / HTTP/1.1\r\nhost: here\r\nx: {}\r\n\r\n", "a".repeat(FREE + ROOM / 2));
+        let is_parked = || heads.nothing(ROOM).hold(FREE + ROOM);
+
+        client.write_all(head.as_bytes()).await.unwrap();
+        sleep(3 * QUIET).await;
+        assert!(!is_parked(), "its answer is not read yet");
+        read(&mut client, 1).await;
+        assert!(!is_parked(), "its next request may come at once");
+        sleep(2 * QUIET).await;
+        assert!(is_parked(), "it holds a head's buffer");
+
+        let (begin, rest) = head.split_at(20);
+        client.write_all(begin.as_bytes()).await.unwrap();
+        sleep(3 * QUIET).await;
+        client.write_all(rest.as_bytes()).await.unwrap();
+        read(&mut client, 1).await;
+        client.write_all(head.repeat(2).as_bytes()).await.unwrap();
+        read(&mut client, 2).await;
+        sleep(2 * QUIET).await;
+        assert!(is_parked());
+
+        stopping.send(true).unwrap();
+        assert_eq!(served.await.unwrap(), Ok(()));
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
     }
 }
