@@ -132,17 +132,19 @@ async fn serve<S: PublicService>(
 ) -> Result<(), String> {
     let limits = bounds.limits;
     let mut stream = Paced::new(stream, limits.write_stall);
+    // Boxes: a connection's task is as large as the largest future that it may hold.
     let Some(tls) = tls else {
         let Some(begun) = in_time(stream.begins_http2(), &mut stop, limits).await? else { return Ok(()) };
         return match begun {
-            true => speak_http2(stream, client, stop, service, bounds).await,
-            false => speak_http1(stream, client, stop, service, bounds).await,
+            true => Box::pin(speak_http2(stream, client, stop, service, bounds)).await,
+            false => Box::pin(speak_http1(stream, client, stop, service, bounds)).await,
         };
     };
-    let Some(stream) = in_time(tls.accept(stream), &mut stop, limits).await? else { return Ok(()) };
+    let accepted = in_time(tls.accept(stream), &mut stop, limits);
+    let Some(stream) = Box::pin(accepted).await? else { return Ok(()) };
     match stream.get_ref().1.alpn_protocol() {
-        Some(HTTP2) => speak_http2(stream, client, stop, service, bounds).await,
-        Some(_) | None => speak_http1(stream, client, stop, service, bounds).await,
+        Some(HTTP2) => Box::pin(speak_http2(stream, client, stop, service, bounds)).await,
+        Some(_) | None => Box::pin(speak_http1(stream, client, stop, service, bounds)).await,
     }
 }
 
