@@ -118,10 +118,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
     /// Waits for the next request without a buffer. `false` if the client has ended its stream.
     /// `unread` is what hyper had read of it.
     pub async fn next(&mut self, unread: &[u8]) -> io::Result<bool> {
-        (self.raw, self.ready) = (BytesMut::new(), BytesMut::from(unread));
+        // Copies, so that what is here takes no more than its length.
+        self.raw = BytesMut::from(&self.raw[..]);
+        self.ready = BytesMut::from([unread, &self.ready].concat().as_slice());
         self.largest = 0;
         self.held.hold(0);
-        match self.ready.is_empty() {
+        match self.raw.is_empty() && self.ready.is_empty() {
             true => poll_fn(|context| self.fill(context)).await.map(|count| count > 0),
             false => Ok(true),
         }

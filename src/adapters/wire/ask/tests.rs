@@ -281,6 +281,17 @@ proptest! {
     }
 
     #[test]
+    fn a_copied_row_fits_a_store_whatever_its_sender_says(row in copied()) {
+        let told = write_told(&Told::Rows(vec![row.clone()]));
+        let told = str::from_utf8(&told).unwrap();
+        let many = told.replace(&format!("\"doubted\":{},", row.row.doubted), "\"doubted\":4294967295,");
+        let Ok(Told::Rows(read)) = read_told(many.as_bytes()) else { panic!("{many}") };
+        prop_assert_eq!(read[0].row.doubted, row.row.token.attempts());
+        let zero = told.replace("\"path\":\"/", "\"path\":\"/\\u0000");
+        prop_assert!(read_told(zero.as_bytes()).is_err());
+    }
+
+    #[test]
     fn what_was_told_is_read_as_it_was_written(told in tellings()) {
         prop_assert_eq!(read_told(&write_told(&told)), Ok(told));
     }
