@@ -292,7 +292,10 @@ fn the_runs_of_an_accepted_request_are_in_its_trace() {
 #[test]
 fn without_a_collector_requests_go_on_and_a_stop_sends_what_is_left() {
     run(async {
-        let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+        // Bound and not listening: nobody else gets the port, and connections are refused.
+        let absent = tokio::net::TcpSocket::new_v4().unwrap();
+        absent.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let nobody = absent.local_addr().unwrap();
         let solo =
             Solo::start_with(&routes(), None, |dir| export(dir, "solo", nobody, "sample_percent = 100"))
                 .await;

@@ -384,8 +384,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_target_that_refuses_resets_the_client() {
-        let gone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
-        let relay = Relay::start(gone).await.unwrap();
+        // Bound and not listening: nobody else gets the port, and connections are refused.
+        let absent = tokio::net::TcpSocket::new_v4().unwrap();
+        absent.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let relay = Relay::start(absent.local_addr().unwrap()).await.unwrap();
         let mut near = TcpStream::connect(relay.local_addr()).await.unwrap();
         assert!(timeout(BOUND, near.read(&mut [0])).await.unwrap().is_err());
     }

@@ -12,7 +12,7 @@ use crate::support::solo::{Solo, add_lines, keyed};
 use crate::support::{self, BODY, ask, key, post, run, until};
 use onceway::fleet::client::{Answer, Ask};
 use onceway::fleet::region::{Action, Part};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 /// The answer of the upstream, once it is there.
 const MADE: &str = "HTTP/1.1 201 Created\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
@@ -42,14 +42,19 @@ async fn stored<T: for<'a> tokio_postgres::types::FromSql<'a>>(solo: &Solo, sql:
     solo.region.cluster.connect("onceway").await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-async fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// An upstream that is not there yet. Its port is held: connections to it are refused until it
+/// listens, and no other socket of the machine gets it.
+fn absent() -> (TcpSocket, SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
 }
 
 #[test]
 fn accepted_requests_outlive_gateway_and_postgres() {
     run(async {
-        let address = nobody().await;
+        let (absent, address) = absent();
         let solo = Solo::start(&routes(), Some(address)).await;
         let key = key("waits");
         let request = || {
@@ -73,7 +78,7 @@ fn accepted_requests_outlive_gateway_and_postgres() {
         // waits for its hold, and is in doubt until the next run asks the upstream again.
         let state = told(&solo, &key).await.json()["state"].clone();
         assert!(["accepted", "running", "in_doubt"].iter().any(|open| state == *open), "{state}");
-        let upstream = RawServer::on(TcpListener::bind(address).await.unwrap(), Then::AnswerAndClose(MADE));
+        let upstream = RawServer::on(absent.listen(128).unwrap(), Then::AnswerAndClose(MADE));
         is_told(&solo, &key, "settled").await;
         let [call] = &upstream.headers()[..] else { panic!("one call: {:?}", upstream.seen()) };
         assert_eq!(call["idempotency-key"], format!("\"{key}\""));
@@ -85,7 +90,7 @@ fn accepted_requests_outlive_gateway_and_postgres() {
 #[test]
 fn a_sealed_request_is_unreadable_at_rest_and_to_another_key() {
     run(async {
-        let address = nobody().await;
+        let (absent, address) = absent();
         let seal = |dir: &std::path::Path, byte: u8| {
             use base64::Engine;
             fs::write(dir.join("seal.key"), base64::engine::general_purpose::STANDARD.encode([byte; 32]))
@@ -113,7 +118,7 @@ fn a_sealed_request_is_unreadable_at_rest_and_to_another_key() {
         seal(&solo.dir, 7);
         solo.region.act(Action::Start, Part::Gateway).await.unwrap();
         solo.serves().await;
-        let upstream = RawServer::on(TcpListener::bind(address).await.unwrap(), Then::AnswerAndClose(MADE));
+        let upstream = RawServer::on(absent.listen(128).unwrap(), Then::AnswerAndClose(MADE));
         let (output, said) =
             onceway(&solo, &["jobs", "retry", "acme", &key, "--reason", "key restored"]).await;
         assert!(output.status.success(), "{said}");
