@@ -175,18 +175,23 @@ impl Pool {
         limit: Limit,
         may_send: impl Fn() -> bool,
     ) -> Result<Response<Body>, SendError> {
-        let until = Instant::now() + limit.span();
+        let mut now = Instant::now();
+        let until = now + limit.span();
         let is_safe = request.method().is_safe();
         let (mut request, upload) = match limit {
             Limit::Whole(_) => (request, None),
             Limit::Each(_) => watched(request),
         };
         loop {
-            let (mut connection, pooled) = match self.take(is_safe) {
+            let (mut connection, pooled) = match self.take(is_safe, now) {
                 Some(connection) => (connection, true),
-                None => (self.connect(until).await?, false),
+                None => {
+                    let made = self.connect(until).await?;
+                    now = Instant::now();
+                    (made, false)
+                }
             };
-            if Instant::now() >= until {
+            if now >= until {
                 return Err(SendError::NotSent("no time is left".into()));
             }
             if !may_send() {
@@ -197,7 +202,7 @@ impl Pool {
             let sent = match (limit, &upload) {
                 (Limit::Whole(_), _) => timeout_at(until, sending).await.ok(),
                 (Limit::Each(span), Some(upload)) => upload.unless_silent(span, sending).await,
-                (Limit::Each(span), None) => timeout(span, sending).await.ok(),
+                (Limit::Each(span), None) => timeout_at(now + span, sending).await.ok(),
             };
             match sent {
                 None => return Err(SendError::Late("no answer in time".into())),
@@ -210,7 +215,7 @@ impl Pool {
                 }
                 Some(Err(mut error)) => match error.take_message() {
                     // No byte of the request was written: a stale connection is no attempt.
-                    Some(unsent) if pooled => request = unsent,
+                    Some(unsent) if pooled => (request, now) = (unsent, Instant::now()),
                     Some(_) => return Err(SendError::NotSent(describe(&error.into_error()))),
                     None => return Err(SendError::Unknown(describe(&error.into_error()))),
                 },
@@ -244,9 +249,8 @@ impl Pool {
 
     /// Takes an idle connection that still looks alive. It must be fresh unless the request is
     /// safe.
-    fn take(&self, is_safe: bool) -> Option<Connection> {
+    fn take(&self, is_safe: bool, now: Instant) -> Option<Connection> {
         let mut idle = lock(&self.idle);
-        let now = Instant::now();
         let most = if is_safe { self.keep } else { self.keep.min(FRESH) };
         while let Some(connection) = idle.stack.pop_if(|connection| now - connection.since < most) {
             if !connection.is_old(now) && is_quiet(&connection.socket) {

@@ -55,9 +55,9 @@ pub fn strip_prefix(headers: &mut HeaderMap, prefix: &str) {
 
 /// Removes every header that is not `own` but that some readers take for it, `_` for `-`.
 pub fn strip_look_alikes(headers: &mut HeaderMap, own: &HeaderName) {
-    let spelt = |name: &HeaderName| -> Vec<u8> { name.as_str().bytes().map(dashed).collect() };
-    let wanted = spelt(own);
-    remove_where(headers, |name| name != own && spelt(name) == wanted);
+    let own_text = own.as_str();
+    let is_like = |name: &HeaderName| name.as_str().len() == own_text.len() && is_under(name, own_text);
+    remove_where(headers, |name| name != own && is_like(name));
 }
 
 fn dashed(byte: u8) -> u8 {

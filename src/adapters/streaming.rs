@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::ports::{Body, BodyError, Polled};
 
@@ -48,17 +48,11 @@ pub trait Carrier: Send {
 
 /// Wraps a body. Dropping the result gives the body up.
 pub fn streaming(incoming: Incoming, patience: Patience, carrier: Option<Box<dyn Carrier>>) -> Body {
-    let sleep = match patience {
-        Patience::Within(span) | Patience::Between(span) | Patience::Each(span) => {
-            Some(Box::pin(tokio::time::sleep(span)))
-        }
-        Patience::Endless => None,
-    };
     let credit = match patience {
         Patience::Within(span) | Patience::Between(span) | Patience::Each(span) => span,
         Patience::Endless => Duration::ZERO,
     };
-    let mut body = Streaming { incoming, patience, sleep, credit, waiting: None, over: false, carrier };
+    let mut body = Streaming { incoming, patience, sleep: None, credit, waiting: None, over: false, carrier };
     if body.incoming.is_end_stream() {
         body.finish();
     }
@@ -68,6 +62,7 @@ pub fn streaming(incoming: Incoming, patience: Patience, carrier: Option<Box<dyn
 struct Streaming {
     incoming: Incoming,
     patience: Patience,
+    /// Made by the first wait: most bodies are here at once.
     sleep: Option<Pin<Box<Sleep>>>,
     /// Time that the sender has left, unless other code bounds it.
     credit: Duration,
@@ -92,10 +87,6 @@ impl Streaming {
         Poll::Ready(Some(Err(BodyError(why))))
     }
 
-    fn is_late(&mut self, context: &mut Context<'_>) -> bool {
-        self.sleep.as_mut().is_some_and(|sleep| sleep.as_mut().poll(context).is_ready())
-    }
-
     /// Starts or continues a wait for the sender. `true` if its time is over.
     fn stalled(&mut self, context: &mut Context<'_>) -> bool {
         if matches!(self.patience, Patience::Endless) {
@@ -108,7 +99,8 @@ impl Streaming {
                 sleep.as_mut().reset(now + self.credit);
             }
         }
-        self.is_late(context)
+        let credit = self.credit;
+        self.sleep.get_or_insert_with(|| Box::pin(sleep(credit))).as_mut().poll(context).is_ready()
     }
 
     /// Ends the wait: this many bytes arrived.

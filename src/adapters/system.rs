@@ -46,7 +46,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// The operating system's randomness.
+/// The operating system's randomness. Nonces come from it directly, as a copy of a machine's memory
+/// must not repeat them; the rest comes from a generator that it seeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemDice;
 
@@ -56,12 +57,12 @@ impl Dice for SystemDice {
     }
 
     fn request_id(&self) -> RequestId {
-        RequestId(u128::from_le_bytes(bytes()))
+        RequestId(rand::random())
     }
 
     fn jitter(&self, most: Duration) -> Duration {
         let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-        let drawn = u64::from_le_bytes(bytes());
+        let drawn: u64 = rand::random();
         let scaled = (u128::from(drawn) * (u128::from(most) + 1)) >> 64;
         Duration::from_nanos(u64::try_from(scaled).unwrap_or(most))
     }

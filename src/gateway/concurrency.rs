@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ::metrics::Gauge;
 use http_body_util::BodyExt;
 
 use super::finish::jittered;
@@ -63,10 +64,16 @@ impl Whose {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Concurrency {
     clients: Count,
     peers: Count,
+}
+
+impl Default for Concurrency {
+    fn default() -> Self {
+        Self { clients: Count::of(Whose::Client), peers: Count::of(Whose::Peer) }
+    }
 }
 
 #[derive(Debug)]
@@ -75,6 +82,8 @@ struct Count {
     shares: Box<[Share]>,
     /// Requests without a key, by the sender's address.
     addresses: Box<[AtomicUsize]>,
+    /// Shows how many there are. Looked up once, as each request moves it twice.
+    shown: Gauge,
 }
 
 /// Counts of all tenants, or of some.
@@ -84,9 +93,10 @@ struct Share {
     bodies: AtomicUsize,
 }
 
-impl Default for Count {
-    fn default() -> Self {
+impl Count {
+    fn of(whose: Whose) -> Self {
         Self {
+            shown: metrics::at_once(whose),
             all: Share::default(),
             shares: (0..SHARES).map(|_| Share::default()).collect(),
             addresses: (0..SHARES).map(|_| AtomicUsize::default()).collect(),
@@ -135,7 +145,7 @@ impl Concurrency {
             requests.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
-        metrics::request_came(whose);
+        self.of(whose).shown.increment(1.0);
         let (share, body) = (OnceLock::new(), AtomicUsize::new(0));
         let (head, address) = (OnceLock::new(), OnceLock::new());
         Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, share, body, head, address })))
@@ -246,7 +256,7 @@ impl Drop for Taken {
         if let Some(number) = self.address.get() {
             self.count().addresses[*number].fetch_sub(1, Ordering::SeqCst);
         }
-        metrics::request_left(self.whose);
+        self.count().shown.decrement(1.0);
     }
 }
 

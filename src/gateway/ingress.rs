@@ -32,7 +32,7 @@ impl<P: Ports> Gateway<P> {
     /// cancels nothing.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         if let Some(shadow) = &self.shadow {
-            return shadow::pass(self, shadow, request).await;
+            return Box::pin(shadow::pass(self, shadow, request)).await;
         }
         match self.place(Whose::Client) {
             Ok(place) => {
@@ -43,12 +43,13 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
+    // Boxes: a request that passes would move the room for all that the others may hold.
     async fn placed(self: &Arc<Self>, request: Request<Body>, place: &Place) -> Response<Body> {
         if request.uri().path() == problems::PAGE {
             return reply::problems_page();
         }
         if address::is_asked(request.method(), request.uri().path()) {
-            return address::answer(self, request).await;
+            return Box::pin(address::answer(self, request)).await;
         }
         if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
         {
@@ -69,7 +70,7 @@ impl<P: Ports> Gateway<P> {
             }
             Admitted::Keyed(ask) => {
                 key_habits::admitted(self, &ask);
-                request::answer(self, *ask).await
+                Box::pin(request::answer(self, *ask)).await
             }
         }
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
-use metrics::{SharedString, counter, gauge, histogram};
+use metrics::{Counter, Gauge, SharedString, counter, gauge, histogram};
 use tracing::Instrument;
 
 pub(super) use self::audit::{audit_age, audit_pass, doubles};
@@ -49,8 +49,7 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     for code in CODES {
         counter!(observe::REFUSALS, "code" => *code).absolute(0);
     }
-    let by_result: [(&'static str, &[&'static str]); 7] = [
-        (observe::PASSED, &["answered", "not_sent", "unknown"]),
+    let by_result: [(&'static str, &[&'static str]); 6] = [
         (observe::OTLP_SPANS, &["exported", "dropped", "failed"]),
         (observe::CONFIG_RELOADS, &["ok", "failed"]),
         (observe::ATTACHED, &["replayed", "waited_out"]),
@@ -86,9 +85,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
-    for whose in [Whose::Client, Whose::Peer] {
-        gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).set(0.0);
-    }
     in_flight(0);
     clock_suspect(false);
     clock_ahead(Duration::ZERO);
@@ -182,13 +178,34 @@ pub(super) fn weak_key(route: &str, tenant: &Tenant, weakness: Weakness) {
     counter!(observe::WEAK_KEYS, "route" => route, "tenant" => tenant, "kind" => kind).increment(1);
 }
 
-pub(super) fn passed(answered: &Result<Response<Body>, SendError>) {
-    let result = match answered {
-        Ok(_) => "answered",
-        Err(SendError::NotSent(_)) => "not_sent",
-        Err(SendError::Unknown(_) | SendError::Late(_)) => "unknown",
-    };
-    counter!(observe::PASSED, "result" => result).increment(1);
+/// The counters of requests that pass. Looked up once, as each such request moves one.
+#[derive(Debug)]
+pub(super) struct Passed {
+    answered: Counter,
+    not_sent: Counter,
+    unknown: Counter,
+}
+
+impl Default for Passed {
+    fn default() -> Self {
+        let [answered, not_sent, unknown] = ["answered", "not_sent", "unknown"].map(|result| {
+            let counter = counter!(observe::PASSED, "result" => result);
+            counter.absolute(0);
+            counter
+        });
+        Self { answered, not_sent, unknown }
+    }
+}
+
+impl Passed {
+    pub(super) fn count(&self, answered: &Result<Response<Body>, SendError>) {
+        let counter = match answered {
+            Ok(_) => &self.answered,
+            Err(SendError::NotSent(_)) => &self.not_sent,
+            Err(SendError::Unknown(_) | SendError::Late(_)) => &self.unknown,
+        };
+        counter.increment(1);
+    }
 }
 
 /// Counts a shadow verdict on one request; `code` is that of a refusal, else `-`.
@@ -373,12 +390,11 @@ pub(super) fn upstream(route: &str, took: Duration) {
 
 /// Counts an arriving request. The gauge is counted up and down: two requests that leave at once
 /// would set it in the wrong order.
-pub(super) fn request_came(whose: Whose) {
-    gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).increment(1.0);
-}
-
-pub(super) fn request_left(whose: Whose) {
-    gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word()).decrement(1.0);
+/// The gauge of requests that are here at once.
+pub(super) fn at_once(whose: Whose) -> Gauge {
+    let gauge = gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word());
+    gauge.set(0.0);
+    gauge
 }
 
 pub(super) fn in_flight(count: usize) {

@@ -210,6 +210,7 @@ pub struct Gateway<P: Ports> {
     looks: Mutex<doubles::Looks>,
     observing: Mutex<clock_trust::Observing>,
     crowd: Arc<Concurrency>,
+    passes: metrics::Passed,
     /// All that a stop waits for.
     in_flight: AtomicUsize,
     /// The requests among it, which status and metrics show.
@@ -366,6 +367,7 @@ impl<P: Ports> Gateway<P> {
             looks: Mutex::default(),
             observing: Mutex::default(),
             crowd: Arc::default(),
+            passes: metrics::Passed::default(),
             in_flight: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
             idle: Notify::new(),

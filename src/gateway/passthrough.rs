@@ -13,7 +13,7 @@ use super::finish::jittered;
 use super::problems::Problem;
 use super::route::{Matched, UNLISTED_TIMEOUT};
 use super::trace::{self, Trace};
-use super::{Gateway, metrics, reply, spans};
+use super::{Gateway, reply, spans};
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::time::Moment;
@@ -62,7 +62,7 @@ impl<P: Ports> Gateway<P> {
         passing: &Passing,
         answered: Result<Response<Body>, SendError>,
     ) -> Response<Body> {
-        metrics::passed(&answered);
+        self.passes.count(&answered);
         let Passing { route, trace, arrived, within: _ } = passing;
         let (region, epoch) = (&self.settings.me, self.view().epoch());
         let (response, verdict, code) = match answered {

@@ -118,7 +118,7 @@ const LOOKS: u32 = 4;
 /// An error is the region that owns the key.
 pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Reply, RegionName> {
     let second = Duration::from_secs(1);
-    let mut told = Problem::Moving { after: shortly(gateway) };
+    let mut told = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
             Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
@@ -141,9 +141,10 @@ pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Res
         };
         match step {
             Step::Ended(reply) => return Ok(reply),
-            Step::Again(problem) => told = problem,
+            Step::Again(problem) => told = Some(problem),
         }
     }
+    let told = told.unwrap_or_else(|| Problem::Moving { after: shortly(gateway) });
     Ok(Reply::Refused(told, None))
 }
 

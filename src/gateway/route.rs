@@ -300,7 +300,7 @@ impl PathPattern {
         let plain = segments.iter().flat_map(|segment| match segment {
             Segment::Any => vec![Segment::Any],
             Segment::Exactly(text) => {
-                Plain::of(text).segments().iter().cloned().map(Segment::Exactly).collect()
+                Plain::of(text).segments().iter().map(|part| Segment::Exactly(part.to_string())).collect()
             }
         });
         let plain = plain.collect();
@@ -326,8 +326,8 @@ impl PathPattern {
     }
 
     /// True if a path of this plain spelling may be one that matches, to some upstream.
-    fn matches_plain(&self, plain: &Plain) -> bool {
-        self.fits(&self.plain, plain.segments().iter().map(String::as_str))
+    fn matches_plain(&self, plain: &Plain<'_>) -> bool {
+        self.fits(&self.plain, plain.segments().iter().map(AsRef::as_ref))
     }
 
     fn fits<'a>(&self, wanted: &[Segment], mut given: impl Iterator<Item = &'a str>) -> bool {
@@ -483,7 +483,7 @@ impl Routes {
     /// True if the request may mean another route than the found one, and that route has keys.
     /// False if the found one also takes the plain spelling and comes earlier: the order of routes
     /// decides.
-    fn is_another_spelling(&self, method: &Method, found: Option<usize>, plain: &Plain) -> bool {
+    fn is_another_spelling(&self, method: &Method, found: Option<usize>, plain: &Plain<'_>) -> bool {
         let first = found.filter(|number| self.0[*number].path.matches_plain(plain));
         self.0.iter().enumerate().any(|(number, route)| {
             Some(number) != found

@@ -4,29 +4,38 @@
 //! plain spelling brings to a route with keys. The request itself is never changed: the path that
 //! was matched is the path that is sent. Pure: it must not decide anything.
 
+use std::borrow::Cow;
+
 /// A path's segments in one spelling: escapes decoded, letters in lower case, no parameters, no
 /// empty segments. Two paths with the same plain spelling may be one resource to some upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plain {
-    segments: Vec<String>,
+pub struct Plain<'a> {
+    segments: Vec<Cow<'a, str>>,
     climbs: bool,
 }
 
-impl Plain {
+impl<'a> Plain<'a> {
     /// The plain spelling of a path without its query.
-    pub fn of(path: &str) -> Self {
+    pub fn of(path: &'a str) -> Self {
+        let plain = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/');
+        if path.bytes().all(plain) {
+            let segments: Vec<Cow<str>> =
+                path.split('/').filter(|segment| !segment.is_empty()).map(Cow::Borrowed).collect();
+            let climbs = segments.iter().any(|segment| climbs(segment));
+            return Self { segments, climbs };
+        }
         let text = decoded(path).to_ascii_lowercase().replace('\\', "/");
         // RFC 3986 section 3.3: `;` begins the parameters of a segment.
         let bare = |segment: &str| segment.split(';').next().map(str::to_owned).unwrap_or_default();
         let bare = text.split('/').map(bare).map(|segment| trimmed(&segment).to_owned());
         let all: Vec<String> = bare.filter(|segment| !segment.is_empty()).collect();
-        let climbs = all.iter().any(|segment| matches!(segment.as_str(), "." | ".."));
+        let climbs = all.iter().any(|segment| climbs(segment));
         let mut segments = Vec::new();
         for segment in all {
             // An upstream that decodes first may take these for the end of the path.
             let end = segment.find(['?', '#', '\0']);
             let part = trimmed(&segment[..end.unwrap_or(segment.len())]);
-            segments.extend((!part.is_empty()).then(|| part.to_owned()));
+            segments.extend((!part.is_empty()).then(|| Cow::Owned(part.to_owned())));
             if end.is_some() {
                 break;
             }
@@ -34,7 +43,7 @@ impl Plain {
         Self { segments, climbs }
     }
 
-    pub fn segments(&self) -> &[String] {
+    pub fn segments(&self) -> &[Cow<'a, str>] {
         &self.segments
     }
 
@@ -42,6 +51,10 @@ impl Plain {
     pub fn climbs(&self) -> bool {
         self.climbs
     }
+}
+
+fn climbs(segment: &str) -> bool {
+    matches!(segment, "." | "..")
 }
 
 fn trimmed(segment: &str) -> &str {
@@ -84,6 +97,7 @@ mod tests {
     fn every_spelling_of_a_path_has_one_plain_spelling() {
         for path in [
             "/v1/transfers/1",
+            "/v1//transfers/1/",
             "//v1///transfers/1/",
             "/v1/%74ransfers/1",
             "/v1/%54ransfers/1",
@@ -116,7 +130,9 @@ mod tests {
 
     #[test]
     fn a_path_climbs_in_every_spelling() {
-        for path in ["/a/../b", "/a/%252e%252E/b", "/a/.;x/b", "/a%5c..%5cb", "/a/%3f/../b", "/a/.%20/b"] {
+        for path in
+            ["/a/../b", "/a/b/.", "/a/%252e%252E/b", "/a/.;x/b", "/a%5c..%5cb", "/a/%3f/../b", "/a/.%20/b"]
+        {
             assert!(Plain::of(path).climbs(), "{path}");
         }
         for path in ["/a/.../b", "/a/x;../b", "/a/.b/c"] {

@@ -67,9 +67,20 @@ pub(super) fn follow(headers: &mut HeaderMap, request: RequestId) {
     // The state of an unreadable trace is of no use (section 3.3 of the recommendation).
     headers.remove(TRACESTATE);
     // Neither id may be zero.
-    let (id, parent) = (request.0.max(1), (request.0 as u64).max(1));
-    let line = HeaderValue::from_str(&format!("00-{id:032x}-{parent:016x}-01"));
+    let (id, parent) = (request.0.max(1), u128::from(request.0 as u64).max(1));
+    let mut line = *b"00-00000000000000000000000000000000-0000000000000000-01";
+    write_hex(&mut line[3..35], id);
+    write_hex(&mut line[36..52], parent);
+    let line = HeaderValue::from_bytes(&line);
     headers.insert(TRACEPARENT, line.expect("hex digits and dashes are visible ASCII"));
+}
+
+/// Writes the last digits of a number. The formatter of the library costs a passed request more.
+fn write_hex(digits: &mut [u8], mut number: u128) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(number & 0xf) as usize];
+        number >>= 4;
+    }
 }
 
 /// The headers that name the trace of a request.

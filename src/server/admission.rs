@@ -34,11 +34,22 @@ const TARGET_LIMIT: usize = 8 * 1024;
 #[derive(Clone, Debug)]
 pub struct Client {
     pub ip: IpAddr,
+    /// The same as a header's value, as each request gets it.
+    pub forwarded_for: HeaderValue,
     pub tls: bool,
     /// Listener that accepted the connection.
     pub door: Door,
     /// Refusal of the connection's framing guard, if any.
     pub refusal: Refusal,
+}
+
+impl Client {
+    /// The client at this address, about which nothing was refused yet.
+    pub fn new(ip: IpAddr, tls: bool, door: Door) -> Self {
+        let ip = ip.to_canonical();
+        let forwarded_for = HeaderValue::from_str(&ip.to_string()).expect("an address is visible ASCII");
+        Self { ip, forwarded_for, tls, door, refusal: Refusal::default() }
+    }
 }
 
 /// Checks what hyper lets pass, and leaves the client's end-to-end request.
@@ -61,11 +72,10 @@ pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Prob
     }
     client.door.pass(&mut head);
     join_cookies(&mut head.headers)?;
-    let ip = HeaderValue::from_str(&client.ip.to_string()).expect("an address is visible ASCII");
     let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
     let proto = HeaderValue::from_static(if client.tls { "https" } else { "http" });
     head.headers.insert(HOST, host.clone());
-    head.headers.insert(HeaderName::from_static("x-forwarded-for"), ip);
+    head.headers.insert(HeaderName::from_static("x-forwarded-for"), client.forwarded_for.clone());
     head.headers.insert(HeaderName::from_static("x-forwarded-host"), host);
     head.headers.insert(HeaderName::from_static("x-forwarded-proto"), proto);
     Ok(Request::from_parts(head, body))
@@ -189,12 +199,7 @@ mod tests {
     use super::*;
 
     fn client(tls: bool) -> Client {
-        Client {
-            ip: "192.0.2.7".parse().unwrap(),
-            tls,
-            door: Door::Public(None),
-            refusal: Refusal::default(),
-        }
+        Client::new("192.0.2.7".parse().unwrap(), tls, Door::Public(None))
     }
 
     fn ask_over(

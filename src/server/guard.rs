@@ -156,7 +156,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
             }
             At::Length(left) => {
                 let here = usize::try_from(*left).unwrap_or(usize::MAX).min(self.raw.len());
-                self.ready = self.raw.split_to(here);
+                self.ready = match here == self.raw.len() {
+                    true => std::mem::take(&mut self.raw),
+                    false => self.raw.split_to(here),
+                };
                 self.passed(here);
             }
             At::Chunked(chunks) => loop {
@@ -299,7 +302,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
         loop {
             if !guard.ready.is_empty() {
                 let count = guard.ready.len().min(buffer.remaining());
-                buffer.put_slice(&guard.ready.split_to(count));
+                buffer.put_slice(&guard.ready[..count]);
+                guard.ready.advance(count);
+                if guard.ready.is_empty() {
+                    guard.ready = BytesMut::new();
+                }
                 return Poll::Ready(Ok(()));
             }
             if guard.judge()? {

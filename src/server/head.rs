@@ -1,12 +1,12 @@
 //! The head of an HTTP/1 request, judged byte by byte before hyper sees it.
 //!
 //! The heads that pass are a strict subset of the heads that hyper takes: the same crate parses
-//! names, values and targets. So hyper never has to refuse a head in its own words. The rules are
+//! names and targets, and values have its rule. So hyper never has to refuse a head in its own words. The rules are
 //! RFC 9112 sections 2 to 6. [`super::guard`] gathers the bytes; [`super::chunks`] judges chunked
 //! bodies. This file is pure: it must not read, wait or remember.
 
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderName, Method, Uri};
 
 use super::problem::Problem;
 
@@ -57,7 +57,7 @@ pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
     let lines = head.strip_suffix(b"\r\n\r\n").unwrap_or(head);
     let mut lines = lines.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let version = request_line(lines.next().unwrap_or_default())?;
-    let (mut count, mut lengths, mut codings) = (0, Vec::new(), Vec::new());
+    let (mut count, mut lengths, mut codings) = (0, Few::default(), Few::default());
     for line in lines {
         count += 1;
         if count > MOST_HEADERS {
@@ -72,18 +72,36 @@ pub fn framing(head: &[u8]) -> Result<Framing, Problem> {
             codings.push(value);
         }
     }
-    match (&lengths[..], &codings[..]) {
-        ([], []) => Ok(Framing::Length(0)),
-        ([length], []) => digits(length).map(Framing::Length),
-        ([], [coding]) if coding.eq_ignore_ascii_case(b"chunked") => match version {
+    match (lengths, codings) {
+        (Few::None, Few::None) => Ok(Framing::Length(0)),
+        (Few::One(length), Few::None) => digits(length).map(Framing::Length),
+        (Few::None, Few::One(coding)) if coding.eq_ignore_ascii_case(b"chunked") => match version {
             Version::One => Ok(Framing::Chunked),
             Version::Zero => Err(Problem::malformed("HTTP/1.0 has no Transfer-Encoding")),
         },
-        ([], _) => Err(Problem::malformed("Transfer-Encoding must be exactly: chunked")),
-        (_, []) => Err(Problem::malformed("send exactly one Content-Length")),
+        (Few::None, _) => Err(Problem::malformed("Transfer-Encoding must be exactly: chunked")),
+        (_, Few::None) => Err(Problem::malformed("send exactly one Content-Length")),
         (_, _) => Err(Problem::malformed(
             "Content-Length and Transfer-Encoding stand side by side: send one of them",
         )),
+    }
+}
+
+/// The values of a header, of which there may be one.
+#[derive(Default)]
+enum Few<'a> {
+    #[default]
+    None,
+    One(&'a [u8]),
+    More,
+}
+
+impl<'a> Few<'a> {
+    fn push(&mut self, value: &'a [u8]) {
+        *self = match self {
+            Few::None => Few::One(value),
+            Few::One(_) | Few::More => Few::More,
+        };
     }
 }
 
@@ -94,8 +112,10 @@ enum Version {
 
 /// Checks the request line: method, target and version with one space between.
 fn request_line(line: &[u8]) -> Result<Version, Problem> {
-    let parts: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-    let &[method, target, version] = &parts[..] else {
+    let mut parts = line.split(|byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
         return Err(Problem::malformed("the request line must be a method, a target and a version"));
     };
     Method::from_bytes(method).map_err(|_| Problem::malformed("the method is malformed"))?;
@@ -123,8 +143,15 @@ fn field(line: &[u8]) -> Result<(HeaderName, &[u8]), Problem> {
     let name =
         HeaderName::from_bytes(name).map_err(|_| Problem::malformed("a header's name is malformed"))?;
     let value = value[1..].trim_ascii();
-    HeaderValue::from_bytes(value).map_err(|_| Problem::malformed("a header's value is malformed"))?;
-    Ok((name, value))
+    match is_value(value) {
+        true => Ok((name, value)),
+        false => Err(Problem::malformed("a header's value is malformed")),
+    }
+}
+
+/// The rule of `HeaderValue::from_bytes`, without its copy.
+fn is_value(text: &[u8]) -> bool {
+    text.iter().all(|byte| *byte == b'\t' || (*byte >= 0x20 && *byte != 0x7f))
 }
 
 fn digits(text: &[u8]) -> Result<u64, Problem> {
@@ -162,6 +189,17 @@ mod tests {
             assert_eq!(with(lines), Ok(expected), "{lines:?}");
         }
         assert_eq!(judge(b"GET * HTTP/1.0\r\n\r\n"), Ok(Framing::Length(0)));
+    }
+
+    #[test]
+    fn a_value_is_what_the_http_crate_takes() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(
+                is_value(&[b'a', byte]),
+                http::HeaderValue::from_bytes(&[b'a', byte]).is_ok(),
+                "{byte}"
+            );
+        }
     }
 
     #[test]

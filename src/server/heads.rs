@@ -49,6 +49,11 @@ impl Held {
         }
         room.is_ok()
     }
+
+    /// True if it holds a part of the budget: the head is larger than most.
+    pub fn counts(&self) -> bool {
+        self.bytes > 0
+    }
 }
 
 impl Drop for Held {

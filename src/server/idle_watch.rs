@@ -7,7 +7,6 @@
 //! [`Watch::cut`]. `write_timeout` bounds the delays of the socket itself. This file must not touch
 //! a socket.
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -64,14 +63,26 @@ struct State {
     /// Moment since which no request is open.
     since: Instant,
     /// Answers whose next piece nobody takes, and since when.
-    waiting: BTreeMap<u64, Instant>,
+    waiting: Vec<(u64, Instant)>,
     given_up: u32,
+}
+
+impl State {
+    /// Notes that an answer's reader has all that was ready, and is waited for.
+    fn waits(&mut self, id: u64) {
+        self.waiting.push((id, Instant::now()));
+    }
+
+    /// Notes that the reader came, or that nobody waits for it any more.
+    fn is_here(&mut self, id: u64) {
+        self.waiting.retain(|(waiting, _)| *waiting != id);
+    }
 }
 
 impl Watch {
     /// Starts the watch of a connection that was just accepted.
     pub fn new(idle_time: Duration, write_stall: Duration) -> Arc<Self> {
-        let state = State { next: 0, open: 0, since: Instant::now(), waiting: BTreeMap::new(), given_up: 0 };
+        let state = State { next: 0, open: 0, since: Instant::now(), waiting: Vec::new(), given_up: 0 };
         Arc::new(Self { idle_time, write_stall, state: Mutex::new(state), given_up: Notify::new() })
     }
 
@@ -118,7 +129,7 @@ impl Watch {
         if state.given_up > MOST_GIVEN_UP {
             return Ok(Cut::GivenUp);
         }
-        if let Some(oldest) = state.waiting.values().min() {
+        if let Some(oldest) = state.waiting.iter().map(|(_, since)| since).min() {
             let end = *oldest + self.write_stall;
             if end <= now {
                 return Ok(Cut::Stalled);
@@ -155,7 +166,7 @@ impl Open {
         {
             let mut state = self.watch.state();
             state.given_up = state.given_up.saturating_sub(1);
-            state.waiting.insert(self.id, Instant::now());
+            state.waits(self.id);
         }
         response.map(|body| Watched { body, rest: Bytes::new(), open: self }.boxed_unsync())
     }
@@ -165,7 +176,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         let mut state = self.watch.state();
         state.open -= 1;
-        state.waiting.remove(&self.id);
+        state.is_here(self.id);
         if state.open == 0 {
             state.since = Instant::now();
         }
@@ -191,7 +202,7 @@ impl http_body::Body for Watched {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         // The reader is here.
-        self.open.watch.state().waiting.remove(&self.open.id);
+        self.open.watch.state().is_here(self.open.id);
         if self.rest.is_empty() {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
@@ -204,7 +215,7 @@ impl http_body::Body for Watched {
         let piece = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(piece);
         // The reader takes it along, and is waited for.
-        self.open.watch.state().waiting.insert(self.open.id, Instant::now());
+        self.open.watch.state().waits(self.open.id);
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 

@@ -32,7 +32,7 @@ use super::blocks::Blocks;
 use super::connection::drive;
 use super::connection_limit::Places;
 use super::drain_body::lingering;
-use super::guard::{Guard, Refusal};
+use super::guard::Guard;
 use super::head::HEAD_LIMIT;
 use super::heads::Heads;
 use super::idle_watch::{Cut, Watch};
@@ -105,8 +105,7 @@ pub fn listen<S: PublicService>(
                 tracing::warn!(peer = %address.ip(), "refused a connection: the trusted listener is not for this address");
                 return;
             }
-            let client =
-                Client { ip: address.ip().to_canonical(), tls: tls.is_some(), door, refusal: Refusal::default() };
+            let client = Client::new(address.ip(), tls.is_some(), door);
             let served = match place {
                 Some(_) => serve(stream, client, tls, stop, service, Bounds { limits, heads }).await,
                 None => {
@@ -307,7 +306,9 @@ fn hold<B>(mut request: Request<B>, bounds: &Bounds) -> Result<Request<B>, Probl
     if !held.hold(target + fields.sum::<usize>()) {
         return Err(Problem::no_room_for_head());
     }
-    request.extensions_mut().insert(HeadRoom(Arc::new(held)));
+    if held.counts() {
+        request.extensions_mut().insert(HeadRoom(Arc::new(held)));
+    }
     Ok(request)
 }
 
@@ -374,12 +375,7 @@ mod tests {
         let (mut client, ours) = duplex(1_024);
         let stopping = watch::Sender::new(false);
         let heads = Arc::<Heads>::default();
-        let from = Client {
-            ip: "::1".parse().unwrap(),
-            tls: false,
-            door: Door::Public(None),
-            refusal: Refusal::default(),
-        };
+        let from = Client::new("::1".parse().unwrap(), false, Door::Public(None));
         let bounds = Bounds { limits: PublicLimits::default(), heads: heads.clone() };
         let stop = Stop(stopping.subscribe());
         let served = tokio::spawn(speak_http1(ours, from, stop, Arc::new(Echo), bounds));
