@@ -132,8 +132,8 @@ fn pass<P: Ports>(
     (route, matched): (Arc<str>, Matched<'_>),
     mut request: Request<Body>,
 ) -> Admitted {
-    trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
-    let passing = Passing::of(gateway, route, within(matched), request.headers());
+    let trace = trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
+    let passing = Passing::of(gateway, route, within(matched), trace);
     Admitted::Pass(Box::new(request), passing)
 }
 

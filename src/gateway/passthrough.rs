@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 
 use super::finish::jittered;
 use super::problems::Problem;
 use super::route::{Matched, UNLISTED_TIMEOUT};
-use super::trace::{self, Trace};
+use super::trace::Trace;
 use super::{Gateway, reply, spans};
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
@@ -39,14 +39,14 @@ pub(super) fn within(matched: Matched<'_>) -> Duration {
 }
 
 impl Passing {
-    /// A request with these headers, on this route.
+    /// A request of this trace, on this route.
     pub(super) fn of<P: Ports>(
         gateway: &Gateway<P>,
         route: Arc<str>,
         within: Duration,
-        headers: &HeaderMap,
+        trace: Trace,
     ) -> Self {
-        Self { route, trace: trace::of(headers), arrived: gateway.ports.clock().now(), within }
+        Self { route, trace, arrived: gateway.ports.clock().now(), within }
     }
 }
 

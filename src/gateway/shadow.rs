@@ -22,7 +22,7 @@ use super::quota::Charged;
 use super::reloadable::Live;
 use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
-use super::{Gateway, metrics};
+use super::{Gateway, metrics, trace};
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::decide::Recovery;
@@ -182,7 +182,7 @@ pub(super) async fn pass<P: Ports>(
         Matched::PassThrough => None,
     };
     // The trace stays the client's: the request goes as it came.
-    let passing = Passing::of(gateway, route.clone(), within(matched), &head.headers);
+    let passing = Passing::of(gateway, route.clone(), within(matched), trace::of(&head.headers));
     let trial = match policy {
         Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
         None => {

@@ -59,10 +59,11 @@ pub fn parent(headers: &HeaderMap) -> Option<Parent> {
 
 /// Leaves the headers of a request that belongs to a trace as they are. Otherwise begins a trace,
 /// named after the request. The trace is *sampled*: the log line is a record of it, and samplers
-/// that follow the parent would otherwise record none.
-pub(super) fn follow(headers: &mut HeaderMap, request: RequestId) {
-    if of(headers).0.is_some() {
-        return;
+/// that follow the parent would otherwise record none. Returns the trace.
+pub(super) fn follow(headers: &mut HeaderMap, request: RequestId) -> Trace {
+    let theirs = of(headers);
+    if theirs.0.is_some() {
+        return theirs;
     }
     // The state of an unreadable trace is of no use (section 3.3 of the recommendation).
     headers.remove(TRACESTATE);
@@ -73,6 +74,7 @@ pub(super) fn follow(headers: &mut HeaderMap, request: RequestId) {
     write_hex(&mut line[36..52], parent);
     let line = HeaderValue::from_bytes(&line);
     headers.insert(TRACEPARENT, line.expect("hex digits and dashes are visible ASCII"));
+    Trace(Some(id))
 }
 
 /// Writes the last digits of a number. The formatter of the library costs a passed request more.

@@ -289,3 +289,7 @@ pub(super) async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result
         )
     })
 }
+
+#[cfg(test)]
+#[path = "passed_tests.rs"]
+mod tests;

@@ -1,8 +1,9 @@
 //! Batches: calls about keys that wait at the same time share one statement.
 //!
 //! A batch states positive facts only: won, found, done. A call about which it is silent makes its
-//! own statement, where every rare case is handled. A lone call makes its own at once and waits for
-//! nobody. `batches` has the statements. This file must not read a meaning into a fact.
+//! own statement, where every rare case is handled. A lone call makes its own and waits for nobody:
+//! it only lets those go first that are ready to run, so that calls that come together share a
+//! statement. `batches` has the statements. This file must not read a meaning into a fact.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
@@ -78,35 +80,58 @@ struct Waiting<M: Member> {
 struct Queue<M: Member> {
     turns: VecDeque<Tenant>,
     waiting: HashMap<Tenant, VecDeque<Waiting<M>>>,
-    /// Statements under way.
+    /// Statements under way, and one that gathers.
     busy: usize,
+    /// True while the holder of a place lets others take part. Nobody else takes a place then.
+    gathering: bool,
+}
+
+impl<M: Member> Default for Queue<M> {
+    fn default() -> Self {
+        Self { turns: VecDeque::new(), waiting: HashMap::new(), busy: 0, gathering: false }
+    }
 }
 
 /// One of the [`AT_ONCE`] places. Whoever gives it up while others wait hands it to a batch.
-pub(super) struct Place<M: Member>(Arc<Gather<M>>);
+pub(super) struct Place<M: Member> {
+    gather: Arc<Gather<M>>,
+    gathering: bool,
+}
 
 impl<M: Member> Gather<M> {
     pub(super) fn new(pool: Pool, within: Duration, sql: String, guard: Arc<Guard>) -> Arc<Self> {
-        let queue = Queue { turns: VecDeque::new(), waiting: HashMap::new(), busy: 0 };
-        Arc::new(Self { pool, within, sql, guard, queue: Mutex::new(queue) })
+        Arc::new(Self { pool, within, sql, guard, queue: Mutex::default() })
     }
 
     /// Takes part in a batch, or may be made alone. Waits for half of a call's time at most before
     /// it is sent, and is never sent after that.
     pub(super) async fn ask(
         self: &Arc<Self>,
-        member: impl FnOnce() -> Result<M, StoreError>,
+        member: impl FnOnce() -> Result<M, StoreError> + Send,
     ) -> Result<Asked<M>, StoreError> {
         let pass = self.guard.pass(M::WHAT)?;
-        if let Some(place) = self.place() {
-            return Ok(Asked::Alone(place));
-        }
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { member: member()?, since: Instant::now(), reply };
-        self.lock().push(waiting);
-        // A place may have been given up since it was asked for.
-        if let Some(place) = self.place() {
-            tokio::spawn(work(place));
+        let join = || -> Result<(), StoreError> {
+            let waiting = Waiting { member: member()?, since: Instant::now(), reply };
+            self.lock().push(waiting);
+            Ok(())
+        };
+        match self.place() {
+            Some(mut place) => {
+                yield_now().await;
+                if place.gathered() == 0 {
+                    return Ok(Asked::Alone(place));
+                }
+                join()?;
+                tokio::spawn(work(place));
+            }
+            None => {
+                join()?;
+                // A place may have been given up since it was asked for.
+                if let Some(place) = self.place() {
+                    tokio::spawn(work(place));
+                }
+            }
         }
         let Ok(ended) = answer.await else {
             return Err(StoreError::Unknown(format!("{}: its batch came to no end", M::WHAT)));
@@ -115,12 +140,13 @@ impl<M: Member> Gather<M> {
         Ok(ended?.map_or(Asked::Silent, Asked::Fact))
     }
 
-    /// A free place.
+    /// A free place, for which calls gather from now on.
     fn place(self: &Arc<Self>) -> Option<Place<M>> {
         let mut queue = self.lock();
-        let is_free = queue.busy < AT_ONCE;
+        let is_free = queue.busy < AT_ONCE && !queue.gathering;
         queue.busy += usize::from(is_free);
-        is_free.then(|| Place(self.clone()))
+        queue.gathering |= is_free;
+        is_free.then(|| Place { gather: self.clone(), gathering: true })
     }
 
     /// The next batch, without those whose callers went away or waited too long.
@@ -165,12 +191,21 @@ impl<M: Member> Gather<M> {
 }
 
 /// Sends batches until nobody waits.
-async fn work<M: Member>(place: Place<M>) {
-    while !place.0.lock().turns.is_empty() {
-        let batch = place.0.next();
+async fn work<M: Member>(mut place: Place<M>) {
+    while place.gathered() > 0 {
+        let batch = place.gather.next();
         if !batch.is_empty() {
-            place.0.send(batch).await;
+            place.gather.send(batch).await;
         }
+    }
+}
+
+impl<M: Member> Place<M> {
+    /// Ends the gathering, and returns the number of tenants that wait.
+    fn gathered(&mut self) -> usize {
+        let mut queue = self.gather.lock();
+        queue.gathering &= !std::mem::take(&mut self.gathering);
+        queue.turns.len()
     }
 }
 
@@ -208,10 +243,14 @@ impl<M: Member> Queue<M> {
 
 impl<M: Member> Drop for Place<M> {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
+        // One look at the queue: a call that comes after it finds the place free.
+        let mut queue = self.gather.lock();
+        queue.gathering &= !self.gathering;
         let goes_on = if queue.turns.is_empty() { None } else { Handle::try_current().ok() };
         match goes_on {
-            Some(runtime) => drop(runtime.spawn(work(Place(self.0.clone())))),
+            Some(runtime) => {
+                drop(runtime.spawn(work(Place { gather: self.gather.clone(), gathering: false })))
+            }
             None => queue.busy -= 1,
         }
     }
@@ -246,7 +285,7 @@ mod tests {
 
     #[test]
     fn tenants_take_turns_and_a_batch_has_a_bound() {
-        let mut queue = Queue { turns: VecDeque::new(), waiting: HashMap::new(), busy: 0 };
+        let mut queue = Queue::default();
         for tenant in ["many", "many", "many", "many", "one", "two", "two"] {
             let member = Call(Tenant::parse(tenant).unwrap());
             queue.push(Waiting { member, since: Instant::now(), reply: oneshot::channel().0 });

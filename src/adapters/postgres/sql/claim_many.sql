@@ -1,6 +1,7 @@
 -- First claims of many keys, all under the gate's version $1: what stands of each key, and the rows that were made. Of a key that is not among
 -- them nothing was written: another claim was faster, or the gate has moved. Sorted, so that two batches cannot deadlock.
--- The plan is made once, perhaps over an empty leaf, and must not read all of it: conditions that are always true make few rows of many.
+-- The plan is made once, perhaps over an empty leaf, and must not read all of it: conditions that are always true make few rows of many, and
+-- `offset 0` keeps a look at one key from becoming a join, which would read the whole index and compare.
 with asked as materialized (
     select u.*
       from unnest(
@@ -14,7 +15,7 @@ with asked as materialized (
 ), seen as materialized (
     select a.ord, a.nonce as asked_nonce, r.*
       from asked a
-     cross join lateral (select s.* from onceway.records s where s.tenant = a.tenant and s.key = a.key) r
+     cross join lateral (select s.* from onceway.records s where s.tenant = a.tenant and s.key = a.key offset 0) r
 ), g as materialized (
     select epoch from onceway.hold_gate($1)
 ), made as (

@@ -1,7 +1,7 @@
 -- Answers of many attempts. Of one that is not returned nothing was written: it lost, the boot is not approved, or another origin's answer may
 -- be here. Nested loops lock in the order of the keys, so that two batches cannot deadlock. The plan is made once, perhaps over an
--- empty leaf, and must not read all of it: so the origin is not asked, as the leaf holds no other, and conditions that are always true make
--- few rows of many.
+-- empty leaf, and must not read all of it: so the origin is not asked, as the leaf holds no other, conditions that are always true make few
+-- rows of many, and `offset 0` keeps a look at one key from becoming a join, which would read the whole index and compare.
 -- due_at and held_at stay as they are: they are indexed, and an unchanged index keeps the update within its page.
 with told as materialized (
     select u.*
@@ -23,5 +23,6 @@ update {records} r
    and exists (select from g)
    and not exists (
        select from onceway.records o where o.tenant = t.tenant and o.key = t.key and o.origin <> '{origin}' and o.state = 4
+       offset 0
    )
 returning t.ord
