@@ -129,21 +129,31 @@ async fn serve<S: PublicService>(
     service: Arc<S>,
     bounds: Bounds,
 ) -> Result<(), String> {
-    let limits = bounds.limits;
-    let mut stream = Paced::new(stream, limits.write_stall);
+    let mut stream = Paced::new(stream, bounds.limits.write_stall);
     // Boxes: a connection's task is as large as the largest future that it may hold.
-    let Some(tls) = tls else {
-        let Some(begun) = in_time(stream.begins_http2(), &mut stop, limits).await? else { return Ok(()) };
-        return match begun {
-            true => Box::pin(speak_http2(stream, client, stop, service, bounds)).await,
-            false => Box::pin(speak_http1(stream, client, stop, service, bounds)).await,
-        };
-    };
-    let accepted = in_time(tls.accept(stream), &mut stop, limits);
+    if let Some(tls) = tls {
+        return Box::pin(serve_tls(stream, client, tls, stop, service, bounds)).await;
+    }
+    match in_time(stream.begins_http2(), &mut stop, bounds.limits.head_time).await? {
+        Some(true) => Box::pin(speak_http2(stream, client, stop, service, bounds)).await,
+        Some(false) => Box::pin(speak_http1(stream, &client, stop, service, &bounds)).await,
+        None => Ok(()),
+    }
+}
+
+async fn serve_tls<S: PublicService>(
+    stream: Paced,
+    client: Client,
+    tls: TlsAcceptor,
+    mut stop: Stop,
+    service: Arc<S>,
+    bounds: Bounds,
+) -> Result<(), String> {
+    let accepted = in_time(tls.accept(stream), &mut stop, bounds.limits.head_time);
     let Some(stream) = Box::pin(accepted).await? else { return Ok(()) };
     match stream.get_ref().1.alpn_protocol() {
         Some(HTTP2) => Box::pin(speak_http2(stream, client, stop, service, bounds)).await,
-        Some(_) | None => Box::pin(speak_http1(stream, client, stop, service, bounds)).await,
+        Some(_) | None => Box::pin(speak_http1(stream, &client, stop, service, &bounds)).await,
     }
 }
 
@@ -151,11 +161,11 @@ async fn serve<S: PublicService>(
 async fn in_time<T>(
     begin: impl Future<Output = io::Result<T>>,
     stop: &mut Stop,
-    limits: PublicLimits,
+    head_time: Duration,
 ) -> Result<Option<T>, String> {
     tokio::select! {
         biased;
-        begun = timeout(limits.head_time, begin) => match begun {
+        begun = timeout(head_time, begin) => match begun {
             Ok(begun) => begun.map(Some).map_err(|error| error.to_string()),
             Err(_) => {
                 count_cut("late");
@@ -179,23 +189,28 @@ async fn cut(watch: &Watch) -> Cut {
 
 async fn speak_http1<S: PublicService>(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    client: Client,
+    client: &Client,
     mut stop: Stop,
     service: Arc<S>,
-    bounds: Bounds,
+    bounds: &Bounds,
 ) -> Result<(), String> {
-    let limits = bounds.limits;
+    let limits = &bounds.limits;
     let watch = Watch::new(limits.idle_time, limits.write_stall);
     let held = bounds.heads.nothing(limits.heads);
-    let mut stream = Guard::new(stream, limits.head_time, held, client.refusal.clone());
+    // A box: it moves into hyper and back, and a future has room for each of these places.
+    let mut stream = Box::new(Guard::new(stream, limits.head_time, held, client.refusal.clone()));
     let rests = stream.rests();
-    // No timer here: the guard, the watch and the body's patience have them all. No `max_headers`:
-    // hyper's default is `MOST_HEADERS`, and set, it allocates an array of that size per head.
-    let mut http = http1::Builder::new();
-    http.header_read_timeout(None).max_buf_size(HTTP1_BUFFER);
     loop {
-        let handler = service_fn(|request| answer(service.clone(), request, &client, &watch, &bounds));
-        let mut connection = Box::new(http.serve_connection(TokioIo::new(stream), handler));
+        let handler = service_fn(|request| answer(service.clone(), request, client, &watch, bounds));
+        // No timer here: the guard, the watch and the body's patience have them all. No
+        // `max_headers`: hyper's default is `MOST_HEADERS`, and set, it allocates an array of that
+        // size per head.
+        let mut connection = Box::new(
+            http1::Builder::new()
+                .header_read_timeout(None)
+                .max_buf_size(HTTP1_BUFFER)
+                .serve_connection(TokioIo::new(stream), handler),
+        );
         let parked = async {
             watch.quiet(QUIET).await;
             while !rests.load(Ordering::Relaxed) {
@@ -378,7 +393,8 @@ mod tests {
         let from = Client::new("::1".parse().unwrap(), false, Door::Public(None));
         let bounds = Bounds { limits: PublicLimits::default(), heads: heads.clone() };
         let stop = Stop(stopping.subscribe());
-        let served = tokio::spawn(speak_http1(ours, from, stop, Arc::new(Echo), bounds));
+        let served =
+            tokio::spawn(async move { speak_http1(ours, &from, stop, Arc::new(Echo), &bounds).await });
         let head = format!("GET / HTTP/1.1\r\nhost: here\r\nx: {}\r\n\r\n", "a".repeat(FREE + ROOM / 2));
         let is_parked = || heads.nothing(ROOM).hold(FREE + ROOM);
 

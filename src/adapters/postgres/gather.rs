@@ -23,8 +23,12 @@ use super::run::Failed;
 use crate::ports::store::StoreError;
 use crate::protocol::key::Tenant;
 
-/// Statements of one kind under way at the same time: while two are, the next batch gathers.
+/// Statements of one kind under way at the same time, at most. The second begins beside a lone
+/// call, or once [`TIMES`] as many wait as the first has. A statement costs as much as five of its
+/// keys, so one large batch after the other beats two small ones. The second is for what one cannot
+/// carry.
 pub(super) const AT_ONCE: usize = 2;
+const TIMES: usize = 4;
 /// Calls in one batch, and their bytes, at most.
 const MOST: usize = 128;
 const MOST_BYTES: usize = 1 << 20;
@@ -80,15 +84,19 @@ struct Waiting<M: Member> {
 struct Queue<M: Member> {
     turns: VecDeque<Tenant>,
     waiting: HashMap<Tenant, VecDeque<Waiting<M>>>,
+    /// Calls that wait.
+    calls: usize,
     /// Statements under way, and one that gathers.
     busy: usize,
+    /// Calls in the statements under way.
+    sent: usize,
     /// True while the holder of a place lets others take part. Nobody else takes a place then.
     gathering: bool,
 }
 
 impl<M: Member> Default for Queue<M> {
     fn default() -> Self {
-        Self { turns: VecDeque::new(), waiting: HashMap::new(), busy: 0, gathering: false }
+        Self { turns: VecDeque::new(), waiting: HashMap::new(), calls: 0, busy: 0, sent: 0, gathering: false }
     }
 }
 
@@ -96,6 +104,8 @@ impl<M: Member> Default for Queue<M> {
 pub(super) struct Place<M: Member> {
     gather: Arc<Gather<M>>,
     gathering: bool,
+    /// Calls in its statement.
+    sent: usize,
 }
 
 impl<M: Member> Gather<M> {
@@ -116,10 +126,11 @@ impl<M: Member> Gather<M> {
             self.lock().push(waiting);
             Ok(())
         };
-        match self.place() {
+        match self.place(1) {
             Some(mut place) => {
                 yield_now().await;
                 if place.gathered() == 0 {
+                    place.sends(1);
                     return Ok(Asked::Alone(place));
                 }
                 join()?;
@@ -128,7 +139,7 @@ impl<M: Member> Gather<M> {
             None => {
                 join()?;
                 // A place may have been given up since it was asked for.
-                if let Some(place) = self.place() {
+                if let Some(place) = self.place(0) {
                     tokio::spawn(work(place));
                 }
             }
@@ -140,13 +151,15 @@ impl<M: Member> Gather<M> {
         Ok(ended?.map_or(Asked::Silent, Asked::Fact))
     }
 
-    /// A free place, for which calls gather from now on.
-    fn place(self: &Arc<Self>) -> Option<Place<M>> {
+    /// A free place, for which calls gather from now on. So many more calls would wait.
+    fn place(self: &Arc<Self>, more: usize) -> Option<Place<M>> {
         let mut queue = self.lock();
-        let is_free = queue.busy < AT_ONCE && !queue.gathering;
+        let many = MOST.min(TIMES * queue.sent);
+        let may_begin = queue.busy == 0 || queue.sent <= 1 || queue.calls + more >= many;
+        let is_free = queue.busy < AT_ONCE && !queue.gathering && may_begin;
         queue.busy += usize::from(is_free);
         queue.gathering |= is_free;
-        is_free.then(|| Place { gather: self.clone(), gathering: true })
+        is_free.then(|| Place { gather: self.clone(), gathering: true, sent: 0 })
     }
 
     /// The next batch, without those whose callers went away or waited too long.
@@ -195,22 +208,31 @@ async fn work<M: Member>(mut place: Place<M>) {
     while place.gathered() > 0 {
         let batch = place.gather.next();
         if !batch.is_empty() {
+            place.sends(batch.len());
             place.gather.send(batch).await;
         }
     }
 }
 
 impl<M: Member> Place<M> {
-    /// Ends the gathering, and returns the number of tenants that wait.
+    /// Ends the gathering, and returns the number of calls that wait.
     fn gathered(&mut self) -> usize {
         let mut queue = self.gather.lock();
         queue.gathering &= !std::mem::take(&mut self.gathering);
-        queue.turns.len()
+        queue.calls
+    }
+
+    /// Notes the size of its next statement.
+    fn sends(&mut self, calls: usize) {
+        let before = std::mem::replace(&mut self.sent, calls);
+        let mut queue = self.gather.lock();
+        queue.sent = queue.sent + calls - before;
     }
 }
 
 impl<M: Member> Queue<M> {
     fn push(&mut self, waiting: Waiting<M>) {
+        self.calls += 1;
         let tenant = waiting.member.tenant();
         match self.waiting.get_mut(tenant) {
             Some(others) => others.push_back(waiting),
@@ -229,6 +251,7 @@ impl<M: Member> Queue<M> {
         {
             let Some(of_tenant) = self.waiting.get_mut(&tenant) else { continue };
             let Some(waiting) = of_tenant.pop_front() else { continue };
+            self.calls -= 1;
             bytes += waiting.member.bytes();
             batch.push(waiting);
             if of_tenant.is_empty() {
@@ -246,10 +269,11 @@ impl<M: Member> Drop for Place<M> {
         // One look at the queue: a call that comes after it finds the place free.
         let mut queue = self.gather.lock();
         queue.gathering &= !self.gathering;
-        let goes_on = if queue.turns.is_empty() { None } else { Handle::try_current().ok() };
+        queue.sent -= self.sent;
+        let goes_on = if queue.calls == 0 { None } else { Handle::try_current().ok() };
         match goes_on {
             Some(runtime) => {
-                drop(runtime.spawn(work(Place { gather: self.gather.clone(), gathering: false })))
+                drop(runtime.spawn(work(Place { gather: self.gather.clone(), gathering: false, sent: 0 })))
             }
             None => queue.busy -= 1,
         }
@@ -258,9 +282,27 @@ impl<M: Member> Drop for Place<M> {
 
 #[cfg(test)]
 mod tests {
+    use deadpool_postgres::Manager;
+    use tokio_postgres::NoTls;
+
     use super::*;
+    use crate::adapters::postgres::breaker::Probe;
+    use crate::adapters::postgres::errors::Effect;
 
     struct Call(Tenant);
+
+    fn call() -> Call {
+        Call(Tenant::parse("one").unwrap())
+    }
+
+    /// Over connections that are never made.
+    fn gather() -> Arc<Gather<Call>> {
+        let manager = Manager::new(tokio_postgres::Config::new(), NoTls);
+        let pool = Pool::builder(manager).build().unwrap();
+        let (within, effect, sql) = (Duration::from_secs(1), Effect::Writes, String::new());
+        let probe = Probe { pool: pool.clone(), within, effect, sql: sql.clone() };
+        Gather::new(pool, within, sql, Guard::new("writes", probe))
+    }
 
     impl Member for Call {
         const WHAT: &'static str = "a call";
@@ -283,6 +325,42 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn calls_that_come_together_share_a_statement_and_a_lone_one_is_alone() {
+        let gather = gather();
+        let ask = || gather.ask(|| Ok(call()));
+        let Ok(Asked::Alone(first)) = ask().await else { panic!("nobody else was there") };
+        let Ok(Asked::Alone(second)) = ask().await else { panic!("nobody waited beside the first") };
+        drop((first, second));
+        let (one, two, three) = tokio::join!(ask(), ask(), ask());
+        for asked in [one, two, three] {
+            assert!(matches!(asked, Ok(Asked::Silent)), "a batch says nothing here");
+        }
+    }
+
+    #[test]
+    fn a_second_statement_begins_once_many_more_wait_than_the_first_has() {
+        let gather = gather();
+        let waits = || {
+            let waiting = Waiting { member: call(), since: Instant::now(), reply: oneshot::channel().0 };
+            gather.lock().push(waiting);
+        };
+        let mut first = gather.place(1).unwrap();
+        assert!(gather.place(1).is_none(), "calls gather");
+        first.gathered();
+        first.sends(2);
+        (0..7).for_each(|_| waits());
+        assert!(gather.place(0).is_none());
+        waits();
+        let mut second = gather.place(0).unwrap();
+        second.gathered();
+        second.sends(gather.next().len());
+        waits();
+        assert!(gather.place(9).is_none(), "both places are taken");
+        drop((first, second));
+        assert!(gather.place(0).is_some());
+    }
+
     #[test]
     fn tenants_take_turns_and_a_batch_has_a_bound() {
         let mut queue = Queue::default();
@@ -295,5 +373,6 @@ mod tests {
         assert_eq!(batch(), ["many", "one", "two", "many"]);
         assert_eq!(batch(), ["two", "many", "many"]);
         assert!(batch().is_empty() && queue.turns.is_empty() && queue.waiting.is_empty());
+        assert_eq!(queue.calls, 0);
     }
 }
