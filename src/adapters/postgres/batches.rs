@@ -3,7 +3,8 @@
 //! `gather` says when they are sent. Each compares everything that the statement of one key
 //! compares. This file must not state anything of a key that the statement did not return.
 
-use std::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
 
 use deadpool_postgres::Pool;
 use tokio_postgres::Row;
@@ -18,6 +19,8 @@ use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
 use crate::protocol::decide::Basis;
 use crate::protocol::digest::Digest32;
 use crate::protocol::key::{KeyId, Tenant};
+use crate::protocol::record::Token;
+use crate::protocol::time::Date;
 
 /// A stored body that is larger goes alone.
 const MOST_BODY: usize = 64 << 10;
@@ -34,6 +37,36 @@ impl Claim {
     pub(super) fn of(ask: &ClaimAsk) -> Self {
         Self(ask.clone())
     }
+
+    fn gate(&self) -> i64 {
+        self.0.gate.0.cast_signed()
+    }
+
+    /// The reply to rows that stood.
+    fn found(&self, rows: &[Row]) -> Result<ClaimReply, StoreError> {
+        claim_reply(Self::WHAT, rows, promised(&self.0.lifetime), millis(self.0.hold))
+    }
+}
+
+/// The gate's version that a batch is sent under.
+fn gate_of(batch: &[&Claim]) -> i64 {
+    batch.first().map_or(0, |one| one.gate())
+}
+
+/// The reply to a claim whose row was made; `None` for rows that stood.
+fn made(rows: &[Row]) -> Result<Option<ClaimReply>, rows::Unreadable> {
+    let Some(row) = rows.first() else { return Ok(None) };
+    let Some(epoch) = rows::get::<Option<i64>>(row, "made_epoch")? else { return Ok(None) };
+    let attempt: i32 = rows::get(row, "made_attempt")?;
+    let token = Token {
+        epoch: u64::try_from(epoch).map_err(|_| "made_epoch")?,
+        attempt: u32::try_from(attempt).map_err(|_| "made_attempt")?,
+    };
+    let date = |name| {
+        let since = rows::get::<SystemTime>(row, name)?.duration_since(SystemTime::UNIX_EPOCH);
+        since.ok().and_then(|since| i64::try_from(since.as_millis()).ok()).map(Date).ok_or(name)
+    };
+    Ok(Some(ClaimReply::Won { token, expires: date("made_until")?, at: date("made_at")? }))
 }
 
 fn bytes(digest: &Digest32) -> &[u8] {
@@ -68,33 +101,34 @@ impl Member for Claim {
     }
 
     async fn send(batch: &[&Self], sql: &str, pool: &Pool, within: Duration) -> Result<Vec<Row>, Failed> {
-        let gates: Vec<i64> = batch.iter().map(|Self(ask)| ask.gate.0.cast_signed()).collect();
-        let tenants = column(batch, |Self(ask)| ask.id.tenant().as_str());
-        let keys = column(batch, |Self(ask)| ask.id.key().as_bytes());
-        let nonces = column(batch, |Self(ask)| Uuid::from_u128(ask.nonce.0));
-        let requests = column(batch, |Self(ask)| Uuid::from_u128(ask.request_id.0));
-        let raws = column(batch, |Self(ask)| bytes(&ask.fingerprint.raw));
-        let canonicals = column(batch, |Self(ask)| ask.fingerprint.canonical.as_ref().map(bytes));
-        let holds = column(batch, |Self(ask)| millis(ask.hold));
-        let promises = column(batch, |Self(ask)| promised(&ask.lifetime));
-        let skews = column(batch, |Self(ask)| millis(ask.lifetime.skew));
-        let tombstones = column(batch, |Self(ask)| millis(ask.lifetime.tombstone));
-        let routes = column(batch, |Self(ask)| &*ask.route);
-        let paths = column(batch, |Self(ask)| ask.path.as_str());
-        let principals = column(batch, |Self(ask)| ask.principal.as_ref().map(bytes));
-        // A member of another version gets nothing from this statement.
-        let gate = gates.first().copied().unwrap_or_default();
+        // A member of another version takes no part, nor the second one of a nonce.
+        let gate = gate_of(batch);
+        let mut seen = HashSet::new();
+        let shares = |one: &&&Self| one.gate() == gate && seen.insert(one.0.nonce.0);
+        let batch: Vec<&Self> = batch.iter().filter(shares).copied().collect();
+        let tenants = column(&batch, |Self(ask)| ask.id.tenant().as_str());
+        let keys = column(&batch, |Self(ask)| ask.id.key().as_bytes());
+        let nonces = column(&batch, |Self(ask)| Uuid::from_u128(ask.nonce.0));
+        let requests = column(&batch, |Self(ask)| Uuid::from_u128(ask.request_id.0));
+        let raws = column(&batch, |Self(ask)| bytes(&ask.fingerprint.raw));
+        let canonicals = column(&batch, |Self(ask)| ask.fingerprint.canonical.as_ref().map(bytes));
+        let holds = column(&batch, |Self(ask)| millis(ask.hold));
+        let promises = column(&batch, |Self(ask)| promised(&ask.lifetime));
+        let skews = column(&batch, |Self(ask)| millis(ask.lifetime.skew));
+        let tombstones = column(&batch, |Self(ask)| millis(ask.lifetime.tombstone));
+        let routes = column(&batch, |Self(ask)| &*ask.route);
+        let paths = column(&batch, |Self(ask)| ask.path.as_str());
+        let principals = column(&batch, |Self(ask)| ask.principal.as_ref().map(bytes));
         let call = Call::writes(Self::WHAT, sql);
         run::run(
             pool,
             within,
             call,
             &[
-                &gate,
-                &gates,
                 &tenants,
                 &keys,
                 &nonces,
+                &gate,
                 &requests,
                 &raws,
                 &canonicals,
@@ -112,13 +146,21 @@ impl Member for Claim {
 
     fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<ClaimReply>>, StoreError> {
         let unreadable = |why| errors::unreadable(Self::WHAT, Effect::Writes, why);
-        let all = by_member(batch.len(), rows).map_err(unreadable)?;
-        let reply = |(Self(ask), found): (&&Self, Vec<Row>)| {
-            let reply =
-                || claim_reply(Self::WHAT, &found, promised(&ask.lifetime), millis(ask.hold)).map(Some);
-            if found.is_empty() { Ok(None) } else { reply() }
+        let gate = gate_of(batch);
+        let mut all: HashMap<u128, Vec<Row>> = HashMap::with_capacity(batch.len());
+        for row in rows {
+            let nonce: Uuid = rows::get(&row, "asked").map_err(unreadable)?;
+            all.entry(nonce.as_u128()).or_default().push(row);
+        }
+        let mut reply = |one: &&Self| {
+            let found = if one.gate() == gate { all.remove(&one.0.nonce.0) } else { None };
+            let Some(found) = found else { return Ok(None) };
+            match made(&found).map_err(unreadable)? {
+                Some(won) => Ok(Some(won)),
+                None => one.found(&found).map(Some),
+            }
         };
-        batch.iter().zip(all).map(reply).collect()
+        batch.iter().map(&mut reply).collect()
     }
 }
 

@@ -210,6 +210,8 @@ async fn work<M: Member>(mut place: Place<M>) {
         if !batch.is_empty() {
             place.sends(batch.len());
             place.gather.send(batch).await;
+            // Calls that are ready by now take part in the next.
+            yield_now().await;
         }
     }
 }

@@ -95,7 +95,7 @@ statements! {
             concat!(include_str!("sql/job_take_by_turns.sql"), include_str!("sql/job_taken.sql"));
         comb = concat!(include_str!("sql/comb.sql"), include_str!("sql/shared.sql"));
         at_risk = concat!(include_str!("sql/at_risk.sql"), include_str!("sql/shared.sql"));
-        claim_many = &claiming(include_str!("sql/claim_many.sql"), &OF_MANY);
+        claim_many = &claiming(include_str!("sql/claim_many.sql"), &OF_MANY).replace("{nothing}", &nothing());
         stand_in = &claiming(include_str!("sql/stand_in.sql"), &NUMBERED);
 }
 
@@ -141,6 +141,13 @@ const OF_MANY: [(&str, &str); 6] = [
     ("p_path", "a.path"),
     ("p_principal", "a.principal"),
 ];
+
+/// A null for each column that a claim routine returns.
+fn nothing() -> String {
+    let null =
+        |column: &str| column.trim().split_once(' ').map(|(name, kind)| format!("null::{kind} as {name}"));
+    RETURNED.split(',').filter_map(null).collect::<Vec<_>>().join(", ")
+}
 
 /// Fills in the conditions and columns of every claim on known rows, with its arguments by these
 /// names.
