@@ -1,8 +1,8 @@
 //! Outcomes of attempts: read from the upstream's answer, stored, then given to the client.
 //!
-//! A task of its own stores an outcome, and repeats the write while the hold runs, so a short
-//! failure of the store loses nothing. The client gets no settled answer before the store has
-//! confirmed it. This file must not send anything to the upstream.
+//! The write of an outcome is repeated while the hold runs, so a short failure of the store loses
+//! nothing. The client gets no settled answer before the store has confirmed it. This file must not
+//! send anything to the upstream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,7 +208,8 @@ pub(super) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &As
     }
 }
 
-/// Stores a fact in a task that outlives the request, and waits a while for the result.
+/// Stores a fact, and waits a while for the result. What takes longer goes on in a task of its own.
+/// Its callers are in tasks that nobody cancels.
 pub(super) async fn store<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     route: &Arc<str>,
@@ -220,18 +221,20 @@ pub(super) async fn store<P: Ports>(
     let now = clock.now();
     let give_up = now + hold;
     let begun = (InFlight::begin(gateway.clone()), gateway.authority.running.begin(&attempt.id));
-    let task = tokio::spawn({
+    let mut work = {
         let (gateway, route) = (gateway.clone(), route.clone());
-        let work = async move {
+        Box::pin(async move {
             let stored = persist(&gateway, &route, &attempt, fact, give_up).await;
             drop(begun);
             stored
-        };
-        work.in_current_span()
-    });
-    match race(task, clock.sleep_until(now + gateway.settings.timings.settle_within)).await {
-        Won::First(Ok(stored)) => stored,
-        Won::First(Err(_)) | Won::Second(()) => Stored::NotYet,
+        })
+    };
+    match race(&mut work, clock.sleep_until(now + gateway.settings.timings.settle_within)).await {
+        Won::First(stored) => stored,
+        Won::Second(()) => {
+            tokio::spawn(work.in_current_span());
+            Stored::NotYet
+        }
     }
 }
 

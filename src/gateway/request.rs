@@ -5,6 +5,7 @@
 //! handler recovered the key. A client that hangs up cancels nothing: the work runs in a task of
 //! its own. Must not send anything before its claim is durable.
 
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -54,20 +55,24 @@ impl Step {
 /// Answers an admitted client's request: here if this region owns the key, else from the local copy
 /// or from the owner.
 pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
-    detached(gateway, ask, |gateway, ask| async move {
-        match serve(&gateway, &ask).await {
-            Ok(reply) => finish(&gateway, &ask, reply),
-            Err(owner) => forward::answer(&gateway, &ask, owner).await,
-        }
+    detached(gateway, ask, |gateway, ask| {
+        Box::pin(async move {
+            match serve(&gateway, &ask).await {
+                Ok(reply) => finish(&gateway, &ask, reply),
+                Err(owner) => forward::answer(&gateway, &ask, owner).await,
+            }
+        })
     })
     .await
 }
 
 /// Answers a request that was forwarded to this region. It is never forwarded again.
 pub(super) async fn answer_here<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
-    detached(gateway, ask, |gateway, ask| async move {
-        let reply = serve(&gateway, &ask).await.unwrap_or_else(|_| moving(&gateway));
-        finish(&gateway, &ask, reply)
+    detached(gateway, ask, |gateway, ask| {
+        Box::pin(async move {
+            let reply = serve(&gateway, &ask).await.unwrap_or_else(|_| moving(&gateway));
+            finish(&gateway, &ask, reply)
+        })
     })
     .await
 }
@@ -78,11 +83,11 @@ pub(super) fn moving<P: Ports>(gateway: &Gateway<P>) -> Reply {
 }
 
 /// Runs the work in a task of its own, and counts it. Neither a client that hangs up nor a stop
-/// cuts it short.
+/// cuts it short. It comes in a box, since a task moves its future several times.
 async fn detached<P, F, W>(gateway: &Arc<Gateway<P>>, ask: Ask, work: F) -> Response<Body>
 where
     P: Ports,
-    F: FnOnce(Arc<Gateway<P>>, Arc<Ask>) -> W + std::marker::Send + 'static,
+    F: FnOnce(Arc<Gateway<P>>, Arc<Ask>) -> Pin<Box<W>> + std::marker::Send + 'static,
     W: Future<Output = Response<Body>> + std::marker::Send + 'static,
 {
     let ask = Arc::new(ask);
