@@ -73,6 +73,8 @@ enum Name {
     Replays,
     /// Memory of idle connections
     Idle,
+    /// New keys at 64 at once: the CPU of a second region's Postgres, ÷ two statements by pgbench
+    Replica,
 }
 
 fn main() -> Result<()> {
@@ -94,6 +96,7 @@ async fn run(wanted: &[Name], write: bool, tools: Tools) -> Result<()> {
             Name::Syncs => rows::syncs(&mut stand).await?,
             Name::Replays => rows::replays(&mut stand).await?,
             Name::Idle => idle::rows(&mut stand).await?,
+            Name::Replica => rows::replica(&mut stand).await?,
         });
     }
     let store = stand.describe();

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::stand::{Form, Stand, cpus, pin};
 use super::table::Row;
-use super::turn::{Load, ROUNDS, Seen, Turn, rounds};
+use super::turn::{Load, ROUNDS, Seen, Turn, cluster_cpu, rounds};
 
 /// Two statements for one key, each a transaction, without a gateway.
 const NAIVE: &str = "\
@@ -182,4 +182,29 @@ pub async fn replays(stand: &mut Stand) -> Result<Vec<Row>> {
     Ok(vec![row("replays/s at 64 ÷ pgbench insert-or-look", "≥ 1.0", &seen, |[look, ours]| {
         ours.rate() / look.rate()
     })])
+}
+
+/// The CPU of a second region's Postgres that follows new keys, for each of them. The last group:
+/// from here on the first store has a follower.
+pub async fn replica(stand: &mut Stand) -> Result<Vec<Row>> {
+    let gateway = stand.gateway(Form::Usual, false).await?;
+    let [all, ..] = cpus()?;
+    let load = Load::Wrk { port: stand.region.ports.public, connections: 64, asks: "fresh", cpus: all };
+    let fresh = Turn { name: "onceway, 64 new keys", load, proxy: Some(gateway), lasts: 2 };
+    let naive = Turn { name: "pgbench, naive", load: Load::Pgbench { script: NAIVE }, proxy: None, lasts: 3 };
+    let replica = stand.replica().await?;
+    let mut values = Vec::new();
+    for round in 0..=ROUNDS {
+        let theirs = naive.run(stand).await?;
+        stand.replicated().await?;
+        let before = cluster_cpu(&replica)?;
+        let ours = fresh.run(stand).await?;
+        stand.replicated().await?;
+        let each = (cluster_cpu(&replica)? - before) / ours.keys;
+        eprintln!("replica: {:.1} µs of CPU each, naive {:.1} µs", each * 1e6, theirs.store_each() * 1e6);
+        // The first turn does not count.
+        values.extend((round > 0).then(|| each / theirs.store_each()));
+    }
+    replica.kill().await?;
+    Ok(vec![Row { what: "Postgres CPU for each new key at a replica ÷ naive", must: "≤ 1.0", values }])
 }

@@ -95,6 +95,7 @@ pub struct Stand {
     pub proxy: Nginx,
     pub nginx_ports: NginxPorts,
     pub dir: PathBuf,
+    replica_port: u16,
     /// The gateway that runs.
     gateway: Option<(Form, Gateway)>,
     launch: Launch,
@@ -106,13 +107,14 @@ impl Stand {
         raise_descriptors();
         let dir = scratch::create("onceway-peers")?;
         let janitor = Janitor::spawn(&tools.gateway, &dir, true)?;
-        let port = free_run(13)?;
+        let port = free_run(14)?;
         let ports = FleetPorts::lay_out(port, 1)?.regions[0];
         let nginx_ports = NginxPorts { direct: ports.upstream, quiet: port + 11, logged: port + 12 };
         let upstream = Nginx::upstream(&tools, &dir, nginx_ports.direct)?;
         let proxy = Nginx::proxy(&tools, &dir, [nginx_ports.quiet, nginx_ports.logged], nginx_ports.direct)?;
-        let name = RegionName::parse("here").ok().context("a region's name")?;
-        let cluster = store(&tools, &dir, ports.postgres, &name).await?;
+        let me = origin("here")?;
+        let cluster = store(&tools, &dir, ports.postgres, &me).await?;
+        let name = me.region;
         let names = std::slice::from_ref(&name);
         files::write_shared(&dir, names, names)?;
         files::write(&dir, "routes.toml", ROUTES)?;
@@ -132,7 +134,19 @@ impl Stand {
         region.found(PATIENCE).await?;
         serves(&region.admin()).await?;
         region.act(Action::Stop, Part::Gateway).await?;
-        Ok(Stand { tools, region, upstream, proxy, nginx_ports, dir, gateway: None, launch, janitor })
+        let replica_port = port + 13;
+        Ok(Stand {
+            tools,
+            region,
+            upstream,
+            proxy,
+            nginx_ports,
+            dir,
+            replica_port,
+            gateway: None,
+            launch,
+            janitor,
+        })
     }
 
     /// Makes a gateway of this form run, alone, and returns its pid. `anew`: with a new process.
@@ -156,6 +170,30 @@ impl Stand {
         };
         serves(&gateway.admin()).await?;
         Ok(gateway.process().context("the gateway is over")?.pid())
+    }
+
+    /// A second region's store, which follows this one. Returned once it has all rows.
+    pub async fn replica(&self) -> Result<Cluster> {
+        let [here, there] = ["here", "there"].map(origin);
+        let (here, there) = (here?, there?);
+        let both = vec![here.clone(), there.clone()];
+        let cluster = cluster(&self.tools, &self.dir.join("replica"), self.replica_port).await?;
+        let own = files::plan(&here, both.clone(), &self.region.cluster, Vec::new())?;
+        let publisher = files::conninfo(([127, 0, 0, 1], self.region.ports.postgres).into());
+        let plan = files::plan(&there, both, &cluster, vec![(here, publisher)])?;
+        ensure!(provision::init(&own).await?.is_complete(), "the store is not complete");
+        let copied = async || Ok(provision::init(&plan).await?.is_complete().then_some(()));
+        wait::for_some("the replica to have all rows", PATIENCE, copied).await?;
+        Ok(cluster)
+    }
+
+    /// Waits until the replica has applied all that stands here. Only this store is asked.
+    pub async fn replicated(&self) -> Result<()> {
+        let store = self.region.cluster.connect(files::DATABASE).await?;
+        let end: String = store.query_one("select pg_current_wal_lsn()::text", &[]).await?.try_get(0)?;
+        let applied = "select from pg_stat_replication where replay_lsn >= $1::text::pg_lsn";
+        let applied = async || Ok(store.query_opt(applied, &[&end]).await?.map(drop));
+        wait::for_some("the replica to have applied all", PATIENCE, applied).await
     }
 
     /// Machine and store, in a few words.
@@ -194,15 +232,23 @@ async fn serves(admin: &str) -> Result<()> {
     wait::for_some("the gateway to serve", PATIENCE, ready).await
 }
 
-async fn store(tools: &Tools, dir: &Path, port: u16, name: &RegionName) -> Result<Cluster> {
+async fn cluster(tools: &Tools, dir: &Path, port: u16) -> Result<Cluster> {
     let settings = [("shared_buffers", "512MB"), ("max_wal_size", "4GB")];
-    let cluster = Cluster::create(&tools.postgres, &dir.join("postgres"), port, &settings).await?;
+    let cluster = Cluster::create(&tools.postgres, dir, port, &settings).await?;
     cluster.start().await?;
     cluster.create_database(files::DATABASE).await?;
+    Ok(cluster)
+}
+
+fn origin(name: &str) -> Result<Origin> {
+    Ok(Origin { region: RegionName::parse(name).ok().context("a region's name")?, generation: 1 })
+}
+
+async fn store(tools: &Tools, dir: &Path, port: u16, me: &Origin) -> Result<Cluster> {
+    let cluster = cluster(tools, &dir.join("postgres"), port).await?;
     cluster.create_database(NAIVE).await?;
     cluster.connect(NAIVE).await?.batch_execute(TABLES).await?;
-    let me = Origin { region: name.clone(), generation: 1 };
-    let plan = files::plan(&me, vec![me.clone()], &cluster, Vec::new())?;
+    let plan = files::plan(me, vec![me.clone()], &cluster, Vec::new())?;
     ensure!(provision::init(&plan).await?.is_complete(), "the store is not complete");
     Ok(cluster)
 }

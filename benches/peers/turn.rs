@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use onceway::fleet::cluster::Cluster;
 use onceway::fleet::{files, proctable};
 use rustix::process::Pid;
 
@@ -108,7 +109,7 @@ pub async fn rounds<const N: usize>(stand: &Stand, turns: &[Turn; N]) -> Result<
 }
 
 impl Turn {
-    async fn run(&self, stand: &Stand) -> Result<Seen> {
+    pub async fn run(&self, stand: &Stand) -> Result<Seen> {
         if matches!(self.load, Load::Pgbench { .. }) {
             let naive = stand.region.cluster.connect(NAIVE).await?;
             naive.batch_execute("truncate idem").await?;
@@ -168,14 +169,19 @@ impl Turn {
     /// Seconds of CPU so far: of the proxy, and of the store.
     fn meters(&self, stand: &Stand) -> Result<(f64, f64)> {
         let proxy = self.proxy.map_or(Ok(0.0), cpu)?;
-        let postmaster = stand.region.cluster.pid().context("Postgres is over")?;
-        let root = i32::try_from(postmaster).ok().and_then(Pid::from_raw).context("a pid")?;
-        let children = proctable::descendants(root);
-        // A child that ended meanwhile is in its parent's sum.
-        let children =
-            children.iter().filter_map(|child| cpu(child.pid.as_raw_nonzero().get().unsigned_abs()).ok());
-        Ok((proxy, cpu(postmaster)? + children.sum::<f64>()))
+        Ok((proxy, cluster_cpu(&stand.region.cluster)?))
     }
+}
+
+/// Seconds of CPU of all processes of a Postgres so far.
+pub fn cluster_cpu(cluster: &Cluster) -> Result<f64> {
+    let postmaster = cluster.pid().context("Postgres is over")?;
+    let root = i32::try_from(postmaster).ok().and_then(Pid::from_raw).context("a pid")?;
+    let children = proctable::descendants(root);
+    // A child that ended meanwhile is in its parent's sum.
+    let children =
+        children.iter().filter_map(|child| cpu(child.pid.as_raw_nonzero().get().unsigned_abs()).ok());
+    Ok(cpu(postmaster)? + children.sum::<f64>())
 }
 
 /// Seconds of CPU of a process so far, with its children that have ended.
