@@ -24,11 +24,13 @@ use crate::ports::store::StoreError;
 use crate::protocol::key::Tenant;
 
 /// Statements of one kind under way at the same time, at most. The second begins beside a lone
-/// call, or once [`TIMES`] as many wait as the first has. A statement costs as much as five of its
-/// keys, so one large batch after the other beats two small ones. The second is for what one cannot
-/// carry.
+/// call, once [`TIMES`] as many wait as the first has, or when the first is [`SLOW`]. A statement
+/// costs as much as five of its keys, so one large batch after the other beats two small ones. The
+/// second is for what one cannot carry.
 pub(super) const AT_ONCE: usize = 2;
 const TIMES: usize = 4;
+/// Time after which nobody waits for the first statement any more: its connection may be stuck.
+const SLOW: Duration = Duration::from_millis(50);
 /// Calls in one batch, and their bytes, at most.
 const MOST: usize = 128;
 const MOST_BYTES: usize = 1 << 20;
@@ -90,13 +92,23 @@ struct Queue<M: Member> {
     busy: usize,
     /// Calls in the statements under way.
     sent: usize,
+    /// The time at which a statement began last.
+    began: Instant,
     /// True while the holder of a place lets others take part. Nobody else takes a place then.
     gathering: bool,
 }
 
 impl<M: Member> Default for Queue<M> {
     fn default() -> Self {
-        Self { turns: VecDeque::new(), waiting: HashMap::new(), calls: 0, busy: 0, sent: 0, gathering: false }
+        Self {
+            turns: VecDeque::new(),
+            waiting: HashMap::new(),
+            calls: 0,
+            busy: 0,
+            sent: 0,
+            began: Instant::now(),
+            gathering: false,
+        }
     }
 }
 
@@ -155,7 +167,8 @@ impl<M: Member> Gather<M> {
     fn place(self: &Arc<Self>, more: usize) -> Option<Place<M>> {
         let mut queue = self.lock();
         let many = MOST.min(TIMES * queue.sent);
-        let may_begin = queue.busy == 0 || queue.sent <= 1 || queue.calls + more >= many;
+        let may_begin =
+            queue.busy == 0 || queue.sent <= 1 || queue.calls + more >= many || queue.began.elapsed() >= SLOW;
         let is_free = queue.busy < AT_ONCE && !queue.gathering && may_begin;
         queue.busy += usize::from(is_free);
         queue.gathering |= is_free;
@@ -229,6 +242,7 @@ impl<M: Member> Place<M> {
         let before = std::mem::replace(&mut self.sent, calls);
         let mut queue = self.gather.lock();
         queue.sent = queue.sent + calls - before;
+        queue.began = Instant::now();
     }
 }
 
@@ -361,6 +375,18 @@ mod tests {
         assert!(gather.place(9).is_none(), "both places are taken");
         drop((first, second));
         assert!(gather.place(0).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_statement_begins_beside_one_that_is_slow() {
+        let gather = gather();
+        let mut first = gather.place(1).unwrap();
+        first.gathered();
+        first.sends(100);
+        tokio::time::advance(SLOW - Duration::from_millis(1)).await;
+        assert!(gather.place(1).is_none());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(gather.place(1).is_some());
     }
 
     #[test]
