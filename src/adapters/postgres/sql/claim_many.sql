@@ -1,7 +1,8 @@
 -- First claims of many keys, all under the gate's version $4: the rows that were made, and what stood of each key. Of a nonce that is not among
 -- them nothing was written: another claim was faster, or the gate has moved. Sorted, so that two batches cannot deadlock.
 -- The plan is made once, perhaps over an empty leaf: `offset 0` keeps a look at one key from becoming a join, which would read the whole index.
--- Of a row that was made only what is new goes back: the 25 columns of a row cost more than its insertion into an index.
+-- Where all keys stand, the claims are not unpacked and the gate is not held. Of a row that was made only what is new goes back: 25 columns cost
+-- more than its entry in an index.
 with seen as materialized (
     select a.nonce as asked, r.*
       from unnest($1::text[], $2::bytea[], $3::uuid[]) as a(tenant, key, nonce)
@@ -21,7 +22,7 @@ with seen as materialized (
                tenant, key, nonce, request_id, fp_raw, fp_canonical, hold_ms, promised_ms, skew_ms, tombstone_ms, route, path, principal
            )
      cross join g
-     where not exists (select from seen s where s.asked = a.nonce)
+     where (select count(distinct s.asked) from seen s) < cardinality($3) and not exists (select from seen s where s.asked = a.nonce)
      order by a.tenant collate "C", a.key
     on conflict do nothing
     returning r.nonce, r.epoch, r.attempt, r.held_at, r.expires_at
