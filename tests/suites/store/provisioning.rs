@@ -9,6 +9,7 @@ use crate::store::support::{
 use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
 use onceway::ports::Replica;
 use onceway::protocol::region::RegionName;
+use tokio_postgres::error::SqlState;
 
 pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
     &report
@@ -451,4 +452,46 @@ async fn what_a_replaced_store_had_sent_counts_on() {
     let memory = us_store.recall().await.unwrap();
     let imported = memory.iter().find(|memory| memory.origin == eu.origin).map(|memory| memory.imported);
     assert_eq!(imported, Some(seq), "{memory:?}");
+}
+
+/// Whoever writes a record, each condition on it holds: one broken value, and nothing is written.
+#[tokio::test]
+async fn a_record_that_is_not_whole_is_written_by_nobody() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    won(&store, &ask("whole", 1, gate.version)).await;
+    let admin = region.admin().await;
+    let set = async |sql: &str| admin.batch_execute(&format!("update onceway.records set {sql}")).await;
+    let answered = "state = 4, settled_at = now(), answer_status = 200, answer_headers = '', answer_body = '', answer_length = 0";
+    for broken in [
+        "state = 0",
+        "state = 6",
+        "epoch = 0",
+        "attempt = 0",
+        "fp_raw = '1'",
+        "fp_canonical = '1'",
+        "principal = '1'",
+        "hold = '-1s'",
+        "tombstone = '-1s'",
+        "over = '{}'",
+        "doubt_status = 500",
+        "state = 2, doubt_status = 1000",
+        "answer_status = 200",
+        "answer_headers = ''",
+        "answer_body = '', answer_length = 0",
+        "answer_coding = 2",
+        "settled_at = now()",
+        "state = 4",
+        &answered.replace("now()", "null"),
+        &answered.replace("200", "99"),
+        &answered.replace("headers = ''", "headers = null"),
+        &answered.replace("length = 0", "length = null"),
+    ] {
+        let error = set(broken).await.expect_err(broken);
+        assert_eq!(error.code(), Some(&SqlState::CHECK_VIOLATION), "{broken}: {error}");
+    }
+    for whole in ["state = 2, doubt_status = 500", "state = 3, doubt_status = null, attempt = 0"] {
+        set(whole).await.unwrap();
+    }
+    set(&format!("{answered}, attempt = 1")).await.unwrap();
+    set("answer_body = null, answer_length = null").await.unwrap();
 }

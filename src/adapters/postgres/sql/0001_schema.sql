@@ -21,6 +21,35 @@ create table onceway.meta (
     gateways_from int not null default 1
 );
 
+-- What each record must be. Conditions in a function, since Postgres parses those of a CHECK anew for each statement, and for each row that
+-- replication brings. As in a CHECK, a condition that is null holds.
+create function onceway.is_whole(
+    p_state smallint, p_epoch bigint, p_attempt int, p_fp_raw bytea, p_fp_canonical bytea, p_principal bytea, p_hold interval,
+    p_tombstone interval, p_over jsonb, p_doubt_status smallint, p_answer_status smallint, p_answer_headers bytea, p_answer_body bytea,
+    p_answer_coding smallint, p_answer_length int, p_settled_at timestamptz
+) returns boolean language plpgsql immutable parallel safe as $whole$
+begin
+    return p_state between 1 and 5
+        -- An accepted request that was never run has no attempt yet: its released row has attempt 0.
+        and p_epoch >= 1 and (p_attempt >= 1 or (p_attempt = 0 and p_state in (3, 5)))
+        and octet_length(p_fp_raw) = 32
+        and (p_fp_canonical is null or octet_length(p_fp_canonical) = 32)
+        and (p_principal is null or octet_length(p_principal) = 32)
+        and p_hold >= interval '0' and p_tombstone >= interval '0'
+        and jsonb_typeof(p_over) = 'array'
+        and (p_doubt_status is null or (p_state = 2 and p_doubt_status between 100 and 999))
+        and (p_answer_status is null or p_answer_status between 100 and 999)
+        -- A settled row without a body is an answer over the stored limit.
+        and (p_state = 4) = (p_answer_status is not null)
+        and (p_state = 4) = (p_answer_headers is not null)
+        and (p_state = 4 or p_answer_body is null)
+        and (p_answer_body is null) = (p_answer_length is null)
+        and p_answer_coding in (0, 1)
+        and (p_state in (4, 5) or p_settled_at is null)
+        and (p_state <> 4 or p_settled_at is not null);
+end
+$whole$;
+
 -- Numbers of `state`: 1 claimed, 2 in doubt, 3 released, 4 settled, 5 tombstone.
 -- Text that is compared or indexed uses collation "C": an index must not change its order with the system's libraries.
 create table onceway.records (
@@ -63,29 +92,10 @@ create table onceway.records (
     -- How long the tombstone stays.
     tombstone interval not null default interval '30 days',
     primary key (tenant, key, origin),
-    constraint state_is_known check (state between 1 and 5),
-    -- An accepted request that was never run has no attempt yet: its released row has attempt 0.
-    constraint token_is_positive check (epoch >= 1 and (attempt >= 1 or (attempt = 0 and state in (3, 5)))),
-    constraint digests_are_whole check (octet_length(fp_raw) = 32 and octet_length(fp_canonical) = 32),
-    constraint hold_is_a_span check (hold >= interval '0'),
-    constraint over_is_a_list check (jsonb_typeof(over) = 'array'),
-    -- A settled row without a body is an answer over the stored limit.
-    constraint settled_has_answer check (
-        (state = 4) = (answer_status is not null)
-        and (state = 4) = (answer_headers is not null)
-        and (state = 4 or answer_body is null)
-        and (state in (4, 5) or settled_at is null)
-        and (state <> 4 or settled_at is not null)
-    ),
-    constraint status_of_doubt check (doubt_status is null or state = 2),
-    constraint statuses_are_http check (
-        (doubt_status is null or doubt_status between 100 and 999)
-        and (answer_status is null or answer_status between 100 and 999)
-    ),
-    constraint principal_is_a_digest check (octet_length(principal) = 32),
-    constraint coding_is_known check (answer_coding in (0, 1)),
-    constraint length_is_there check ((answer_body is null) = (answer_length is null)),
-    constraint tombstone_is_a_span check (tombstone >= interval '0')
+    constraint is_whole check (onceway.is_whole(
+        state, epoch, attempt, fp_raw, fp_canonical, principal, hold, tombstone, over, doubt_status, answer_status, answer_headers, answer_body,
+        answer_coding, answer_length, settled_at
+    ))
 ) partition by list (origin);
 
 -- Runs at risk are few, and looked for again and again.
