@@ -68,6 +68,14 @@ fn number128(text: &str) -> Option<u128> {
     u128::from_str_radix(text, 16).ok().filter(|number| hex128(*number) == text)
 }
 
+/// The longest span of a message: ten thousand years, since a key may be kept until the year 9999.
+/// A database can add several of them to a date.
+pub const LONGEST: Duration = Duration::from_secs(3_652_425 * 86_400);
+
+fn bounded<E: de::Error>(span: Duration) -> Result<Duration, E> {
+    if span <= LONGEST { Ok(span) } else { Err(malformed("a span of time is too long")) }
+}
+
 /// Spans of time, each as a pair of whole seconds and the nanoseconds beyond them.
 pub mod span {
     use super::*;
@@ -80,7 +88,7 @@ pub mod span {
     /// Reads a span.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         match <(u64, u32)>::deserialize(from)? {
-            (seconds, nanos @ 0..1_000_000_000) => Ok(Duration::new(seconds, nanos)),
+            (seconds, nanos @ 0..1_000_000_000) => bounded(Duration::new(seconds, nanos)),
             _ => Err(malformed("a span of time")),
         }
     }
@@ -95,7 +103,7 @@ pub mod nanos {
         u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).serialize(out)
     }
 
-    /// Reads a span.
+    /// Reads a span, which the type bounds.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         u64::deserialize(from).map(Duration::from_nanos)
     }

@@ -22,6 +22,7 @@ use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::{Nonce, RequestId, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
+use crate::protocol::written::LONGEST;
 
 /// A date later than every row's.
 const LATE: Date = Date(32_503_680_000_000);
@@ -40,6 +41,7 @@ pub async fn suite<B: EscrowBench>(bench: &B) {
     a_voided_escrow_is_gone(bench).await;
     an_answer_is_lodged_with_its_claim_at_any_epoch(bench).await;
     a_converted_claim_is_an_own_doubt(bench).await;
+    the_longest_spans_are_read_again(bench).await;
     a_converted_answer_is_an_own_settlement(bench).await;
     what_is_known_already_is_not_converted(bench).await;
     an_own_open_row_of_a_lower_token_gives_way(bench).await;
@@ -181,6 +183,19 @@ pub async fn a_converted_claim_is_an_own_doubt<B: EscrowBench>(bench: &B) {
     assert_eq!((listed.open.route, listed.open.path), (lodging.route.clone(), lodging.path.clone()));
     let attempt = Attempt { id: lodging.id.clone(), token: lodging.token, nonce: lodging.nonce };
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "escrow: it ends as an own attempt");
+}
+
+/// A claim with the longest spans that a message may have can be read and judged like any other.
+pub async fn the_longest_spans_are_read_again<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-longest", 1, 1).await;
+    let lifetime = Lifetime { retention: Retention::For(LONGEST), skew: LONGEST, tombstone: LONGEST };
+    let lodging = Lodging { hold: LONGEST, lifetime, ..lodging };
+    lodge(bench, &lodging).await;
+    assert_eq!(convert(bench, &lodging.origin).await, 1);
+    let State::InDoubt { left, .. } = row(bench, &lodging.id).await.state else { panic!("escrow: no doubt") };
+    assert!(left > LONGEST / 2 && left <= LONGEST, "escrow: {left:?}");
+    let listed = bench.store().doubts(None, 10_000).await.expect("escrow: doubts failed");
+    assert!(listed.iter().any(|listed| listed.open.id == lodging.id), "escrow: not listed");
 }
 
 /// A lodged answer is final from its conversion on.

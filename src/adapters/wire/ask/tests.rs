@@ -26,6 +26,7 @@ use crate::protocol::register::{Accepted, Ballot, DOES_NOT_SERVE, HELD_BY_ANOTHE
 use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::time::Date;
 use crate::protocol::view::{AcceptorId, Release, View};
+use crate::protocol::written::LONGEST;
 
 fn names() -> impl Strategy<Value = RegionName> {
     "[a-z][a-z0-9]{0,31}".prop_map(|text| name(&text))
@@ -49,7 +50,7 @@ fn views() -> impl Strategy<Value = Arc<View>> {
 }
 
 fn spans() -> impl Strategy<Value = Duration> {
-    (any::<u64>(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
+    (0..LONGEST.as_secs(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
 }
 
 fn digests() -> impl Strategy<Value = Digest32> {
@@ -388,7 +389,10 @@ fn a_span_has_one_spelling() {
     let json = write_question(&Question::Acceptor { to: None, message });
     let with = |ttl: &str| str::from_utf8(&json).unwrap().replacen("[5,6]", ttl, 1);
     assert!(read_question(with("[5,999999999]").as_bytes()).is_ok());
-    for bad in ["[5,1000000000]", "[5]", "5", "[-5,6]", "\"5s\""] {
+    let long = LONGEST.as_secs();
+    assert!(read_question(with(&format!("[{long},0]")).as_bytes()).is_ok());
+    assert!(read_question(with(&format!("[{long},1]")).as_bytes()).is_err());
+    for bad in ["[5,1000000000]", "[18446744073709551615,0]", "[5]", "5", "[-5,6]", "\"5s\""] {
         assert!(read_question(with(bad).as_bytes()).is_err(), "{bad}");
     }
 }
