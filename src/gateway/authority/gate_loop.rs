@@ -29,6 +29,9 @@ use crate::protocol::window::{self, Window};
 
 /// Rows in one page of an import, and escrow rows in one conversion.
 const PAGE: u32 = 500;
+/// Pages of one import in one look. Between looks the newest view is followed, so whoever left the
+/// ring is asked no more.
+const PAGES: usize = 16;
 const PAGE_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks while keys wait to be opened.
 const CLOSELY: Duration = Duration::from_millis(20);
@@ -44,8 +47,19 @@ pub(super) struct Gathered {
     told_under: u64,
     /// Lost stores whose escrow rows here are own records.
     converted: BTreeSet<Origin>,
+    /// Imports that are not at their end, by store.
+    imports: BTreeMap<Origin, Importing>,
     /// The change that keys are given up for, and the moment when this process first saw it.
     pub(super) pending: Option<(u64, Moment)>,
+}
+
+/// An import between two looks.
+struct Importing {
+    from: RegionName,
+    upto: u64,
+    /// The last key that it has.
+    after: KeyId,
+    rows: usize,
 }
 
 pub(super) async fn mind_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
@@ -279,7 +293,7 @@ pub(super) async fn frontier_at<P: Ports>(
 }
 
 /// Fetches all rows of a lost or replaced store, in pages, from a survivor that has rows which this
-/// region may lack (docs/protocol.md#rule-33).
+/// region may lack (docs/protocol.md#rule-33). Returns after some pages; the next look goes on.
 async fn import<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     origin: &Origin,
@@ -287,30 +301,38 @@ async fn import<P: Ports>(
     upto: u64,
 ) -> Result<(), String> {
     let store = gateway.ports.store();
-    let mut after = None;
-    let mut all = 0_usize;
-    loop {
+    let begun = gateway.authority.gathered().imports.remove(origin);
+    let begun = begun.filter(|begun| begun.from == *from && begun.upto == upto);
+    let (mut after, mut all) = begun.map_or((None, 0), |begun| (Some(begun.after), begun.rows));
+    for _ in 0..PAGES {
         let question = Question::Rows { origin: origin.clone(), after: after.clone(), most: PAGE };
         let rows: Vec<CopiedRow> = match gateway.ports.peers().ask(from, question, PAGE_WITHIN).await {
             Ok(Told::Rows(rows)) => rows,
             Ok(other) => return Err(format!("{from} answered {other:?}")),
             Err(error) => return Err(error.to_string()),
         };
+        let ids: Vec<KeyId> = rows.iter().map(|row| row.id.clone()).collect();
+        if !after.iter().chain(&ids).is_sorted_by(|one, next| one < next) {
+            return Err(format!("the pages of {from} do not go on"));
+        }
         let not_before = gateway.not_before().ok_or("no heartbeat is committed yet")?;
         store.import(origin, &rows, not_before).await.map_err(|error| error.to_string())?;
-        let ids: Vec<KeyId> = rows.iter().map(|row| row.id.clone()).collect();
         doubles::look_at(gateway, &ids).await;
         all += rows.len();
         // A page may be short because its rows are large.
-        match rows.last() {
-            Some(last) => after = Some(last.id.clone()),
-            None => break,
-        }
+        let Some(last) = ids.into_iter().next_back() else {
+            let lag = gateway.authority.gathered().windows.get(origin).and_then(Window::lag);
+            let memory = PeerMemory { origin: origin.clone(), applied: 0, lag, imported: upto };
+            store.remember(&[memory]).await.map_err(|error| error.to_string())?;
+            tracing::info!(%origin, %from, upto, all, "imported what another region has of a lost or replaced store");
+            return Ok(());
+        };
+        after = Some(last);
     }
-    let lag = gateway.authority.gathered().windows.get(origin).and_then(Window::lag);
-    let memory = PeerMemory { origin: origin.clone(), applied: 0, lag, imported: upto };
-    store.remember(&[memory]).await.map_err(|error| error.to_string())?;
-    tracing::info!(%origin, %from, upto, all, "imported what another region has of a lost or replaced store");
+    if let Some(after) = after {
+        let going_on = Importing { from: from.clone(), upto, after, rows: all };
+        gateway.authority.gathered().imports.insert(origin.clone(), going_on);
+    }
     Ok(())
 }
 

@@ -1,18 +1,24 @@
-//! Lies in the *answers* of a region that left the ring: forged views, heartbeats that nobody
-//! wrote, and rows that it does not have.
+//! Lies in the *answers* of a region that left the ring, or is about to: forged views, heartbeats
+//! that nobody wrote, and rows that it does not have.
 //!
 //! `hostile.rs` has what it *says*. The liar answers in the place of a genuine region, and all else
 //! is real. It must not look into a gateway for facts that a peer or a client can see.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use onceway::gateway::authority::Failover;
+use onceway::ports::authority::CopiedRow;
 use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerMessage, Pong, Question, Told};
 use onceway::protocol::change::STRIDE;
+use onceway::protocol::fingerprint::{Fingerprint, raw};
+use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::opening;
+use onceway::protocol::record::{Nonce, RequestId, Row, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Accepted, Ballot, Message, Reply};
+use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 use simulation::peers::{Answering, LinkMode, Region};
 use tokio::time::sleep;
@@ -38,6 +44,10 @@ enum Lie {
     /// Rows of any store have arrived, as far as anybody may ask, and there are none. Replies to
     /// pings are honest.
     Rows,
+    /// The same, and there is always a further page of them.
+    Endless,
+    /// The same, and each page is the first one.
+    Again,
 }
 
 /// A region's gateway that lies.
@@ -46,6 +56,8 @@ struct Liar {
     lie: Lie,
     origins: Vec<Origin>,
     forged: Arc<View>,
+    /// Pages that were asked for.
+    pages: Arc<AtomicU64>,
 }
 
 impl Region for Liar {
@@ -72,7 +84,7 @@ impl Region for Liar {
                 }
                 Lie::Forgetful => Pong { applied: all(1), heard: all(1), ..pong },
                 Lie::Glass => Pong { epoch: self.forged.epoch(), view: self.forged.digest(), ..pong },
-                Lie::Rows => pong,
+                Lie::Rows | Lie::Endless | Lie::Again => pong,
             }
         })
     }
@@ -88,13 +100,41 @@ impl Region for Liar {
                 let promised = Some(ballot);
                 Told::Acceptor(Reply::Holds { id: ACCEPTOR, promised, accepted, running: BTreeSet::new() })
             }),
-            (Lie::Rows, Question::Frontier { .. }) => {
+            (Lie::Rows | Lie::Endless | Lie::Again, Question::Frontier { .. }) => {
                 Box::pin(async { Told::Frontier(opening::Told { applied: FAR, seal: 0 }) })
+            }
+            (Lie::Endless | Lie::Again, Question::Rows { origin, .. }) => {
+                let page = self.pages.fetch_add(1, Ordering::SeqCst);
+                let number = if self.lie == Lie::Endless { page } else { 0 };
+                let row = unwritten(origin, &format!("page-{number:09}"));
+                Box::pin(async { Told::Rows(vec![row]) })
             }
             (Lie::Rows, Question::Rows { .. }) => Box::pin(async { Told::Rows(Vec::new()) }),
             _ => self.honest.ask(from, question),
         }
     }
+}
+
+/// A row that nobody wrote.
+fn unwritten(origin: &Origin, key: &str) -> CopiedRow {
+    let id = KeyId::new(Tenant::parse("acme").unwrap(), Key::parse(key).unwrap());
+    let row = Row {
+        origin: origin.clone(),
+        token: Token { epoch: 1, attempt: 1 },
+        nonce: Nonce(1),
+        fingerprint: Fingerprint { raw: raw("POST", "/park", b""), canonical: None },
+        state: State::Released,
+        over: Vec::new(),
+        risk: Vec::new(),
+        request_id: RequestId(1),
+        expires: Date(4_000_000_000_000),
+        principal: None,
+        accepted: false,
+        doubted: 0,
+        seen: Date(0),
+    };
+    let (hold, lives, tombstone) = (ms(1), TAKEOVER, TAKEOVER);
+    CopiedRow { id, row, hold, lives, tombstone, route: "park".into(), path: "/park".to_owned() }
 }
 
 /// The view of a broken glass whose only voter is c.
@@ -115,13 +155,15 @@ async fn left(seed: u64, before: impl AsyncFnOnce(&Trio)) -> Arc<Trio> {
     trio
 }
 
-/// From now on c lies.
-fn lies(trio: &Trio, lie: Lie) {
+/// From now on c lies. Returns the number of pages that it is asked for.
+fn lies(trio: &Trio, lie: Lie) -> Arc<AtomicU64> {
     let node = trio.node(&c());
     let origins = trio.names.iter().map(|name| trio.world.cluster.origin(name)).collect();
     let forged = forged(&trio.gate(&a()).view);
-    let liar = Liar { honest: Arc::new(node.gateway), lie, origins, forged };
+    let pages = Arc::default();
+    let liar = Liar { honest: Arc::new(node.gateway), lie, origins, forged, pages: Arc::clone(&pages) };
     trio.world.network.plug_process(c(), Arc::new(liar), node.process);
+    pages
 }
 
 /// No store is closed, no view is followed, and a lost region is taken over while it lies.
@@ -226,4 +268,28 @@ fn a_region_that_left_is_put_back_and_hands_over_what_only_it_has() {
         assert_eq!((trio.effects(&key).len(), trio.risk(&key).len()), (1, 0));
         trio.check();
     });
+}
+
+/// A member sends pages without an end, or the same one again and again, while b takes over a lost
+/// region's keys. Once the liar has left the ring, b asks it no more.
+#[test]
+fn pages_that_do_not_end_are_asked_for_until_their_sender_has_left() {
+    for (seed, lie) in (34..).zip([Lie::Endless, Lie::Again]) {
+        play(async {
+            let plain = |plain| Failover { witnesses: vec![witness()], ..plain };
+            let trio = Trio::start_as(seed, plain).await;
+            let pages = lies(&trio, lie);
+            trio.lose(&a());
+            trio.until_lost(&a(), &b()).await;
+            let asked = async || pages.load(Ordering::SeqCst) > 100;
+            trio.until("b has asked for many pages", TAKEOVER, asked).await;
+            trio.drain(&b(), &c(), false).await.unwrap();
+            trio.apply(&b(), ring(&[(a(), 100), (b(), 100)])).await.unwrap();
+            sleep(ms(1_000)).await;
+            let before = pages.load(Ordering::SeqCst);
+            sleep(ms(2_000)).await;
+            assert_eq!(pages.load(Ordering::SeqCst), before, "{lie:?}");
+            assert!(!trio.gate(&b()).is_open(), "{lie:?}: whether c has rows is not known");
+        });
+    }
 }
