@@ -17,7 +17,8 @@ use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
 use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::speakers::{self, Sender};
+use crate::protocol::register::majority;
+use crate::protocol::speakers;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
@@ -215,10 +216,6 @@ async fn ping_loop<P: Ports>(gateway: Weak<Gateway<P>>, peer: RegionName) {
 fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: Moment, arrived: Moment) {
     let round_trip = arrived.since(asked);
     metrics::round_trip(name, round_trip);
-    if pong.epoch > gateway.view().epoch() && gateway.sender(name) == Sender::Region {
-        // Its view may say more than this process can read.
-        gateway.goes_by(pong.protocol);
-    }
     let trouble = gateway.disagreement(&pong);
     metrics::peer_disagrees(name, trouble.is_some());
     let mut health = gateway.health();
@@ -243,6 +240,10 @@ fn heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, pong: Pong, asked: M
     peer.asked = Some(asked);
     peer.round_trip = Some(round_trip);
     peer.pong = Some(pong);
+    drop(health);
+    if let Some(version) = gateway.told_version() {
+        gateway.goes_by(version);
+    }
 }
 
 fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, error: &PeerError) {
@@ -421,6 +422,18 @@ impl<P: Ports> Gateway<P> {
             Some(_) => Ok(pong),
             None => Err(PeerError::Versions { theirs, ours }),
         }
+    }
+
+    /// The version, not spoken here, by which a majority of the ring's regions say to go in newer
+    /// views: those may say more than this process can read. The word of fewer is their own affair.
+    fn told_version(&self) -> Option<u16> {
+        let (view, health) = (self.view(), self.health());
+        let members = view.members().keys().filter_map(|name| health.peers.get(name)?.pong.as_ref());
+        let newer = members.filter(|pong| pong.epoch > view.epoch());
+        let versions = newer.map(|pong| pong.protocol).filter(|version| !self.settings.speaks.has(*version));
+        let versions: Vec<u16> = versions.collect();
+        let most = versions.len() >= majority(view.members().len());
+        versions.into_iter().min().filter(|_| most)
     }
 
     /// True if a peer has answered no ping for longer than it may.
