@@ -85,4 +85,7 @@ async fn a_region_that_left_is_untied_once_its_rows_are_here() {
     assert!(matches!(left(&done), Some(Status::Fine | Status::Changed)), "{done}");
     assert_eq!(eu.cluster.ties_to(DATABASE, "us").await.unwrap(), 0);
     assert!(provision::check(&alone).await.unwrap().is_complete());
+    eu.admin().await.batch_execute("update onceway.peer_memory set imported = 0").await.unwrap();
+    let told = provision::check(&alone).await.unwrap();
+    assert!(waits_for(&told, "up to heartbeat 0"), "its heartbeat is here, and no copy: {told}");
 }

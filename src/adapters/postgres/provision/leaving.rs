@@ -14,6 +14,7 @@ use super::{Error, Plan, Report, Status, execute, generations, get, mesh, query}
 use crate::protocol::region::Origin;
 
 const WHAT: &str = "untying a region that left";
+const HEARTBEATS: &str = include_str!("../sql/heartbeats.sql");
 
 /// A region that left the ring for good.
 struct Left {
@@ -122,21 +123,30 @@ async fn left(client: &Client, plan: &Plan) -> Result<Vec<Left>, Error> {
 }
 
 async fn here(client: &Client, plan: &Plan, left: &Left) -> Result<Here, Error> {
-    let sql = "select (select bool_and(k.srsubstate = 'r') from pg_subscription s \
-                         left join pg_subscription_rel k on k.srsubid = s.oid where s.subname = $1 \
+    let sql = "select exists (select from pg_subscription s where s.subname = $1 \
                           and s.subdbid = (select oid from pg_database where datname = current_database())), \
-                      coalesce((select h.seq from onceway.heartbeats h where h.origin = $2), 0), \
                       coalesce((select m.imported from onceway.peer_memory m where m.origin = $2), 0), \
                       (select r.active from pg_replication_slots r where r.slot_name = $3)";
     let ours = names::subscription(&plan.me.region, &left.origin.region);
     let theirs = names::subscription(&left.origin.region, &plan.me.region);
-    let rows = query(client, WHAT, sql, &[&ours, &left.origin.to_string(), &theirs]).await?;
+    let origin = left.origin.to_string();
+    // As gateways read it: a heartbeat counts once the whole copy is here.
+    let mut applied = None;
+    for row in query(client, WHAT, HEARTBEATS, &[]).await? {
+        let (of, seq): (&str, i64) = (get(&row, WHAT, 0)?, get(&row, WHAT, 1)?);
+        let copied: Vec<&str> = get(&row, WHAT, 4)?;
+        if of == origin && copied.contains(&ours.as_str()) {
+            applied = Some(seq);
+        }
+    }
+    let rows = query(client, WHAT, sql, &[&ours, &origin, &theirs]).await?;
     let row = rows.first().ok_or(Error::Sql { what: WHAT, why: "no row".to_owned() })?;
+    let follows: bool = get(row, WHAT, 0)?;
     Ok(Here {
-        follows: get(row, WHAT, 0)?,
-        applied: get(row, WHAT, 1)?,
-        kept: get(row, WHAT, 2)?,
-        slot: get(row, WHAT, 3)?,
+        follows: follows.then_some(applied.is_some()),
+        applied: applied.unwrap_or(0),
+        kept: get(row, WHAT, 1)?,
+        slot: get(row, WHAT, 2)?,
     })
 }
 
