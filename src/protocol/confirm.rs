@@ -12,7 +12,6 @@ use super::bounds::LEAP;
 use super::change::STRIDE;
 use super::region::RegionName;
 use super::register::majority;
-use super::speakers::Sender;
 use super::view::View;
 
 /// Views that acceptors were read to hold, by acceptor's name.
@@ -72,25 +71,17 @@ fn counts(known: &View, told: &View, shown: &Shown, named: &dyn Fn(&RegionName) 
         _founded => {
             let before = known.voters();
             let by = before.keys().filter(|name| shows(name));
-            by.count() >= majority(before.len()) || forced_by_a_region(known, told, &shows, named)
+            by.count() >= majority(before.len()) || forced_by_a_region(known, told, &shows)
         }
     };
     exact && own && anchored
 }
 
-/// True if break-glass left this view with voters of which a region shows it. A majority of the
-/// former voters is stopped then, so no other acceptor can show it.
-fn forced_by_a_region(
-    known: &View,
-    told: &View,
-    shows: &dyn Fn(&RegionName) -> bool,
-    named: &dyn Fn(&RegionName) -> bool,
-) -> bool {
-    // A region that left is still named by files for a while. It has no glass to break.
-    let region = |name: &RegionName| match Sender::of(name, known, named(name), false) {
-        Sender::Region | Sender::Joining => true,
-        Sender::Former | Sender::Witness | Sender::Stranger => false,
-    };
+/// True if break-glass left this view with voters of which a region of the known ring shows it. A
+/// majority of the former voters is stopped then, so no other acceptor can show it. Whoever left
+/// the ring, or is about to join, has no glass to break.
+fn forced_by_a_region(known: &View, told: &View, shows: &dyn Fn(&RegionName) -> bool) -> bool {
+    let region = |name: &RegionName| known.ring().weight(name).is_some();
     is_forced(known, told) && told.voters().keys().any(|name| region(name) && shows(name))
 }
 

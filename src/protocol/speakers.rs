@@ -60,8 +60,7 @@ impl Sender {
 
 /// Regions that may have to learn the view, also one that has not joined yet, or has left.
 const KNOWN: &[Sender] = &[Sender::Region, Sender::Joining, Sender::Former];
-/// Regions that may bring requests of clients, or break the glass: this process is set up to work
-/// with them.
+/// Regions that may bring requests of clients: this process is set up to work with them.
 const NAMED: &[Sender] = &[Sender::Region, Sender::Joining];
 /// Regions that decide, hold keys and may read them.
 const REGION: &[Sender] = &[Sender::Region];
@@ -109,7 +108,7 @@ messages! {
     Prepare "prepare" REGION true "To an acceptor: promise."
     Accept "accept" REGION true "To an acceptor: accept this view."
     Renew "renew" REGION true "To an acceptor: grant or renew a lease."
-    Force "force" NAMED true "To an acceptor: take this view, the glass is broken."
+    Force "force" REGION true "To an acceptor: take this view, the glass is broken."
     Found "found" REGION false "To an acceptor: take the first view."
     Views "views" KNOWN false "Which views do you know?"
     Adopt "adopt" REGION false "This view was chosen."

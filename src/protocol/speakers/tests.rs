@@ -25,7 +25,7 @@ const CELLS: [(&str, &str); 20] = [
     ("prepare", "R"),
     ("accept", "R"),
     ("renew", "R"),
-    ("force", "RJ"),
+    ("force", "R"),
     ("found", "R"),
     ("views", "RJF"),
     ("adopt", "R"),
