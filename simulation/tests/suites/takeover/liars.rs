@@ -5,8 +5,7 @@
 //! is real. It must not look into a gateway for facts that a peer or a client can see.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use onceway::gateway::authority::Failover;
 use onceway::ports::authority::CopiedRow;
@@ -56,9 +55,11 @@ struct Liar {
     lie: Lie,
     origins: Vec<Origin>,
     forged: Arc<View>,
-    /// Pages that were asked for.
-    pages: Arc<AtomicU64>,
+    pages: Pages,
 }
+
+/// The keys behind which pages were asked for, in their order.
+type Pages = Arc<Mutex<Vec<Option<KeyId>>>>;
 
 impl Region for Liar {
     fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
@@ -103,9 +104,10 @@ impl Region for Liar {
             (Lie::Rows | Lie::Endless | Lie::Again, Question::Frontier { .. }) => {
                 Box::pin(async { Told::Frontier(opening::Told { applied: FAR, seal: 0 }) })
             }
-            (Lie::Endless | Lie::Again, Question::Rows { origin, .. }) => {
-                let page = self.pages.fetch_add(1, Ordering::SeqCst);
-                let number = if self.lie == Lie::Endless { page } else { 0 };
+            (Lie::Endless | Lie::Again, Question::Rows { origin, after, .. }) => {
+                let mut pages = self.pages.lock().unwrap();
+                let number = if self.lie == Lie::Endless { pages.len() } else { 0 };
+                pages.push(after.clone());
                 let row = unwritten(origin, &format!("page-{number:09}"));
                 Box::pin(async { Told::Rows(vec![row]) })
             }
@@ -155,12 +157,12 @@ async fn left(seed: u64, before: impl AsyncFnOnce(&Trio)) -> Arc<Trio> {
     trio
 }
 
-/// From now on c lies. Returns the number of pages that it is asked for.
-fn lies(trio: &Trio, lie: Lie) -> Arc<AtomicU64> {
+/// From now on c lies. Returns the pages that it is asked for.
+fn lies(trio: &Trio, lie: Lie) -> Pages {
     let node = trio.node(&c());
     let origins = trio.names.iter().map(|name| trio.world.cluster.origin(name)).collect();
     let forged = forged(&trio.gate(&a()).view);
-    let pages = Arc::default();
+    let pages = Pages::default();
     let liar = Liar { honest: Arc::new(node.gateway), lie, origins, forged, pages: Arc::clone(&pages) };
     trio.world.network.plug_process(c(), Arc::new(liar), node.process);
     pages
@@ -281,14 +283,19 @@ fn pages_that_do_not_end_are_asked_for_until_their_sender_has_left() {
             let pages = lies(&trio, lie);
             trio.lose(&a());
             trio.until_lost(&a(), &b()).await;
-            let asked = async || pages.load(Ordering::SeqCst) > 100;
+            let count = || pages.lock().unwrap().len();
+            let asked = async || count() > 100;
             trio.until("b has asked for many pages", TAKEOVER, asked).await;
             trio.drain(&b(), &c(), false).await.unwrap();
             trio.apply(&b(), ring(&[(a(), 100), (b(), 100)])).await.unwrap();
             sleep(ms(1_000)).await;
-            let before = pages.load(Ordering::SeqCst);
+            let before = count();
             sleep(ms(2_000)).await;
-            assert_eq!(pages.load(Ordering::SeqCst), before, "{lie:?}");
+            assert_eq!(count(), before, "{lie:?}");
+            let pages = pages.lock().unwrap();
+            let mut twice = pages.windows(2).filter(|two| two[0] == two[1]);
+            let again = twice.any(|two| two[0].is_some());
+            assert!(!again, "{lie:?}: more was asked for behind a page that does not go on");
             assert!(!trio.gate(&b()).is_open(), "{lie:?}: whether c has rows is not known");
         });
     }
