@@ -428,11 +428,12 @@ impl<P: Ports> Gateway<P> {
     /// views: those may say more than this process can read. The word of fewer is their own affair.
     fn told_version(&self) -> Option<u16> {
         let (view, health) = (self.view(), self.health());
-        let members = view.members().keys().filter_map(|name| health.peers.get(name)?.pong.as_ref());
-        let newer = members.filter(|pong| pong.epoch > view.epoch());
+        let regions = view.ring().regions();
+        let pongs = regions.iter().filter_map(|region| health.peers.get(&region.name)?.pong.as_ref());
+        let newer = pongs.filter(|pong| pong.epoch > view.epoch());
         let versions = newer.map(|pong| pong.protocol).filter(|version| !self.settings.speaks.has(*version));
         let versions: Vec<u16> = versions.collect();
-        let most = versions.len() >= majority(view.members().len());
+        let most = versions.len() >= majority(regions.len());
         versions.into_iter().min().filter(|_| most)
     }
 

@@ -55,6 +55,8 @@ pub(super) struct Gathered {
 
 /// An import between two looks.
 struct Importing {
+    /// The gate's version under which it began. Another boot of this store may lack what came.
+    version: GateVersion,
     from: RegionName,
     upto: u64,
     /// The last key that it has.
@@ -203,7 +205,7 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
         let done = match &hindrance {
             Hindrance::Escrow { origin } => convert(gateway, origin).await,
             Hindrance::NotTold { origin, by } => ask(gateway, &state.view, origin, by).await,
-            Hindrance::Import { origin, from, upto } => import(gateway, origin, from, *upto).await,
+            Hindrance::Import { origin, from, upto } => import(gateway, version, origin, from, *upto).await,
             Hindrance::NotCovered { .. }
             | Hindrance::Window { .. }
             | Hindrance::Beyond { .. }
@@ -296,13 +298,15 @@ pub(super) async fn frontier_at<P: Ports>(
 /// region may lack (docs/protocol.md#rule-33). Returns after some pages; the next look goes on.
 async fn import<P: Ports>(
     gateway: &Arc<Gateway<P>>,
+    version: GateVersion,
     origin: &Origin,
     from: &RegionName,
     upto: u64,
 ) -> Result<(), String> {
     let store = gateway.ports.store();
     let begun = gateway.authority.gathered().imports.remove(origin);
-    let begun = begun.filter(|begun| begun.from == *from && begun.upto == upto);
+    let same = |begun: &Importing| (begun.version, &begun.from, begun.upto) == (version, from, upto);
+    let begun = begun.filter(same);
     let (mut after, mut all) = begun.map_or((None, 0), |begun| (Some(begun.after), begun.rows));
     for _ in 0..PAGES {
         let question = Question::Rows { origin: origin.clone(), after: after.clone(), most: PAGE };
@@ -321,6 +325,9 @@ async fn import<P: Ports>(
         all += rows.len();
         // A page may be short because its rows are large.
         let Some(last) = ids.into_iter().next_back() else {
+            if gateway.gate_state().is_none_or(|(now, _)| now != version) {
+                return Err("the gate has moved since the import began".to_owned());
+            }
             let lag = gateway.authority.gathered().windows.get(origin).and_then(Window::lag);
             let memory = PeerMemory { origin: origin.clone(), applied: 0, lag, imported: upto };
             store.remember(&[memory]).await.map_err(|error| error.to_string())?;
@@ -330,7 +337,7 @@ async fn import<P: Ports>(
         after = Some(last);
     }
     if let Some(after) = after {
-        let going_on = Importing { from: from.clone(), upto, after, rows: all };
+        let going_on = Importing { version, from: from.clone(), upto, after, rows: all };
         gateway.authority.gathered().imports.insert(origin.clone(), going_on);
     }
     Ok(())
