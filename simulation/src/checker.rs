@@ -107,8 +107,6 @@ invariants! {
     WholeAtOnce "22" "whole-at-once"
     /// A key is remembered for as long as it was promised, by time that passed.
     KeptForItsLife "23" "kept-for-its-life"
-    /// Next to no run is marked at risk of a region that cannot have run its key.
-    MarksAreEarned "24" "marks-are-earned"
 }
 
 impl fmt::Display for Invariant {
@@ -236,7 +234,6 @@ impl Checker {
         rows.for_each(|(id, rows)| self.records.of_last_life(id, rows));
         doubles::doubles_are_journalled(ledger, &stores, &mut found);
         doubles::doubles_are_found(&stores, now, &mut found);
-        self.marks.are_earned(&mut found);
         found.all
     }
 

@@ -1,26 +1,17 @@
-//! Risk flags that are not earned: marks at risk of a region that cannot have run the key (24).
+//! Risk flags that are not earned: marks at risk of a region that cannot have run the key.
 //!
-//! A mark too many costs no effect. But it explains a double that nobody would look at then, and a
-//! journal in which every run is at risk tells nothing. This file must not believe a gateway's list
-//! of losses: the views say who owned a key.
+//! A mark too many costs no effect. But it explains a double that nobody would look at then. Their
+//! number is reported and breaks nothing: a gateway that lacks a view from before a loss marks all
+//! its keys. This file must not believe a gateway's list of losses: the views say who owned a key.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use onceway::protocol::key::KeyId;
 use onceway::protocol::region::Origin;
 
 use super::records::Claim;
 use super::views::Views;
-use super::{Found, Invariant};
 use crate::table::HeardOf;
-use crate::words::key;
-
-/// Of a hundred runs at risk, at most so many may be marked too much, ...
-const MOST_OF_A_HUNDRED: u64 = 2;
-/// ... beside these few: a gateway learns a moment after its store that a region was heard of. One
-/// that lacks a view from before a loss marks all its keys (30 in swarm seed 1623).
-const FEW: u64 = 40;
 
 pub(super) type Heard = BTreeMap<u64, BTreeMap<Origin, HeardOf>>;
 
@@ -32,8 +23,6 @@ pub struct Marks {
     /// Those of them at risk of a region that cannot have run the key.
     pub over: u64,
     heard: Heard,
-    /// The first of these, and when.
-    first: Option<(Duration, String)>,
 }
 
 impl Marks {
@@ -44,7 +33,7 @@ impl Marks {
     }
 
     pub(super) fn claimed(&mut self, id: &KeyId, claim: &Claim, views: &Views) {
-        let Claim { at, store, origin, record } = claim;
+        let Claim { store, record, .. } = claim;
         if record.risk.is_empty() {
             return;
         }
@@ -52,29 +41,8 @@ impl Marks {
         let nothing = BTreeMap::new();
         let heard = self.heard.get(store).unwrap_or(&nothing);
         let may_have_run = |lost| views.may_have_run(lost, id, (*store, record.token.epoch), heard);
-        let wrong = record.risk.iter().find(|lost| !may_have_run(lost));
-        if let Some(lost) = wrong {
+        if !record.risk.iter().all(may_have_run) {
             self.over += 1;
-            let text = || {
-                format!(
-                    "{origin} ran {} {} at risk of {lost}, which cannot have run it",
-                    key(id),
-                    record.token
-                )
-            };
-            self.first.get_or_insert_with(|| (*at, text()));
-        }
-    }
-
-    /// 24: at most a few marks are not earned.
-    pub(super) fn are_earned(&self, found: &mut Found) {
-        let Self { marked, over, first, heard: _ } = self;
-        if *over <= FEW + marked * MOST_OF_A_HUNDRED / 100 {
-            return;
-        }
-        if let Some((at, first)) = first {
-            let text = format!("{over} of {marked} runs at risk are marked too much: {first}");
-            found.push(Invariant::MarksAreEarned, *at, text);
         }
     }
 }

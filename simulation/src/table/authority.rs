@@ -53,6 +53,7 @@ impl Table {
         }
         let falls = self.state.is_some() && state.view.epoch() < self.epoch;
         if self.version != version || falls {
+            self.history.opened_late += u64::from(state.is_open());
             return Written::Lost;
         }
         self.write_gate(state.clone());

@@ -108,6 +108,8 @@ pub struct History {
     pub acceptors: Vec<Held>,
     /// The number of claims and ends of attempts refused because gate or attempt was another.
     pub stale: u64,
+    /// The number of gates that were not opened because the gate was no longer the one looked at.
+    pub opened_late: u64,
     /// The attempts of other regions whose rows came here, by replication or from a third region.
     pub arrived: Vec<(RegionName, KeyId, Token)>,
     /// The number of imported rows whose time was over.

@@ -100,12 +100,3 @@ fn an_accepted_loss_and_one_that_is_over_are_a_risk_of_before_the_seal_too() {
     assert_eq!(after_a_seal(over.0, over.1, 50), 1);
     assert_eq!(after_a_seal(false, false, 49), 1, "no gate opens without them");
 }
-
-#[test]
-fn a_few_marks_too_many_break_nothing_and_more_do() {
-    assert_eq!(marked("a", "a", false, 1, 80).1, []);
-    assert_eq!(marked("b", "a", false, 1, 40).1, []);
-    let (marks, broke) = marked("b", "a", false, 1, 41);
-    assert_eq!((marks.marked, marks.over), (41, 41));
-    assert_eq!(broke, [Invariant::MarksAreEarned]);
-}

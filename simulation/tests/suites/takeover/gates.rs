@@ -85,10 +85,11 @@ pub fn a_lodging_that_comes_after_the_loss_is_refused() {
 /// c gains the keys of a, and checks each twentieth of a second if a's rows are here. They arrive,
 /// c's Postgres crashes and forgets them, and c approves its new boot. All that happens while the
 /// last statement of that check is on its way. The gate opens only as it was before the check
-/// (docs/protocol.md#rule-26). In some of these phases the crash meets the check.
+/// (docs/protocol.md#rule-26). The crash meets the check in at least one of these phases.
 #[test]
 fn a_gate_is_opened_only_as_it_was_when_it_was_looked_at() {
-    for phase in 0..40 {
+    let met = (0..40).filter(|phase| {
+        let mut late = 0;
         checked(Trio::start(3), async |trio| {
             trio.hold(&a(), &[c()], true);
             sleep(ms(500)).await;
@@ -105,6 +106,11 @@ fn a_gate_is_opened_only_as_it_was_when_it_was_looked_at() {
             trio.world.cluster.crash(&c());
             trio.world.cluster.set_latency(&c(), ms(2));
             sleep(ms(3_000)).await;
+            let truths = trio.world.cluster.truths();
+            late = truths.iter().map(|store| store.history.opened_late).sum();
         });
-    }
+        late > 0
+    });
+    let met = met.count();
+    assert!(met > 0, "no gate was to be opened after the crash");
 }
