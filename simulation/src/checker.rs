@@ -77,6 +77,8 @@ invariants! {
     DoublesJournalled "7" "doubles-journalled"
     /// A store that shows two attempts of a key settled has that, explained, in its own journal.
     DoublesFound "7.1" "doubles-found"
+    /// An unexplained double in a journal is one: its key took effect twice.
+    AlarmsAreTrue "7.2" "alarms-are-true"
     /// A record moves along the arrows only.
     Arrows "8" "arrows"
     /// Each claim of a key has a greater token than the one before.
@@ -234,6 +236,7 @@ impl Checker {
         rows.for_each(|(id, rows)| self.records.of_last_life(id, rows));
         doubles::doubles_are_journalled(ledger, &stores, &mut found);
         doubles::doubles_are_found(&stores, now, &mut found);
+        doubles::alarms_are_true(ledger, &stores, now, &mut found);
         found.all
     }
 

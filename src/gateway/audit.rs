@@ -129,16 +129,16 @@ impl<P: Ports> Gateway<P> {
         let traces = store.traces(&ids).await?;
         let next = ids.last().filter(|_| more).map(cursor);
         let of = |(run, traces): (RunAtRisk, Vec<Trace>)| {
-            let (own, others): (Vec<Trace>, Vec<Trace>) =
-                traces.into_iter().partition(|trace| trace.row.origin == self.origin);
+            let verdict = verdict(&traces, &held);
+            let others = traces.iter().filter(|trace| trace.row.origin != self.origin);
             RunStatus {
                 tenant: run.id.tenant().to_string(),
                 key: run.id.key().as_str().to_owned(),
                 route: run.route.to_string(),
                 risk: run.row.risk.iter().map(ToString::to_string).collect(),
                 own: status::row_status(&run.row),
-                others: others.iter().map(|trace| status::row_status(&trace.row)).collect(),
-                verdict: verdict(&own, &others, &held),
+                others: others.map(|trace| status::row_status(&trace.row)).collect(),
+                verdict,
             }
         };
         let runs = runs.into_iter().zip(traces).map(of).collect();
@@ -197,9 +197,11 @@ pub(super) fn cursor(id: &KeyId) -> String {
 }
 
 /// Compares the own row with other regions' rows, in one word.
-fn verdict(own: &[Trace], others: &[Trace], held: &Held) -> &'static str {
-    let compared = |own| others.iter().filter_map(move |other| double::compare(own, other, held));
-    let pairs = own.iter().flat_map(compared);
+fn verdict(rows: &[Trace], held: &Held) -> &'static str {
+    let (own, others): (Vec<&Trace>, Vec<&Trace>) =
+        rows.iter().partition(|trace| trace.row.origin == held.me);
+    let compared = |own| others.iter().filter_map(move |other| double::compare(own, other, rows, held));
+    let pairs = own.into_iter().flat_map(compared);
     match pairs.map(|double| double.twice).max() {
         Some(Twice::Surely) => "double",
         Some(Twice::Perhaps) => "possible",

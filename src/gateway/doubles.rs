@@ -172,14 +172,19 @@ pub(super) async fn count<P: Ports>(gateway: &Gateway<P>) {
 /// Reads until when each store held its rows. Rows that are compared by it must be read later: a
 /// row that is still here then was not forgotten before the heartbeat.
 pub(super) async fn held<P: Ports>(gateway: &Gateway<P>) -> Result<Held, StoreError> {
-    Ok(Held { me: gateway.origin.clone(), beats: applied(gateway).await?.dates })
+    Ok(Held { beats: applied(gateway).await?.dates, ..nothing_held(gateway) })
+}
+
+/// The knowledge of a reader that has not asked for heartbeats.
+fn nothing_held<P: Ports>(gateway: &Gateway<P>) -> Held {
+    Held { me: gateway.origin.clone(), beats: BTreeMap::new(), views: gateway.known_views() }
 }
 
 async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)>) -> Result<(), StoreError> {
     // Heartbeats matter only beside a life that is over, so few looks pay for them.
     let is_over = |traces: &[Trace]| traces.iter().any(|trace| trace.settled && trace.over);
     let (over, mut shared): (Vec<_>, Vec<_>) = shared.into_iter().partition(|(_, traces)| is_over(traces));
-    let mut beats = Held { me: gateway.origin.clone(), beats: BTreeMap::new() };
+    let mut beats = nothing_held(gateway);
     if !over.is_empty() {
         beats = held(gateway).await?;
         let ids: Vec<KeyId> = over.into_iter().map(|(id, _)| id).collect();
@@ -214,22 +219,27 @@ fn tell(double: &Double) {
     }
 }
 
-/// The doubles among a key's rows that this region journals: sure ones, and runs at its own risk.
-/// Another region journals its own runs at risk. This region does so instead if a replaced store
-/// has a part. That store finds nothing any more, and the other region may never get its rows.
+/// The doubles among a key's rows that this region journals: sure ones, runs at its own risk, and
+/// its own runs that did not reckon with an older one. Another region journals its own. This region
+/// does so instead if a replaced store has a part. That store finds nothing any more, and the other
+/// region may never get its rows.
 fn doubles_of(id: &KeyId, traces: &[Trace], held: &Held, replaced: &BTreeSet<Origin>) -> Vec<Double> {
     let me = &held.me;
     let mut found = Vec::new();
     for (at, one) in traces.iter().enumerate() {
         for other in &traces[at + 1..] {
-            let Some(double) = double::compare(one, other, held) else { continue };
-            let own_risk = |row: &Row| row.origin == *me && !row.risk.is_empty();
+            let Some(double) = double::compare(one, other, traces, held) else { continue };
+            let own = [one, other].into_iter().find(|trace| trace.row.origin == *me);
+            let speaks = |own: &Trace| match double.why() {
+                Why::Unexplained => own.settled,
+                Why::Risk | Why::Over => !own.row.risk.is_empty(),
+            };
             let (first, second) = in_order(&one.row, &other.row, me);
             let told = match double.twice {
                 Twice::Surely => true,
                 Twice::Perhaps => {
                     let gone = |row: &Row| replaced.contains(&row.origin);
-                    own_risk(first) || own_risk(second) || gone(first) || gone(second)
+                    own.is_some_and(speaks) || gone(first) || gone(second)
                 }
             };
             if told {
@@ -315,7 +325,7 @@ mod tests {
         let settled = matches!(state, State::Settled { .. });
         let row = row(origin(name), Token { epoch: nonce as u64, attempt: 1 }, nonce, state);
         let row = Row { risk: risk.iter().map(|name| RegionName::parse(name).unwrap()).collect(), ..row };
-        Trace { row, settled, over: false, claimed: None, tombstone: Duration::ZERO }
+        Trace { row, route: "pay".into(), settled, over: false, claimed: None, tombstone: Duration::ZERO }
     }
 
     fn doubt() -> State {
@@ -326,7 +336,7 @@ mod tests {
     fn told(traces: &[Trace], me: &str, replaced: &[&str]) -> (Vec<(String, String)>, String) {
         let id = KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("k").unwrap());
         let replaced = replaced.iter().map(|name| origin(name)).collect();
-        let held = Held { me: origin(me), beats: BTreeMap::new() };
+        let held = Held { me: origin(me), beats: BTreeMap::new(), views: Arc::default() };
         let found = doubles_of(&id, traces, &held, &replaced);
         let names = |double: &Double| (double.first.origin.to_string(), double.second.origin.to_string());
         let reason = found.first().map(|double| double.reason.clone()).unwrap_or_default();
@@ -359,6 +369,16 @@ mod tests {
             assert_eq!(told(&rows, "c#1", &[replaced]).0, [named("b#1", "a#1")], "{replaced} never does");
         }
         assert!(told(&rows, "b#1", &[]).1.ends_with("(answer: none): one of them ran at risk"));
+    }
+
+    #[test]
+    fn what_was_not_reckoned_with_is_journalled_by_the_region_that_settled() {
+        let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &[])];
+        assert_eq!(told(&rows, "b#1", &[]).0, [named("b#1", "a#1")]);
+        assert_eq!(told(&rows, "a#1", &[]).0, [], "b speaks for itself");
+        assert!(told(&rows, "b#1", &[]).1.ends_with("(answer: none): nothing explains it: a bug"));
+        let rows = [trace("a#1", 5, settled(201), &[]), trace("b#1", 6, doubt(), &["a"])];
+        assert_eq!(told(&rows, "a#1", &[]).0, [], "b ran at risk, and says so");
     }
 
     #[test]

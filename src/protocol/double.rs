@@ -6,18 +6,22 @@
 //! error.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::plant::{Plant, removed};
 use super::record::{Row, State};
 use super::region::Origin;
 use super::time::Date;
+use super::view::View;
 
 /// One region's row of a key, as evidence of the result of its last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
     /// The row. Its answer may have come without headers and body.
     pub row: Row,
+    /// The route that made the claim.
+    pub route: Arc<str>,
     /// True if the attempt was settled. A tombstone may have been settled before, and its row no
     /// longer says so.
     pub settled: bool,
@@ -39,7 +43,7 @@ impl Trace {
 }
 
 /// The regions' stores as their reader knows them: until when each one held its rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Held {
     /// The reader's own store: it holds its own rows now.
     pub me: Origin,
@@ -47,6 +51,8 @@ pub struct Held {
     /// it, before the rows were read. A row of that origin that is still here was not forgotten
     /// there by then.
     pub beats: BTreeMap<Origin, Date>,
+    /// The chosen views that are known here, by epoch: they say which routes were under escrow.
+    pub views: Arc<BTreeMap<u64, Arc<View>>>,
 }
 
 impl Held {
@@ -60,7 +66,7 @@ impl Held {
 /// The certainty that both attempts took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Twice {
-    /// One ran at risk of the other, and one of them has no answer.
+    /// One has no answer. The other ran at risk of it, or did not reckon with it.
     Perhaps,
     /// Both have their answers.
     Surely,
@@ -125,10 +131,11 @@ impl Double {
 /// Two settled attempts are a double, whatever they say of a risk. Rows of one nonce are one
 /// attempt, whose answer came by two ways: by a stand-in for another region's row, or by a lodged
 /// claim. An attempt without an answer counts beside one that ran at risk and does not name it: it
-/// may have taken effect, and no region waited for it.
+/// may have taken effect, and no region waited for it. An older one counts beside a settled attempt
+/// that says no risk if none of `rows`, all that are here of the key, names it.
 ///
 /// A key that was forgotten may run anew, and that is no double.
-pub fn compare(one: &Trace, other: &Trace, held: &Held) -> Option<Double> {
+pub fn compare(one: &Trace, other: &Trace, rows: &[Trace], held: &Held) -> Option<Double> {
     if one.row.nonce == other.row.nonce || one.row.origin == other.row.origin {
         return None;
     }
@@ -138,6 +145,8 @@ pub fn compare(one: &Trace, other: &Trace, held: &Held) -> Option<Double> {
         [first, second] if risked((one, first), (other, second)) || risked((other, second), (one, first)) => {
             Twice::Perhaps
         }
+        [Came::Settled, Came::Running | Came::InDoubt] if is_unseen(other, one, rows, held) => Twice::Perhaps,
+        [Came::Running | Came::InDoubt, Came::Settled] if is_unseen(one, other, rows, held) => Twice::Perhaps,
         _ => return None,
     };
     if removed(Plant::Audit) {
@@ -176,8 +185,31 @@ enum Came {
 ///   that was years behind ends every life early. Lives are judged by observed time, so the row is
 ///   there until its origin forgets it (docs/protocol.md#rule-43).
 fn is_forgotten_before(trace: &Trace, other: &Trace, held: &Held) -> bool {
-    let by_dates = other.claimed.is_none_or(|claimed| claimed >= trace.ends());
-    trace.over && by_dates && !held.at_claim(&trace.row, other.claimed)
+    is_over_before(trace, other) && !held.at_claim(&trace.row, other.claimed)
+}
+
+/// True if the life of a key is over by the reader's clock. By its origin's dates it was over when
+/// the other attempt was claimed.
+fn is_over_before(trace: &Trace, other: &Trace) -> bool {
+    trace.over && other.claimed.is_none_or(|claimed| claimed >= trace.ends())
+}
+
+/// True if a settled attempt did not reckon with an older open one, which may have taken effect: no
+/// row names it, and no risk is said. Not so if the key may have begun a new life between the two.
+fn is_unseen(open: &Trace, settled: &Trace, rows: &[Trace], held: &Held) -> bool {
+    open.row.token < settled.row.token
+        && settled.row.risk.is_empty()
+        && !rows.iter().any(|trace| names(&trace.row, &open.row))
+        && !is_over_before(open, settled)
+        && !may_be_unsent(open, held)
+}
+
+/// True if an open attempt may be one that surely was never sent: its route was under escrow, and
+/// its own store alone tells of it. If it was lodged, a survivor hands it over, and the claim over
+/// it names it (docs/protocol.md#rule-39).
+fn may_be_unsent(open: &Trace, held: &Held) -> bool {
+    let view = held.views.get(&open.row.token.epoch);
+    open.claimed.is_some() && view.is_some_and(|view| view.escrow().contains_key(&open.route))
 }
 
 /// The result of an attempt, as evidence beside the other one.
@@ -218,13 +250,14 @@ pub(super) mod tests {
     fn trace(origin: &str, nonce: u128, state: State) -> Trace {
         let settled = matches!(state, State::Settled { .. });
         let row = row(Origin::parse(origin).unwrap(), Token { epoch: 3, attempt: 1 }, nonce, state);
-        Trace { row, settled, over: false, claimed: Some(Date(0)), tombstone: Duration::ZERO }
+        let (claimed, tombstone) = (Some(Date(0)), Duration::ZERO);
+        Trace { row, route: "pay".into(), settled, over: false, claimed, tombstone }
     }
 
     /// A reader of another region, that has heard of a until this date.
     fn heard(beat: i64) -> Held {
         let origin = |name| Origin::parse(name).unwrap();
-        Held { me: origin("c#1"), beats: [(origin("a#1"), Date(beat))].into() }
+        Held { me: origin("c#1"), beats: [(origin("a#1"), Date(beat))].into(), views: Arc::default() }
     }
 
     fn nothing_heard() -> Held {
@@ -254,9 +287,13 @@ pub(super) mod tests {
     }
 
     fn beside(one: &Trace, other: &Trace, held: &Held) -> Option<(Twice, Why)> {
-        let said = |double: Option<Double>| double.map(|double| (double.twice, double.why()));
-        assert_eq!(said(compare(one, other, held)), said(compare(other, one, held)), "{one:?} {other:?}");
-        said(compare(one, other, held))
+        among(one, other, &[one.clone(), other.clone()], held)
+    }
+
+    fn among(one: &Trace, other: &Trace, rows: &[Trace], held: &Held) -> Option<(Twice, Why)> {
+        let said = |one, other| compare(one, other, rows, held).map(|double| (double.twice, double.why()));
+        assert_eq!(said(one, other), said(other, one), "{one:?} {other:?}");
+        said(one, other)
     }
 
     #[test]
@@ -362,6 +399,57 @@ pub(super) mod tests {
             assert_eq!(both(&at_risk(run.clone()), &other), said, "{run:?} {other:?}");
             assert_eq!(both(&run, &other), None, "nobody risked it: {run:?} {other:?}");
         }
+    }
+
+    /// An attempt of a without an answer, and a later one of b that is settled.
+    fn unseen(state: State) -> (Trace, Trace) {
+        let (a, mut b) = (trace("a#1", 1, state), trace("b#1", 2, settled()));
+        b.row.token = Token { epoch: 3, attempt: 2 };
+        (a, b)
+    }
+
+    #[test]
+    fn a_settled_attempt_that_does_not_reckon_with_an_older_one_is_perhaps_a_double() {
+        let perhaps = Some((Twice::Perhaps, Why::Unexplained));
+        for state in [doubt(), claimed()] {
+            let (a, mut b) = unseen(state.clone());
+            assert_eq!(both(&a, &b), perhaps, "{state:?}");
+            let mut c = trace("c#1", 3, State::Released);
+            c.row.over = vec![(a.row.origin.clone(), a.row.token)];
+            assert_eq!(
+                among(&a, &b, &[a.clone(), b.clone(), c], &nothing_heard()),
+                None,
+                "c reckoned with it"
+            );
+            b.row.token = a.row.token;
+            assert_eq!(both(&a, &b), None, "the open one is not older");
+        }
+        for state in [State::Released, State::Tombstone] {
+            let (a, b) = unseen(state);
+            assert_eq!(both(&a, &b), None, "{:?}", a.row.state);
+        }
+    }
+
+    #[test]
+    fn an_open_attempt_of_a_life_before_is_none_to_reckon_with() {
+        let (mut a, mut b) = unseen(doubt());
+        a.row.expires = Date(100);
+        (a.over, a.tombstone, b.claimed) = (true, Duration::from_millis(20), Some(Date(119)));
+        assert_eq!(both(&a, &b), Some((Twice::Perhaps, Why::Unexplained)));
+        b.claimed = Some(Date(120));
+        assert_eq!(both(&a, &b), None);
+    }
+
+    #[test]
+    fn an_attempt_under_escrow_counts_once_a_survivor_tells_of_it() {
+        let views = Arc::new([(3, Arc::new(examples::first()))].into());
+        let held = Held { views, ..nothing_heard() };
+        let (mut a, b) = unseen(doubt());
+        assert_eq!(beside(&a, &b, &held), None, "perhaps it was never lodged, and so never sent");
+        let other = Trace { route: "other".into(), ..a.clone() };
+        assert_eq!(beside(&other, &b, &held), Some((Twice::Perhaps, Why::Unexplained)));
+        a.claimed = None;
+        assert_eq!(beside(&a, &b, &held), Some((Twice::Perhaps, Why::Unexplained)), "it was lodged");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Invariants that only the end of a scenario can judge. No journal has a double (7), or a store
-//! shows a double that its own journal lacks (7.1).
+//! Invariants that only the end of a scenario can judge. No journal has a double (7), a store shows
+//! a double that its own journal lacks (7.1), or an unexplained double is none (7.2).
 //!
 //! Each gateway searches the records of its store and journals its findings, which takes a while.
 //! The check must not run before that. It must not judge by `protocol::double`: a fault there would
@@ -60,6 +60,24 @@ pub(super) fn doubles_are_found(stores: &[Truth], now: Duration, found: &mut Fou
                     }
                 }
             }
+        }
+    }
+}
+
+/// 7.2: a double that a journal does not explain raises an alert, so the key took effect twice.
+pub(super) fn alarms_are_true(
+    ledger: &BTreeMap<KeyId, Vec<Happening>>,
+    stores: &[Truth],
+    now: Duration,
+    found: &mut Found,
+) {
+    for store in stores {
+        let doubles = store.journal.iter().filter(|(_, entry)| entry.explained == Some(Why::Unexplained));
+        let once = |id: &KeyId| ledger.get(id).is_none_or(|effects| effects.len() < 2);
+        for id in doubles.filter_map(|(id, _)| id.as_ref()).filter(|id| once(id)) {
+            let text =
+                format!("{}: {} journalled an unexplained double of one effect", key(id), store.origin);
+            found.push(Invariant::AlarmsAreTrue, now, text);
         }
     }
 }

@@ -210,6 +210,7 @@ impl Table {
         let now = self.clock.micros();
         let trace = |(origin, row): (&Origin, &Stored)| Trace {
             row: light(row.shown(origin.clone(), now, *origin == self.origin)),
+            route: row.route.clone(),
             settled: row.settled_at().is_some(),
             over: row.is_over(now),
             claimed: self.claimed(id, origin, row),

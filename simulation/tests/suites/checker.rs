@@ -510,9 +510,8 @@ fn shows(id: &KeyId, rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Trut
     }
 }
 
-#[test]
-fn a_double_that_some_store_shows_is_in_a_journal() {
-    let id = key(&first());
+/// So many effects of a key.
+fn effects(id: &KeyId, count: usize) -> BTreeMap<KeyId, Vec<Happening>> {
     let effect = Happening {
         at: ms(1),
         region: name("a"),
@@ -524,11 +523,16 @@ fn a_double_that_some_store_shows_is_in_a_journal() {
         queued: false,
         over_by: None,
     };
-    let breaks = |effects: usize, rows: &[&str], kind: &str| -> Vec<Invariant> {
+    BTreeMap::from([(id.clone(), vec![effect; count])])
+}
+
+#[test]
+fn a_double_that_some_store_shows_is_in_a_journal() {
+    let id = key(&first());
+    let breaks = |count: usize, rows: &[&str], kind: &str| -> Vec<Invariant> {
         let rows = rows.iter().map(|region| row(region, 1, settled())).collect();
         let store = shows(&id, rows, kind, None);
-        let ledger = BTreeMap::from([(id.clone(), vec![effect.clone(); effects])]);
-        ended(&Checker::new(BTreeSet::new(), RULE), &ledger, vec![store])
+        ended(&Checker::new(BTreeSet::new(), RULE), &effects(&id, count), vec![store])
     };
     assert_eq!(breaks(2, &["a", "b"], "double"), []);
     assert_eq!(breaks(1, &["a", "b"], "late"), [], "an upstream that honours keys");

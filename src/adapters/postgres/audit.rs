@@ -177,6 +177,7 @@ fn stretched(found: &[PgRow], most: u32) -> Result<Stretch, rows::Unreadable> {
 fn trace(row: &PgRow) -> Result<Trace, rows::Unreadable> {
     Ok(Trace {
         row: rows::read(row)?,
+        route: get::<&str>(row, "route")?.into(),
         settled: get(row, "was_settled")?,
         over: get(row, "is_over")?,
         claimed: get::<Option<i64>>(row, "claimed_ms")?.map(Date),

@@ -457,6 +457,11 @@ impl<P: Ports> Gateway<P> {
         reader
     }
 
+    /// All chosen views that are kept here, by epoch.
+    pub(super) fn known_views(&self) -> Arc<BTreeMap<u64, Arc<View>>> {
+        self.authority.views.load_full()
+    }
+
     /// The chosen view of that epoch, if it is kept here.
     pub(super) fn known_view(&self, epoch: u64) -> Option<Arc<View>> {
         self.authority.views.load().get(&epoch).cloned()

@@ -1,13 +1,31 @@
-//! 7.1: a double that a store shows is in its own journal, with the explanation.
+//! 7.1: a double that a store shows is in its own journal, with the explanation. 7.2: one without an
+//! explanation took effect twice.
 //!
 //! [`super`] forges the histories. It must not need a gateway.
 
 use super::*;
 
-/// The invariants that a store breaks if it shows these rows and its journal has this entry.
+/// The invariants that a store breaks if it shows these rows and its journal has this entry. The
+/// key took effect so many times.
+fn broken_of(count: usize, rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Vec<Invariant> {
+    let id = key(&first());
+    let store = shows(&id, rows, kind, explained);
+    ended(&Checker::new(BTreeSet::new(), RULE), &effects(&id, count), vec![store])
+}
+
+/// The same of a key that took effect twice if its journal has a double, else once.
 fn broken(rows: Vec<Row>, kind: &str, explained: Option<Why>) -> Vec<Invariant> {
-    let store = shows(&key(&first()), rows, kind, explained);
-    ended(&Checker::new(BTreeSet::new(), RULE), &BTreeMap::new(), vec![store])
+    broken_of(if kind == "double" { 2 } else { 1 }, rows, kind, explained)
+}
+
+#[test]
+fn an_unexplained_double_of_one_effect_is_a_false_alarm() {
+    let twice = || vec![row("a", 1, settled()), row("b", 2, settled())];
+    assert_eq!(broken_of(2, twice(), "double", Some(Why::Unexplained)), []);
+    assert_eq!(broken_of(1, twice(), "double", Some(Why::Unexplained)), [Invariant::AlarmsAreTrue]);
+    let mut risky = twice();
+    risky[1].risk = vec![name("a")];
+    assert_eq!(broken_of(1, risky, "double", Some(Why::Risk)), [], "a risk that took no effect");
 }
 
 #[test]

@@ -126,6 +126,7 @@ fn how_often_somebody_looks_changes_nothing_that_is_found() {
         Invariant::OneViewPerEpoch,
         Invariant::DoublesJournalled,
         Invariant::DoublesFound,
+        Invariant::AlarmsAreTrue,
         Invariant::MarksStay,
         Invariant::SilentAtFirst,
     ];

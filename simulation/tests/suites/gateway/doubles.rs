@@ -10,6 +10,7 @@ use std::time::Duration;
 use onceway::ports::audit::Counted;
 use onceway::ports::store::{Attempt, ClaimAsk, Written};
 use onceway::ports::{Audit, KeyStore, Upkeep};
+use onceway::protocol::decide::Basis;
 use onceway::protocol::double::Why;
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;
@@ -38,12 +39,21 @@ fn hold(bench: &Bench, held: bool) {
     bench.world.cluster.hold(&us, &eu, held);
 }
 
-async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128, life: Duration) -> Attempt {
+async fn claimed(bench: &Bench, at: &RegionName, ask: ClaimAsk) -> Attempt {
     let store = bench.world.cluster.store(at);
     let gate = store.gate().await.unwrap().version;
-    let attempt = won(&store, &ClaimAsk { gate, ..claim(key, nonce, life) }).await;
-    assert_eq!(store.settle(&attempt, &answer()).await, Ok(Written::Done));
+    won(&store, &ClaimAsk { gate, ..ask }).await
+}
+
+async fn settled(bench: &Bench, at: &RegionName, key: &str, nonce: u128, life: Duration) -> Attempt {
+    let attempt = claimed(bench, at, claim(key, nonce, life)).await;
+    ends(bench, at, &attempt).await;
     attempt
+}
+
+async fn ends(bench: &Bench, at: &RegionName, attempt: &Attempt) {
+    let store = bench.world.cluster.store(at);
+    assert_eq!(store.settle(attempt, &answer()).await, Ok(Written::Done));
 }
 
 async fn holds(store: &SimStore, doubles: u64, unexplained: u64) -> bool {
@@ -70,6 +80,24 @@ pub fn a_double_that_no_claim_speaks_of_is_found_wherever_its_rows_meet() {
         for at in regions() {
             assert!(holds(&bench.world.cluster.store(&at), 1, 1).await, "{at}: found once");
         }
+    });
+}
+
+/// eu's attempt has no answer. The later one of us, which knows that there was one, names none.
+#[test]
+pub fn an_attempt_that_a_later_one_did_not_reckon_with_is_found_where_that_settled() {
+    served(Bench::start(26), async |bench, [eu, us, ap]| {
+        hold(&bench, true);
+        claimed(&bench, &eu, claim("unseen", 7_001, LONG)).await;
+        let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
+        let later = claimed(&bench, &us, ClaimAsk { basis, ..claim("unseen", 7_002, LONG) }).await;
+        ends(&bench, &us, &later).await;
+        hold(&bench, false);
+        let store = |at| bench.world.cluster.store(at);
+        until("the double to be found", ms(5_000), async || holds(&store(&us), 1, 1).await).await;
+        sleep(ms(20_000)).await;
+        assert!(holds(&store(&us), 1, 1).await, "found once");
+        assert!(holds(&store(&eu), 0, 0).await && holds(&store(&ap), 0, 0).await, "us speaks for itself");
     });
 }
 

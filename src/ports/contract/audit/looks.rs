@@ -5,6 +5,7 @@
 //! a region journals: `gateway::doubles` decides.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::by;
@@ -133,7 +134,9 @@ pub async fn what_was_superseded_knowingly_takes_an_answer<B: AuditBench>(bench:
         import(bench, &peer, &[late]).await;
         let traces = look_at(bench, Of::All, name).await.expect("audit: both rows are here");
         assert_eq!(traces.len(), 2, "audit: of two copies of a row the later one: {traces:?}");
-        let double = compare(&traces[0], &traces[1], &held(bench)).map(|double| (double.twice, double.named));
+        assert_eq!(*traces[0].route, *ask.route, "audit: the route that made the claim");
+        let double =
+            compare(&traces[0], &traces[1], &traces, &held(bench)).map(|double| (double.twice, double.named));
         assert_eq!(double, Some((twice, twice == Twice::Surely)), "audit: {name}");
     }
 }
@@ -282,7 +285,7 @@ pub async fn runs_at_risk_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
 
 /// No other origin is heard of.
 fn held<B: StoreBench>(bench: &B) -> Held {
-    Held { me: bench.origin(), beats: BTreeMap::new() }
+    Held { me: bench.origin(), beats: BTreeMap::new(), views: Arc::default() }
 }
 
 /// Another origin's settled row, whose claim names nothing.
@@ -297,7 +300,7 @@ fn settled<B: StoreBench>(bench: &B, origin: &Origin, name: &str, nonce: u128) -
 /// The double of two rows, the own one first; `None` if they are none.
 fn pair<B: StoreBench>(bench: &B, id: &KeyId, traces: &[Trace]) -> Option<Double> {
     let [one, other] = traces else { panic!("audit: two rows were expected: {traces:?}") };
-    let found = compare(one, other, &held(bench))?;
+    let found = compare(one, other, traces, &held(bench))?;
     let (first, second) = if other.row.origin == bench.origin() { (other, one) } else { (one, other) };
     let double = |first: &Trace, second: &Trace| Double {
         id: id.clone(),
