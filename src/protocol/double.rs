@@ -126,7 +126,7 @@ impl Double {
     }
 }
 
-/// Compares rows of two regions: two effects of their key, or not. The order does not matter.
+/// Compares two rows of a key: two effects, or not. The order does not matter.
 ///
 /// Two settled attempts are a double, whatever they say of a risk. Rows of one nonce are one
 /// attempt, whose answer came by two ways: by a stand-in for another region's row, or by a lodged
@@ -134,14 +134,18 @@ impl Double {
 /// may have taken effect, and no region waited for it. An older one counts beside a settled attempt
 /// that says no risk if none of `rows`, all that are here of the key, names it.
 ///
-/// A key that was forgotten may run anew, and that is no double.
+/// Rows of one place, one replicated and one handed over, are a double only if both were settled: a
+/// region tries a key again without naming its own attempts. A key that was forgotten may run anew,
+/// and that is no double.
 pub fn compare(one: &Trace, other: &Trace, rows: &[Trace], held: &Held) -> Option<Double> {
-    if one.row.nonce == other.row.nonce || one.row.origin == other.row.origin {
+    if one.row.nonce == other.row.nonce {
         return None;
     }
+    let one_place = one.row.origin == other.row.origin;
     let results = [came(one, other, held), came(other, one, held)];
     let twice = match results {
         [Came::Settled, Came::Settled] => Twice::Surely,
+        _ if one_place => return None,
         [first, second] if risked((one, first), (other, second)) || risked((other, second), (one, first)) => {
             Twice::Perhaps
         }
@@ -185,7 +189,9 @@ enum Came {
 ///   that was years behind ends every life early. Lives are judged by observed time, so the row is
 ///   there until its origin forgets it (docs/protocol.md#rule-43).
 fn is_forgotten_before(trace: &Trace, other: &Trace, held: &Held) -> bool {
-    is_over_before(trace, other) && !held.at_claim(&trace.row, other.claimed)
+    // Whoever claimed a key anew had forgotten it.
+    let was_held = trace.row.origin != other.row.origin && held.at_claim(&trace.row, other.claimed);
+    is_over_before(trace, other) && !was_held
 }
 
 /// True if the life of a key is over by the reader's clock. By its origin's dates it was over when
@@ -316,8 +322,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn attempts_of_one_origin_are_no_double_of_two() {
-        assert_eq!(both(&trace("a#1", 1, settled()), &trace("a#1", 2, settled())), None);
+    fn two_rows_of_one_place_are_a_double_if_both_were_settled() {
+        let a = trace("a#1", 1, settled());
+        assert_eq!(both(&a, &trace("a#1", 2, settled())), Some((Twice::Surely, Why::Unexplained)));
+        for state in [doubt(), claimed(), State::Released] {
+            assert_eq!(both(&at_risk(a.clone()), &trace("a#1", 2, state)), None, "it was tried again");
+        }
+        let (a, mut anew) = over_and_claimed(settled(), Some(120));
+        anew.row.origin = a.row.origin.clone();
+        assert_eq!(beside(&a, &anew, &heard(500)), None, "a forgot it, and ran it anew");
     }
 
     #[test]

@@ -186,8 +186,9 @@ impl Table {
             let all = if copies.iter().sum::<usize>() > 1 { self.all(id) } else { BTreeMap::new() };
             let is_looked_at = |row: &&&Stored| of == Of::All || !row.risk.is_empty();
             page.looked_at += all.values().filter(is_looked_at).count().max(1) as u64;
-            if all.len() > 1 {
-                page.shared.push((id.clone(), self.traces(id)));
+            let traces = if all.is_empty() { Vec::new() } else { self.traces(id) };
+            if traces.len() > 1 {
+                page.shared.push((id.clone(), traces));
             }
             page.through = Some(id.clone());
             page.more = page.looked_at >= u64::from(most);
@@ -216,7 +217,23 @@ impl Table {
             claimed: self.claimed(id, origin, row),
             tombstone: row.tombstone,
         };
-        self.all(id).into_iter().map(trace).collect()
+        self.audited(id).into_iter().map(trace).collect()
+    }
+
+    /// All rows of a key, by origin; of a replicated and an imported one the later, or both if both
+    /// were settled and are not one attempt.
+    fn audited(&self, id: &KeyId) -> Vec<(&Origin, &Stored)> {
+        let all = self.all(id);
+        let counts = |origin: &Origin, row: &Stored| {
+            all.get(origin).is_some_and(|later| {
+                let two = row.nonce != later.nonce && row.settled_at().is_some();
+                std::ptr::eq(*later, row) || (two && later.settled_at().is_some())
+            })
+        };
+        let each = [&self.rows, &self.imports].into_iter().filter_map(|table| table.get(id)).flatten();
+        let mut rows: Vec<_> = each.filter(|(origin, row)| counts(origin, row)).collect();
+        rows.sort_by_key(|(origin, _)| *origin);
+        rows
     }
 
     pub(crate) fn journal_doubles(&mut self, found: &[Double]) -> Vec<bool> {

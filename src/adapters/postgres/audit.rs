@@ -171,6 +171,8 @@ fn stretched(found: &[PgRow], most: u32) -> Result<Stretch, rows::Unreadable> {
             None => shared.push((id, vec![trace])),
         }
     }
+    // A row and its older copy are no pair.
+    shared.retain(|(_, traces)| traces.len() > 1);
     Ok(Stretch { shared, through, looked_at, more: looked_at >= u64::from(most) })
 }
 

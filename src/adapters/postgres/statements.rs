@@ -21,6 +21,7 @@ const LIGHT: [&str; 2] = [
 const OTHERS_YIELD: &str = include_str!("sql/others_yield.sql");
 /// Condition: a row is not the one of its origin that counts. Of a replicated and an imported row
 /// the later one counts.
+const AUDITED: &str = include_str!("sql/audited.sql");
 const OUTDONE: &str = include_str!("sql/outdone.sql");
 /// Condition: another row superseded a row knowingly.
 const SUPERSEDED: &str = include_str!("sql/superseded.sql");
@@ -178,6 +179,7 @@ fn fill(template: &str, origin: &Origin) -> String {
         COLUMNS.trim_end().replace("{answer}", answer).replace("{coding}", coding)
     };
     let superseded = |row, by| SUPERSEDED.trim_end().replace("{row}", row).replace("{by}", by);
+    let audited = AUDITED.trim_end().replace("{outdone}", &OUTDONE.trim_end().replace("{row}", "r"));
     template
         .replace("{columns}", &columns(WHOLE))
         .replace("{light}", &columns(LIGHT))
@@ -188,7 +190,7 @@ fn fill(template: &str, origin: &Origin) -> String {
         .replace("{outdone}", &OUTDONE.trim_end().replace("{row}", "o"))
         .replace("{due_outdone}", &OUTDONE.trim_end().replace("{row}", "d"))
         .replace("{due_superseded}", &superseded("d", "o"))
-        .replace("{run_outdone}", &OUTDONE.trim_end().replace("{row}", "r"))
+        .replace("{audited}", &audited)
         .replace("{other_named}", &superseded("o", "s"))
         .replace("{own_named}", &superseded("s", "o"))
         .replace("{never}", NEVER)

@@ -1,5 +1,5 @@
-//! 7.1: a double that a store shows is in its own journal, with the explanation. 7.2: one without an
-//! explanation took effect twice.
+//! 7.1: a double that a store shows is in its own journal, with the explanation. 7.2: a double that
+//! nothing explains took effect twice.
 //!
 //! [`super`] forges the histories. It must not need a gateway.
 

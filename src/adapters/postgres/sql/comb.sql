@@ -1,5 +1,5 @@
 -- One stretch of all records, in the order of keys after $1 and $2, at most $3 of them or few more, and where it ended. Only the primary
--- key is read, but for keys of more than one region: these come with their rows. A region is told by its origin; '!' marks an import.
+-- key is read, but for keys of more than one row: these come with their rows.
 with stretch as materialized (
     select o.tenant, o.key, o.origin
       from onceway.records o
@@ -10,5 +10,5 @@ with stretch as materialized (
     select s.tenant, s.key
       from stretch s
      group by s.tenant, s.key
-    having min(rtrim(s.origin, '!')) <> max(rtrim(s.origin, '!'))
+    having count(*) > 1
 )

@@ -34,6 +34,7 @@ pub async fn suite<B: AuditBench>(bench: &B) {
     what_a_settlement_met_is_journalled_once(bench).await;
     what_came_to_nothing_is_no_double(bench).await;
     what_was_superseded_knowingly_takes_an_answer(bench).await;
+    two_settled_rows_of_one_place_are_compared(bench).await;
     every_pair_of_regions_has_its_own_double(bench).await;
     a_tombstone_says_whether_it_was_settled(bench).await;
     evidence_has_the_dates_of_its_life(bench).await;
@@ -138,6 +139,25 @@ pub async fn what_was_superseded_knowingly_takes_an_answer<B: AuditBench>(bench:
         let double =
             compare(&traces[0], &traces[1], &traces, &held(bench)).map(|double| (double.twice, double.named));
         assert_eq!(double, Some((twice, twice == Twice::Surely)), "audit: {name}");
+    }
+}
+
+/// A replicated row and an imported one of one origin are two attempts if their nonces differ.
+pub async fn two_settled_rows_of_one_place_are_compared<B: AuditBench>(bench: &B) {
+    let peer = bench.peers()[0].clone();
+    for (name, same) in [("look-place", false), ("look-place-copy", true)] {
+        let id = id(bench, name);
+        bench.arrives(&id, Foreign::Settled).await;
+        let known = bench.store().traces(std::slice::from_ref(&id)).await.expect("audit: traces failed");
+        let nonce = if same { known[0][0].row.nonce.0 } else { 31 };
+        import(bench, &peer, &[settled(bench, &peer, name, nonce)]).await;
+        let traces = look_at(bench, Of::All, name).await;
+        assert_eq!(traces.is_none(), same, "audit: a copy is no second row: {traces:?}");
+        let Some(traces) = traces else { continue };
+        let found = pair(bench, &id, &traces).expect("audit: two attempts of one place");
+        assert_eq!((&found.first.origin, &found.second.origin), (&peer, &peer));
+        assert_eq!(bench.store().journal_doubles(std::slice::from_ref(&found)).await, Ok(vec![true]));
+        assert_eq!(bench.store().journal_doubles(&[turned(found)]).await, Ok(vec![false]));
     }
 }
 
