@@ -211,7 +211,7 @@ impl Loss {
     /// those views. If one of them is not known here, it may.
     pub fn may_hide(&self, id: &KeyId) -> bool {
         let owns = |view: &Arc<View>| view.owner(id) == Some(&self.origin.region);
-        removed(Plant::RiskOfOwners) || self.under.as_ref().is_none_or(|under| under.iter().any(owns))
+        self.under.as_ref().is_none_or(|under| under.iter().any(owns))
     }
 }
 
@@ -249,7 +249,7 @@ impl Facts<'_> {
         let replaced = self.view.retired().get(origin).and_then(|retired| retired.lost);
         let left = replaced.is_some_and(|last| at <= last) && at > self.outlived;
         let heard = self.epochs.get(origin).is_some_and(|epoch| *epoch >= at);
-        let heard = heard && !removed(Plant::RiskOfOwners) || removed(Plant::LossUntilHeard);
+        let heard = heard || removed(Plant::LossUntilHeard);
         let mine = self.view.origin(self.me).as_ref() == Some(origin);
         !mine && (self.view.is_present(origin) || left) && (self.is_current(&origin.region, at) || !heard)
     }

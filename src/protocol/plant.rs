@@ -72,7 +72,6 @@ plants! {
     DatesHeld "dates-held" "No life counts from a date that shows that the database's clock stepped."
     OpenImport "open-import" "An imported row that is open goes only once something answers for it."
     LivesKept "lives-kept" "A loss is a risk for the longest life that was ever promised since, whatever is promised now."
-    RiskOfOwners "risk-of-owners" "Only who owned a key when it was lost, and was not heard of since, is a risk of it."
     ForgottenTokens "forgotten-tokens" "A key that was forgotten begins above every token that it ever had."
     WholeRows "whole-rows" "A heartbeat covers, and makes a frontier, here and where others are told of it, once all rows before it are here: not while they are copied."
     WholeEpoch "whole-epoch" "A region is heard of, and absence proven, by a heartbeat whose rows are here: not while they are copied."

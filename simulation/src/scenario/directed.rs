@@ -67,7 +67,6 @@ pub fn directed(check: Plant) -> Directed {
         Plant::DatesHeld => seeds(2, "clock-blinks"),
         Plant::OpenImport => seeds(2, "open-import"),
         Plant::LivesKept => seeds(2, "shorter-lives"),
-        Plant::RiskOfOwners => seeds(2, "region-loss"),
         Plant::ForgottenTokens => seeds(2, "used-again"),
         Plant::WholeRows => seeds(2, "copied-rows"),
         Plant::WholeEpoch => seeds(2, "copied-target"),

@@ -216,7 +216,7 @@ fn at_risk_is_what_a_lost_region_owned_when_it_was_lost() {
 }
 
 #[test]
-pub fn two_losses_are_two_risks() {
+fn two_losses_are_two_risks() {
     let one = first();
     let key = key(&one, &["a", "c", "b"]);
     let two = lose(&one, "a", 0);

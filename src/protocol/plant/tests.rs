@@ -33,7 +33,6 @@ fn without_its_check_the_test_of_each_rule_fails() {
         (Plant::LateRenewal, register::tests::a_late_renewal_does_not_put_an_older_view_in_a_grants_place),
         (Plant::VotersBefore, round::tests::who_finishes_a_view_asks_the_voters_of_the_view_before_it_too),
         (Plant::VotersBefore, register::tests::a_change_of_voters_is_chosen_by_both_sets_whoever_reads),
-        (Plant::RiskOfOwners, authority::tests::two_losses_are_two_risks),
         (Plant::Quiet, lease::tests::a_lapse_ends_the_tenure_and_is_followed_by_quiet),
         (Plant::ClosedWhenGained, authority::tests::what_was_gained_again_waits_again),
         (Plant::SkippedView, authority::tests::where_a_view_was_skipped_everything_counts_as_gained),
