@@ -317,15 +317,10 @@ impl Cluster {
         inner.buried.iter().chain(inner.regions.values().map(|region| &region.table)).for_each(&mut look);
     }
 
-    /// The end of an attempt's hold, since the world began, and its path, as its claim says; `None`
-    /// if the region's store has no such claim.
-    pub(crate) fn held_until(
-        &self,
-        region: &RegionName,
-        id: &KeyId,
-        token: Token,
-    ) -> Option<(Duration, String)> {
-        self.lock().region(region).table.held_until(id, token)
+    /// The end of an attempt's hold and settle time, since the world began, as its claim says.
+    /// `None` if the region's store has no such claim.
+    pub(crate) fn over_by(&self, region: &RegionName, id: &KeyId, token: Token) -> Option<Duration> {
+        self.lock().region(region).table.over_by(id, token)
     }
 
     /// Switches how a region's store treats statements, from the next one on.

@@ -29,7 +29,7 @@ use crate::ports::SimPorts;
 use crate::process::Process;
 use crate::scenario::Scenario;
 use crate::scenario::workload::tenant;
-use crate::upstream::{Promise, UpstreamMode};
+use crate::upstream::UpstreamMode;
 use crate::world::World;
 
 /// One gateway process.
@@ -156,8 +156,7 @@ impl Deployment {
             deployment.normal_store(region);
             deployment.normal_upstream(region);
         }
-        let (cluster, routes) = (deployment.world.cluster.clone(), Arc::new(shared.routes.clone()));
-        deployment.world.upstreams.promise(Promise { cluster, routes });
+        deployment.world.upstreams.promise(deployment.world.cluster.clone());
         deployment.world.found(shared.ring.clone(), shared.escrow(), &shared.routes);
         deployment.regions.iter().for_each(|region| deployment.begin_process(region));
         deployment.until(START_WITHIN, || deployment.is_home()).await.map_err(|()| deployment.shown())?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use onceway::ports::jobs::{Act, Acted, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::store::{
     Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, StoreError,
-    Subscription, Written,
+    Subscription, Unclear, Written,
 };
 use onceway::ports::upkeep::{
     self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped, Ruling, Who,
@@ -188,7 +188,7 @@ impl KeyStore for SimStore {
         writes(Effect::At(Point::Settle), [attempt, answer])
             settle(attempt: &Attempt, answer: &Answer) -> Written;
         writes(Effect::At(Point::Release), [attempt]) release(attempt: &Attempt) -> Written;
-        writes(Effect::At(Point::Doubt), [attempt]) doubt(attempt: &Attempt, status: Option<u16>) -> Written;
+        writes(Effect::At(Point::Doubt), [attempt]) doubt(attempt: &Attempt, answer: Option<Unclear>) -> Written;
         writes(Effect::At(Point::Gate), [boot]) approve(version: GateVersion, boot: &Boot) -> Written;
     }
 }

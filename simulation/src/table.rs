@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::ports::store::{
-    Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, Written,
+    Attempt, Beat, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, Heartbeat, PeerMemory, Unclear, Written,
 };
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::authority::GateState;
@@ -296,6 +296,7 @@ impl Table {
             risk: ask.risk.clone(),
             request_id: ask.request_id,
             hold: ask.hold,
+            settle_time: ask.settle_time,
             held_at: now,
             expires,
             due,
@@ -352,7 +353,7 @@ impl Table {
         if let Some(first) = self.is_open().then(|| self.settled_elsewhere(attempt)).flatten() {
             return self.take_over(attempt, first, answer);
         }
-        self.end(attempt, |phase| match phase {
+        self.end(attempt, false, |phase| match phase {
             Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Settled(Arc::new(answer.clone()), now))),
             // Another answer under the same token has lost to that one.
             Phase::Settled(stored, _) => (**stored == *answer).then_some(None),
@@ -361,19 +362,21 @@ impl Table {
     }
 
     pub(crate) fn release(&mut self, attempt: &Attempt) -> Written {
-        self.end(attempt, |phase| match phase {
+        self.end(attempt, false, |phase| match phase {
             Phase::Claimed | Phase::InDoubt(_) => Some(Some(Phase::Released)),
             Phase::Released => Some(None),
             Phase::Settled(..) | Phase::Tombstone => None,
         })
     }
 
-    pub(crate) fn doubt(&mut self, attempt: &Attempt, status: Option<u16>) -> Written {
-        let written = self.end(attempt, |phase| match phase {
-            Phase::Claimed => Some(Some(Phase::InDoubt(status))),
-            Phase::InDoubt(_) => Some(None),
-            Phase::Released | Phase::Settled(..) | Phase::Tombstone => None,
-        });
+    pub(crate) fn doubt(&mut self, attempt: &Attempt, answer: Option<Unclear>) -> Written {
+        let status = answer.map(|answer| answer.status);
+        let written =
+            self.end(attempt, answer.is_some_and(|answer| answer.ends_attempt), |phase| match phase {
+                Phase::Claimed => Some(Some(Phase::InDoubt(status))),
+                Phase::InDoubt(_) => Some(None),
+                Phase::Released | Phase::Settled(..) | Phase::Tombstone => None,
+            });
         if written == Written::Done {
             let since = self.date();
             self.doubts.entry(attempt.id.clone()).or_insert(since);
@@ -382,7 +385,13 @@ impl Table {
     }
 
     /// Moves the attempt's row along an arrow: `None` is no arrow, `Some(None)` is at its end.
-    fn end(&mut self, attempt: &Attempt, arrow: impl FnOnce(&Phase) -> Option<Option<Phase>>) -> Written {
+    /// `ended`: an answer ended the attempt, so that nothing has to be waited for.
+    fn end(
+        &mut self,
+        attempt: &Attempt,
+        ended: bool,
+        arrow: impl FnOnce(&Phase) -> Option<Option<Phase>>,
+    ) -> Written {
         if !self.is_open() {
             self.history.stale += 1;
             return Written::GateMoved;
@@ -400,7 +409,9 @@ impl Table {
             }
             Some(None) => Written::Done,
             Some(Some(phase)) => {
-                let row = Stored { phase, ..row };
+                let left = |span| if ended { Duration::ZERO } else { span };
+                let (hold, settle_time) = (left(row.hold), left(row.settle_time));
+                let row = Stored { phase, hold, settle_time, ..row };
                 self.write(&attempt.id, row);
                 Written::Done
             }

@@ -11,7 +11,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
-use onceway::gateway::route::Routes;
 use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
 use onceway::ports::{Body, BodyError, Upstream, body};
 use onceway::protocol::key::KeyId;
@@ -57,9 +56,9 @@ pub enum UpstreamMode {
         /// The answer's status.
         status: u16,
     },
-    /// Answers this status at once, as a proxy that gave up, and performs the effect later, but not
-    /// after the attempt must be over ([`Promise`]). Until then the status address says that it did
-    /// not happen.
+    /// Answers this status at once, as a proxy that gave up, and performs the effect later. That is
+    /// before the attempt must be over (see [`Upstreams::promise`]). Until then the status address
+    /// says that it did not happen.
     FailThenEffect {
         /// The answer's status.
         status: u16,
@@ -88,7 +87,7 @@ pub enum ProbeMode {
     #[default]
     Ledger,
     /// The truth, but of each effect only so long after it. Until then the attempt did not happen,
-    /// unless it must be over ([`Promise`]).
+    /// unless it must be over (see [`Upstreams::promise`]).
     Lags {
         /// The time from an effect to the truth about it.
         by: Duration,
@@ -139,22 +138,6 @@ impl Happening {
     }
 }
 
-/// The promise of the protected services, which routes rely on: no attempt takes effect later than
-/// its hold and its route's settle time, and by then the status address knows of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Promise {
-    pub(crate) cluster: Cluster,
-    pub(crate) routes: Arc<Routes>,
-}
-
-impl Promise {
-    /// The time by which an attempt must be over, since the world began.
-    fn over_by(&self, by: &RegionName, id: &KeyId, token: Token) -> Option<Duration> {
-        let (held, path) = self.cluster.held_until(by, id, token)?;
-        Some(held + self.routes.over_of(&path).settle_time)
-    }
-}
-
 /// A request as an upstream saw it.
 #[derive(Clone, Debug)]
 pub struct Arrival {
@@ -199,7 +182,7 @@ struct Service {
 #[derive(Debug, Default)]
 struct Inner {
     shared: bool,
-    promise: Option<Promise>,
+    promise: Option<Cluster>,
     services: BTreeMap<RegionName, Service>,
     /// Every request that arrived, with its upstream's region, in the order of arrival.
     arrivals: Vec<(RegionName, Arrival)>,
@@ -233,9 +216,11 @@ impl Upstreams {
         self.lock().services.insert(region, service);
     }
 
-    /// Lets the services keep their promise from now on, whatever else they do.
-    pub(crate) fn promise(&self, promise: Promise) {
-        self.lock().promise = Some(promise);
+    /// Lets the services keep their promise from now on, whatever else they do, on which routes
+    /// rely: no attempt takes effect later than the hold and settle time of its claim, and by then
+    /// the status address knows of it.
+    pub(crate) fn promise(&self, cluster: Cluster) {
+        self.lock().promise = Some(cluster);
     }
 
     /// Sets the behaviour of a region's upstream.
@@ -344,7 +329,7 @@ impl SimUpstream {
     fn arrive(&self, arrival: Arrival) -> UpstreamMode {
         let promise = self.upstreams.lock().promise.clone();
         let over_by = promise.zip(arrival.attempt.as_ref());
-        let over_by = over_by.and_then(|(promise, (id, token, _))| promise.over_by(&self.region, id, *token));
+        let over_by = over_by.and_then(|(cluster, (id, token, _))| cluster.over_by(&self.region, id, *token));
         let mut inner = self.upstreams.lock();
         inner.events += 1;
         let service = inner.service(&self.region);

@@ -141,6 +141,7 @@ fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: Clai
         basis: stand.basis,
         risk,
         hold: ask.policy.hold,
+        settle_time: ask.policy.settle_time,
         lifetime: lifetime(gateway, &ask.policy),
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),

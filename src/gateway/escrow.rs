@@ -89,6 +89,7 @@ pub(super) async fn lodge<P: Ports>(
         fingerprint: ask.fingerprint,
         request_id: ask.request_id,
         hold: ask.policy.hold,
+        settle_time: ask.policy.settle_time,
         lifetime: lifetime(gateway, &ask.policy),
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),

@@ -20,7 +20,7 @@ use super::status::KeyStatus;
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling, Who};
 use crate::ports::{KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Over, basis, doubt};
+use crate::protocol::decide::{basis, over_in, settles_in};
 use crate::protocol::double::Why;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
@@ -156,9 +156,7 @@ impl<P: Ports> Gateway<P> {
         let ids: Vec<KeyId> = found.iter().map(|listed| listed.open.id.clone()).collect();
         let rows = self.ports.store().look_up_beside(&ids).await?;
         let shown = found.into_iter().zip(rows).filter_map(|(listed, rows)| self.in_doubt_here(listed, rows));
-        let live = self.live();
-        let over = |listed: &ListedDoubt| live.routes.over_of(&listed.open.path);
-        let doubts = shown.map(|listed| doubt_status(&listed, over(&listed))).collect();
+        let doubts = shown.map(|listed| doubt_status(&listed)).collect();
         Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
     }
 
@@ -230,8 +228,7 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// The attempt of a key in doubt, if it and all others in doubt are surely over. For "did not
-    /// happen" the request must also have left the upstream. That takes the longest settle time of
-    /// any route, as the row does not name its own route.
+    /// happen" the request must also have left the upstream.
     async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
         let rows =
             self.ports.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
@@ -243,13 +240,13 @@ impl<P: Ports> Gateway<P> {
             Reading::Settled(_) => return Err(Refusal::NotInDoubt { state: "settled" }),
             Reading::Gone(_) => return Err(Refusal::NotInDoubt { state: "expired" }),
         };
-        let over = match ruling {
-            Ruling::Settled(_) => Over { settle_time: Duration::ZERO, status_ends_attempt: true },
-            Ruling::Released => self.live().routes.longest_over(),
+        let rest = match ruling {
+            Ruling::Settled(_) => settles_in,
+            Ruling::Released => over_in,
         };
         let beside = ground.iter().flat_map(|ground| &ground.beside);
         let all = std::iter::once(&row).chain(beside);
-        let left = all.map(|row| doubt(row, over).over_in).max().unwrap_or_default();
+        let left = all.map(rest).max().unwrap_or_default();
         match ground {
             Some(_) if left.is_zero() && row.origin == self.origin => {
                 Ok(Ruled::Own(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }))
@@ -337,14 +334,12 @@ pub fn well_formed(act: &Act) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `over`: when the attempt is surely over, by its path.
-fn doubt_status(listed: &ListedDoubt, over: Over) -> DoubtStatus {
+fn doubt_status(listed: &ListedDoubt) -> DoubtStatus {
     let open = &listed.open;
     let status = match &open.row.state {
         State::InDoubt { status, .. } => *status,
         State::Claimed { .. } | State::Released | State::Settled { .. } | State::Tombstone => None,
     };
-    let left = doubt(&open.row, over).over_in;
     DoubtStatus {
         tenant: open.id.tenant().to_string(),
         key: open.id.key().as_str().to_owned(),
@@ -356,6 +351,6 @@ fn doubt_status(listed: &ListedDoubt, over: Over) -> DoubtStatus {
         request_id: open.row.request_id.to_string(),
         status,
         attempts: open.row.token.attempts(),
-        over_in_ms: left.as_millis() as u64,
+        over_in_ms: over_in(&open.row).as_millis() as u64,
     }
 }

@@ -19,11 +19,12 @@ use super::race::{Won, race};
 use super::reply::{self, Reply};
 use super::{Gateway, escrow, metrics};
 use crate::ports::body::{self, Collected};
-use crate::ports::store::{Attempt, Written};
+use crate::ports::store::{Attempt, Unclear, Written};
 use crate::ports::{Audit, Body, Clock, KeyStore, Ports};
 use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::hold::SendBy;
 use crate::protocol::outcome::Outcome;
+use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, RequestId, Row, State};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::{Date, Moment};
@@ -51,8 +52,8 @@ pub(super) enum Fact {
     Settled(Arc<Answer>, RequestId),
     /// Nothing happened.
     Released,
-    /// The effect may or may not have happened. Holds the upstream's status, if it gave one.
-    InDoubt(Option<u16>),
+    /// The effect may or may not have happened. Holds the upstream's answer, if it gave one.
+    InDoubt(Option<Unclear>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -162,7 +163,9 @@ pub(super) async fn doubtful<P: Ports>(
     status: Option<u16>,
 ) -> Reply {
     metrics::attempt(&ask.route, "unknown");
-    match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), Fact::InDoubt(status)).await {
+    let ends_attempt = ask.policy.status_ends_attempt || removed(Plant::StatusEndsNothing);
+    let fact = Fact::InDoubt(status.map(|status| Unclear { status, ends_attempt }));
+    match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), fact).await {
         Stored::Yes | Stored::NotYet => {
             let after = jittered(gateway, Duration::from_secs(1));
             Reply::Refused(Problem::OutcomeUnknown { upstream: status, after }, Some(claim.expires))
@@ -252,8 +255,8 @@ async fn persist<P: Ports>(
                 metrics::store("settle", route, gateway, keys.settle(attempt, answer)).await
             }
             Fact::Released => metrics::store("release", route, gateway, keys.release(attempt)).await,
-            Fact::InDoubt(status) => {
-                metrics::store("doubt", route, gateway, keys.doubt(attempt, *status)).await
+            Fact::InDoubt(answer) => {
+                metrics::store("doubt", route, gateway, keys.doubt(attempt, *answer)).await
             }
         };
         match written {
@@ -315,6 +318,7 @@ fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer:
         principal: ask.bound_to(),
         accepted: false,
         doubted: 0,
+        settle_time: ask.policy.settle_time,
         seen: gateway.ports.clock().date(),
     }
 }

@@ -410,12 +410,8 @@ async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
 
 /// The verdict on the rows of the request's key, under its route.
 pub(super) fn verdict(ask: &Ask, reading: Reading) -> Verdict {
-    let facts = Facts {
-        fingerprint: &ask.fingerprint,
-        principal: ask.principal,
-        recovery: ask.policy.recovery,
-        over: ask.policy.over(),
-    };
+    let facts =
+        Facts { fingerprint: &ask.fingerprint, principal: ask.principal, recovery: ask.policy.recovery };
     decide(reading, &facts)
 }
 

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, Method, Uri};
 
 use super::signature::FingerprintRule;
 use super::spelling::Plain;
-use crate::protocol::decide::{Over, Recovery};
+use crate::protocol::decide::Recovery;
 use crate::protocol::digest::digest;
 use crate::protocol::escrow::Meanings;
 use crate::protocol::job::Backoff;
@@ -123,16 +123,10 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The rule for when one of its attempts in doubt is surely over.
-    pub fn over(&self) -> Over {
-        Over { settle_time: self.settle_time, status_ends_attempt: self.status_ends_attempt }
-    }
-
     /// True if both end a key in doubt in the same way.
     fn ends_alike(&self, other: &Self) -> bool {
         self.recovery == other.recovery
             && self.probe == other.probe
-            && self.over() == other.over()
             && self.outcomes == other.outcomes
             && self.stored_limit == other.stored_limit
             && self.replay_headers == other.replay_headers
@@ -435,20 +429,6 @@ impl Routes {
             taken.extend(&route.methods);
         }
         found
-    }
-
-    /// The rule by which an attempt in doubt on this path is surely over.
-    pub fn over_of(&self, path: &str) -> Over {
-        self.of_path(path).map_or_else(|| self.longest_over(), |policy| policy.over())
-    }
-
-    /// The rule by which an attempt of any route is surely over.
-    pub fn longest_over(&self) -> Over {
-        let all = || self.policies().map(|policy| policy.over());
-        Over {
-            settle_time: all().map(|over| over.settle_time).max().unwrap_or_default(),
-            status_ends_attempt: all().all(|over| over.status_ends_attempt),
-        }
     }
 
     /// The first route that takes this request. The request is refused if its upstream may find

@@ -64,6 +64,7 @@ pub(super) async fn end<P: Ports>(
         basis: whom.basis,
         risk: gateway.at_risk(whom.id),
         hold: Duration::ZERO,
+        settle_time: Duration::ZERO,
         lifetime: whom.lifetime,
         route: whom.request.0.into(),
         path: whom.request.1.to_owned(),

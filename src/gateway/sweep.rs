@@ -281,7 +281,7 @@ async fn ask_all<P: Ports>(
 ) -> (Vec<Word>, Option<Duration>) {
     let (mut said, mut over_in) = (Vec::new(), None);
     for row in rows {
-        let doubt = doubt(row, policy.over());
+        let doubt = doubt(row);
         let word = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
             ProbeAnswer::Happened(answer) => Word::Happened(answer),
             ProbeAnswer::DidNotHappen => Word::DidNotHappen,

@@ -81,6 +81,9 @@ pub struct Lodging {
     /// The claim's hold.
     #[serde(with = "span")]
     pub hold: Duration,
+    /// The claim's settle time.
+    #[serde(with = "span")]
+    pub settle_time: Duration,
     /// The life of the key's record.
     pub lifetime: Lifetime,
     /// The route.

@@ -89,6 +89,8 @@ pub struct ClaimAsk {
     pub risk: Vec<RegionName>,
     /// The longest time that the claim may last without an outcome.
     pub hold: Duration,
+    /// The longest time that its request may still be inside the upstream after that.
+    pub settle_time: Duration,
     /// The life of the key's record, counted from this claim.
     pub lifetime: Lifetime,
     /// The route of the request: its policy applies to the key when no client asks.
@@ -130,6 +132,16 @@ pub enum Written {
     GateMoved,
 }
 
+/// An answer that leaves its attempt in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unclear {
+    /// The upstream's status.
+    pub status: u16,
+    /// True if the attempt surely ended with it: nothing between the gateway and the service could
+    /// answer while the service still works.
+    pub ends_attempt: bool,
+}
+
 /// One attempt, as its holder names it.
 #[derive(Clone, Debug)]
 pub struct Attempt {
@@ -161,11 +173,12 @@ pub trait KeyStore: Send + Sync + 'static {
     /// Ends the attempt as "nothing happened", from claimed or in doubt.
     fn release(&self, attempt: &Attempt) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Marks the attempt in doubt, from claimed; `status` is the upstream's, if it gave one.
+    /// Marks the attempt in doubt, from claimed, with the upstream's answer if it gave one. If that
+    /// ended the attempt, hold and settle time are zero from then on.
     fn doubt(
         &self,
         attempt: &Attempt,
-        status: Option<u16>,
+        answer: Option<Unclear>,
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
     /// All rows of each key, in the order of `ids`, in one round trip.

@@ -83,7 +83,7 @@ pub struct Doubt {
     pub nonce: Nonce,
     /// The request that made it.
     pub request_id: RequestId,
-    /// The time until "did not happen" counts: the rest of its hold, plus the route's settle time.
+    /// The time until "did not happen" counts: the rest of its hold, plus its settle time.
     pub over_in: Duration,
     /// The end of the promised retention.
     pub expires: Date,
@@ -137,18 +137,6 @@ pub struct Facts<'a> {
     pub principal: Option<Digest32>,
     /// The route's rule for a key in doubt.
     pub recovery: Recovery,
-    /// The route's rule on when an attempt in doubt is surely over.
-    pub over: Over,
-}
-
-/// The route's rule on when an attempt in doubt is surely over: only then "did not happen" counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Over {
-    /// The longest time that a request may still be inside the upstream after its hold ran out.
-    pub settle_time: Duration,
-    /// True if an answer ends its attempt, whatever its status: nothing between the gateway and the
-    /// service could answer while the service still works.
-    pub status_ends_attempt: bool,
 }
 
 /// The verdict on a reading. Total: every reading has one.
@@ -181,7 +169,7 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
             Recovery::Rerun { .. } | Recovery::Park => Verdict::Parked { expires: row.expires },
             Recovery::Probe => {
                 let all = std::iter::once(&row).chain(&ground.beside);
-                let doubts = all.map(|row| doubt(row, facts.over)).collect();
+                let doubts = all.map(doubt).collect();
                 Verdict::Probe { doubts, basis: basis(ground) }
             }
         },
@@ -223,27 +211,41 @@ pub fn retry_after(left: Duration, typical: Option<Duration>) -> Duration {
     typical.unwrap_or(left).clamp(floor, left)
 }
 
-/// The attempt of a row in doubt, as a probe needs it. A status that leaves the key in doubt (5xx,
-/// 408) does not end the attempt by itself: a proxy gives up while the service goes on.
-pub fn doubt(row: &Row, over: Over) -> Doubt {
-    let over_in = match row.state {
-        State::InDoubt { status: Some(_), .. }
-            if over.status_ends_attempt || removed(Plant::StatusEndsNothing) =>
-        {
-            Duration::ZERO
-        }
-        State::InDoubt { status: _, left, past } | State::Claimed { left, past } => {
-            left + over.settle_time.saturating_sub(past)
-        }
-        State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
-    };
+/// The attempt of a row in doubt, as a probe needs it.
+pub fn doubt(row: &Row) -> Doubt {
     Doubt {
         origin: row.origin.clone(),
         token: row.token,
         nonce: row.nonce,
         request_id: row.request_id,
-        over_in,
+        over_in: over_in(row),
         expires: row.expires,
+    }
+}
+
+/// The time until a row's attempt is surely over, so that "did not happen" counts. The row alone
+/// says it: no setting of today judges an attempt of yesterday. A status that leaves the key in
+/// doubt (5xx, 408) ends nothing by itself: a proxy gives up while the service goes on.
+pub fn over_in(row: &Row) -> Duration {
+    match row.state {
+        State::InDoubt { left, .. } | State::Claimed { left, .. } if removed(Plant::SettleTimeKept) => left,
+        State::InDoubt { status: _, left, past } | State::Claimed { left, past } => {
+            left + row.settle_time.saturating_sub(past)
+        }
+        State::Released | State::Settled { .. } | State::Tombstone => Duration::ZERO,
+    }
+}
+
+/// The time until an attempt in doubt may be settled: at once if it was answered, else once its
+/// hold is over.
+pub fn settles_in(row: &Row) -> Duration {
+    match row.state {
+        State::InDoubt { status: Some(_), .. } => Duration::ZERO,
+        State::InDoubt { status: None, .. }
+        | State::Claimed { .. }
+        | State::Released
+        | State::Settled { .. }
+        | State::Tombstone => left(&row.state),
     }
 }
 

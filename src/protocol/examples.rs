@@ -38,6 +38,7 @@ pub fn row(origin: Origin, token: Token, nonce: u128, state: State) -> Row {
         principal: None,
         accepted: false,
         doubted: 0,
+        settle_time: Duration::ZERO,
         seen: Date(0),
     }
 }

@@ -197,6 +197,10 @@ pub struct Row {
     /// surely did not.
     #[serde(default)]
     pub doubted: u32,
+    /// The time for which the last attempt may still be inside the upstream after its hold, as its
+    /// claim says. Zero, as the hold is, once an answer has ended it.
+    #[serde(with = "span")]
+    pub settle_time: Duration,
     /// The time of reading, by the clock of the database that was read.
     pub seen: Date,
 }

@@ -121,9 +121,10 @@ impl Records {
                 continue;
             };
             let attempt = (origin.region.clone(), id.clone(), record.token);
-            let made = is_made_here(&record);
             let place = (number, id.clone());
-            if self.last.get(&place).is_none_or(|was| was.token != record.token) {
+            let is_first = self.last.get(&place).is_none_or(|was| was.token != record.token);
+            let made = is_made_here(&record, is_first);
+            if is_first {
                 self.born.remove(&place);
                 if made {
                     self.born.insert(place.clone(), (at, record.clone()));
@@ -350,11 +351,12 @@ fn tokens_grow(origin: &Origin, id: &KeyId, was: &Record, is: &Record, at: Durat
     }
 }
 
-/// True if a store made this record itself: a claim, or a stand-in that is complete at once.
-fn is_made_here(record: &Record) -> bool {
+/// True if a store made this record itself: a claim, or a stand-in that is complete at once. The
+/// hold is zero, too, once an answer has ended an attempt.
+fn is_made_here(record: &Record, is_first: bool) -> bool {
     match record.standing {
         Standing::Claimed => true,
-        Standing::Settled | Standing::Released => record.hold.is_zero(),
+        Standing::Settled | Standing::Released => is_first && record.hold.is_zero(),
         Standing::InDoubt | Standing::Tombstone => false,
     }
 }

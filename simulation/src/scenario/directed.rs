@@ -45,6 +45,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::BootClock => seeds(2, "long-pause"),
         Plant::MaskingKept => seeds(2, "short-lived"),
         Plant::StatusEndsNothing => seeds(2, "proxy-gives-up"),
+        Plant::SettleTimeKept => seeds(2, "shorter-settling"),
         Plant::LateRenewal => seeds(2, "late-renewal"),
         Plant::VotersBefore => seeds(2, "new-voter"),
         Plant::Quiet => seeds(2, "lost-grants"),

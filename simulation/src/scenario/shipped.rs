@@ -84,6 +84,7 @@ files! {
     "scenarios/second-lease.toml"
     "scenarios/short-lived.toml"
     "scenarios/shorter-lives.toml"
+    "scenarios/shorter-settling.toml"
     "scenarios/skipped-view.toml"
     "scenarios/sleeping-handler.toml"
     "scenarios/slot-lost.toml"

@@ -64,7 +64,7 @@ impl Table {
         let now = self.clock.micros();
         let Settlement { origin, token, nonce, answer: kept, at_risk, named } = first;
         let reason = format!("{origin} settled {token} with {kept:?}; {} got {answer:?}", attempt.token);
-        self.end(attempt, |_| Some(Some(Phase::Settled(kept, now))));
+        self.end(attempt, false, |_| Some(Some(Phase::Settled(kept, now))));
         if nonce != attempt.nonce {
             let ran = (self.origin.clone(), attempt.token);
             self.enter_double(

@@ -228,11 +228,11 @@ impl Table {
         }
     }
 
-    /// The end of an attempt's hold, since the world began, and its path, as its claim says.
-    pub(crate) fn held_until(&self, id: &KeyId, token: Token) -> Option<(Duration, String)> {
+    /// The end of an attempt's hold and settle time, since the world began, as its claim says.
+    pub(crate) fn over_by(&self, id: &KeyId, token: Token) -> Option<Duration> {
         self.log.iter().rev().find_map(|commit| match &commit.change {
             Change::Row(of, row) if of == id && row.token == token && matches!(row.phase, Phase::Claimed) => {
-                Some((commit.at + row.hold, row.path.clone()))
+                Some(commit.at + row.hold + row.settle_time)
             }
             Change::Row(..) | Change::Gone(_) | Change::Beat(_) => None,
         })

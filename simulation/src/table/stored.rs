@@ -32,6 +32,7 @@ pub(crate) struct Stored {
     pub(crate) accepted: bool,
     /// Attempts before the last one that may have happened.
     pub(crate) doubted: u32,
+    pub(crate) settle_time: Duration,
     pub(crate) route: Arc<str>,
     pub(crate) path: String,
     pub(crate) was_settled: Option<i64>,
@@ -109,6 +110,7 @@ impl Stored {
             principal: self.principal,
             accepted: self.accepted,
             doubted: self.doubted,
+            settle_time: self.settle_time,
             seen: Date(now.div_euclid(1_000)),
         }
     }

@@ -205,10 +205,13 @@ impl Table {
 
     pub(crate) fn rule(&mut self, attempt: &Attempt, act: &Act) -> Written {
         let now = self.clock.micros();
-        let over = self.own(&attempt.id).is_some_and(|row| match row.phase {
-            Phase::InDoubt(Some(_)) => true,
-            Phase::InDoubt(None) | Phase::Claimed => row.left(now).is_zero(),
-            Phase::Released | Phase::Settled(..) | Phase::Tombstone => false,
+        let over = self.own(&attempt.id).is_some_and(|row| match (&row.phase, &act.ruling) {
+            (Phase::InDoubt(Some(_)), Ruling::Settled(_)) => true,
+            (Phase::InDoubt(None) | Phase::Claimed, Ruling::Settled(_)) => row.left(now).is_zero(),
+            (Phase::InDoubt(_) | Phase::Claimed, Ruling::Released) => {
+                row.left(now).is_zero() && row.past(now) >= row.settle_time
+            }
+            (Phase::Released | Phase::Settled(..) | Phase::Tombstone, _) => false,
         });
         if !self.is_open() {
             return Written::GateMoved;

@@ -487,6 +487,7 @@ fn row(region: &str, nonce: u128, state: State) -> Row {
         principal: None,
         accepted: false,
         doubted: 0,
+        settle_time: Duration::ZERO,
         seen: Date(0),
     }
 }

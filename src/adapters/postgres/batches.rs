@@ -119,6 +119,7 @@ impl Member for Claim {
         let routes = column(&batch, |Self(ask)| &*ask.route);
         let paths = column(&batch, |Self(ask)| ask.path.as_str());
         let principals = column(&batch, |Self(ask)| ask.principal.as_ref().map(bytes));
+        let settles = column(&batch, |Self(ask)| millis(ask.settle_time));
         let call = Call::writes(Self::WHAT, sql);
         run::run(
             pool,
@@ -139,6 +140,7 @@ impl Member for Claim {
                 &routes,
                 &paths,
                 &principals,
+                &settles,
             ],
         )
         .await

@@ -68,6 +68,7 @@ impl Escrows for PgStore {
             fingerprint,
             request_id,
             hold,
+            settle_time,
             lifetime,
             route,
             path,
@@ -85,7 +86,8 @@ impl Escrows for PgStore {
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
         let call = Call::writes(WHAT, &self.sql.lodge);
         let not_before: Params<'_> = &[&not_before.as_millis()];
-        let all = [compared, &named.params(), asked, life, not_before].concat();
+        let settle_time: Params<'_> = &[&millis(*settle_time)];
+        let all = [compared, &named.params(), asked, life, not_before, settle_time].concat();
         if !self.on(Lane::Peers, call, &all).await?.is_empty() {
             return Ok(Lodged::Done);
         }

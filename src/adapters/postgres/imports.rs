@@ -163,6 +163,7 @@ columns! {
     principals: Option<&'a [u8]>,
     accepted: bool,
     doubted: i32,
+    settles: i64,
 }
 
 impl<'a> Columns<'a> {
@@ -190,6 +191,7 @@ impl<'a> Columns<'a> {
         self.principals.push(row.principal.as_ref().map(bytes));
         self.accepted.push(row.accepted);
         self.doubted.push(small(what, row.doubted)?);
+        self.settles.push(millis(row.settle_time));
         Ok(())
     }
 

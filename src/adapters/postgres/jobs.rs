@@ -52,7 +52,7 @@ impl Jobs for PgStore {
         let promised = promised(&ask.lifetime);
         let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
         let (route, path) = (&*ask.route, &ask.path);
-        let risk = rows::names(&ask.risk);
+        let (risk, settle_time) = (rows::names(&ask.risk), millis(ask.settle_time));
         let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
         let (own, over, attempt) = match &ask.basis {
             Basis::Absent => (None, None, 0),
@@ -64,7 +64,8 @@ impl Jobs for PgStore {
         let own_attempt = own.map(|(token, _)| small(WHAT, token.attempt)).transpose()?;
         let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
-        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk];
+        let life: Params<'_> =
+            &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk, &settle_time];
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
         let job: Params<'_> = &[&keep, &sealed, &request];
         let call = Call::writes(WHAT, &self.sql.accept);

@@ -19,7 +19,9 @@ use super::rows::{Standing, StoredAnswer};
 use super::run::{Call, Params};
 use super::{Lane, PgStore, rows};
 use crate::ports::KeyStore;
-use crate::ports::store::{Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Written};
+use crate::ports::store::{
+    Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Unclear, Written,
+};
 use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
@@ -61,10 +63,11 @@ impl KeyStore for PgStore {
         self.end(self.within, "a release", attempt, &self.sql.release, &[], &Outcome::Released).await
     }
 
-    async fn doubt(&self, attempt: &Attempt, status: Option<u16>) -> Result<Written, StoreError> {
+    async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Result<Written, StoreError> {
         const WHAT: &str = "a doubt";
-        let status = status.map(|status| self::status(WHAT, status)).transpose()?;
-        self.end(self.within, WHAT, attempt, &self.sql.doubt, &[&status], &Outcome::InDoubt).await
+        let status = answer.map(|answer| self::status(WHAT, answer.status)).transpose()?;
+        let ended = answer.is_some_and(|answer| answer.ends_attempt);
+        self.end(self.within, WHAT, attempt, &self.sql.doubt, &[&status, &ended], &Outcome::InDoubt).await
     }
 
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
@@ -122,9 +125,10 @@ impl PgStore {
         let promised = promised(&ask.lifetime);
         let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
         let (route, path) = (&*ask.route, &ask.path);
-        let risk = rows::names(&ask.risk);
+        let (risk, settle_time) = (rows::names(&ask.risk), millis(ask.settle_time));
         let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
-        let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk];
+        let life: Params<'_> =
+            &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk, &settle_time];
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
         let rows = match &ask.basis {
             Basis::Absent => {

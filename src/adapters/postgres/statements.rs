@@ -37,7 +37,7 @@ pub(super) const NEVER: &str = "9999-12-31 23:59:59+00";
 /// The key's life as a claim writes it, in the order of `LIFETIME_COLUMNS`.
 const LIFETIME: &str = include_str!("sql/lifetime.sql");
 const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";
-const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[]";
+const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[], bigint";
 /// The attempt of the next claim, where at most `{known}` were known:
 /// `protocol::record::next_attempt`.
 const NEXT_ATTEMPT: &str = include_str!("sql/next_attempt.sql");
@@ -53,7 +53,7 @@ const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
 const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint, attempt int, nonce uuid, fp_raw bytea, \
     fp_canonical bytea, over jsonb, risk text[], request_id uuid, doubt_status smallint, answer_status smallint, \
     answer_headers bytea, answer_body bytea, hold_left_ms bigint, settled_age_ms bigint, expires_ms bigint, expired boolean, \
-    answer_coding smallint, answer_length int, principal bytea, accepted boolean, doubted int, seen_ms bigint";
+    answer_coding smallint, answer_length int, principal bytea, accepted boolean, doubted int, settle_ms bigint, seen_ms bigint";
 
 /// Makes the struct of these statements. Each of `files` is the file of that name in `sql/`.
 macro_rules! statements {

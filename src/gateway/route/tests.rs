@@ -52,23 +52,21 @@ fn a_path_tells_its_policy_where_all_that_take_it_end_doubts_alike() {
     let (all, other) = (routes(&[("/a", "required"), ("/a", "required"), ("/*", "off")]), "/b");
     assert!(all.of_path("/a").is_some() && all.of_path(other).is_none() && all.of_path("").is_none());
     // What a route before it takes is never the second one's, unless by other methods.
-    let slow = Policy { settle_time: Duration::from_secs(30), ..Policy::clone(&policy()) };
+    let (rerun, park) = (Recovery::Rerun { max_attempts: 9 }, Recovery::Park);
+    let other_way = Policy { recovery: rerun, ..Policy::clone(&policy()) };
     let with = |methods: &[Method], taken: &[Method]| {
         let mut all = all.clone();
         all.0[0].methods = taken.to_vec();
         all.0[1].methods = methods.to_vec();
-        all.0[1].protection = Protection::Required(Arc::new(slow.clone()));
+        all.0[1].protection = Protection::Required(Arc::new(other_way.clone()));
         all
     };
     let (post, patch) = (Method::POST, Method::PATCH);
-    assert!(with(&[], &[]).of_path("/a").is_some_and(|found| found.settle_time.is_zero()));
+    let is_first = |all: &Routes| all.of_path("/a").is_some_and(|found| found.recovery == park);
+    assert!(is_first(&with(&[], &[])));
     let shadowed = with(std::slice::from_ref(&post), &[post.clone(), patch.clone()]);
-    assert!(shadowed.of_path("/a").is_some_and(|found| found.settle_time.is_zero()));
-    let two = with(&[patch], &[post]);
-    assert!(two.of_path("/a").is_none());
-    // Then the careful rule: the longest of all.
-    assert_eq!(two.over_of("/a").settle_time, Duration::from_secs(30));
-    assert_eq!(all.over_of("/a").settle_time, Duration::ZERO);
+    assert!(is_first(&shadowed));
+    assert!(with(&[patch], &[post]).of_path("/a").is_none());
 }
 
 /// Routes of these paths and with these words for keys, which take any method.

@@ -378,6 +378,7 @@ pub fn lodging_of(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodg
         token,
         nonce,
         hold: LONG,
+        settle_time: SHORT,
         lifetime: Lifetime { retention: Retention::For(LONG), skew: SHORT, tombstone: LONG },
         route: "payouts".into(),
         path: "/v1/payouts".to_owned(),

@@ -452,6 +452,7 @@ pub(super) fn copied<B: StoreBench>(
         principal: Some(digest("contract", &[b"principal"])),
         accepted: false,
         doubted: 0,
+        settle_time: SHORT,
         seen: Date(0),
     };
     let (route, path) = ("imported".into(), "/v1/imported".to_owned());

@@ -16,7 +16,7 @@ pub mod upkeep;
 use std::future::Future;
 use std::time::Duration;
 
-use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Written};
+use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Unclear, Written};
 use crate::ports::{Jobs, KeyStore, Replica, Upkeep};
 use crate::protocol::decide::Basis;
 use crate::protocol::fingerprint::{self, Fingerprint};
@@ -144,6 +144,7 @@ pub fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
         gate,
         basis: Basis::Absent,
         hold: LONG,
+        settle_time: Duration::ZERO,
         lifetime: lived(LONG, Duration::ZERO),
         route: "contract".into(),
         path: "/v1/contract".to_owned(),
@@ -250,8 +251,10 @@ pub(super) async fn release<B: StoreBench>(bench: &B, attempt: &Attempt) -> Writ
     bench.store().release(attempt).await.expect("store: release failed")
 }
 
+/// Puts an attempt in doubt; a status does not end it.
 pub(super) async fn doubt<B: StoreBench>(bench: &B, attempt: &Attempt, status: Option<u16>) -> Written {
-    bench.store().doubt(attempt, status).await.expect("store: doubt failed")
+    let answer = status.map(|status| Unclear { status, ends_attempt: false });
+    bench.store().doubt(attempt, answer).await.expect("store: doubt failed")
 }
 
 pub(super) fn answer() -> Answer {

@@ -11,7 +11,6 @@ use super::super::record::{AnswerBody, Reader, resolve};
 use super::super::time::Drift;
 use super::*;
 
-const AT_ONCE: Over = Over { settle_time: Duration::ZERO, status_ends_attempt: false };
 const NO_DRIFT: Drift = Drift { ppm: 0, margin: Duration::ZERO };
 
 fn origin(name: &str) -> Origin {
@@ -45,7 +44,7 @@ fn doubt() -> State {
 fn verdict(me: &str, recovery: Recovery, rows: &[Row]) -> Verdict {
     let reader = Reader::new(origin(me), NO_DRIFT);
     let asked = asked();
-    let facts = Facts { fingerprint: &asked, principal: None, recovery, over: AT_ONCE };
+    let facts = Facts { fingerprint: &asked, principal: None, recovery };
     let mut turned = rows.to_vec();
     let first = decide(resolve(turned.clone(), &reader), &facts);
     for _ in rows {
@@ -129,32 +128,30 @@ fn each_attempt_in_doubt_is_asked_about_the_newest_first() {
 }
 
 /// "Did not happen" must count at last: the settle time runs on after the hold, it does not stand
-/// still. A status does not end the attempt, unless the route says so.
+/// still. A status does not end the attempt.
 #[test]
 fn an_attempt_is_over_its_settle_time_after_its_hold() {
-    let over_in = |state, status_ends_attempt| {
+    let over_in = |state| {
         let reader = Reader::new(origin("eu"), NO_DRIFT);
         let asked = asked();
-        let over = Over { settle_time: Duration::from_secs(2), status_ends_attempt };
-        let facts = Facts { fingerprint: &asked, principal: None, recovery: Recovery::Probe, over };
-        match decide(resolve(vec![row("eu", 1, state, &[])], &reader), &facts) {
+        let facts = Facts { fingerprint: &asked, principal: None, recovery: Recovery::Probe };
+        let row = Row { settle_time: Duration::from_secs(2), ..row("eu", 1, state, &[]) };
+        match decide(resolve(vec![row], &reader), &facts) {
             Verdict::Probe { doubts, .. } => doubts[0].over_in.as_millis(),
             other => panic!("a key in doubt on a probe route is asked about: {other:?}"),
         }
     };
     let (ms, none) = (Duration::from_millis, Duration::ZERO);
     for status in [None, Some(504)] {
-        assert_eq!(over_in(State::InDoubt { status, left: ms(500), past: none }, false), 2_500);
+        assert_eq!(over_in(State::InDoubt { status, left: ms(500), past: none }), 2_500);
     }
     for (past, left) in [(0, 2_000), (1_999, 1), (2_000, 0), (90_000, 0)] {
         for status in [None, Some(504)] {
             let state = State::InDoubt { status, left: none, past: ms(past) };
-            assert_eq!(over_in(state, false), left);
+            assert_eq!(over_in(state), left);
         }
-        assert_eq!(over_in(State::Claimed { left: none, past: ms(past) }, false), left);
+        assert_eq!(over_in(State::Claimed { left: none, past: ms(past) }), left);
     }
-    assert_eq!(over_in(State::InDoubt { status: Some(500), left: ms(500), past: none }, true), 0);
-    assert_eq!(over_in(State::InDoubt { status: None, left: ms(500), past: none }, true), 2_500);
 }
 
 /// For every other principal, a bound key looks like a key of another request, in every state of
@@ -173,7 +170,7 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
             (None, None, true),
         ] {
             let recovery = Recovery::Rerun { max_attempts: 9 };
-            let facts = Facts { fingerprint: &asked, principal: asks, recovery, over: AT_ONCE };
+            let facts = Facts { fingerprint: &asked, principal: asks, recovery };
             let reader = Reader::new(origin("eu"), NO_DRIFT);
             let rows = vec![Row { principal: bound, ..row("eu", 1, state.clone(), &[]) }];
             let verdict = decide(resolve(rows, &reader), &facts);
@@ -187,7 +184,7 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
 fn a_key_that_was_used_for_another_request_is_refused() {
     let reading = resolve(vec![row("a", 1, running(), &[])], &Reader::new(origin("a"), NO_DRIFT));
     let other = Fingerprint { raw: fingerprint::raw("POST", "/other", b""), canonical: None };
-    let facts = Facts { fingerprint: &other, principal: None, recovery: Recovery::Park, over: AT_ONCE };
+    let facts = Facts { fingerprint: &other, principal: None, recovery: Recovery::Park };
     assert_eq!(decide(reading, &facts), Verdict::KeyReused { expires: Date(9) });
 }
 

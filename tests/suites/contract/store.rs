@@ -67,9 +67,9 @@ impl StoreBench for Stores {
         };
         let epoch = self.store.gate().await.unwrap().epoch;
         let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
-                       expires_at, answer_status, answer_headers, settled_at) \
+                       settle_time, expires_at, answer_status, answer_headers, settled_at) \
                    select $1, $2, $3, s, $5, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), $6 * interval '1 second', \
-                       now() + $6 * interval '1 second', case s when 4 then 200 end, case s when 4 then '\\x01'::bytea end, \
+                       '0', now() + $6 * interval '1 second', case s when 4 then 200 end, case s when 4 then '\\x01'::bytea end, \
                        case s when 4 then now() end from (values ($4::smallint)) v (s)";
         let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
         let epoch_stored = i64::try_from(epoch).unwrap();

@@ -15,7 +15,7 @@ use onceway::ports::authority::Lodged;
 use onceway::ports::contract::ANY_DATE;
 use onceway::ports::contract::by;
 use onceway::ports::jobs::{self, Acted};
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError, Written};
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError, Unclear, Written};
 use onceway::ports::upkeep::{Act, Ruling};
 use onceway::ports::{Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
 use onceway::protocol::decide::Basis;
@@ -87,7 +87,10 @@ impl Bench {
             Statement::Settle | Statement::Doubt | Statement::Release => Some(won(&self.store, &asked).await),
             Statement::SettleByHand | Statement::ReleaseByHand => {
                 let attempt = won(&self.store, &asked).await;
-                assert_eq!(self.store.doubt(&attempt, Some(500)).await, Ok(Written::Done));
+                assert_eq!(
+                    self.store.doubt(&attempt, Some(Unclear { status: 500, ends_attempt: true })).await,
+                    Ok(Written::Done)
+                );
                 Some(attempt)
             }
             Statement::Reap => {

@@ -6,7 +6,7 @@
 use crate::store::authority::waits;
 use crate::store::support::{Region, ask, id, lifetime, won};
 use onceway::ports::contract::by;
-use onceway::ports::store::{ClaimAsk, Written};
+use onceway::ports::store::{ClaimAsk, Unclear, Written};
 use onceway::ports::upkeep::Reaped;
 use onceway::ports::{KeyStore, Upkeep};
 use onceway::protocol::record::State;
@@ -103,7 +103,10 @@ async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
         let own = Some((last[1].token, last[1].nonce));
         let basis = onceway::protocol::decide::Basis::Known { own, over: Vec::new(), attempt: 1 };
         let again = won(&store, &ClaimAsk { basis, ..ask("second", 3, gate.version) }).await;
-        assert_eq!(store.doubt(&again, Some(500)).await, Ok(Written::Done));
+        assert_eq!(
+            store.doubt(&again, Some(Unclear { status: 500, ends_attempt: false })).await,
+            Ok(Written::Done)
+        );
         held.commit().await.unwrap();
         again
     };

@@ -110,8 +110,8 @@ impl KeyStore for Bent {
         }
     }
 
-    async fn doubt(&self, attempt: &Attempt, status: Option<u16>) -> Result<Written, StoreError> {
-        self.inner.doubt(attempt, status.filter(|_| self.bend != Bend::DoubtsForget)).await
+    async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Result<Written, StoreError> {
+        self.inner.doubt(attempt, answer.filter(|_| self.bend != Bend::DoubtsForget)).await
     }
 
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {

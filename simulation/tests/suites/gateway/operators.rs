@@ -11,7 +11,7 @@ use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
 
 use super::bench::{Bench, HOLD, SETTLE_TIME, id, key_of, ms, served};
-use super::upkeep::{abandon, answer};
+use super::upkeep::{UNCLEAR, abandon, answer};
 
 fn act(ruling: Ruling) -> Act {
     Act { ruling, actor: "ada".to_owned(), reason: "the ledger says so".to_owned() }
@@ -80,7 +80,7 @@ fn the_owner_rules_about_another_regions_attempt() {
             let key = key_of(&eu, "foreign");
             let store = bench.world.cluster.store(&us);
             let attempt = abandon(&store, "park", &key).await;
-            store.doubt(&attempt, Some(500)).await.unwrap();
+            store.doubt(&attempt, UNCLEAR).await.unwrap();
             sleep(ms(500)).await;
             assert_eq!(bench.send(&us, "/park", &key).await.said(), (409, "outcome-unknown"));
             if matches!(ruling, Ruling::Released) {

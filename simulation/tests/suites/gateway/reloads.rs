@@ -9,6 +9,7 @@ use http::Method;
 use onceway::gateway::reloadable::Reload;
 use onceway::gateway::route::{Policy, Protection, Route, Routes};
 use onceway::ports::{KeyStore, Upkeep};
+use onceway::protocol::decide::Recovery;
 use onceway::protocol::record::State;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
@@ -71,6 +72,44 @@ fn names_that_change_places_say_nothing_of_attempts_of_before() {
     });
 }
 
+/// The service goes on for 25 s. The files of now say that it never does, and that its answers end
+/// attempts. They say it of attempts that are claimed from now on, and of no earlier one.
+#[test]
+fn a_settle_time_is_the_one_of_the_claim() {
+    served(Bench::start(5), async |bench, [eu, ..]| {
+        read(&bench, &[route("probe", |policy| Policy { settle_time: SLOW, ..policy })]);
+        let key = key_of(&eu, "settling");
+        let late = |after| UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(after) };
+        bench.upstream(&eu, late(25_000));
+        let begun = Instant::now();
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
+        read(
+            &bench,
+            &[route("probe", |policy| Policy { settle_time: ms(0), status_ends_attempt: true, ..policy })],
+        );
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        while begun.elapsed() < ms(24_000) {
+            let told = bench.send(&eu, "/probe", &key).await;
+            assert_eq!(told.said(), (409, "outcome-unknown"), "at {:?}", begun.elapsed());
+            sleep(ms(500)).await;
+        }
+        until("it to be settled", HOLD + SLOW, async || bench.state(&eu, &key).await == "settled").await;
+        assert_eq!(bench.effects(&key).len(), 1);
+        // An attempt of now is over with its answer, whatever the files say later.
+        let key = key_of(&eu, "ended");
+        bench.upstream(
+            &eu,
+            UpstreamMode::Answer { after: ms(5), status: 500, body: Default::default(), effect: false },
+        );
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 500);
+        read(&bench, &[route("probe", |policy| Policy { settle_time: SLOW, ..policy })]);
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
+        sleep(ms(100)).await;
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
+        assert_eq!(bench.effects(&key).len(), 1);
+    });
+}
+
 /// The name is that of a route that is asked about; the path's route waits for an operator.
 #[test]
 fn a_name_lets_nobody_ask_about_a_key_whose_path_is_parked() {
@@ -97,12 +136,12 @@ fn a_name_lets_nobody_ask_about_a_key_whose_path_is_parked() {
 fn a_path_with_two_rules_is_left_to_its_clients() {
     served(Bench::start(3), async |bench, [eu, ..]| {
         let probe = route("probe", |policy| policy);
-        let patched = route("probe", |policy| Policy { settle_time: SLOW, ..policy });
+        let patched = route("probe", |policy| Policy { recovery: Recovery::Park, ..policy });
         let patched = Route { name: "patched".into(), methods: vec![Method::PATCH], ..patched };
         read(&bench, &[patched, probe.clone()]);
         let key = key_of(&eu, "two-rules");
         abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
-        sleep((HOLD + SLOW) * 2).await;
+        sleep((HOLD + SETTLE_TIME) * 2).await;
         assert_eq!((bench.state(&eu, &key).await, bench.world.upstreams.questions(&eu)), ("in-doubt", 0));
         let listed = bench.gateway(&eu).doubts(None, 10).await.unwrap().doubts;
         assert_eq!(listed.len(), 1, "operators see it");

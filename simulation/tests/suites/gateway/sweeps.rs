@@ -12,7 +12,7 @@ use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::{Instant, sleep};
 
 use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, served, until};
-use super::upkeep::abandon;
+use super::upkeep::{UNCLEAR, abandon};
 
 /// A claim that nobody will ever end, as a killed process leaves it, unknown to its gateway.
 async fn abandoned(bench: &Bench, route: &str, word: &str) -> (RegionName, String, Attempt) {
@@ -172,7 +172,7 @@ fn an_answer_about_another_regions_attempt_ends_no_own_one() {
         let first = abandon(&theirs, "probe", &key).await;
         assert_eq!(theirs.release(&first).await, Ok(Written::Done));
         let second = super::upkeep::again(&theirs, "probe", &first).await;
-        assert_eq!(theirs.doubt(&second, Some(500)).await, Ok(Written::Done));
+        assert_eq!(theirs.doubt(&second, UNCLEAR).await, Ok(Written::Done));
         for at in [&eu, &us] {
             bench.world.upstreams.set_probes(at, ProbeMode::CannotSay);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onceway::ports::KeyStore;
 use onceway::ports::contract::store::asked;
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
+use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Unclear, Written};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::lifetime::{Lifetime, Retention};
@@ -231,11 +231,15 @@ fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
     }
 }
 
+/// An answer that ends nothing.
+pub const UNCLEAR: Option<Unclear> = Some(Unclear { status: 500, ends_attempt: false });
+
 /// A claim of an absent key, under no gate yet.
 pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
     ClaimAsk {
         fingerprint: Fingerprint { raw: raw("POST", "/park", b"{}"), canonical: None },
         hold: HOLD,
+        settle_time: SETTLE_TIME,
         lifetime: Lifetime { retention: Retention::For(retention), skew: ms(0), tombstone: TOMBSTONE },
         route: "park".into(),
         path: "/park".to_owned(),

@@ -133,6 +133,7 @@ fn unwritten(origin: &Origin, key: &str) -> CopiedRow {
         principal: None,
         accepted: false,
         doubted: 0,
+        settle_time: ms(0),
         seen: Date(0),
     };
     let (hold, lives, tombstone) = (ms(1), TAKEOVER, TAKEOVER);

@@ -25,8 +25,8 @@ create table onceway.meta (
 -- replication brings. As in a CHECK, a condition that is null holds.
 create function onceway.is_whole(
     p_state smallint, p_epoch bigint, p_attempt int, p_fp_raw bytea, p_fp_canonical bytea, p_principal bytea, p_hold interval,
-    p_tombstone interval, p_over jsonb, p_doubt_status smallint, p_answer_status smallint, p_answer_headers bytea, p_answer_body bytea,
-    p_answer_coding smallint, p_answer_length int, p_settled_at timestamptz
+    p_settle_time interval, p_tombstone interval, p_over jsonb, p_doubt_status smallint, p_answer_status smallint,
+    p_answer_headers bytea, p_answer_body bytea, p_answer_coding smallint, p_answer_length int, p_settled_at timestamptz
 ) returns boolean language plpgsql immutable parallel safe as $whole$
 begin
     return p_state between 1 and 5
@@ -35,7 +35,7 @@ begin
         and octet_length(p_fp_raw) = 32
         and (p_fp_canonical is null or octet_length(p_fp_canonical) = 32)
         and (p_principal is null or octet_length(p_principal) = 32)
-        and p_hold >= interval '0' and p_tombstone >= interval '0'
+        and p_hold >= interval '0' and p_settle_time >= interval '0' and p_tombstone >= interval '0'
         and jsonb_typeof(p_over) = 'array'
         and (p_doubt_status is null or (p_state = 2 and p_doubt_status between 100 and 999))
         and (p_answer_status is null or p_answer_status between 100 and 999)
@@ -71,6 +71,8 @@ create table onceway.records (
     answer_body bytea,
     held_at timestamptz not null,
     hold interval not null,
+    -- How long the attempt may be inside the upstream after its hold. Both are zero once an answer has ended it.
+    settle_time interval not null,
     settled_at timestamptz,
     created_at timestamptz not null default clock_timestamp(),
     expires_at timestamptz not null,
@@ -93,8 +95,8 @@ create table onceway.records (
     tombstone interval not null default interval '30 days',
     primary key (tenant, key, origin),
     constraint is_whole check (onceway.is_whole(
-        state, epoch, attempt, fp_raw, fp_canonical, principal, hold, tombstone, over, doubt_status, answer_status, answer_headers, answer_body,
-        answer_coding, answer_length, settled_at
+        state, epoch, attempt, fp_raw, fp_canonical, principal, hold, settle_time, tombstone, over, doubt_status,
+        answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at
     ))
 ) partition by list (origin);
 
@@ -266,6 +268,7 @@ create table onceway.escrows (
     fp_canonical bytea,
     request_id uuid not null,
     hold interval not null,
+    settle_time interval not null,
     promised interval,
     skew interval not null,
     tombstone interval not null,
@@ -286,7 +289,9 @@ create table onceway.escrows (
     constraint digests_are_whole check (
         octet_length(fp_raw) = 32 and octet_length(fp_canonical) = 32 and octet_length(principal) = 32
     ),
-    constraint spans_are_spans check (hold >= interval '0' and skew >= interval '0' and tombstone >= interval '0'),
+    constraint spans_are_spans check (
+        hold >= interval '0' and settle_time >= interval '0' and skew >= interval '0' and tombstone >= interval '0'
+    ),
     constraint answered_has_answer check (
         (answered_at is null) = (answer_status is null)
         and (answer_status is null) = (answer_headers is null)

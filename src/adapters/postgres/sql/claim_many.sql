@@ -11,15 +11,15 @@ with seen as materialized (
     select g.epoch, {first_attempt} as attempt from onceway.hold_gate($4) g
 ), made as (
     insert into {records} as r (
-        tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, held_at, hold, {lifetime_columns}
+        tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, held_at, hold, settle_time, {lifetime_columns}
     )
     select a.tenant, a.key, '{origin}', 1, g.epoch, g.attempt, a.nonce, a.fp_raw, a.fp_canonical, a.request_id,
-           clock_timestamp(), a.hold_ms * interval '1 millisecond', {lifetime}
+           clock_timestamp(), a.hold_ms * interval '1 millisecond', a.settle_ms * interval '1 millisecond', {lifetime}
       from unnest(
                $1::text[], $2::bytea[], $3::uuid[], $5::uuid[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[],
-               $11::bigint[], $12::text[], $13::text[], $14::bytea[]
+               $11::bigint[], $12::text[], $13::text[], $14::bytea[], $15::bigint[]
            ) as a(
-               tenant, key, nonce, request_id, fp_raw, fp_canonical, hold_ms, promised_ms, skew_ms, tombstone_ms, route, path, principal
+               tenant, key, nonce, request_id, fp_raw, fp_canonical, hold_ms, promised_ms, skew_ms, tombstone_ms, route, path, principal, settle_ms
            )
      cross join g
      where (select count(distinct s.asked) from seen s) < cardinality($3) and not exists (select from seen s where s.asked = a.nonce)

@@ -6,4 +6,5 @@ greatest(0, floor(extract(epoch from clock_timestamp() - r.settled_at) * 1000)):
 floor(extract(epoch from r.expires_at) * 1000)::bigint as expires_ms,
 r.origin = '{origin}' and r.due_at <= clock_timestamp() as expired,
 {coding}, r.principal, r.accepted, r.doubted,
+ceil(extract(epoch from r.settle_time) * 1000)::bigint as settle_ms,
 floor(extract(epoch from clock_timestamp()) * 1000)::bigint as seen_ms

@@ -1,8 +1,10 @@
+-- An answer that ended the attempt ($7) leaves no time to wait for.
 -- Whatever is in doubt stands on the list from then on, in the same transaction. An entry that an earlier attempt left is renewed, or
 -- whoever is just clearing the list would take it off (see unlist.sql).
 with doubted as (
     update {records} r
-       set state = 2, doubt_status = $6
+       set state = 2, doubt_status = $6, hold = case when $7 then interval '0' else r.hold end,
+           settle_time = case when $7 then interval '0' else r.settle_time end
      where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
        and r.state = 1
        and exists (select from onceway.hold_gate(null))

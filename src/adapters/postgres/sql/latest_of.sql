@@ -10,7 +10,8 @@ with beat as (
 ), latest as (
     select r.ctid as place, r.tenant, r.key, r.origin, r.state, r.epoch, r.attempt, r.nonce, r.fp_raw, r.fp_canonical, r.over, r.risk,
            r.request_id, r.doubt_status, r.answer_status, r.answer_headers, r.answer_body, r.answer_coding, r.answer_length, r.settled_at,
-           r.held_at, r.hold, r.expires_at, r.due_at, r.tombstone, r.route, r.path, r.principal, r.accepted, r.doubted
+           r.held_at, r.hold, r.expires_at, r.due_at, r.tombstone, r.route, r.path, r.principal, r.accepted, r.doubted,
+           r.settle_time
       from onceway.records r
      where r.origin in ($1, $1 || '!')
        and r.ctid >= format('(%s,%s)', $2::bigint >> 16, $2::bigint & 65535)::tid
@@ -21,7 +22,7 @@ with beat as (
            e.fp_raw, e.fp_canonical, '[]'::jsonb, '{}'::text[], e.request_id, null::smallint, e.answer_status, e.answer_headers,
            e.answer_body, e.answer_coding, e.answer_length, e.answered_at, e.stored_at, e.hold,
            coalesce(e.stored_at + e.promised, '{never}'), e.due_at, e.tombstone, e.route, e.path, e.principal, false,
-           greatest(e.attempt % 10000 - 1, 0)
+           greatest(e.attempt % 10000 - 1, 0), e.settle_time
       from onceway.escrows e
      where e.origin = $1
        and e.ctid >= format('(%s,%s)', $2::bigint >> 16, $2::bigint & 65535)::tid

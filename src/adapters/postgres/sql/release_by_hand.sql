@@ -1,9 +1,9 @@
--- By hand: only what is in doubt, and whose attempt is over: it got an answer, or its hold has run out. The journal holds no body.
+-- By hand: only what is in doubt, and whose attempt is surely over: hold and settle time have run out. The journal holds no body.
 with ruled as (
     update {records} r
        set state = 3, doubt_status = null
      where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
-       and ((r.state = 2 and r.doubt_status is not null) or (r.state in (1, 2) and r.held_at + r.hold <= clock_timestamp()))
+       and r.state in (1, 2) and r.held_at + r.hold + r.settle_time <= clock_timestamp()
        and exists (select from onceway.hold_gate(null))
     returning r.tenant, r.key, r.epoch, r.attempt
 ), journalled as (

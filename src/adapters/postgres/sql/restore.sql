@@ -9,7 +9,7 @@ with g as materialized (
     insert into {records} as i (
         tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id, doubt_status, answer_status,
         answer_headers, answer_body, answer_coding, answer_length, settled_at, held_at, hold, expires_at, due_at, tombstone, route, path,
-        principal, accepted, doubted
+        principal, accepted, doubted, settle_time
     )
     select distinct on (u.tenant collate "C", u.key)
            u.tenant, u.key, '{origin}', u.state, u.epoch, u.attempt, u.nonce, u.fp_raw, u.fp_canonical, u.over,
@@ -17,16 +17,17 @@ with g as materialized (
            u.answer_coding, u.answer_length, now.at - u.age_ms * interval '1 millisecond', clock_timestamp(),
            u.hold_ms * interval '1 millisecond', timestamptz 'epoch' + u.expires_ms * interval '1 millisecond',
            least(now.at + u.lives_ms * interval '1 millisecond', '{never}'),
-           u.tombstone_ms * interval '1 millisecond', u.route, u.path, u.principal, u.accepted, u.doubted
+           u.tombstone_ms * interval '1 millisecond', u.route, u.path, u.principal, u.accepted, u.doubted,
+           u.settle_ms * interval '1 millisecond'
       from unnest(
                $1::text[], $2::bytea[], $3::smallint[], $4::bigint[], $5::int[], $6::uuid[], $7::bytea[], $8::bytea[], $9::jsonb[],
                $10::jsonb[], $11::uuid[], $12::smallint[], $13::smallint[], $14::bytea[], $15::bytea[], $16::smallint[], $17::int[],
                $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::text[], $24::text[], $25::bytea[],
-               $26::boolean[], $27::int[]
+               $26::boolean[], $27::int[], $28::bigint[]
            ) as u(
                tenant, key, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id, doubt_status, answer_status,
                answer_headers, answer_body, answer_coding, answer_length, age_ms, hold_ms, expires_ms, lives_ms, tombstone_ms, route, path,
-               principal, accepted, doubted
+               principal, accepted, doubted, settle_ms
            )
      cross join now
      where not exists (select from g)

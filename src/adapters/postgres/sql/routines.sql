@@ -9,7 +9,7 @@
 create or replace function onceway.claim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
-    p_route text, p_path text, p_principal bytea, p_risk text[]
+    p_route text, p_path text, p_principal bytea, p_risk text[], p_settle_ms bigint
 ) returns table ({returned}) language plpgsql volatile as $claim$
 #variable_conflict use_column
 begin
@@ -27,10 +27,10 @@ begin
             )
             insert into {records} as r (
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, risk, request_id,
-                held_at, hold, {lifetime_columns}
+                held_at, hold, settle_time, {lifetime_columns}
             )
             select p_tenant, p_key, '{origin}', 1, g.epoch, {first_attempt}, p_nonce, p_fp_raw, p_fp_canonical, p_risk, p_request_id,
-                   clock_timestamp(), p_hold_ms * interval '1 millisecond', {lifetime}
+                   clock_timestamp(), p_hold_ms * interval '1 millisecond', p_settle_ms * interval '1 millisecond', {lifetime}
               from g
             on conflict do nothing
             returning 'won', {columns};
@@ -53,7 +53,7 @@ $claim$;
 create or replace function onceway.reclaim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
-    p_route text, p_path text, p_principal bytea, p_risk text[],
+    p_route text, p_path text, p_principal bytea, p_risk text[], p_settle_ms bigint,
     p_attempt int, p_own_epoch bigint, p_own_attempt int, p_own_nonce uuid, p_over jsonb
 ) returns table ({returned}) language plpgsql volatile as $reclaim$
 #variable_conflict use_column
@@ -68,6 +68,7 @@ begin
                    fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = p_risk,
                    over = {over_kept}, doubted = {doubted},
                    doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
+                   settle_time = p_settle_ms * interval '1 millisecond',
                    ({lifetime_columns}) = ({lifetime})
               from g
              where r.tenant = p_tenant and r.key = p_key and r.origin = '{origin}'
@@ -82,10 +83,10 @@ begin
             )
             insert into {records} as r (
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, doubted, risk, request_id,
-                held_at, hold, {lifetime_columns}
+                held_at, hold, settle_time, {lifetime_columns}
             )
             select p_tenant, p_key, '{origin}', 1, g.epoch, {next_attempt}, p_nonce, p_fp_raw, p_fp_canonical, p_over, {doubted}, p_risk,
-                   p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', {lifetime}
+                   p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', p_settle_ms * interval '1 millisecond', {lifetime}
               from g
              where {others_yield}
             on conflict do nothing
@@ -119,7 +120,7 @@ $reclaim$;
 create or replace function onceway.accept(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
-    p_route text, p_path text, p_principal bytea, p_risk text[],
+    p_route text, p_path text, p_principal bytea, p_risk text[], p_settle_ms bigint,
     p_attempt int, p_own_epoch bigint, p_own_attempt int, p_own_nonce uuid, p_over jsonb,
     p_keep_ms bigint, p_sealed boolean, p_request bytea
 ) returns table ({returned}) language plpgsql volatile as $accept$
@@ -143,6 +144,7 @@ begin
                        fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = p_risk,
                        over = {over_kept}, doubted = {doubted},
                        doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
+                       settle_time = p_settle_ms * interval '1 millisecond',
                        accepted = true, ({lifetime_columns}) = ({lifetime})
                   from g
                  where r.tenant = p_tenant and r.key = p_key and r.origin = '{origin}'
@@ -153,10 +155,11 @@ begin
             ), made as (
                 insert into {records} as r (
                     tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, doubted, risk, request_id,
-                    held_at, hold, accepted, {lifetime_columns}
+                    held_at, hold, settle_time, accepted, {lifetime_columns}
                 )
                 select p_tenant, p_key, '{origin}', 3, g.epoch, p_attempt, p_nonce, p_fp_raw, p_fp_canonical,
-                       coalesce(p_over, '[]'), {doubted}, p_risk, p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', true,
+                       coalesce(p_over, '[]'), {doubted}, p_risk, p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond',
+                       p_settle_ms * interval '1 millisecond', true,
                        {lifetime}
                   from g
                  where p_own_nonce is null and {others_yield}

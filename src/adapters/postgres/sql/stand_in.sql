@@ -18,10 +18,10 @@ with g as materialized (
 ), made as (
     insert into {records} as r (
         tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, doubted, risk, request_id, held_at, hold,
-        {lifetime_columns}, answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at
+        settle_time, {lifetime_columns}, answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at
     )
     select $1, $2, '{origin}', $21, g.epoch, {next_attempt}, $4, $6, $7, $20, {doubted}, $15, $5, clock_timestamp(),
-           $8::bigint * interval '1 millisecond', {lifetime}, $22, $23, $24, $25, $26,
+           $8::bigint * interval '1 millisecond', interval '0', {lifetime}, $22, $23, $24, $25, $26,
            case $21::smallint when 4 then clock_timestamp() end
       from g
      where $19::uuid is null and {others_yield}

@@ -115,12 +115,15 @@ prop_compose! {
         dates in any::<(i64, i64)>(),
         principal in option::of(digests()),
         accepted in any::<bool>(),
-        doubted in 0..9u32,
+        rest in (0..9u32, spans()),
     ) -> Row {
         let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
         let (expires, seen) = (Date(dates.0), Date(dates.1));
-        let doubted = doubted.min(token.attempts());
-        Row { origin, token, nonce, fingerprint, state, over, risk, request_id, expires, principal, accepted, doubted, seen }
+        let (doubted, settle_time) = (rest.0.min(token.attempts()), rest.1);
+        Row {
+            origin, token, nonce, fingerprint, state, over, risk, request_id, expires, principal, accepted, doubted,
+            settle_time, seen,
+        }
     }
 }
 
@@ -146,7 +149,7 @@ prop_compose! {
         nonce in any::<u128>(),
         fingerprint in fingerprints(),
         request_id in any::<u128>(),
-        hold in spans(),
+        waits in (spans(), spans()),
         retention in option::of(spans()),
         life in (spans(), spans()),
         texts in ("[a-z ]{0,12}", "/[ -~]{0,12}"),
@@ -156,7 +159,10 @@ prop_compose! {
         let lifetime = Lifetime { retention, skew: life.0, tombstone: life.1 };
         let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
         let (route, path) = (texts.0.into(), texts.1);
-        Lodging { id, origin, token, nonce, fingerprint, request_id, hold, lifetime, route, path, principal }
+        let (hold, settle_time) = waits;
+        Lodging {
+            id, origin, token, nonce, fingerprint, request_id, hold, settle_time, lifetime, route, path, principal,
+        }
     }
 }
 

@@ -10,11 +10,11 @@ use super::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, doubted_key, finds, id,
     known, lived, open, release, row, rows, settle, settled_for, wins,
 };
-use crate::ports::Upkeep;
 use crate::ports::contract::by;
-use crate::ports::store::{Attempt, Written};
+use crate::ports::store::{Attempt, Unclear, Written};
 use crate::ports::upkeep::{Act, KeyStretch, ListedDoubt, OpenAttempt, Ruling};
-use crate::protocol::decide::Basis;
+use crate::ports::{KeyStore, Upkeep};
+use crate::protocol::decide::{Basis, over_in, settles_in};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::{Nonce, State, Token};
@@ -40,6 +40,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_doubt_is_settled_by_hand(bench).await;
     a_doubt_is_released_by_hand(bench).await;
     what_may_still_run_is_not_ruled(bench).await;
+    what_ends_an_attempt_stands_in_its_row(bench).await;
     nobody_rules_while_the_gate_is_closed(bench).await;
     a_note_is_found_by_its_kind(bench).await;
     a_tenants_keys_are_counted_as_far_as_asked(bench).await;
@@ -351,11 +352,44 @@ pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
         let journal = bench.store().journal(&attempt.id).await.expect("store: journal failed");
         assert!(journal.is_empty(), "store: {journal:?} was journalled, and nothing happened");
     }
-    for (nonce, ruling) in [(3, Ruling::Released), (4, Ruling::Settled(answer()))] {
-        let answered = doubted_key(bench, &format!("rule-answered-{nonce}"), nonce, Some(500)).await;
-        let ruled = rule(bench, &answered, &act(ruling)).await;
-        assert_eq!(ruled, Written::Done, "store: an attempt that got its answer is over");
+    // After an answer, the effect may be settled at once. "Did not happen" counts only where the
+    // answer ended the attempt.
+    for (nonce, ends_attempt, ruling, done) in [
+        (3, false, Ruling::Settled(answer()), Written::Done),
+        (4, false, Ruling::Released, Written::Lost),
+        (5, true, Ruling::Released, Written::Done),
+    ] {
+        let answered = claimed(bench, &format!("rule-answered-{nonce}"), nonce).await;
+        let unclear = Some(Unclear { status: 500, ends_attempt });
+        let doubted = bench.store().doubt(&answered, unclear).await;
+        assert_eq!(doubted, Ok(Written::Done), "store: a claim must be doubted");
+        assert_eq!(rule(bench, &answered, &act(ruling)).await, done, "store: {ends_attempt}");
     }
+}
+
+/// Hold and settle time stand in the row: as they were at its claim, until an answer ended the
+/// attempt. "Did not happen" counts by hand only after both, in the statement that writes.
+pub async fn what_ends_an_attempt_stands_in_its_row<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "ends"), 1).await;
+    (ask.hold, ask.settle_time) = (SHORT, LONG);
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(row(bench, &attempt.id).await.settle_time, LONG);
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    bench.pass(SHORT * 2).await;
+    let found = row(bench, &attempt.id).await;
+    assert!(settles_in(&found).is_zero(), "store: the hold is over: {found:?}");
+    assert!(over_in(&found) > LONG - SHORT * 10, "store: the settle time runs: {found:?}");
+    assert_eq!(rule(bench, &attempt, &act(Ruling::Released)).await, Written::Lost, "store: too early");
+    // The next claim has its own.
+    let mut again = asks_again(bench, &attempt.id, 2).await;
+    (again.hold, again.settle_time) = (LONG, SHORT);
+    let (again, _) = wins(bench, &again).await;
+    assert_eq!(row(bench, &again.id).await.settle_time, SHORT);
+    let answer = Unclear { status: 500, ends_attempt: true };
+    assert_eq!(bench.store().doubt(&again, Some(answer)).await, Ok(Written::Done));
+    let found = row(bench, &again.id).await;
+    assert!(over_in(&found).is_zero(), "store: the answer ended it: {found:?}");
+    assert!(matches!(found.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
 }
 
 /// A store that may be an old copy says nothing of keys in doubt.
