@@ -113,7 +113,7 @@ pub enum Lodged {
 ///
 /// - its origin's record of at least its token is applied here;
 /// - it is voided or converted;
-/// - its life and the skew are over by this store's clock.
+/// - its key's life is over by this store's clock, skew and tombstone included.
 pub trait Escrows: Send + Sync + 'static {
     /// Lodges a claim, comparing this gate's version in the statement that writes. So no escrow of
     /// an older view can slip in once the gate has adopted a newer one (docs/protocol.md#rule-37).

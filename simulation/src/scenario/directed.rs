@@ -46,6 +46,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::MaskingKept => seeds(2, "short-lived"),
         Plant::StatusEndsNothing => seeds(2, "proxy-gives-up"),
         Plant::SettleTimeKept => seeds(2, "shorter-settling"),
+        Plant::LodgedLives => seeds(2, "lodged-lives"),
         Plant::LateRenewal => seeds(2, "late-renewal"),
         Plant::VotersBefore => seeds(2, "new-voter"),
         Plant::Quiet => seeds(2, "lost-grants"),

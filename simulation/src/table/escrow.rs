@@ -35,6 +35,13 @@ impl Escrowed {
         (self.lodging.token, self.lodging.nonce) == (token, nonce)
     }
 
+    /// The end of the key's tombstone, by this store's clock: as long as its home refuses the key.
+    fn ends(&self) -> i64 {
+        let kept = !removed(Plant::LodgedLives);
+        let tombstone = if kept { self.lodging.lifetime.tombstone } else { Duration::ZERO };
+        self.life().0.saturating_add(micros(tombstone))
+    }
+
     /// The end of its life, by this store's clock, and the end of its promise.
     fn life(&self) -> (i64, Date) {
         match self.lodging.lifetime.retention {
@@ -178,7 +185,7 @@ impl Table {
             let rows = self.all(id);
             for (origin, escrowed) in held {
                 let arrived = rows.get(origin).is_some_and(|row| row.token >= escrowed.lodging.token);
-                if arrived || escrowed.life().0 <= by {
+                if arrived || escrowed.ends() <= by {
                     over.push((id.clone(), origin.clone(), arrived));
                 }
             }

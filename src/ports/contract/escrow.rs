@@ -338,17 +338,20 @@ pub async fn an_escrow_goes_once_its_record_is_here<B: EscrowBench>(bench: &B) {
     assert_eq!(convert(bench, &first.origin).await, 1);
 }
 
-/// An escrow goes after its stored life, by this store's clock; never after its hold.
+/// An escrow goes after its stored life and its tombstone, by this store's clock: so long its home
+/// refuses the key. It never goes after its hold.
 pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
     let before = row(bench, &claimed(bench, "escrow-dated", 9).await.id).await.seen;
     let held = lodging(bench, "escrow-held", 1, 1).await;
     let held = Lodging { hold: Duration::ZERO, ..held };
     let lives = lodging(bench, "escrow-lives", 1, 1).await;
-    let lifetime = Lifetime { retention: Retention::For(Duration::ZERO), skew: SHORT, tombstone: LONG };
+    let lifetime = Lifetime { retention: Retention::For(Duration::ZERO), skew: SHORT, tombstone: SHORT };
     let lives = Lodging { lifetime, ..lives };
+    let refused = lodging(bench, "escrow-refused", 1, 1).await;
+    let refused = Lodging { lifetime: Lifetime { tombstone: LONG, ..lifetime }, ..refused };
     let ever = lodging(bench, "escrow-ever", 1, 1).await;
     let ever = Lodging { lifetime: Lifetime { retention: Retention::Never, ..ever.lifetime }, ..ever };
-    for lodging in [&held, &lives, &ever] {
+    for lodging in [&held, &lives, &ever, &refused] {
         assert_eq!(lodge(bench, lodging).await, Lodged::Done);
     }
     bench.pass(SHORT).await;
@@ -356,7 +359,12 @@ pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
     assert_eq!(reaps_at_last(bench).await, 1, "escrow: one of them is past its life");
     assert_eq!(lodge(bench, &with(&held, 1, 2)).await, Lodged::Superseded, "escrow: it went with its hold");
     assert_eq!(lodge(bench, &with(&ever, 1, 2)).await, Lodged::Superseded, "escrow: it is kept for ever");
-    assert_eq!(convert(bench, &held.origin).await, 2);
+    // Its home would refuse the key by now, and so does whoever takes over.
+    lodge_answer(bench, &refused).await;
+    assert_eq!(convert(bench, &held.origin).await, 3);
+    let State::Settled { expired: true, .. } = row(bench, &refused.id).await.state else {
+        panic!("escrow: a key past its retention is open again")
+    };
 }
 
 /// A claim of the first peer to lodge, with this attempt number at the gate's epoch.

@@ -105,7 +105,7 @@ impl Bench {
             }
             Statement::ReapEscrows => {
                 self.lodged(&key, turn, gate).await;
-                let due = "update onceway.escrows set due_at = now(), look_at = now() where key = $1";
+                let due = "update onceway.escrows set due_at = now(), tombstone = '0', look_at = now() where key = $1";
                 assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
                 None
             }
