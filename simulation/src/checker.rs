@@ -93,6 +93,8 @@ invariants! {
     GrantedWhenSent "13" "granted-when-sent"
     /// No grant of an older view replaces a grant.
     GrantsStay "2.1" "grants-stay"
+    /// No grant is longer than its view allows.
+    GrantsAgreed "2.2" "grants-agreed"
     /// A send asks the same as the newest attempt of its key that was known.
     AsksTheSame "16" "asks-the-same"
     /// No claim passes while the running server is not the approved one.

@@ -126,7 +126,6 @@ impl Deployment {
                 me: witness.clone(),
                 ring: shared.ring.clone(),
                 drift: shared.drift,
-                longest: shared.failover.lease,
                 speaks: Versions::OURS,
             });
         }
@@ -157,7 +156,7 @@ impl Deployment {
             deployment.normal_upstream(region);
         }
         deployment.world.upstreams.promise(deployment.world.cluster.clone());
-        deployment.world.found(shared.ring.clone(), shared.escrow(), &shared.routes);
+        deployment.world.found(shared.ring.clone(), shared.escrow(), &shared.routes, shared.failover.lease);
         deployment.regions.iter().for_each(|region| deployment.begin_process(region));
         deployment.until(START_WITHIN, || deployment.is_home()).await.map_err(|()| deployment.shown())?;
         sleep(MEASURED).await;
@@ -181,7 +180,9 @@ impl Deployment {
         let generation = self.world.cluster.origin(region).generation;
         let mut told: Settings =
             self.scenario.shared.settings(region.clone(), generation, self.credentials.clone());
-        told.routes = self.files(region).routes(&told.routes);
+        let files = self.files(region);
+        told.routes = files.routes(&told.routes);
+        told.failover.lease = files.lease.unwrap_or(told.failover.lease);
         let view = View::unfounded(self.scenario.shared.ring.clone());
         let Ok(gateway) = Gateway::new(ports, told, view) else { panic!("a scenario that was checked") };
         gateway.start(None);
@@ -434,6 +435,8 @@ pub struct Files {
     pub escrow_moved: bool,
     /// Holds and settle times are twice as long.
     pub patient: bool,
+    /// How long a lease runs.
+    pub lease: Option<Duration>,
 }
 
 impl Files {

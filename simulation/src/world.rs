@@ -13,7 +13,7 @@ use onceway::gateway::witness::Duty;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Ballot;
 use onceway::protocol::ring::Ring;
-use onceway::protocol::view::{AcceptorId, View};
+use onceway::protocol::view::{AcceptorId, Content, View};
 use tokio::time::Instant;
 
 use crate::clock::SimClock;
@@ -91,7 +91,13 @@ impl World {
 
     /// Founds the register: all stores and witnesses vote, every region of the ring serves, and all
     /// have adopted that view. Returns the first view.
-    pub fn found(&self, ring: Arc<Ring>, escrow: BTreeSet<Arc<str>>, routes: &Routes) -> Arc<View> {
+    pub fn found(
+        &self,
+        ring: Arc<Ring>,
+        escrow: BTreeSet<Arc<str>>,
+        routes: &Routes,
+        longest_lease: Duration,
+    ) -> Arc<View> {
         let meanings = routes.meanings();
         let escrow = escrow.into_iter().map(|route| (meanings[&route], route));
         let escrow = escrow.map(|(meaning, route)| (route, meaning)).collect();
@@ -99,7 +105,8 @@ impl World {
         let mut voters = self.cluster.acceptors();
         voters.extend(witnesses.iter().map(|(name, witness)| (name.clone(), witness.acceptor().id)));
         let Some(region) = voters.keys().next().cloned() else { panic!("a world without voters") };
-        let view = Arc::new(View::founding(1, ring, escrow, voters));
+        let content = View::founding(1, ring, escrow, voters).content();
+        let view = Arc::new(View::from_content(Content { longest_lease, ..content }));
         let ballot = Ballot { counter: 1, region, proposer: 0 };
         self.cluster.found(&ballot, &view);
         for witness in witnesses.values() {

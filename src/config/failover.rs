@@ -14,6 +14,7 @@ use super::ring::region_name;
 use super::span::show;
 use super::timings;
 use crate::gateway::authority::{Failover, Mode};
+use crate::protocol::lease;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::{MAX_REGIONS, RegionSpec};
 use crate::protocol::time::Drift;
@@ -96,7 +97,7 @@ fn settings(section: &Section<'_>, failover: &mut Failover) {
         section.optional(key, |value| reader::time(value, least, most)).unwrap_or(usual)
     };
     failover.mode = section.optional("mode", mode).unwrap_or(failover.mode);
-    failover.lease = span("lease", 1_000, 600, failover.lease);
+    failover.lease = span("lease", 1_000, lease::LONGEST.as_secs(), failover.lease);
     let window = &mut failover.window;
     window.floor = span("floor", 0, 3_600, window.floor);
     window.beyond = span("beyond", 0, 86_400, window.beyond);

@@ -1,13 +1,12 @@
 //! The witness file: settings of a witness, and the path of the ring.
 //!
-//! Paths are relative to the file. `ring` has the lease, the drift and the list of witnesses, which
+//! Paths are relative to the file. `ring` has the drift and the list of witnesses, which
 //! all regions share. This file must not open a port or a connection, nor touch the file that the
 //! witness keeps.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::listen::{apart, socket};
 use super::reader::{At, Problems, Section, Source};
@@ -39,8 +38,6 @@ pub struct WitnessConfig {
     pub ring: Arc<Ring>,
     /// Bounds on the error of clocks.
     pub drift: Drift,
-    /// Duration of a lease.
-    pub lease: Duration,
     /// Format and levels of the log.
     pub log: Log,
 }
@@ -101,7 +98,7 @@ pub(super) fn read_text(
     {
         problems.add(&name.at, wrong);
     }
-    let RingFile { drift, failover, ring, .. } = ring?;
+    let RingFile { drift, ring, .. } = ring?;
     Some(WitnessConfig {
         name: name?.value,
         file: kept?,
@@ -111,7 +108,6 @@ pub(super) fn read_text(
         identity: identity?,
         ring,
         drift,
-        lease: failover.lease,
         log,
     })
 }

@@ -210,7 +210,7 @@ impl<P: Ports> Gateway<P> {
     /// still forwards, and is taken over meanwhile.
     fn is_alone_since(&self, since: Moment) -> bool {
         let owns = self.view().serves(&self.settings.me);
-        owns && self.ports.clock().now().since(since) > self.settings.failover.lease * 2
+        owns && self.ports.clock().now().since(since) > self.lease() * 2
     }
 
     fn why_silent(&self, name: &RegionName) -> String {

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard as MutexGuardStd, PoisonError};
-use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{Mutex, MutexGuard};
@@ -38,8 +37,6 @@ pub struct Duty {
     pub ring: Arc<Ring>,
     /// The bound on the drift of clocks.
     pub drift: Drift,
-    /// The longest lease of the deployment.
-    pub longest: Duration,
     /// The protocol versions of this process.
     pub speaks: Versions,
 }
@@ -118,7 +115,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     pub fn new(duty: Duty, acceptors: A, clock: C, held: &Acceptor) -> Result<Self, String> {
         let mut watch = GrantWatch::new(duty.drift);
         watch.observe(held, clock.now());
-        let admission = Admission::new(duty.drift, duty.longest);
+        let admission = Admission::new(duty.drift);
         let seat = Mutex::new(Seat { watch, admission, chosen: None });
         let accepted = held.accepted.as_ref().map(|accepted| accepted.view.clone());
         let foreign = accepted.as_ref().and_then(|view| duty.foreign(view.protocol()));
@@ -241,7 +238,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         let acceptor = self.held().await.map_err(|error| error.to_string())?;
         let chosen = self.seat.lock().await.chosen.clone();
         let epoch = chosen.map_or(0, |view| view.epoch()).max(self.known().epoch());
-        within(&acceptor, message, &Known { counter: 0, epoch, lease: self.duty.longest }).map_err(|why| {
+        within(&acceptor, message, &Known { counter: 0, epoch }).map_err(|why| {
             let kind = Question::Acceptor { to: None, message: message.clone() }.kind();
             let why = why.to_string();
             self.hearing.tell(from, self.sender(from), kind, &why, self.clock.now());

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::plant::{Plant, removed};
 use super::register::{Acceptor, Ballot, Message};
 
 /// The most that a ballot's counter may be ahead of the known ones.
@@ -19,8 +20,6 @@ pub const LEAP: u64 = 1 << 24;
 /// The largest ballot and epoch. Stores keep 63 bits, and room must be left above a poisoned
 /// number.
 pub const LARGEST: u64 = (1 << 63) - (1 << 40);
-/// The most that a lease may be longer than the own one: regions change that setting one by one.
-const LONGER: u32 = 8;
 
 /// Knowledge of an acceptor's process beside its row.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +29,6 @@ pub struct Known {
     pub counter: u64,
     /// The epoch of the newest view that counts.
     pub epoch: u64,
-    /// The time of a lease here.
-    pub lease: Duration,
 }
 
 /// A number is out of bounds.
@@ -54,7 +51,7 @@ pub enum OutOfBounds {
         known: u64,
     },
     /// The time of a lease.
-    #[error("a lease of {0:?} is too long: [failover] lease is equal in all regions")]
+    #[error("a lease of {0:?} is longer than the regions have agreed on")]
     Lease(Duration),
 }
 
@@ -68,7 +65,8 @@ pub fn within(acceptor: &Acceptor, message: &Message, known: &Known) -> Result<(
         Message::Read => Ok(()),
         Message::Prepare { ballot } => counter(ballot),
         Message::Accept { ballot, view } => counter(ballot).and_then(|()| epoch(view.epoch())),
-        Message::Renew { view, ttl, .. } => match *ttl > known.lease.saturating_mul(LONGER) {
+        Message::Renew { view, ttl, .. } => match *ttl > view.longest_lease() && !removed(Plant::AgreedLease)
+        {
             true => Err(OutOfBounds::Lease(*ttl)),
             false => epoch(view.epoch()),
         },

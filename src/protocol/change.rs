@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -183,6 +184,12 @@ impl View {
         somebody_serves(next)
     }
 
+    /// The draft with leases that may be as long as this. They never get shorter
+    /// ([`Content::longest_lease`]).
+    pub fn with_lease(self, lease: Duration) -> View {
+        View::from_content(Content { longest_lease: self.longest_lease.max(lease), ..self.content() })
+    }
+
     /// The view after a change.
     ///
     /// # Errors
@@ -224,7 +231,8 @@ impl View {
         }
         // The placement is built again from this view, so that a draft can carry nothing else.
         let standings = target.members.iter().map(|(name, member)| (name.clone(), member.standing)).collect();
-        let mut next = self.draft(target.ring.clone(), target.escrow.clone(), &standings)?;
+        let next = self.draft(target.ring.clone(), target.escrow.clone(), &standings)?;
+        let mut next = next.with_lease(target.longest_lease);
         let release = Release { base: self.epoch, target: next.placement() };
         if let Some(silent) = self.losers(&next).find(|loser| !reports.contains_key(*loser)) {
             return Err(Illegal::NotReleased(silent.clone()));

@@ -97,20 +97,21 @@ impl GrantWatch {
 
 /// The silence of an acceptor that became a voter after the founding (docs/protocol.md#rule-17).
 ///
-/// The acceptor knows nothing of the grants under the former voters. So it is silent for one
-/// longest lease on its own boot clock. A longer silence is not needed: once the view that names it
-/// is chosen, no majority of the former voters renews anything. A process that starts counts anew.
+/// The acceptor knows nothing of the grants under the former voters. So it is silent for the
+/// longest lease that was ever agreed on, by its own boot clock: its own configuration says nothing
+/// of theirs. A longer silence is not needed: once the view that names it is chosen, no majority of
+/// the former voters renews anything. A process that starts counts anew.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    wait: Duration,
+    drift: Drift,
     /// The moment since which this process has seen its acceptor among the voters, without a break.
     since: Option<Moment>,
 }
 
 impl Admission {
-    /// An admission that has seen nothing. No lease of the deployment runs longer than `longest`.
-    pub fn new(drift: Drift, longest: Duration) -> Self {
-        Self { wait: drift.judge(longest), since: None }
+    /// An admission that has seen nothing.
+    pub fn new(drift: Drift) -> Self {
+        Self { drift, since: None }
     }
 
     /// The admitted acceptor of the voter `me`, if due at `now`. `None` while it has to be silent,
@@ -128,7 +129,8 @@ impl Admission {
             return None;
         }
         let since = *self.since.get_or_insert(now);
-        let silent = now < since + self.wait && !removed(Plant::NewVoterSilent);
+        let wait = self.drift.judge(chosen.longest_lease());
+        let silent = now < since + wait && !removed(Plant::NewVoterSilent);
         (!silent).then(|| acceptor.admit(me, chosen))
     }
 }

@@ -21,6 +21,15 @@ use super::view::{AcceptorId, View};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tenure(pub u64);
 
+/// The longest lease that a configuration may ask for.
+pub const LONGEST: Duration = Duration::from_secs(600);
+
+/// The time that a lease runs under `view`: as the configuration says, and no longer than was
+/// agreed on. Whoever becomes a voter is silent for no longer than that.
+pub fn ttl(configured: Duration, view: &View) -> Duration {
+    if removed(Plant::AgreedLease) { configured } else { configured.min(view.longest_lease()) }
+}
+
 /// A lease that was granted.
 #[derive(Clone, Debug)]
 pub struct Held {
@@ -60,6 +69,7 @@ pub struct Lease {
 #[derive(Clone, Debug)]
 struct Asking {
     view: Arc<View>,
+    ttl: Duration,
     sent: Moment,
     granted: BTreeMap<RegionName, AcceptorId>,
     refused: BTreeMap<RegionName, AcceptorId>,
@@ -110,9 +120,9 @@ impl Lease {
         }
     }
 
-    /// The time that a lease runs.
-    pub fn ttl(&self) -> Duration {
-        self.ttl
+    /// The time that a lease runs under `view` ([`ttl`]).
+    pub fn ttl(&self, view: &View) -> Duration {
+        ttl(self.ttl, view)
     }
 
     /// The present tenure.
@@ -217,8 +227,9 @@ impl Lease {
         // If two were sent at one moment, perhaps under two views, a reply cannot be assigned to
         // either.
         let twin = self.asked.replace(now) == Some(now);
-        self.asking =
-            (!twin).then(|| Asking { view, sent: now, granted: BTreeMap::new(), refused: BTreeMap::new() });
+        let ttl = self.ttl(&view);
+        let (granted, refused) = (BTreeMap::new(), BTreeMap::new());
+        self.asking = (!twin).then(|| Asking { view, ttl, sent: now, granted, refused });
         self.starts
     }
 
@@ -236,7 +247,7 @@ impl Lease {
                     return Renewal::Open;
                 }
                 let from = if removed(Plant::UntilFromBefore) { now } else { asking.sent };
-                let until = from + self.drift.holder(self.ttl);
+                let until = from + self.drift.holder(asking.ttl);
                 if until <= now {
                     return Renewal::Open;
                 }

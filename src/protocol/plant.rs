@@ -52,6 +52,7 @@ plants! {
     StatusEndsNothing "status-ends-nothing" "A status that leaves a key in doubt does not end its attempt: hold and settle time are waited for."
     SettleTimeKept "settle-time-kept" "\"Did not happen\" counts only after the settle time that stands in the attempt's row."
     LodgedLives "lodged-lives" "A lodged claim is kept for the whole life of its key, tombstone included."
+    AgreedLease "agreed-lease" "No lease is longer than was agreed on, whatever a region's own file says."
     LateRenewal "late-renewal" "A renewal that was long on its way puts no older view in a grant's place."
     VotersBefore "voters-before" "A majority is of those who vote, and of those who voted before."
     Quiet "quiet" "Who could not hold its lease, or met a half agreed view that takes its keys, asks for nothing that blocks a successor; and a new start that asks is not declared lost."

@@ -6,15 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
+use super::lease;
 use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
 use super::versions;
-use super::written::Listed;
+use super::written::{Listed, span};
 
 mod entries;
 
@@ -104,6 +106,7 @@ pub struct View {
     pub(super) protocol: u16,
     pub(super) ring: Arc<Ring>,
     pub(super) escrow: Escrowed,
+    pub(super) longest_lease: Duration,
     pub(super) voters: BTreeMap<RegionName, AcceptorId>,
     pub(super) voters_before: BTreeMap<RegionName, AcceptorId>,
     pub(super) members: BTreeMap<RegionName, Member>,
@@ -154,21 +157,48 @@ pub struct Content {
     /// Origins of stores that were replaced.
     #[serde(with = "Listed::<RetiredEntry>")]
     pub retired: BTreeMap<Origin, Retired>,
+    /// The longest lease that was ever agreed on: no grant is longer, and a new voter is silent for
+    /// as long. It never shrinks, as grants of the views before may still run
+    /// (docs/protocol.md#rule-17).
+    #[serde(with = "span")]
+    pub longest_lease: Duration,
 }
 
 impl View {
     /// A view as agreed, stored or sent.
     pub fn from_content(content: Content) -> Self {
-        let Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired } = content;
+        let Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired, longest_lease } =
+            content;
         let derived = Derived::default();
-        Self { epoch, protocol, ring, escrow, voters, voters_before, members, retired, derived }
+        Self {
+            epoch,
+            protocol,
+            ring,
+            escrow,
+            voters,
+            voters_before,
+            members,
+            retired,
+            longest_lease,
+            derived,
+        }
     }
 
     /// The whole content.
     pub fn content(&self) -> Content {
-        let Self { epoch, protocol, ring, escrow, voters, voters_before, members, retired, derived: _ } =
-            self.clone();
-        Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired }
+        let Self {
+            epoch,
+            protocol,
+            ring,
+            escrow,
+            voters,
+            voters_before,
+            members,
+            retired,
+            longest_lease,
+            derived: _,
+        } = self.clone();
+        Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired, longest_lease }
     }
 
     /// The view of a deployment whose register was not founded: epoch 0, nobody serves, nobody
@@ -181,7 +211,8 @@ impl View {
     ///
     /// It names the newest version of this program; the founder replaces that by the newest version
     /// that all regions speak. Only the founding may propose it, while all stores are empty: then
-    /// no region has anything to catch up with (docs/protocol.md#rule-19).
+    /// no region has anything to catch up with (docs/protocol.md#rule-19). It allows the longest
+    /// leases that there are; the founder replaces these by its own, too.
     pub fn founding(
         epoch: u64,
         ring: Arc<Ring>,
@@ -212,7 +243,18 @@ impl View {
         // A deployment that is not founded has no version yet: processes of all versions must see
         // the same view.
         let protocol = if epoch == 0 { versions::OLDEST } else { versions::NEWEST };
-        Self::from_content(Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired })
+        let longest_lease = lease::LONGEST;
+        Self::from_content(Content {
+            epoch,
+            protocol,
+            ring,
+            escrow,
+            voters,
+            voters_before,
+            members,
+            retired,
+            longest_lease,
+        })
     }
 
     /// The view's number; 0 before the register was founded.
@@ -256,6 +298,11 @@ impl View {
     /// Origins of stores that were replaced.
     pub fn retired(&self) -> &BTreeMap<Origin, Retired> {
         &self.retired
+    }
+
+    /// The longest lease that was ever agreed on.
+    pub fn longest_lease(&self) -> Duration {
+        self.longest_lease
     }
 
     /// True if nothing comes from that store any more: it was replaced, or its region left the
@@ -452,7 +499,8 @@ impl View {
             parts.push(format!("{origin} {mark}{lost}").into_bytes());
         }
         parts.push(format!("protocol {}", self.protocol).into_bytes());
-        slices("onceway/view/4", &parts)
+        parts.push(format!("longest lease {}", self.longest_lease.as_nanos()).into_bytes());
+        slices("onceway/view/5", &parts)
     }
 }
 

@@ -156,13 +156,7 @@ pub async fn run(
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
     let identity = witness_reload::identity(&config)?.speaking(speaks);
-    let duty = Duty {
-        me: config.name.clone(),
-        ring: config.ring.clone(),
-        drift: config.drift,
-        longest: config.lease,
-        speaks,
-    };
+    let duty = Duty { me: config.name.clone(), ring: config.ring.clone(), drift: config.drift, speaks };
     let Opened { file, held, is_anew } = opened;
     let witness = Witness::new(duty, file, SystemClock, &held).map_err(anyhow::Error::msg)?;
     if is_anew {

@@ -1,7 +1,7 @@
 //! A witness's files read again while it runs: on SIGHUP, and when one of them changed.
 //!
 //! It replaces certificates, the admin token and log levels: all of them, or nothing. Addresses,
-//! and the settings on which its promises depend (its name, its file, leases, clocks), need a
+//! and the settings on which its promises depend (its name, its file, clocks), need a
 //! restart. [`changed`] says when; `config::witness` reads and checks. This file must not touch the
 //! witness's promises.
 
@@ -105,14 +105,13 @@ fn take(begun: &WitnessConfig, config: &WitnessConfig, identity: &PeerIdentity, 
 
 /// Changed settings that wait for a restart.
 fn restart(begun: &WitnessConfig, config: &WitnessConfig) -> Vec<String> {
-    let WitnessConfig { name, file, peer, admin, drift, lease, log, .. } = begun;
+    let WitnessConfig { name, file, peer, admin, drift, log, .. } = begun;
     let differs = [
         ("name", *name != config.name),
         ("file", *file != config.file),
         ("listen.peer", *peer != config.peer),
         ("listen.admin", *admin != config.admin),
         ("clock", *drift != config.drift),
-        ("failover.lease", *lease != config.lease),
         ("log.format", log.format != config.log.format),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key.to_owned()).collect()

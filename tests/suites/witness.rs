@@ -168,7 +168,9 @@ fn view(epoch: u64, witness: u128) -> Arc<View> {
     let spec = RingSpec { seed: 1, place_by: PlaceBy::Key, regions, pins: Vec::new() };
     let voters = [("us-east", 1), ("eu-west", 2), ("witness-1", witness)];
     let voters = voters.map(|(name, id)| (region(name), AcceptorId(id))).into();
-    Arc::new(View::founding(epoch, Arc::new(Ring::build(&spec).unwrap()), Default::default(), voters))
+    let ring = Arc::new(Ring::build(&spec).unwrap());
+    let content = View::founding(epoch, ring, Default::default(), voters).content();
+    Arc::new(View::from_content(Content { longest_lease: Duration::from_millis(1500), ..content }))
 }
 
 /// Founds a new witness and kills its process. Returns its acceptor and the view that it accepted.
@@ -353,14 +355,13 @@ impl Clock for Hand {
     }
 }
 
-/// A new witness, acceptor 5, whose leases run for a second.
+/// A new witness, acceptor 5, whose leases run for a second and a half.
 fn new_witness(folder: &Path, clock: &Hand) -> Witness<AcceptorFile, Hand> {
     let path = folder.join("state");
     let duty = Duty {
         me: region("witness-1"),
         ring: view(1, 1).ring().clone(),
         drift: Drift { ppm: 0, margin: Duration::ZERO },
-        longest: Duration::from_secs(1),
         speaks: Versions::OURS,
     };
     AcceptorFile::create(&path, &duty.me, AcceptorId(5)).unwrap();
@@ -380,7 +381,7 @@ async fn a_renewal_tells_a_new_witness_that_it_votes() {
     for _ in 0..3 {
         let question = Question::Acceptor { to: None, message: renew("us-east", &chosen) };
         told.push(witness.ask(region("us-east"), question).await);
-        clock.pass(500);
+        clock.pass(750);
     }
     let not_founded = Told::Acceptor(Reply::NotFounded(AcceptorId(5)));
     assert_eq!(told, [not_founded.clone(), not_founded, Told::Acceptor(Reply::Granted(1))]);
@@ -391,7 +392,7 @@ fn the_reference_file_is_right_and_says_what_it_needs() {
     let house = house();
     let config = WitnessConfig::load(&house.path("witness.toml")).unwrap();
     assert_eq!(config.name, region("witness-1"));
-    assert_eq!((config.lease, config.drift.ppm), (Duration::from_millis(1500), 500));
+    assert_eq!(config.drift.ppm, 500);
     assert_eq!(config.file, house.path("witness.state"));
     let said = |from: &str, to: &str| {
         let text = fs::read_to_string(house.path("witness.toml")).unwrap();

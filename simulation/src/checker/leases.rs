@@ -50,6 +50,7 @@ impl Leases {
             let of_region = self.granted.entry(granted.region.clone()).or_default();
             let before = of_region.entry(granted.id).or_default();
             grants_stay(before.last(), &granted, found);
+            grants_are_agreed(&granted, found);
             before.push(granted);
         }
     }
@@ -110,11 +111,23 @@ fn grants_stay(before: Option<&Granted>, granted: &Granted, found: &mut Found) {
     }
 }
 
+/// 2.2: no grant is longer than its view allows. A new voter is silent for no longer than that.
+fn grants_are_agreed(granted: &Granted, found: &mut Found) {
+    let Granted { at, id, region, until, view } = granted;
+    let (length, longest) = (until.saturating_sub(*at), view.longest_lease());
+    if length > longest {
+        let when = found.moment(*at);
+        let text =
+            format!("{id:?} granted {region} a lease of {length:?} at {when}: {longest:?} were agreed on");
+        found.push(Invariant::GrantsAgreed, *at, text);
+    }
+}
+
 /// H7: an acceptor that became a voter after the founding knows nothing of the leases granted
 /// before. It is silent until they have run out.
 fn silent_at_first(granted: &Granted, since: Duration, found: &mut Found) {
-    let Granted { at, id, region, until, view: _ } = granted;
-    let over = since + until.saturating_sub(*at);
+    let Granted { at, id, region, until: _, view } = granted;
+    let over = since + view.longest_lease();
     if *at < over {
         let (when, since) = (found.moment(*at), found.moment(since));
         let text = format!("{id:?} granted {region} a lease at {when}: it became a voter at {since}");

@@ -222,9 +222,23 @@ impl Faults {
 
     /// Lets a region remember keys for only this long.
     async fn lowered(&self, region: &RegionName, by: Duration, until: Instant) {
-        self.restarts_with(region, Some(by)).await;
+        self.restarts_with(region, |files| files.retention = Some(by)).await;
         sleep_until(until).await;
-        self.restarts_with(region, None).await;
+        self.restarts_with(region, |files| files.retention = None).await;
+    }
+
+    /// Lets leases run for this long: from region to region, as the setting needs a restart.
+    async fn leases_raised(&self, first: &RegionName, by: Duration, until: Instant) {
+        let regions = self.deployment.regions();
+        let begins = regions.iter().position(|region| region == first).unwrap_or(0);
+        let all = || regions.iter().cycle().skip(begins).take(regions.len());
+        for region in all() {
+            self.restarts_with(region, |files| files.lease = Some(by)).await;
+        }
+        sleep_until(until).await;
+        for region in all() {
+            self.restarts_with(region, |files| files.lease = None).await;
+        }
     }
 
     /// Changes the files of a region, has its gateway read them, and takes that back in the end.
@@ -299,9 +313,9 @@ impl Faults {
         copied.iter().for_each(|(then, witness)| witness.put_back(then));
     }
 
-    /// Restarts the gateway of a region, whose keys are remembered for this long from then on.
-    async fn restarts_with(&self, region: &RegionName, retention: Option<Duration>) {
-        self.deployment.write_files(region, |files| files.retention = retention);
+    /// Restarts the gateway of a region with other files.
+    async fn restarts_with(&self, region: &RegionName, change: impl Fn(&mut Files)) {
+        self.deployment.write_files(region, change);
         let before = self.deployment.node(region).process;
         let begins = self.organs.may_begin().await;
         self.deployment.begin_process(region);
@@ -399,6 +413,7 @@ impl Faults {
             OfRegion::HoldsReloaded => {
                 return self.rolled_out(region, |files| files.patient = true, until).await;
             }
+            OfRegion::LeaseRaised => return self.leases_raised(region, how.by, until).await,
             OfRegion::RetentionLowered => return self.lowered(region, how.by, until).await,
             OfRegion::StoreClockFarAhead => return self.far_off(region, how.by, 1, until).await,
             OfRegion::StoreClockFarBack => return self.far_off(region, how.by, -1, until).await,
@@ -518,6 +533,7 @@ impl Faults {
             | OfRegion::GatewayKilled
             | OfRegion::GatewayPaused
             | OfRegion::GatewayDiesAfter
+            | OfRegion::LeaseRaised
             | OfRegion::RetentionLowered
             | OfRegion::RetentionReloaded
             | OfRegion::EscrowReloaded

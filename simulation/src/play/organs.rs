@@ -120,6 +120,7 @@ fn of_region(kind: OfRegion, region: &RegionName, regions: &[RegionName]) -> Vec
             regions.iter().map(|region| named("routes", region)).collect()
         }
         OfRegion::RetentionLowered => [process(region), vec![named("routes", region)]].concat(),
+        OfRegion::LeaseRaised => regions.iter().flat_map(process).collect(),
         OfRegion::GatewayKilled
         | OfRegion::GatewayDiesAfter
         | OfRegion::GatewayPaused

@@ -47,6 +47,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::StatusEndsNothing => seeds(2, "proxy-gives-up"),
         Plant::SettleTimeKept => seeds(2, "shorter-settling"),
         Plant::LodgedLives => seeds(2, "lodged-lives"),
+        Plant::AgreedLease => seeds(2, "raised-lease"),
         Plant::LateRenewal => seeds(2, "late-renewal"),
         Plant::VotersBefore => seeds(2, "new-voter"),
         Plant::Quiet => seeds(2, "lost-grants"),

@@ -30,6 +30,8 @@ pub const CLOCK_MOST: u64 = 10 * 365 * 86_400;
 const CLOCK_USUAL_MS: u64 = 365 * 86_400_000;
 /// The default of a lowered retention.
 pub const LOWERED_MS: u64 = 300_000;
+/// How long raised leases run, unless the fault says something else.
+const LEASE_MS: u64 = 9_000;
 /// For how long they are remembered at most where that is raised.
 pub const RAISED: Duration = Duration::from_secs(400 * 86_400);
 /// The time of the first copy of a store's records, unless it is said.
@@ -44,6 +46,7 @@ named! {
     StoreRestored "store-restored" "Postgres is gone, and comes back as a copy taken when the fault began and the writes since then forgotten."
     GatewayKilled "gateway-killed" "The gateway process is killed, Postgres lives."
     GatewayDiesAfter "gateway-dies-after" "The gateway process dies right after a statement of its upkeep (`points`) took effect, and starts again a second later; each time while it lasts."
+    LeaseRaised "lease-raised" "All gateways, this one first and one after another, are restarted with leases that run for `by`, and afterwards with those of before."
     RetentionLowered "retention-lowered" "The gateway is restarted with routes that remember keys for `by` only, and afterwards with those of before."
     RetentionReloaded "retention-reloaded" "All gateways, this one first and one after another, read routes again that remember keys for `by`, and afterwards those of before."
     EscrowReloaded "escrow-reloaded" "All gateways, this one first and one after another, read routes again of which one under escrow is not and one without is, and afterwards those of before."
@@ -121,8 +124,12 @@ impl Kind {
     pub fn is_drawn(self) -> bool {
         !matches!(
             self,
-            Self::Region(OfRegion::ConfirmationsLate | OfRegion::WitnessPutBack | OfRegion::StorePromoted)
-                | Self::Link(OfLink::LettersLost | OfLink::LettersLate)
+            Self::Region(
+                OfRegion::ConfirmationsLate
+                    | OfRegion::LeaseRaised
+                    | OfRegion::WitnessPutBack
+                    | OfRegion::StorePromoted
+            ) | Self::Link(OfLink::LettersLost | OfLink::LettersLate)
         )
     }
 
@@ -275,6 +282,7 @@ fn how(section: &Section<'_>, kind: Option<Kind>) -> How {
         Some(Kind::Region(OfRegion::StoreClockFarAhead | OfRegion::StoreClockFarBack)) => {
             (true, CLOCK_MOST, CLOCK_USUAL_MS)
         }
+        Some(Kind::Region(OfRegion::LeaseRaised)) => (true, 600, LEASE_MS),
         Some(Kind::Region(OfRegion::RetentionLowered)) => (true, 86_400, LOWERED_MS),
         Some(Kind::Region(OfRegion::StoreLate)) => (true, 3_600, GHOST_MS),
         Some(Kind::Region(OfRegion::UpstreamFailThenEffect)) => (true, 3_600, GAVE_UP_MS),

@@ -56,6 +56,7 @@ files! {
     "scenarios/proxy-gives-up.toml"
     "scenarios/put-back.toml"
     "scenarios/reboots.toml"
+    "scenarios/raised-lease.toml"
     "scenarios/region-loss.toml"
     "scenarios/renamed-routes.toml"
     "scenarios/restarts.toml"

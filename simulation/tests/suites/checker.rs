@@ -54,7 +54,11 @@ fn origin(region: &str) -> Origin {
 /// The first view: three regions, each with a voter, and the route `strict` under escrow.
 fn first() -> Arc<View> {
     let voters = (1..).zip(NAMES).map(|(id, text)| (name(text), AcceptorId(id))).collect();
-    Arc::new(View::founding(1, ring(), [(Arc::from("strict"), digest("route", &[]))].into(), voters))
+    let escrow = [(Arc::from("strict"), digest("route", &[]))].into();
+    // Any lease, where nothing else is said.
+    let longest_lease = Duration::MAX;
+    let content = View::founding(1, ring(), escrow, voters).content();
+    Arc::new(View::from_content(Content { longest_lease, ..content }))
 }
 
 fn ring() -> Arc<Ring> {

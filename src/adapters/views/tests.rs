@@ -94,6 +94,7 @@ fn views() -> impl Strategy<Value = Arc<View>> {
             voters_before,
             members,
             retired: retired.into_iter().map(origin).collect(),
+            longest_lease: Duration::from_nanos(epoch % 600_000_000_000),
         }))
     })
 }
@@ -171,7 +172,8 @@ fn view() -> Arc<View> {
 fn what_no_view_says_is_refused() {
     let good = serde_json::to_value(view()).unwrap();
     assert!(read(&good.to_string()).is_ok());
-    let bent: [(&str, serde_json::Value); 14] = [
+    let bent: [(&str, serde_json::Value); 15] = [
+        ("/longest_lease", serde_json::json!([600, 1])),
         ("/epoch", serde_json::json!(-1)),
         ("/epoch", serde_json::json!(1.0)),
         ("/ring/place_by", serde_json::json!("Tenant")),

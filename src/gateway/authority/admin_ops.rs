@@ -191,7 +191,8 @@ impl<P: Ports> Gateway<P> {
         };
         let escrow = self.meant(escrow)?;
         let first = View::founding(epoch_above.unwrap_or(0) + 1, view.ring().clone(), escrow, voters.clone());
-        let first = View::from_content(Content { protocol, ..first.content() });
+        let longest_lease = self.settings.failover.lease;
+        let first = View::from_content(Content { protocol, longest_lease, ..first.content() });
         match begun {
             None => Ok(Founding { voters, ballot: self.founding_ballot(), first: Arc::new(first) }),
             Some(accepted) if *accepted.view == first => {

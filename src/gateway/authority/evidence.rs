@@ -102,11 +102,7 @@ impl Authority {
 impl<P: Ports> Gateway<P> {
     /// The numbers known here. Messages to the own acceptor are compared with them.
     pub(super) fn bounds(&self) -> Known {
-        Known {
-            counter: self.authority.reached.load(Ordering::SeqCst),
-            epoch: self.view().epoch(),
-            lease: self.settings.failover.lease,
-        }
+        Known { counter: self.authority.reached.load(Ordering::SeqCst), epoch: self.view().epoch() }
     }
 }
 

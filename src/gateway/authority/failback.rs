@@ -75,7 +75,7 @@ async fn look<P: Ports>(
             }
             if let Some(last) = nobody_left(gateway, &view) {
                 // Leases that were granted at the beginning of this view may still run.
-                if now.since(since) <= gateway.settings.drift.judge(gateway.settings.failover.lease) * 2 {
+                if now.since(since) <= gateway.settings.drift.judge(gateway.lease()) * 2 {
                     return Ok(());
                 }
                 let lost = takeover::lose(gateway, &view, &last, false).await;

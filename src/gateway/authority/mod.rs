@@ -47,7 +47,7 @@ use crate::protocol::escrow::{self, Meanings};
 use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::health::Health;
 use crate::protocol::key::KeyId;
-use crate::protocol::lease::{Held, Lease, Tenure};
+use crate::protocol::lease::{self, Held, Lease, Tenure};
 use crate::protocol::opening::Hindrance;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::Reader;
@@ -183,7 +183,6 @@ pub(super) enum Here {
 
 impl Authority {
     pub(super) fn new(view: Arc<View>, lease: Lease, drift: Drift, proposer: u64) -> Self {
-        let ttl = lease.ttl();
         let leased = Leased { tenure: lease.tenure(), held: None, last: Moment::default() };
         Self {
             view: ArcSwap::new(view),
@@ -195,7 +194,7 @@ impl Authority {
             applied: ArcSwap::default(),
             ended: ArcSwap::default(),
             watch: Mutex::new(GrantWatch::new(drift)),
-            admission: Mutex::new(Admission::new(drift, ttl)),
+            admission: Mutex::new(Admission::new(drift)),
             gathered: Mutex::default(),
             running: running::Running::default(),
             proposer,
@@ -336,7 +335,7 @@ impl<P: Ports> Gateway<P> {
     /// True if this region began to serve less than a third of a lease ago.
     fn was_just_given(&self, now: Moment) -> bool {
         let given = self.authority.given();
-        given.as_nanos() > 0 && now.since(given) < self.settings.failover.lease / 3
+        given.as_nanos() > 0 && now.since(given) < self.lease() / 3
     }
 
     /// The permit for a key that this region was given and has not caught up with. `None` unless it
@@ -389,6 +388,11 @@ impl<P: Ports> Gateway<P> {
     /// Hindrances that keep gained keys from starting.
     pub(super) fn hindrances(&self) -> Arc<Vec<Hindrance>> {
         self.authority.hindrances.load_full()
+    }
+
+    /// The time that a lease of this region runs now.
+    pub(super) fn lease(&self) -> Duration {
+        lease::ttl(self.settings.failover.lease, &self.view())
     }
 
     /// Lost regions that may have run this key without a trace here.

@@ -39,7 +39,8 @@ pub(super) async fn move_to<P: Ports>(
     standings: &BTreeMap<RegionName, Standing>,
 ) -> Result<Arc<View>, String> {
     let draft = base.draft(ring, escrow, standings).map_err(|illegal| illegal.to_string())?;
-    let target = Arc::new(draft);
+    // Whoever proposes a change has its own lease agreed on with it.
+    let target = Arc::new(draft.with_lease(gateway.settings.failover.lease));
     let reports = reports(gateway, base, &target).await?;
     let change = Change::Move { target, reports };
     let next = base.next(&change).map_err(|illegal| illegal.to_string())?;

@@ -54,7 +54,7 @@ pub(super) async fn renew_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let begun = strong.ports.clock().now();
         let renewed = renew(&strong, begun).await;
-        let pause = if renewed { strong.settings.failover.lease / 3 } else { AGAIN };
+        let pause = if renewed { strong.lease() / 3 } else { AGAIN };
         let authority = strong.authority.clone();
         let ports = strong.ports.clone();
         drop(strong);
@@ -74,16 +74,15 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
         metrics::lease(gateway, now);
         return false;
     };
-    let ttl = gateway.settings.failover.lease;
     let (may, reads_first) = gateway.authority.with_lease(|lease| (lease.may_ask(now), lease.reads_first()));
     if may && reads_first && learn::newer(gateway).await {
         return false;
     }
     let asked = gateway.authority.with_lease(|lease| {
         let may = lease.may_ask(now);
-        may.then(|| lease.asks(view.clone(), boot, now))
+        may.then(|| (lease.asks(view.clone(), boot, now), lease.ttl(&view)))
     });
-    let Some(starts) = asked else {
+    let Some((starts, ttl)) = asked else {
         metrics::lease(gateway, now);
         return false;
     };
@@ -117,7 +116,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
 fn may_hold<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Option<(Arc<View>, Digest32)> {
     let (_, state, running) = gateway.gate_as_known()?;
     let beat = gateway.health().beat;
-    let fresh = beat.is_some_and(|(_, at)| now.since(at) <= gateway.settings.failover.lease / 3);
+    let fresh = beat.is_some_and(|(_, at)| now.since(at) <= gateway.lease() / 3);
     let newest = gateway.view().epoch() <= state.view.epoch();
     let may = fresh && newest && state.view.serves(&gateway.settings.me) && !gateway.is_stopping();
     may.then(|| (state.view.clone(), boot_digest(&running)))

@@ -80,7 +80,7 @@ fn is_over<P: Ports>(
     since: &Since,
     now: Moment,
 ) -> bool {
-    let patience = gateway.settings.drift.judge(gateway.settings.failover.lease);
+    let patience = gateway.settings.drift.judge(gateway.lease());
     let Some(since) = since.get(region).filter(|since| now.since(**since) > patience) else { return false };
     match own.grants.get(region) {
         Some(grant) => acceptor::watch(gateway).is_over(region, grant, now),

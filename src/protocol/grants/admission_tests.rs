@@ -4,21 +4,26 @@
 
 use super::super::examples::{abc, at, name, voters};
 use super::super::register::{Ballot, Message, Reply};
-use super::super::view::AcceptorId;
+use super::super::view::{AcceptorId, Content};
 use super::*;
 
 const DRIFT: Drift = Drift { ppm: 1_000, margin: Duration::from_millis(50) };
 const TTL: Duration = Duration::from_secs(10);
 
 fn view(epoch: u64, voters: &[(&str, u128)]) -> Arc<View> {
-    Arc::new(View::founding(epoch, abc(), Default::default(), self::voters(voters)))
+    lasting(epoch, voters, TTL)
+}
+
+fn lasting(epoch: u64, voters: &[(&str, u128)], longest_lease: Duration) -> Arc<View> {
+    let content = View::founding(epoch, abc(), Default::default(), self::voters(voters)).content();
+    Arc::new(View::from_content(Content { longest_lease, ..content }))
 }
 
 #[test]
 fn an_acceptor_that_became_a_voter_is_silent_for_one_lease() {
     let (made, me) = (Acceptor::made(AcceptorId(7)), name("w"));
     let (before, chosen) = (view(4, &[("w", 3)]), view(5, &[("w", 7)]));
-    let mut admission = Admission::new(DRIFT, TTL);
+    let mut admission = Admission::new(DRIFT);
     assert_eq!(admission.due(&made, &me, &before, at(0)), None);
     assert_eq!(admission.due(&made, &me, &chosen, at(100_000)), None);
     assert_eq!(admission.due(&made, &me, &chosen, at(110_059)), None);
@@ -49,7 +54,7 @@ fn an_acceptor_that_became_a_voter_is_silent_for_one_lease() {
             .0
             .unwrap()
     };
-    let mut admission = Admission::new(DRIFT, Duration::ZERO);
+    let (mut admission, chosen) = (Admission::new(DRIFT), lasting(5, &[("w", 7)], Duration::ZERO));
     assert_eq!(admission.due(&holding, &me, &chosen, at(0)), None);
     let kept = admission.due(&holding, &me, &chosen, at(50)).unwrap();
     assert_eq!((kept.accepted, kept.promised), (holding.accepted.clone(), holding.promised.clone()));

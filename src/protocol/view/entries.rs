@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::super::written::{Entry, malformed};
 use super::{AcceptorId, Content, Digest32, Member, Origin, RegionName, Release, Retired, Standing, View};
+use crate::lease;
 use crate::versions::NEXT;
 
 impl Serialize for View {
@@ -22,6 +23,9 @@ impl<'de> Deserialize<'de> for View {
         let content = Content::deserialize(from)?;
         if content.protocol > NEXT {
             return Err(malformed("a view of a newer protocol version"));
+        }
+        if content.longest_lease > lease::LONGEST {
+            return Err(malformed("a lease"));
         }
         Ok(Self::from_content(content))
     }

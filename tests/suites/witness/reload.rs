@@ -53,9 +53,9 @@ async fn files_that_change_are_read_again_all_or_none() {
 
     bring(&newer, &house.path("certs"));
     let ring = fs::read_to_string(house.path("ring.toml")).unwrap();
-    fs::write(house.path("ring.toml"), ring.replace("lease = \"1500ms\"", "lease = \"1600ms\"")).unwrap();
-    let waits = |said: &serde_json::Value| said["restart"] == serde_json::json!(["failover.lease"]);
-    let said = until("the lease to wait for a restart", &waits).await;
+    fs::write(house.path("ring.toml"), ring.replace("drift_ppm = 500", "drift_ppm = 600")).unwrap();
+    let waits = |said: &serde_json::Value| said["restart"] == serde_json::json!(["clock"]);
+    let said = until("the clock to wait for a restart", &waits).await;
     assert_eq!((&said["current"], said["problems"].as_array().map(Vec::len)), (&false.into(), Some(0)));
 
     fs::write(house.path("ring.toml"), &ring).unwrap();

@@ -18,7 +18,7 @@ use onceway::protocol::register::{self, Acceptor, Message, Reply, chosen, majori
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::round::{Outbox, Round, Step};
 use onceway::protocol::time::{Drift, Moment};
-use onceway::protocol::view::{AcceptorId, View};
+use onceway::protocol::view::{AcceptorId, Content, View};
 
 use crate::model::pool::{Memo, Pool};
 use crate::model::state::{Ballot, Mail, Site, ViewId, What};
@@ -172,7 +172,8 @@ impl Parts {
         let (ring, keys) = ring(&names[..usize::from(regions)]);
         let voters = names.iter().cloned().zip((0..).map(register_id)).collect();
         let parts = Self { names, regions, ppm, slow, keys, ..Self::default() };
-        let first = parts.view(&View::founding(1, ring, BTreeMap::new(), voters));
+        let content = View::founding(1, ring, BTreeMap::new(), voters).content();
+        let first = parts.view(&View::from_content(Content { longest_lease: TTL, ..content }));
         (parts, first)
     }
 
@@ -251,7 +252,7 @@ impl Parts {
     pub fn new_desk(&self, acceptor: Acceptor) -> u32 {
         let mut watch = GrantWatch::new(self.drift());
         watch.observe(&acceptor, BEGIN);
-        let admission = Admission::new(self.drift(), TTL);
+        let admission = Admission::new(self.drift());
         self.desk(Desk { acceptor, promised: None, watch, admission, now: BEGIN })
     }
 

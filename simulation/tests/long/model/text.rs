@@ -88,6 +88,7 @@ pub fn view(view: &View) -> String {
     let Content {
         epoch: _,
         protocol: _,
+        longest_lease: _,
         ring: _,
         escrow: _,
         voters: _,

@@ -117,7 +117,7 @@ fn a_lease_covers_what_was_the_regions_when_it_was_granted() {
 
 #[test]
 fn a_new_voter_is_silent_for_as_long_as_what_it_grants_runs() {
-    let one = first();
+    let one = lasting(&first(), ms(100));
     let mut voters = one.voters().clone();
     voters.insert(name("c"), AcceptorId(7));
     let two = after(&one, &Change::Voters(voters));
@@ -130,6 +130,19 @@ fn a_new_voter_is_silent_for_as_long_as_what_it_grants_runs() {
     assert_eq!(grants(150, 7), []);
     assert_eq!(grants(149, 7), [Invariant::SilentAtFirst]);
     assert_eq!(grants(60, 1), [], "it has voted since the founding");
+}
+
+#[test]
+fn no_grant_is_longer_than_its_view_allows() {
+    let view = lasting(&first(), ms(100));
+    let granted = |until: u64| judged([majority_accepts(1, &view), granted("a", 10..until, &[1], &view)]);
+    assert_eq!(granted(110), []);
+    assert_eq!(granted(111), [Invariant::GrantsAgreed]);
+}
+
+/// The view, with no lease longer than this agreed on.
+fn lasting(view: &View, longest_lease: Duration) -> Arc<View> {
+    Arc::new(View::from_content(Content { longest_lease, ..view.content() }))
 }
 
 #[test]

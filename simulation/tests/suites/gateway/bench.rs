@@ -98,7 +98,7 @@ impl Bench {
         let world = world(seed, &regions());
         let escrow = routes.iter().map(|route| Arc::from(*route)).collect();
         let told = settings(&regions()[0]).routes;
-        world.found(view().ring().clone(), escrow, &told);
+        world.found(view().ring().clone(), escrow, &told, failover().lease);
         let bench = Arc::new(Self { world, gateways: Mutex::default() });
         for name in regions() {
             bench.replace_speaking(&name, speaks);

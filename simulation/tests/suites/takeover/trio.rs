@@ -91,8 +91,8 @@ pub struct Trio {
 }
 
 /// The part of a witness's files that its answers depend on.
-fn duty(witness: &RegionName, ring: Arc<Ring>, failover: &Failover) -> Duty {
-    Duty { me: witness.clone(), ring, drift: DRIFT, longest: failover.lease, speaks: Versions::OURS }
+fn duty(witness: &RegionName, ring: Arc<Ring>) -> Duty {
+    Duty { me: witness.clone(), ring, drift: DRIFT, speaks: Versions::OURS }
 }
 
 /// Plays a test on a deployment.
@@ -140,11 +140,12 @@ impl Trio {
             _ => ring(&names.iter().map(|name| (name.clone(), 100)).collect::<Vec<_>>()),
         };
         for witness in &failover.witnesses {
-            world.add_witness(duty(witness, ring.clone(), &failover));
+            world.add_witness(duty(witness, ring.clone()));
         }
         let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
         let routes = settings(&names[0], failover.clone(), life).routes;
-        world.found(ring.clone(), escrowed.map(|(name, _)| Arc::from(*name)).collect(), &routes);
+        let escrow = escrowed.map(|(name, _)| Arc::from(*name)).collect();
+        world.found(ring.clone(), escrow, &routes, failover.lease);
         let names = names.to_vec();
         let reruns = [Arc::from("rerun"), Arc::from("strict-rerun")].into();
         let checker = Mutex::new(Checker::new(reruns, failover.window));
@@ -159,7 +160,7 @@ impl Trio {
 
     /// A witness of that name that was made anew, and that speaks these protocol versions.
     pub fn new_witness(&self, name: &RegionName, speaks: Versions) -> Arc<Witness> {
-        self.world.add_witness(Duty { speaks, ..duty(name, self.ring.clone(), &self.failover) })
+        self.world.add_witness(Duty { speaks, ..duty(name, self.ring.clone()) })
     }
 
     /// Starts a new gateway process in a region's place. The one before lives on, if it does.
