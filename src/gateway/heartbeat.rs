@@ -12,10 +12,11 @@ use std::time::Duration;
 use super::applied::{Applied, applied};
 use super::regain::regain;
 use super::supervise::supervise;
-use super::{Gateway, Health, StoreHealth, authority, clock_trust, metrics};
+use super::{Gateway, Health, LAG_PERIOD, StoreHealth, authority, clock_trust, metrics};
 use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
+use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::majority;
 use crate::protocol::speakers;
@@ -264,6 +265,7 @@ fn not_heard<P: Ports>(gateway: &Gateway<P>, name: &RegionName, error: &PeerErro
 async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut recalled = false;
     let mut remembered: Option<Moment> = None;
+    let mut began: Option<Moment> = None;
     let mut slots = BTreeSet::new();
     let mut observed: Option<Moment> = None;
     while let Some(gateway) = gateway.upgrade() {
@@ -280,6 +282,9 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         }
         metrics::lags(&gateway, clock.now());
         if recalled && remembered.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY) {
+            if begun.since(*began.get_or_insert(begun)) <= LAG_PERIOD {
+                take_over_lags(&gateway).await;
+            }
             let memory = memory(&gateway, begun);
             if gateway.ports.store().remember(&memory).await.is_ok() {
                 remembered = Some(begun);
@@ -304,6 +309,23 @@ async fn recall<P: Ports>(gateway: &Gateway<P>) -> bool {
     let memory = memory.into_iter().map(|past| (past.origin.clone(), past)).collect();
     gateway.health().remembered = Some((memory, now));
     true
+}
+
+/// Takes over larger lags that another gateway of the region has seen: it may have watched for
+/// longer, and is about to end. Whoever has watched for a whole trailing period needs no other: two
+/// that always did this would keep a lag for ever.
+async fn take_over_lags<P: Ports>(gateway: &Gateway<P>) {
+    let Ok(memory) = gateway.ports.store().recall().await else { return };
+    let now = gateway.ports.clock().now();
+    let mut health = gateway.health();
+    for PeerMemory { origin, lag, .. } in memory {
+        let peer = health.peers.get_mut(&origin.region).filter(|peer| peer.origin.as_ref() == Some(&origin));
+        if let (Some(peer), Some(lag)) = (peer, lag.filter(|_| !removed(Plant::LagRemembered)))
+            && peer.lag.maximum(now).is_none_or(|own| own < lag)
+        {
+            peer.lag.restore(lag, now);
+        }
+    }
 }
 
 fn seen<P: Ports>(gateway: &Gateway<P>, applied: &Applied, now: Moment) {

@@ -23,6 +23,7 @@ files! {
     "kept/swarm-46.toml"
     "kept/swarm-51.toml"
     "kept/swarm-53.toml"
+    "kept/swarm-55.toml"
     "scenarios/alone.toml"
     "scenarios/asked-first.toml"
     "scenarios/brief-swarm.toml"
