@@ -12,6 +12,7 @@ mod doubts;
 mod early;
 mod escrows;
 mod faults;
+mod foundings;
 mod gates;
 mod healths;
 mod hostile;

@@ -89,6 +89,7 @@ async fn mind<P: Ports>(gateway: &Arc<Gateway<P>>) -> bool {
     if !gateway.authority.recalled(gateway.ports.clock().now()) {
         recall(gateway).await;
     }
+    learn::founding(gateway).await;
     match learn::adopt(gateway).await {
         Follows::Newest => {}
         Follows::NotYet => return true,

@@ -14,7 +14,7 @@ use super::{Authority, Gateway, asking, evidence, propose};
 use crate::gateway::{StoreHealth, metrics};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::{Gate, StoreError, Written};
-use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports};
+use crate::ports::{Acceptors, Authority as _, Clock, KeyStore, Peers, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::bounds::near_epoch;
 use crate::protocol::region::RegionName;
@@ -94,6 +94,20 @@ async fn follow<P: Ports>(gateway: &Arc<Gateway<P>>, told: Vec<Arc<View>>) {
     for view in &views {
         learned(gateway, view);
     }
+}
+
+/// Finds the founding that the own acceptor holds, if no view is known here: its founder may have
+/// died before it told anybody.
+pub(super) async fn founding<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    let (me, clock) = (&gateway.settings.me, gateway.ports.clock());
+    if gateway.view().epoch() > 0 || gateway.authority.is_doubted(me, clock.now()) {
+        return;
+    }
+    let own = gateway.ports.store().acceptor().await.ok();
+    if let Some(accepted) = own.and_then(|(_, acceptor)| acceptor.accepted) {
+        follow(gateway, vec![accepted.view]).await;
+    }
+    gateway.authority.doubt(me, gateway.view().epoch() == 0, clock.now());
 }
 
 /// Handles a peer's report that this view was chosen. Asks also for the views between it and the

@@ -134,6 +134,21 @@ impl Trio {
     }
 
     async fn begin_with(seed: u64, names: &[RegionName], failover: Failover, life: Duration) -> Arc<Self> {
+        let trio = Self::unfounded(seed, names, failover, life);
+        let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
+        let routes = settings(&trio.names[0], trio.failover.clone(), life).routes;
+        let escrow = escrowed.map(|(name, _)| Arc::from(*name)).collect();
+        trio.world.found(trio.ring.clone(), escrow, &routes, trio.failover.lease);
+        trio.names.iter().for_each(|name| trio.begin_process(name));
+        trio.until("all regions serve", ms(20_000), async || trio.names.iter().all(|name| trio.serves(name)))
+            .await;
+        // Long enough for a lag to be measured: without one, no window ever ends.
+        sleep(ms(2_000)).await;
+        trio
+    }
+
+    /// Regions with empty stores, and no gateways yet.
+    pub fn unfounded(seed: u64, names: &[RegionName], failover: Failover, life: Duration) -> Arc<Self> {
         let world = world(seed, names);
         let ring = match names.len() {
             3 => first_ring(),
@@ -142,20 +157,10 @@ impl Trio {
         for witness in &failover.witnesses {
             world.add_witness(duty(witness, ring.clone()));
         }
-        let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
-        let routes = settings(&names[0], failover.clone(), life).routes;
-        let escrow = escrowed.map(|(name, _)| Arc::from(*name)).collect();
-        world.found(ring.clone(), escrow, &routes, failover.lease);
         let names = names.to_vec();
         let reruns = [Arc::from("rerun"), Arc::from("strict-rerun")].into();
         let checker = Mutex::new(Checker::new(reruns, failover.window));
-        let trio = Arc::new(Self { world, names, ring, failover, life, nodes: Mutex::default(), checker });
-        trio.names.iter().for_each(|name| trio.begin_process(name));
-        trio.until("all regions serve", ms(20_000), async || trio.names.iter().all(|name| trio.serves(name)))
-            .await;
-        // Long enough for a lag to be measured: without one, no window ever ends.
-        sleep(ms(2_000)).await;
-        trio
+        Arc::new(Self { world, names, ring, failover, life, nodes: Mutex::default(), checker })
     }
 
     /// A witness of that name that was made anew, and that speaks these protocol versions.
