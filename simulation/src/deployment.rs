@@ -435,7 +435,7 @@ pub struct Files {
     pub escrow_moved: bool,
     /// Holds and settle times are twice as long.
     pub patient: bool,
-    /// How long a lease runs.
+    /// Duration of a lease, if not as the scenario says.
     pub lease: Option<Duration>,
 }
 

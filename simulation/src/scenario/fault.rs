@@ -30,7 +30,7 @@ pub const CLOCK_MOST: u64 = 10 * 365 * 86_400;
 const CLOCK_USUAL_MS: u64 = 365 * 86_400_000;
 /// The default of a lowered retention.
 pub const LOWERED_MS: u64 = 300_000;
-/// How long raised leases run, unless the fault says something else.
+/// Duration of raised leases, unless the fault says something else.
 const LEASE_MS: u64 = 9_000;
 /// For how long they are remembered at most where that is raised.
 pub const RAISED: Duration = Duration::from_secs(400 * 86_400);
