@@ -14,12 +14,10 @@ use onceway::ports::upkeep::Place;
 use onceway::ports::{Acceptors, Audit, Authority, Escrows, Imports};
 use onceway::protocol::authority::GateState;
 use onceway::protocol::double::Trace;
-use onceway::protocol::forget::MayForget;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{Answer, Nonce, RequestId, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::register::Acceptor;
-use onceway::protocol::time::Date;
 use onceway::protocol::view::View;
 
 impl Acceptors for SimStore {
@@ -47,22 +45,22 @@ impl Escrows for SimStore {
 
     statements! {
         writes(Effect::Writes, [lodging])
-            lodge(lodging: &Lodging, gate: GateVersion, not_before: Date) -> Lodged;
+            lodge(lodging: &Lodging, gate: GateVersion) -> Lodged;
         writes(Effect::At(Point::Void), [id, origin])
             void(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce) -> ();
         writes(Effect::At(Point::Void), [id, origin, answer])
             lodge_answer(id: &KeyId, origin: &Origin, token: Token, nonce: Nonce, answer: &Answer) -> Written;
-        writes(Effect::At(Point::Reap), []) reap_escrows(may: MayForget, most: u32) -> u64;
+        writes(Effect::At(Point::Reap), []) reap_escrows(most: u32) -> u64;
     }
 }
 
 impl Imports for SimStore {
-    async fn import(&self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Result<(), StoreError> {
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
         if *origin == self.call(|table| table.origin().clone()).await? {
             return Err(StoreError::Definite("the own rows are written by claims only".to_owned()));
         }
         let imported = writes!(self, Effect::At(Point::Import), [origin, rows], |table| table
-            .import(origin, rows, not_before))
+            .import(origin, rows))
         .await?;
         imported.ok_or_else(unapproved)
     }
@@ -78,7 +76,7 @@ impl Imports for SimStore {
     statements! {
         reads rows_of(origin: &Origin, after: Option<&KeyId>, most: u32) -> Vec<CopiedRow>;
         reads latest_of(origin: &Origin, from: u64, most: u32) -> Latest;
-        writes(Effect::At(Point::Reap), []) reap_imports(may: MayForget, most: u32) -> u64;
+        writes(Effect::At(Point::Reap), []) reap_imports(most: u32) -> u64;
     }
 }
 

@@ -188,6 +188,11 @@ impl Cluster {
         inner.region(region).table.restart();
     }
 
+    /// Moves the counter of a region's store on, as heartbeats would.
+    pub fn observes(&self, region: &RegionName, span: Duration) {
+        self.lock().region(region).table.observes(span);
+    }
+
     /// Replaces a region's Postgres by a standby with all its data. Nobody can see a difference.
     pub fn promote(&self, region: &RegionName) {
         let mut inner = self.lock();

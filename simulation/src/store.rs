@@ -15,12 +15,11 @@ use onceway::ports::upkeep::{
     self, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, Place, Reaped, Ruling, Who,
 };
 use onceway::ports::{Jobs, KeyStore, Replica, Upkeep};
-use onceway::protocol::forget::{MayForget, Observed};
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::observed::{Observed, Passed, Promises};
 use onceway::protocol::record::{Answer, Nonce, Row};
 use onceway::protocol::region::RegionName;
-use onceway::protocol::time::Date;
 
 use crate::clock::pause;
 use crate::cluster::{Cluster, StoreMode};
@@ -202,7 +201,7 @@ impl Replica for SimStore {
     statements! {
         reads heartbeats() -> Vec<Heartbeat>;
         reads recall() -> Vec<PeerMemory>;
-        writes(Effect::Writes, []) beat() -> Option<Beat>;
+        writes(Effect::Writes, []) beat(passed: Option<Passed>) -> Option<Beat>;
         writes(Effect::At(Point::Remember), [memory]) remember(memory: &[PeerMemory]) -> ();
     }
 }
@@ -213,14 +212,12 @@ impl Jobs for SimStore {
         nonce: Nonce,
         most: usize,
         away: Duration,
-        may: Option<MayForget>,
         turns: Option<&Turns>,
     ) -> Result<Vec<Job>, StoreError> {
         let named = turns.cloned();
-        let late = move || -> Ghost {
-            Box::new(move |table| drop(table.take(nonce, most, away, may, named.as_ref())))
-        };
-        self.write(Effect::At(Point::Take), |table| table.take(nonce, most, away, may, turns), late).await
+        let late =
+            move || -> Ghost { Box::new(move |table| drop(table.take(nonce, most, away, named.as_ref()))) };
+        self.write(Effect::At(Point::Take), |table| table.take(nonce, most, away, turns), late).await
     }
 
     statements! {
@@ -233,7 +230,7 @@ impl Jobs for SimStore {
         writes(Effect::At(Point::Job), [taken, trouble])
             put_off(taken: &Taken, after: Duration, counted: bool, trouble: &str) -> Written;
         writes(Effect::At(Point::Job), [taken, trouble]) bury(taken: &Taken, trouble: &str) -> Written;
-        writes(Effect::At(Point::Reap), []) erase(may: MayForget) -> u64;
+        writes(Effect::At(Point::Reap), []) erase() -> u64;
         writes(Effect::Writes, [id, act]) revive(id: &KeyId, act: &Act) -> Acted;
         writes(Effect::Writes, [id, act]) discard(id: &KeyId, act: &Act) -> Acted;
     }
@@ -245,35 +242,32 @@ impl Upkeep for SimStore {
         ask: &ClaimAsk,
         ruling: &Ruling,
         by: Option<Who<'_>>,
-        not_before: Date,
     ) -> Result<Written, StoreError> {
         let late = || -> Ghost {
             let (ask, ruling) = (ask.clone(), ruling.clone());
             let by = by.map(|who| (who.actor.to_owned(), who.reason.to_owned()));
             Box::new(move |table| {
                 let by = by.as_ref().map(|(actor, reason)| Who { actor, reason });
-                table.stand_in(&ask, &ruling, by, not_before);
+                table.stand_in(&ask, &ruling, by);
             })
         };
-        self.write(Effect::At(Point::StandIn), |table| table.stand_in(ask, ruling, by, not_before), late)
-            .await
+        self.write(Effect::At(Point::StandIn), |table| table.stand_in(ask, ruling, by), late).await
     }
 
     statements! {
         reads claims(after: Option<Place>, older: Duration, most: u32) -> ClaimPage;
         reads doubts(after: Option<&KeyId>, most: u32) -> Vec<ListedDoubt>;
         reads foreign(after: Option<&KeyId>, most: u32) -> ForeignPage;
-        reads observed() -> (u64, Observed, Date);
+        reads promises() -> (u64, Promises, Observed);
         reads live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> KeyStretch;
-        reads noted(kind: &str) -> Option<Duration>;
         reads journal(id: &KeyId) -> Vec<Entry>;
-        writes(Effect::At(Point::Reap), []) reap(may: MayForget, most: u32) -> Reaped;
+        writes(Effect::At(Point::Reap), []) reap(most: u32) -> Reaped;
         writes(Effect::At(Point::List), [ids]) enlist(ids: &[KeyId]) -> ();
         writes(Effect::At(Point::List), [ids]) delist(ids: &[KeyId]) -> ();
         writes(Effect::At(Point::List), []) unlist() -> u64;
         writes(Effect::At(Point::Rule), [attempt, act]) rule(attempt: &Attempt, act: &upkeep::Act) -> Written;
-        writes(Effect::At(Point::Observe), [observed])
-            observe(version: u64, observed: &Observed) -> Written;
+        writes(Effect::At(Point::Promise), [promises])
+            promise(version: u64, promises: &Promises) -> Written;
         writes(Effect::At(Point::Journal), [kind, reason]) note(kind: &str, reason: &str) -> ();
     }
 }

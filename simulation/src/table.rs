@@ -25,9 +25,9 @@ use onceway::ports::store::{
 use onceway::ports::upkeep::Entry;
 use onceway::protocol::authority::GateState;
 use onceway::protocol::decide::Basis;
-use onceway::protocol::forget::Observed;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::lifetime::{NEVER, Retention};
+use onceway::protocol::lifetime::{Lifetime, NEVER, Retention};
+use onceway::protocol::observed::{self, Observed, Passed, Promises};
 use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::{Answer, Nonce, Row, Token, next_attempt};
 use onceway::protocol::region::Origin;
@@ -44,12 +44,15 @@ use crate::clock::SimClock;
 use escrow::Escrowed;
 use stored::micros;
 
-/// A heartbeat: its number, its writer's epoch, and the time of its commit there.
+/// A heartbeat: its number, its writer's epoch, the time of its commit there, its writer's counter,
+/// and the most that the next one adds to that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beaten {
     seq: u64,
     epoch: u64,
     date: Date,
+    observed: Observed,
+    step: Duration,
 }
 
 /// The change of one commit: the region's own row of a key, written or deleted, or its heartbeat.
@@ -92,8 +95,8 @@ pub(crate) struct Table {
     doubles: BTreeSet<(KeyId, Origin, Origin, Token)>,
     /// Attempts whose late answers are in the journal.
     lates: BTreeSet<(KeyId, Nonce)>,
-    /// The version and the observed time.
-    observed: (u64, Observed),
+    /// The version and the promised lives.
+    promises: (u64, Promises),
     /// The greatest token of a row that was ever reaped.
     forgotten: Token,
     history: History,
@@ -119,7 +122,6 @@ impl Table {
     /// approved yet.
     pub(crate) fn new(origin: Origin, system: u64, clock: SimClock) -> Self {
         let running = Boot { system, timeline: 1, started: clock.micros() };
-        let clock_now = clock.micros().div_euclid(1_000);
         Self {
             origin,
             clock,
@@ -135,7 +137,7 @@ impl Table {
             imports: BTreeMap::new(),
             doubles: BTreeSet::new(),
             lates: BTreeSet::new(),
-            observed: (1, Observed::first(Date(clock_now))),
+            promises: (1, Promises::default()),
             forgotten: Token { epoch: 0, attempt: 0 },
             history: History::default(),
             rows: BTreeMap::new(),
@@ -213,9 +215,47 @@ impl Table {
         }
     }
 
-    /// True while this store's clock shows a date before that one.
-    fn is_before(&self, date: Date) -> bool {
-        self.clock.micros().div_euclid(1_000) < date.as_millis()
+    /// This store's observed time in microseconds, at the least: what is judged is judged by it.
+    fn now(&self) -> i64 {
+        match removed(Plant::ObservedTime) {
+            true => self.clock.micros(),
+            false => self.counter().0,
+        }
+    }
+
+    /// The same at the most: what begins now counts from it.
+    fn start(&self) -> i64 {
+        match removed(Plant::ObservedTime) {
+            true => self.clock.micros(),
+            false => self.counter().1,
+        }
+    }
+
+    fn counter(&self) -> (i64, i64) {
+        let Some(beat) = self.beats.get(&self.origin) else { return (0, 0) };
+        let now = i64::try_from(beat.observed.0).unwrap_or(i64::MAX).saturating_mul(1_000);
+        (now, now.saturating_add(micros(beat.step)))
+    }
+
+    /// Moves the counter on, as heartbeats would.
+    pub(crate) fn observes(&mut self, span: Duration) {
+        let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        if let Some(beat) = self.beats.get_mut(&self.origin) {
+            beat.observed.0 = beat.observed.0.saturating_add(millis);
+        }
+    }
+
+    /// The end of a stored life in this store's observed time. Of a replicated row it is not before
+    /// the end in its origin's observed time, of which its last heartbeat tells.
+    fn ends(&self, id: &KeyId, origin: &Origin, row: &Stored) -> i64 {
+        let replicated = self.rows.get(id).and_then(|rows| rows.get(origin));
+        let is_ours = *origin == self.origin || replicated.is_none_or(|one| !std::ptr::eq(one, row));
+        if is_ours || removed(Plant::ObservedTime) {
+            return row.due;
+        }
+        let there = self.beats.get(origin).map_or(0, |beat| beat.observed.0);
+        let there = i64::try_from(there).unwrap_or(i64::MAX).saturating_mul(1_000);
+        row.due.saturating_sub(there).saturating_add(self.start())
     }
 
     fn is_open(&self) -> bool {
@@ -234,7 +274,7 @@ impl Table {
 
     /// Executes one claim statement: the nonce first, then the gate and the rows in the way.
     pub(crate) fn claim(&mut self, ask: &ClaimAsk) -> ClaimReply {
-        let now = self.clock.micros();
+        let now = self.now();
         let own = self.own(&ask.id);
         // Before the gate, which may have moved since an earlier call wrote it.
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce && matches!(own.phase, Phase::Claimed)) {
@@ -259,7 +299,7 @@ impl Table {
             Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
         let accepted = own.is_some_and(|own| own.accepted);
-        let row = self.row(ask, Phase::Claimed, over, attempt, accepted, now);
+        let row = self.row(ask, Phase::Claimed, over, attempt, accepted);
         let won = row.won();
         self.write(&ask.id, row);
         won
@@ -277,16 +317,9 @@ impl Table {
         over: Vec<(Origin, Token)>,
         attempt: u32,
         accepted: bool,
-        now: i64,
     ) -> Stored {
-        let token = Token { epoch: self.epoch, attempt };
-        let (expires, due) = match ask.lifetime.retention {
-            Retention::For(span) => {
-                let end = now.saturating_add(micros(span));
-                (Date(end.div_euclid(1_000)), end.saturating_add(micros(ask.lifetime.skew)))
-            }
-            Retention::Never => (NEVER, i64::MAX),
-        };
+        let (token, start) = (Token { epoch: self.epoch, attempt }, self.start());
+        let (expires, due) = self.life(&ask.lifetime);
         Stored {
             token,
             nonce: ask.nonce,
@@ -297,7 +330,8 @@ impl Table {
             request_id: ask.request_id,
             hold: ask.hold,
             settle_time: ask.settle_time,
-            held_at: now,
+            claimed: self.date(),
+            held: start,
             expires,
             due,
             tombstone: ask.lifetime.tombstone,
@@ -307,6 +341,18 @@ impl Table {
             route: ask.route.clone(),
             path: ask.path.clone(),
             was_settled: None,
+        }
+    }
+
+    /// The end of the promise, as a date for people, and of the stored life of what begins now.
+    fn life(&self, lifetime: &Lifetime) -> (Date, i64) {
+        match lifetime.retention {
+            Retention::For(span) => {
+                let expires = self.clock.micros().saturating_add(micros(span)).div_euclid(1_000);
+                let stored = micros(span).saturating_add(micros(lifetime.skew));
+                (Date(expires), self.start().saturating_add(stored))
+            }
+            Retention::Never => (NEVER, i64::MAX),
         }
     }
 
@@ -420,10 +466,13 @@ impl Table {
 
     /// All rows of a key, in the order of their origins.
     pub(crate) fn read(&self, id: &KeyId) -> Vec<Row> {
-        let now = self.clock.micros();
-        let rows = self.all(id);
-        let shown = rows.into_iter().map(|(origin, row)| (origin, row, *origin == self.origin));
-        shown.map(|(origin, row, own)| row.shown(origin.clone(), now, own)).collect()
+        self.all(id).into_iter().map(|(origin, row)| self.shown(origin, row)).collect()
+    }
+
+    /// The row as a look-up shows it.
+    fn shown(&self, origin: &Origin, row: &Stored) -> Row {
+        let now = (*origin == self.origin).then(|| self.now());
+        row.shown(origin.clone(), now, self.clock.micros())
     }
 
     /// One row per origin: the newer of the replicated and the imported one.
@@ -438,16 +487,23 @@ impl Table {
         rows
     }
 
-    pub(crate) fn beat(&mut self) -> Option<Beat> {
+    pub(crate) fn beat(&mut self, passed: Option<Passed>) -> Option<Beat> {
         if !self.is_open() {
             return None;
         }
-        Some(Beat { seq: self.write_beat(), date: self.date() })
+        let was = self.beats.get(&self.origin).map(|was| (was.observed, was.step)).unwrap_or_default();
+        let (observed, counted) = match &passed {
+            Some(passed) => observed::next(was.0, passed, was.1),
+            None => (was.0, false),
+        };
+        let step = passed.map_or(was.1, |passed| passed.step);
+        let seq = self.write_beat(observed, step);
+        Some(Beat { seq, date: self.date(), observed, counted })
     }
 
     /// The row that provisioning writes: the heartbeat before the first, replicated like any other.
     pub(crate) fn provisioned(&mut self) {
-        self.beats_as(0);
+        self.beats_as(0, Observed::default(), Duration::ZERO);
     }
 
     /// The own last heartbeat; 0 before the first.
@@ -455,14 +511,21 @@ impl Table {
         self.beats.get(&self.origin).map_or(0, |last| last.seq)
     }
 
-    fn write_beat(&mut self) -> u64 {
+    /// Writes a heartbeat that counts nothing.
+    fn beat_on(&mut self) {
+        let was = self.beats.get(&self.origin);
+        let (observed, step) = was.map(|was| (was.observed, was.step)).unwrap_or_default();
+        self.write_beat(observed, step);
+    }
+
+    fn write_beat(&mut self, observed: Observed, step: Duration) -> u64 {
         let seq = self.last_beat() + 1;
-        self.beats_as(seq);
+        self.beats_as(seq, observed, step);
         seq
     }
 
-    fn beats_as(&mut self, seq: u64) {
-        let beat = Beaten { seq, epoch: self.epoch, date: self.date() };
+    fn beats_as(&mut self, seq: u64, observed: Observed, step: Duration) {
+        let beat = Beaten { seq, epoch: self.epoch, date: self.date(), observed, step };
         self.beats.insert(self.origin.clone(), beat);
         self.commit(Change::Beat(beat));
     }
@@ -481,12 +544,12 @@ impl Table {
     pub(crate) fn remember(&mut self, memory: &[PeerMemory]) {
         for peer in memory {
             // A remembered heartbeat never goes back, whichever gateway of the region writes last.
-            let known = self.memory.get(&peer.origin).map_or(0, |known| known.applied);
-            let applied = peer.applied.max(known);
-            let known = self.memory.get(&peer.origin).map_or(0, |known| known.imported);
-            let imported = peer.imported.max(known);
+            let known = self.memory.get(&peer.origin);
+            let applied = peer.applied.max(known.map_or(0, |known| known.applied));
+            let imported = peer.imported.max(known.map_or(0, |known| known.imported));
+            let lag = peer.lag.or(known.and_then(|known| known.lag));
             self.history.remembers(&peer.origin, peer.lag, self.clock.elapsed());
-            self.memory.insert(peer.origin.clone(), PeerMemory { applied, imported, ..peer.clone() });
+            self.memory.insert(peer.origin.clone(), PeerMemory { applied, imported, lag, ..peer.clone() });
             self.flushed();
         }
     }

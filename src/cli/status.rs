@@ -73,13 +73,6 @@ fn picture(status: &Value) -> String {
     let protocol = format!("version {}, speaks {}", word(&status["protocol"]), word(&status["speaks"]));
     rows.push(("protocol", protocol));
     rows.extend(authority::summary(&status["authority"]));
-    if let Some(left) = store["clock_suspect_ms"].as_u64() {
-        rows.push(("clock", format!("SUSPECT for {} s: no hold counts as over", left.div_ceil(1_000))));
-    }
-    if let Some(ahead) = store["clock_ahead_ms"].as_u64().filter(|ahead| *ahead >= 60_000) {
-        let said = format!("ahead of the observed time by {} s: keys are kept for longer", ahead / 1_000);
-        rows.push(("retention", said));
-    }
     let upstream = &status["upstream"];
     if let Some(failing) = upstream["failing_ms"].as_u64() {
         let seconds = failing / 1_000;

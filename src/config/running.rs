@@ -5,8 +5,6 @@
 //! anything opened at the start. Every field is named here, so that a new one needs a decision.
 //! `server::reload` reads the files. This file must not read a file.
 
-use std::time::Duration;
-
 use super::across;
 use super::diff;
 use super::listen::Listen;
@@ -20,16 +18,12 @@ use crate::gateway::route::Routes;
 #[derive(Clone, Debug)]
 pub struct Running {
     config: Config,
-    /// The longest hold and settle time of the routes at the start: so long the process distrusts a
-    /// database's clock that stepped.
-    longest: Duration,
 }
 
 impl Running {
     /// Makes it from the configuration at the start.
     pub fn start(config: Config) -> Self {
-        let longest = longest(&config.shared.routes);
-        Self { config, longest }
+        Self { config }
     }
 
     /// The present configuration.
@@ -98,7 +92,7 @@ impl Running {
         now.provision = provision;
         now.log = Log { format: now.log.format, level: log.level };
         now.drain = drain;
-        (Self { config: next, longest: self.longest }, restart)
+        (Self { config: next }, restart)
     }
 
     /// Checks that the routes fit the settings that stay.
@@ -113,18 +107,8 @@ impl Running {
         if let Some(problem) = problems.into_sorted().into_iter().next() {
             return Err(problem.text);
         }
-        if longest(routes) > self.longest {
-            return Err(format!(
-                "a hold and its settle_time are longer together than any this process started with ({}): so long it distrusts a clock that stepped",
-                super::span::show(self.longest)
-            ));
-        }
         Ok(())
     }
-}
-
-fn longest(routes: &Routes) -> Duration {
-    routes.policies().map(|policy| policy.hold + policy.settle_time).max().unwrap_or_default()
 }
 
 fn listeners(now: &Listen, read: &Listen, differs: &mut impl FnMut(&str, bool)) {

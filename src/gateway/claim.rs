@@ -77,7 +77,7 @@ pub(super) async fn claim<P: Ports>(
             }
         };
         match written {
-            Ok(ClaimReply::Won { token, expires, at }) => {
+            Ok(ClaimReply::Won { token, expires }) => {
                 if !claim.risk.is_empty() && matches!(way, ClaimMode::Now) {
                     at_risk(ask, &claim);
                 }
@@ -90,12 +90,6 @@ pub(super) async fn claim<P: Ports>(
                     lodged: None,
                     _running: running,
                 };
-                // A stored request is dated anew by the claim of its run, and no record with a job
-                // is forgotten.
-                if matches!(way, ClaimMode::Now) && !gateway.is_dated_rightly(at, now) {
-                    outcome::released(gateway, ask, &won).await;
-                    return Err(store_unavailable(gateway, "the database's clock stepped".to_owned()));
-                }
                 return Ok(Claimed::Ours(won));
             }
             Ok(ClaimReply::Found(rows)) => return Ok(Claimed::Found(rows)),

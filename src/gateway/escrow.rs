@@ -216,10 +216,9 @@ impl<P: Ports> Gateway<P> {
 
     /// Stores a lodging, and again if the first try is not confirmed: nothing is stored twice.
     async fn keep_lodging(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
-        let Some(not_before) = self.not_before() else { return Ok(Lodged::GateMoved) };
-        match metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate, not_before)).await {
+        match metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await {
             Err(StoreError::Unknown(_)) => {
-                metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate, not_before)).await
+                metrics::upkeep("lodge", self.ports.store().lodge(lodging, gate)).await
             }
             other => other,
         }

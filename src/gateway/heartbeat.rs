@@ -12,10 +12,11 @@ use std::time::Duration;
 use super::applied::{Applied, applied};
 use super::regain::regain;
 use super::supervise::supervise;
-use super::{Gateway, Health, LAG_PERIOD, StoreHealth, authority, clock_trust, metrics};
+use super::{Gateway, Health, LAG_PERIOD, StoreHealth, authority, metrics};
 use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
+use crate::protocol::observed::Watch;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::majority;
@@ -23,6 +24,8 @@ use crate::protocol::speakers;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
+/// Heartbeats in whose time the store's counter may move on at once, and no further.
+const STEP: u32 = 2;
 /// Time limit for a ping.
 const PING_WITHIN: Duration = Duration::from_secs(2);
 /// Time that the approval waits for silent peers, once one has answered.
@@ -41,18 +44,29 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
 
 /// Writes heartbeats; after a restart of the store, works for its approval.
 async fn beat_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
-    let mut asking = None;
+    let (mut asking, mut watch) = (None, Watch::default());
+    let mut first = None;
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
         // A heartbeat that any peer saw was committed before this one, so the new number must be
         // greater.
         let seen = gateway.highest_in_ring();
-        match gateway.ports.store().beat().await {
-            Ok(Some(beat)) if beat.seq <= seen || gateway.health().went_back => went_back(&gateway),
+        let passed = watch.passed(begun, gateway.settings.timings.heartbeat * STEP);
+        let beat = gateway.ports.store().beat(Some(passed)).await;
+        if !matches!(beat, Ok(Some(_))) {
+            watch.lost();
+        }
+        match beat {
+            Ok(Some(beat)) if beat.seq <= seen || gateway.health().went_back => {
+                watch.lost();
+                went_back(&gateway);
+            }
             Ok(Some(beat)) => {
+                let answered = gateway.ports.clock().now();
+                watch.heard(passed, beat.counted, beat.observed, begun, answered);
                 gateway.health().beat = Some((beat.seq, begun));
                 metrics::heartbeat(beat.seq);
-                clock_trust::heard(&gateway, beat.date, begun).await;
+                metrics::clock_ahead(*first.get_or_insert((beat.date, begun)), (beat.date, begun));
                 if !gateway.store_is_open() {
                     reopen(&gateway).await;
                 }
@@ -71,14 +85,12 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
         // A process that just started cannot know yet if a peer goes by another view.
         return close(gateway, "starting: not every peer has been asked yet".to_owned());
     }
-    if !gateway.clock_watch().is_fed() {
-        // Nor if the database's clock steps: that takes a first heartbeat to compare with, and the
-        // earlier observations.
+    if gateway.health().beat.is_none() {
+        // Claims count from what the next heartbeat may add at most, which one writes first.
         return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
     }
-    if !gateway.has_observed() && !clock_trust::observe(gateway, &gateway.promised_lives()).await {
-        // The promises from now on must be durable first.
-        return close(gateway, "starting: how time passed at the store is not known yet".to_owned());
+    if !gateway.has_promised() && !gateway.keep_promises(&gateway.promised_lives()).await {
+        return close(gateway, "starting: how long keys are kept could not be stored yet".to_owned());
     }
     match gateway.ports.store().gate().await {
         Ok(gate) if gate.is_open() => open(gateway, gate),
@@ -267,7 +279,7 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut remembered: Option<Moment> = None;
     let mut began: Option<Moment> = None;
     let mut slots = BTreeSet::new();
-    let mut observed: Option<Moment> = None;
+    let mut promised: Option<Moment> = None;
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
         let begun = clock.now();
@@ -293,9 +305,9 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                 }
             }
         }
-        let due = observed.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY) || !gateway.has_observed();
-        if due && gateway.store_is_open() && clock_trust::observe(&gateway, &gateway.promised_lives()).await {
-            observed = Some(begun);
+        let due = promised.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY);
+        if due && gateway.store_is_open() && gateway.keep_promises(&gateway.promised_lives()).await {
+            promised = Some(begun);
         }
         let next = begun + gateway.settings.timings.poll;
         gateway.rest(next).await;

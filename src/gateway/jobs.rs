@@ -129,9 +129,7 @@ pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>, span: Option<spans::Beg
         while let Some(gateway) = weak.upgrade() {
             let store = gateway.ports.store();
             // Failures here are tried again soon; the store's own health is reported elsewhere.
-            if let Some(may) = gateway.may_forget()
-                && let Ok(erased @ 1..) = store.erase(may).await
-            {
+            if let Ok(erased @ 1..) = store.erase().await {
                 tracing::info!(erased, "stored requests of dead letters are past their retention");
             }
             if let Ok(load) = store.load().await {
@@ -201,8 +199,8 @@ async fn take_for<P: Ports>(
     if free == 0 {
         return None;
     }
-    let (nonce, may) = (gateway.ports.dice().nonce(), gateway.may_forget());
-    let taken = gateway.ports.store().take(nonce, free, away(gateway), may, turns);
+    let nonce = gateway.ports.dice().nonce();
+    let taken = gateway.ports.store().take(nonce, free, away(gateway), turns);
     let mut last = None;
     for mut job in metrics::upkeep("take", taken).await.unwrap_or_default() {
         let Ok(permit) = places.clone().try_acquire_owned() else { return last };

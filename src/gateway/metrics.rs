@@ -66,7 +66,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
         counter!(observe::LOOP_DIED, "loop" => name).absolute(0);
     }
     let plain = [
-        observe::CLOCK_STEPS,
         observe::LOCAL_REPLAYS,
         observe::CLAIMS_UNCONFIRMED,
         observe::SENDS_REFUSED,
@@ -86,8 +85,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
     in_flight(0);
-    clock_suspect(false);
-    clock_ahead(Duration::ZERO);
     doubts(0);
     heartbeat(0);
     hindrances(&[]);
@@ -370,17 +367,10 @@ pub(super) fn doubts(count: u64) {
     gauge!(observe::DOUBTS).set(count as f64);
 }
 
-pub(super) fn clock_stepped() {
-    counter!(observe::CLOCK_STEPS).increment(1);
-}
-
-pub(super) fn clock_suspect(suspect: bool) {
-    gauge!(observe::CLOCK_SUSPECT).set(f64::from(u8::from(suspect)));
-}
-
-/// Shows by how much the database's clock is ahead of observed time.
-pub(super) fn clock_ahead(ahead: Duration) {
-    gauge!(observe::CLOCK_AHEAD).set(ahead.as_secs_f64());
+/// Shows by how much the database's clock moved ahead of the boot clock between two heartbeats.
+pub(super) fn clock_ahead((then, at): (Date, Moment), (date, now): (Date, Moment)) {
+    let moved = date.as_millis().saturating_sub(then.as_millis()) as f64 / 1_000.0;
+    gauge!(observe::CLOCK_AHEAD).set(moved - now.since(at).as_secs_f64());
 }
 
 /// Records the duration of one attempt.

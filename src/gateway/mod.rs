@@ -15,7 +15,6 @@ pub mod authority;
 pub mod canonical;
 mod catching_up;
 mod claim;
-mod clock_trust;
 pub mod concurrency;
 pub(crate) mod coverage;
 pub mod credentials;
@@ -41,6 +40,7 @@ mod outcome;
 mod passthrough;
 pub mod percent;
 pub(crate) mod problems;
+mod promises;
 pub(crate) mod publication;
 pub mod quota;
 mod race;
@@ -78,7 +78,6 @@ use crate::protocol::lag::LagMeter;
 use crate::protocol::lease::Lease;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::suspect::ClockWatch;
 use crate::protocol::time::{Drift, Moment};
 use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
@@ -205,10 +204,10 @@ pub struct Gateway<P: Ports> {
     /// Each claim reads it; the heartbeat replaces it whole. So no request takes a lock.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
-    clock_watch: Mutex<ClockWatch>,
     hearing: hearing::Hearing,
     looks: Mutex<doubles::Looks>,
-    observing: Mutex<clock_trust::Observing>,
+    /// The longest life of a key that the store may remember; `None` inside: for ever.
+    longest_kept: Mutex<Option<Option<Duration>>>,
     crowd: Arc<Concurrency>,
     passes: metrics::Passed,
     /// All that a stop waits for.
@@ -339,7 +338,6 @@ impl<P: Ports> Gateway<P> {
         hearing::prepare();
         let proposer = authority::proposer(ports.dice());
         let lease = Lease::new(settings.failover.lease, settings.drift);
-        let clock_watch = Mutex::new(clock_trust::watch(&settings));
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
@@ -362,10 +360,9 @@ impl<P: Ports> Gateway<P> {
             generators: key_habits::Generators::new(),
             store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
             health: Mutex::new(Health { beat: None, went_back: false, peers, remembered: None }),
-            clock_watch,
             hearing: hearing::Hearing::default(),
             looks: Mutex::default(),
-            observing: Mutex::default(),
+            longest_kept: Mutex::default(),
             crowd: Arc::default(),
             passes: metrics::Passed::default(),
             in_flight: AtomicUsize::new(0),

@@ -124,12 +124,6 @@ pub enum Refusal {
         /// Time left.
         left: Duration,
     },
-    /// The database's clock stepped, so the end of the attempt cannot be judged.
-    #[error("the database's clock is suspect for {} s more: ask again then", .left.as_millis().div_ceil(1_000))]
-    Suspect {
-        /// Time left.
-        left: Duration,
-    },
     /// The key was changed between the look and the act: look again.
     #[error("the key changed meanwhile: look at it again")]
     Changed,
@@ -164,7 +158,6 @@ impl<P: Ports> Gateway<P> {
     /// this region owns. Its remaining hold is judged here.
     fn in_doubt_here(&self, mut listed: ListedDoubt, rows: Vec<Row>) -> Option<ListedDoubt> {
         if listed.open.row.origin == self.origin {
-            self.distrust(std::slice::from_mut(&mut listed.open.row));
             return Some(listed);
         }
         if self.view().owner(&listed.open.id) != Some(&self.settings.me) {
@@ -252,10 +245,7 @@ impl<P: Ports> Gateway<P> {
                 Ok(Ruled::Own(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }))
             }
             Some(ground) if left.is_zero() => Ok(Ruled::Other(Box::new(row), ground)),
-            Some(_) | None => Err(match self.clock_suspect_for() {
-                Some(left) => Refusal::Suspect { left },
-                None => Refusal::Running { left },
-            }),
+            Some(_) | None => Err(Refusal::Running { left }),
         }
     }
 

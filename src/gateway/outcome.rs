@@ -319,6 +319,5 @@ fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer:
         accepted: false,
         doubted: 0,
         settle_time: ask.policy.settle_time,
-        seen: gateway.ports.clock().date(),
     }
 }

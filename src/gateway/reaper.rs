@@ -1,10 +1,9 @@
 //! The reaper: forgets keys of this region whose time is over, in small batches with pauses, so
 //! that requests do not notice.
 //!
-//! [`super::clock_trust`] says which keys may be forgotten. Every gateway of the region runs it
+//! The store says which keys are over, by its observed time. Every gateway of the region runs it
 //! while the store is open; batches of two gateways skip each other's rows. Escrow rows and
-//! imported rows are reaped too. Must not reap by a suspect clock, and never asks for rows of
-//! another origin's own leaf.
+//! imported rows are reaped too. Never asks for rows of another origin's own leaf.
 
 use std::sync::{Arc, Weak};
 
@@ -37,15 +36,14 @@ async fn batch<P: Ports>(gateway: &Gateway<P>) -> bool {
     if !gateway.store_is_open() || gateway.is_stopping() {
         return false;
     }
-    let Some(may) = gateway.may_forget() else { return false };
     let store = gateway.ports.store();
     let full = |gone: u64| gone >= u64::from(BATCH);
-    let own = metrics::upkeep("reap", store.reap(may, BATCH)).await;
+    let own = metrics::upkeep("reap", store.reap(BATCH)).await;
     if let Ok(reaped) = &own {
         metrics::reaped(reaped);
     }
     // Failures are counted; the next batch tries again.
-    let lodged = metrics::upkeep("reap_escrows", store.reap_escrows(may, BATCH)).await;
-    let imported = metrics::upkeep("reap_imports", store.reap_imports(may, BATCH)).await;
+    let lodged = metrics::upkeep("reap_escrows", store.reap_escrows(BATCH)).await;
+    let imported = metrics::upkeep("reap_imports", store.reap_imports(BATCH)).await;
     own.is_ok_and(|reaped| full(reaped.seen())) || lodged.is_ok_and(full) || imported.is_ok_and(full)
 }

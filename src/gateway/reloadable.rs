@@ -17,7 +17,7 @@ use super::credentials::Credentials;
 use super::live_keys::LiveKeys;
 use super::quota::{Quota, Quotas};
 use super::route::Routes;
-use super::{Fixed, Gateway, Settings, clock_trust, metrics, publication};
+use super::{Fixed, Gateway, Settings, metrics, publication};
 use crate::ports::{Clock, Ports};
 use crate::protocol::digest::Digest32;
 use crate::protocol::escrow::Meanings;
@@ -141,8 +141,7 @@ impl<P: Ports> Gateway<P> {
     /// The store does not answer: then these routes must not go live.
     pub async fn promise(&self, routes: &Routes) -> Result<(), String> {
         let lives = self.lives(routes);
-        if self.shadow.is_some() || lives == self.promised_lives() || clock_trust::observe(self, &lives).await
-        {
+        if self.shadow.is_some() || lives == self.promised_lives() || self.keep_promises(&lives).await {
             return Ok(());
         }
         Err("keys would be kept for another time, and the store cannot write that down now: have the files read again (SIGHUP) once it answers".to_owned())
@@ -165,8 +164,6 @@ impl<P: Ports> Gateway<P> {
     pub fn reload(&self, reload: Reload) {
         metrics::prepare_routes(&reload.routes);
         let restart = reload.restart.clone();
-        // Before the first claim: a clock that steps stays suspect for as long as its hold.
-        self.clock_watch().covers(clock_trust::longest_hold(&reload.routes));
         self.live.store(Arc::new(self.live.load().next(reload, &self.ports)));
         self.loaded(restart);
         // Last: with this count, a reader sees all of the new settings.

@@ -73,11 +73,10 @@ pub(super) async fn end<P: Ports>(
     if removed(Plant::StandInWhole) || removed(Plant::NamedAnswered) {
         return in_two(gateway, &ask, ruling).await;
     }
-    let Some(not_before) = gateway.not_before() else { return Err(NotWritten::Changed) };
     let store = gateway.ports.store();
-    let mut written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by, not_before)).await;
+    let mut written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
     if let Err(StoreError::Unknown(_)) = written {
-        written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by, not_before)).await;
+        written = metrics::upkeep("stand_in", store.stand_in(&ask, ruling, by)).await;
     }
     match written {
         Ok(Written::Done) => Ok(()),

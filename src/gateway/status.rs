@@ -85,13 +85,6 @@ pub struct StoreStatus {
     /// The gate's version, if it is open.
     pub gate_version: Option<u64>,
     pub heartbeat: Option<u64>,
-    /// Time for which its clock is still suspect, in milliseconds; absent while it is trusted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock_suspect_ms: Option<u64>,
-    /// Lead of its clock over the time that gateways saw pass, in milliseconds: keys are kept for
-    /// that much longer. Absent until it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clock_ahead_ms: Option<u64>,
 }
 
 /// This gateway's knowledge of one peer.
@@ -326,18 +319,8 @@ impl<P: Ports> Gateway<P> {
         };
         let heartbeat = health.beat.map(|(seq, _)| seq);
         drop(health);
-        let clock_suspect_ms = self.clock_suspect_for().map(|left| left.as_millis() as u64);
-        let clock_ahead_ms = self.clock_ahead().map(|ahead| ahead.as_millis() as u64);
         let spared = self.ports.store().spares();
-        StoreStatus {
-            open: gate.is_some(),
-            reason,
-            spared,
-            gate_version: gate,
-            heartbeat,
-            clock_suspect_ms,
-            clock_ahead_ms,
-        }
+        StoreStatus { open: gate.is_some(), reason, spared, gate_version: gate, heartbeat }
     }
 
     pub(super) fn peers_status(&self) -> BTreeMap<String, PeerStatus> {

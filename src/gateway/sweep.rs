@@ -2,7 +2,7 @@
 //! upstream.
 //!
 //! A claim is listed, and first asked about, within its hold and one period. The rules are those of
-//! [`start`]. Must not run anything, and must not judge holds by a suspect clock.
+//! [`start`]. Must not run anything, and must not judge holds by a clock of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,7 @@ use super::route::Policy;
 use super::stand_in::{self, For};
 use super::supervise::supervise;
 use super::{Gateway, metrics};
-use crate::ports::store::Attempt;
+use crate::ports::store::{Attempt, GateVersion};
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
 use crate::ports::{Clock, KeyStore, Ports, Upkeep};
 use crate::protocol::decide::{Basis, Conclusion, Recovery, Word, basis, conclude, doubt};
@@ -57,12 +57,12 @@ async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut sweep = Sweep::default();
     while let Some(gateway) = gateway.upgrade() {
         let begun = gateway.ports.clock().now();
-        let trusted = gateway.clock_suspect_for().is_none();
-        if !trusted {
-            // The clock that stepped orders the claims: look at all of them again.
-            sweep.place = None;
+        let version = gateway.gate_state().map(|(version, _)| version);
+        if sweep.under != version {
+            // Another boot may have gone back in the order of the claims: look at all of them.
+            (sweep.under, sweep.place) = (version, None);
         }
-        if trusted && gateway.store_is_open() && !gateway.is_stopping() {
+        if gateway.store_is_open() && !gateway.is_stopping() {
             sweep.abandoned(&gateway).await;
             sweep.left.look(&gateway).await;
             sweep.listed(&gateway).await;
@@ -75,6 +75,8 @@ async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
 /// State that one sweep leaves to the next.
 #[derive(Default)]
 struct Sweep {
+    /// The gate's version under which the place is one.
+    under: Option<GateVersion>,
     /// Place in the order of claims up to which they were looked at.
     place: Option<Place>,
     /// Claims that still ran at the last look, and the moment when their hold will be over.
@@ -119,8 +121,7 @@ impl Sweep {
         let over = self.running.iter().filter(|(_, over)| **over <= now).map(|(id, _)| id.clone());
         let ids: Vec<KeyId> = over.take(PAGE as usize).collect();
         let Ok(found) = store.look_up(&ids).await else { return };
-        for (id, mut rows) in ids.into_iter().zip(found) {
-            gateway.distrust(&mut rows);
+        for (id, rows) in ids.into_iter().zip(found) {
             self.running.remove(&id);
             let Some(own) = rows.into_iter().find(|row| row.origin == gateway.origin) else { continue };
             let State::Claimed { left, .. } = own.state else { continue };

@@ -15,13 +15,11 @@ use super::store::{GateVersion, StoreError, Written};
 use crate::protocol::authority::GateState;
 use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
-use crate::protocol::forget::MayForget;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::register::Acceptor;
-use crate::protocol::time::Date;
 use crate::protocol::view::View;
 use crate::protocol::written::{plain, span};
 
@@ -102,8 +100,7 @@ pub struct Lodging {
 pub enum Lodged {
     /// The escrow row is here, durably: also if it was here before.
     Done,
-    /// The gate is at another version, or not approved, or the database's clock went back; nothing
-    /// was written.
+    /// The gate is at another version, or not approved; nothing was written.
     GateMoved,
     /// The store has a higher token of that origin; nothing was written.
     Superseded,
@@ -113,17 +110,15 @@ pub enum Lodged {
 ///
 /// - its origin's record of at least its token is applied here;
 /// - it is voided or converted;
-/// - its key's life is over by this store's clock, skew and tombstone included.
+/// - its key's life is over by this store's observed time, skew and tombstone included.
 pub trait Escrows: Send + Sync + 'static {
     /// Lodges a claim, comparing this gate's version in the statement that writes. So no escrow of
     /// an older view can slip in once the gate has adopted a newer one (docs/protocol.md#rule-37).
-    /// One row per key and origin: a higher token replaces a lower one. Nothing is written while
-    /// the database's clock shows a date before this one: the row's life counts from that clock.
+    /// One row per key and origin: a higher token replaces a lower one.
     fn lodge(
         &self,
         lodging: &Lodging,
         gate: GateVersion,
-        not_before: Date,
     ) -> impl Future<Output = Result<Lodged, StoreError>> + Send;
 
     /// Takes an escrow back whose claim was never sent. Does nothing if no row has that token and
@@ -153,11 +148,9 @@ pub trait Escrows: Send + Sync + 'static {
     /// off, 0 if none is left (docs/protocol.md#rule-39).
     fn convert(&self, origin: &Origin, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Deletes at most `most` escrow rows that are not needed any more. A row whose life is over
-    /// stays until it may be forgotten. Deletes none while the running boot is not approved.
-    /// Returns the number.
-    fn reap_escrows(&self, may: MayForget, most: u32)
-    -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// Deletes at most `most` escrow rows that are not needed any more. Deletes none while the
+    /// running boot is not approved. Returns the number.
+    fn reap_escrows(&self, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
 /// A row of another origin as one survivor hands it to another: times as spans, as no region
@@ -214,13 +207,11 @@ pub trait Imports: Send + Sync + 'static {
 
     /// Stores rows of another origin beside its replicated ones. Of two rows of one key, look-ups
     /// give the higher token, and a lower token does not replace a higher one. Fails, and writes
-    /// nothing, while the running boot is not approved, or while the database's clock shows a date
-    /// before this one: the rows' lives count from that clock.
+    /// nothing, while the running boot is not approved.
     fn import(
         &self,
         origin: &Origin,
         rows: &[CopiedRow],
-        not_before: Date,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Rows of `origin` that a store with its newest heartbeat may lack: those that came here after
@@ -242,7 +233,7 @@ pub trait Imports: Send + Sync + 'static {
     fn restore(&self, rows: &[CopiedRow]) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
     /// Looks at imported rows, at most `most`, and deletes those that are not needed. Their life,
-    /// tombstone included, must be over by the database's clock, and they may be forgotten. Then:
+    /// tombstone included, must be over. Then:
     ///
     /// - a final row goes once no open row of another origin is left to mask;
     /// - an open row goes once a final row answers for it, or one that superseded it knowingly and
@@ -250,6 +241,5 @@ pub trait Imports: Send + Sync + 'static {
     /// - a released row goes once no attempt of another origin is open.
     ///
     /// Nothing goes while the running boot is not approved. Returns the number of deleted rows.
-    fn reap_imports(&self, may: MayForget, most: u32)
-    -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn reap_imports(&self, most: u32) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }

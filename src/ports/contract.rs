@@ -25,28 +25,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{Body, Clock};
-use crate::protocol::forget::{MayForget, may_forget};
-use crate::protocol::suspect::{ClockWatch, Reading};
-use crate::protocol::time::{Date, Drift, Moment};
 
 /// The time by which a real port may be later than its bound: for scheduling on a busy machine, not
 /// for waiting.
 const SLACK: Duration = Duration::from_secs(5);
-
-/// No date is before it.
-pub const ANY_DATE: Date = Date(i64::MIN);
-
-/// A date that no database's clock of today shows.
-pub const NOT_YET: Date = Date(i64::MAX);
-
-/// The right to forget everything that was due by a date, of a clock that was seen to run well.
-pub fn by(date: Date) -> MayForget {
-    let mut watch = ClockWatch::new(Drift { ppm: 0, margin: Duration::ZERO }, Duration::ZERO);
-    let begin = Moment::default();
-    // The watch allows for rounding.
-    watch.heard(Reading { date: Date(date.as_millis() - 1), asked: begin, answered: begin });
-    may_forget(&watch, Some(Duration::ZERO), begin).expect("contract: a clock that runs well is trusted")
-}
 
 /// Runs all futures at the same time, on this task, and gives their results in order.
 async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
 
 use super::store::{ClaimAsk, ClaimReply, StoreError, Written};
-use crate::protocol::forget::MayForget;
 use crate::protocol::job::JobState;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::{Nonce, RequestId};
@@ -153,14 +152,12 @@ pub trait Jobs: Send + Sync + 'static {
 
     /// Takes up to `most` due jobs, oldest due first; or by turns. Each counts one run more and is
     /// not due again for `away`, so a worker that dies gives it back by itself. Two takers never
-    /// get one job. A retention counts as over only if the request may be forgotten, whatever the
-    /// database's clock says.
+    /// get one job.
     fn take(
         &self,
         nonce: Nonce,
         most: usize,
         away: Duration,
-        may: Option<MayForget>,
         turns: Option<&Turns>,
     ) -> impl Future<Output = Result<Vec<Job>, StoreError>> + Send;
 
@@ -180,9 +177,8 @@ pub trait Jobs: Send + Sync + 'static {
     /// Makes the job a dead letter.
     fn bury(&self, taken: &Taken, trouble: &str) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
-    /// Erases the requests of dead letters whose retention is over by the database's clock and that
-    /// may be forgotten. Returns their number.
-    fn erase(&self, may: MayForget) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// Erases the requests of dead letters whose retention is over. Returns their number.
+    fn erase(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// The job of a key.
     fn job(&self, id: &KeyId) -> impl Future<Output = Result<Option<JobRow>, StoreError>> + Send;

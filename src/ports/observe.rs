@@ -73,9 +73,7 @@ metrics! {
     REAPED = Counter "onceway_reaped_total" "Rows that the reaper looked at, by result (expired: the answer went, forgotten: the key is new again, kept: put off).";
     SWEPT = Counter "onceway_swept_total" "Keys that the sweep moved on without a client, by result (abandoned: a claim whose hold is over is in doubt now, settled, released).";
     DOUBTS = Gauge "onceway_doubts" "Keys in doubt, as this region lists them for the operator: its own attempts, and those of other regions under keys that it owns.";
-    CLOCK_STEPS = Counter "onceway_clock_steps_total" "Steps of the database's clock against this process's boot clock.";
-    CLOCK_SUSPECT = Gauge "onceway_clock_suspect" "1 while the database's clock is not believed, so that no hold counts as over and nothing is reaped, else 0.";
-    CLOCK_AHEAD = Gauge "onceway_clock_ahead_seconds" "Time that the database's clock moved ahead of the time that gateways of the region saw pass, in seconds. Taken off retention until each key from before has lived its whole life.";
+    CLOCK_AHEAD = Gauge "onceway_clock_ahead_seconds" "Time that the database's clock moved ahead of this gateway's boot clock since the process started, in seconds; below 0: behind. Nothing is judged by that clock.";
     LOOP_DIED = Counter "onceway_loop_died_total" "Loops of the gateway that ended though it was not stopping, by loop. It gives its lease up and leaves, with exit code 4.";
     STORE_ERRORS = Counter "onceway_store_errors_total" "Failed store calls by operation and kind (definite, unknown).";
     STORE_BREAKER = Gauge "onceway_store_breaker_open" "1 while the store does not answer calls about keys, so that further ones are refused at once and only probes are made, else 0, by calls (reads, writes).";

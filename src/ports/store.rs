@@ -14,6 +14,7 @@ use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
+use crate::protocol::observed::{Observed, Passed};
 use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Date;
@@ -110,8 +111,6 @@ pub enum ClaimReply {
         token: Token,
         /// The end of the promised retention.
         expires: Date,
-        /// The date of the database's clock from which hold and life count.
-        at: Date,
     },
     /// Rows, at least one, stop the claim; nothing was written.
     Found(Vec<Row>),
@@ -253,8 +252,12 @@ pub struct Heartbeat {
 pub struct Beat {
     /// Its number.
     pub seq: u64,
-    /// The time of its commit, by the database's clock.
+    /// The time of its commit, by the database's clock: for people.
     pub date: Date,
+    /// The store's counter since.
+    pub observed: Observed,
+    /// True if this heartbeat counted what passed.
+    pub counted: bool,
 }
 
 /// One incoming replication, as its subscriber's Postgres sees it.
@@ -282,13 +285,17 @@ pub struct Slot {
 
 /// The state of replication, as this region's store shows it.
 pub trait Replica: Send + Sync + 'static {
-    /// Commits this region's next heartbeat durably; `None` while the gate is not open.
-    fn beat(&self) -> impl Future<Output = Result<Option<Beat>, StoreError>> + Send;
+    /// Commits this region's next heartbeat durably, and counts what passed in the same statement
+    /// ([`observed::next`]). `None`, and nothing is written, while the gate is not open.
+    ///
+    /// [`observed::next`]: crate::protocol::observed::next
+    fn beat(&self, passed: Option<Passed>) -> impl Future<Output = Result<Option<Beat>, StoreError>> + Send;
 
     /// All heartbeats in this store, own and foreign, each with its `whole` of the same moment.
     fn heartbeats(&self) -> impl Future<Output = Result<Vec<Heartbeat>, StoreError>> + Send;
 
-    /// Stores the memory of peers. A smaller heartbeat does not replace a remembered one.
+    /// Stores the memory of peers. A smaller heartbeat does not replace a remembered one. Where no
+    /// lag is given, the known one stays.
     fn remember(&self, memory: &[PeerMemory]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// The memory as stored last.

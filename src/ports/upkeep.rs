@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use super::store::{Attempt, ClaimAsk, StoreError, Written};
 use crate::protocol::double::Why;
-use crate::protocol::forget::{MayForget, Observed};
 use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::observed::{Observed, Promises};
 use crate::protocol::record::{Answer, RequestId, Row, Token};
 use crate::protocol::time::Date;
 
@@ -134,7 +134,7 @@ pub struct Act {
 pub struct Entry {
     /// The time, by the database's clock.
     pub at: Date,
-    /// The kind: `settled-by-hand`, `released-by-hand`, `clock-suspect`, `double`, `late`.
+    /// The kind: `settled-by-hand`, `released-by-hand`, `double`, `late`.
     pub kind: String,
     /// The attempt that it is about.
     pub token: Option<Token>,
@@ -153,15 +153,14 @@ pub struct Entry {
 
 /// The work of a region's store beside requests. All methods bound their own time.
 pub trait Upkeep: Send + Sync + 'static {
-    /// Reaps at most `most` rows of the own origin. They must be due by the database's clock and
-    /// may be forgotten: so a database whose clock jumps ahead forgets nothing early. Nothing while
-    /// the gate is not open. No token of a reaped row is ever given out again.
+    /// Reaps at most `most` rows of the own origin that are due. Nothing while the gate is not
+    /// open. No token of a reaped row is ever given out again.
     ///
     /// Settled rows, and released ones that hide nothing, become tombstones, and tombstones are
     /// forgotten. An open row is put off, unless another origin has a final row above it: then it
     /// becomes a tombstone too. A tombstone that masks another origin's open row is put off:
     /// forgetting it first would bring that row back (docs/protocol.md#rule-44).
-    fn reap(&self, may: MayForget, most: u32) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
+    fn reap(&self, most: u32) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
 
     /// The own claims older than `older`, after a place, in their order; looks at `most` rows or
     /// few more.
@@ -215,15 +214,12 @@ pub trait Upkeep: Send + Sync + 'static {
     /// from its first moment, in one statement. It has the basis of `ask`, and compares the gate
     /// and the other rows as a claim on known rows does. Its nonce is that of the attempt that it
     /// settles. An operator's ruling is journalled in the same transaction. `Lost` if the rows say
-    /// something else by now. A repetition finds its row. `GateMoved`, and nothing is written, also
-    /// while the database's clock shows a date before this one: the row's life counts from that
-    /// clock.
+    /// something else by now. A repetition finds its row.
     fn stand_in(
         &self,
         ask: &ClaimAsk,
         ruling: &Ruling,
         by: Option<Who<'_>>,
-        not_before: Date,
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
     /// One stretch of the keys of this tenant that the own origin remembers, tombstones included,
@@ -235,23 +231,18 @@ pub trait Upkeep: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<KeyStretch, StoreError>> + Send;
 
-    /// The time that gateways saw pass here, with its version, and the present date of the
-    /// database's clock.
-    fn observed(&self) -> impl Future<Output = Result<(u64, Observed, Date), StoreError>> + Send;
+    /// The lives that keys were promised here, with their version, and the present observed time.
+    fn promises(&self) -> impl Future<Output = Result<(u64, Promises, Observed), StoreError>> + Send;
 
-    /// Replaces the observed time, if it is still at that version; `Lost` if not.
-    fn observe(
+    /// Replaces the promised lives, if they are still at that version; `Lost` if not.
+    fn promise(
         &self,
         version: u64,
-        observed: &Observed,
+        promises: &Promises,
     ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
     /// Journals an entry that is about no key. The text holds nothing that a client chose.
     fn note(&self, kind: &str, reason: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// The time since the last note of this kind, by the database's clock; zero if the note lies
-    /// ahead of it.
-    fn noted(&self, kind: &str) -> impl Future<Output = Result<Option<Duration>, StoreError>> + Send;
 
     /// The newest entries about a key, newest first, at most 100.
     fn journal(&self, id: &KeyId) -> impl Future<Output = Result<Vec<Entry>, StoreError>> + Send;

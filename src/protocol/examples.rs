@@ -39,7 +39,6 @@ pub fn row(origin: Origin, token: Token, nonce: u128, state: State) -> Row {
         accepted: false,
         doubted: 0,
         settle_time: Duration::ZERO,
-        seen: Date(0),
     }
 }
 

@@ -201,8 +201,6 @@ pub struct Row {
     /// claim says. Zero, as the hold is, once an answer has ended it.
     #[serde(with = "span")]
     pub settle_time: Duration,
-    /// The time of reading, by the clock of the database that was read.
-    pub seen: Date,
 }
 
 /// The common meaning of a key's rows.

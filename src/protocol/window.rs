@@ -64,11 +64,6 @@ impl Window {
         self.at
     }
 
-    /// The lag that decides its length.
-    pub fn lag(&self) -> Option<Duration> {
-        self.lag
-    }
-
     /// Records that the lost region's heartbeat is at `seq` here: if it still moves, its rows do
     /// too.
     pub fn saw(&mut self, seq: u64, now: Moment) {

@@ -172,9 +172,7 @@ fn refused(refusal: Refusal) -> Box<Answer> {
 /// The refusal's code: it says whether another try can succeed.
 fn code_of(refusal: &Refusal) -> &'static str {
     match refusal {
-        Refusal::Closed { .. } | Refusal::Running { .. } | Refusal::Suspect { .. } | Refusal::Store(_) => {
-            "not-yet"
-        }
+        Refusal::Closed { .. } | Refusal::Running { .. } | Refusal::Store(_) => "not-yet",
         // An operator has to look at the changed key before the next act.
         Refusal::NotOwner { .. } | Refusal::NotInDoubt { .. } | Refusal::Changed => "refused",
         Refusal::Malformed(_) => "malformed",
@@ -188,7 +186,6 @@ pub(super) fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::Closed { .. }
         | Refusal::NotInDoubt { .. }
         | Refusal::Running { .. }
-        | Refusal::Suspect { .. }
         | Refusal::Changed => StatusCode::CONFLICT,
         Refusal::Store(StoreError::Definite(_) | StoreError::Unknown(_)) => StatusCode::SERVICE_UNAVAILABLE,
     }

@@ -29,7 +29,7 @@ use stage::Stage;
 
 /// The causes, and the alerts that each must make fire. The last one leaves no deployment, so the
 /// order matters.
-const GROUPS: [(&str, &[&str]); 18] = [
+const GROUPS: [(&str, &[&str]); 17] = [
     (
         "clients and upstream",
         &["OncewayKeysReused", "OncewayInProgress", "OncewayDeadLetters", "OncewayDoubtsGrow"],
@@ -40,7 +40,6 @@ const GROUPS: [(&str, &[&str]); 18] = [
     ("a gateway alone", &["OncewayGatewayRunsNothing"]),
     ("a witness", &["OncewayWitnessHasNoVote"]),
     ("a stranger", &["OncewayPeerRefused"]),
-    ("a clock", &["OncewayClockSuspect", "OncewayClockAhead"]),
     ("settings that differ", &["OncewaySettingsDiffer"]),
     ("a store of errors", &["OncewayRequestsFail"]),
     ("a sick upstream", &["OncewayUpstreamSick"]),
@@ -78,10 +77,6 @@ async fn play(group: &str, stage: &Stage) {
         "a gateway alone" => machines::gateway_alone(stage).await,
         "a witness" => witness::has_no_vote(stage).await,
         "a stranger" => machines::stranger(stage).await,
-        "a clock" => {
-            machines::clock_suspect(stage).await;
-            machines::clock_ahead(stage).await;
-        }
         "settings that differ" => machines::settings_differ(stage).await,
         "a store of errors" => machines::store_of_errors(stage).await,
         "a sick upstream" => machines::upstream_sick(stage).await,

@@ -22,7 +22,7 @@ use onceway::fleet::deployment::{Deployment, Options};
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
 /// The order of the sections: each leaves three regions that serve.
-const ALL: [&str; 17] = [
+const ALL: [&str; 16] = [
     UPGRADE,
     "Planned maintenance",
     "Postgres minor upgrade",
@@ -32,7 +32,6 @@ const ALL: [&str; 17] = [
     "Replacing the authority",
     "Refused peer",
     "Poisoned register",
-    "The database's clock was wrong",
     "Lost slot",
     "Disk filling from a dead subscriber",
     "Region dies",
@@ -73,7 +72,6 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
         "Replacing the authority" => planned::authority(section, fleet).await,
         "Refused peer" => planned::refused(section, fleet).await,
         "Poisoned register" => losses::poisoned(section, fleet).await,
-        "The database's clock was wrong" => planned::clock(section, fleet).await,
         "Stuck key" => keys::stuck(section, fleet).await,
         "Suspected double charge" => keys::double(section, fleet).await,
         "Lost slot" => slots::lost(section, fleet).await,

@@ -15,7 +15,7 @@ use crate::support::promtool::{self, promtool};
 use onceway::ports::observe::{self, Kind, Metric};
 
 /// The conditions that need an alert, and the alerts for them.
-const ASKED_FOR: [(&str, &str); 15] = [
+const ASKED_FOR: [(&str, &str); 13] = [
     ("mismatch rate", "OncewayKeysReused"),
     ("in-progress rate", "OncewayInProgress"),
     ("store p99", "OncewayStoreSlow"),
@@ -29,8 +29,6 @@ const ASKED_FOR: [(&str, &str); 15] = [
     ("slot WAL growth", "OncewaySlotGrows"),
     ("certificate expiry", "OncewayCertificateExpires"),
     ("shared settings that differ", "OncewaySettingsDiffer"),
-    ("a clock that stepped", "OncewayClockSuspect"),
-    ("a clock that was set right", "OncewayClockAhead"),
 ];
 /// Names that begin like a metric and are roles of the database.
 const ROLES: [&str; 2] = ["onceway_gateway", "onceway_replication"];

@@ -7,7 +7,6 @@
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
-pub mod clock;
 pub mod console;
 pub mod dice;
 pub mod documents;

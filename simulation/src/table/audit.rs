@@ -140,10 +140,9 @@ impl Table {
     }
 
     fn history_of(&self, id: &KeyId) -> History {
-        let now = self.clock.micros();
         let rows = self.all(id).into_iter().map(|(origin, stored)| {
             let claimed = self.claimed(id, origin, stored);
-            let row = light(stored.shown(origin.clone(), now, *origin == self.origin));
+            let row = light(self.shown(origin, stored));
             let settled = stored.settled_at().map(|at| Date(at.div_euclid(1_000)));
             Told {
                 row,
@@ -162,16 +161,15 @@ impl Table {
     /// The time of a row's claim, by its origin's clock; not known of an imported one.
     fn claimed(&self, id: &KeyId, origin: &Origin, stored: &Stored) -> Option<Date> {
         let replicated = self.rows.get(id)?.get(origin)?;
-        std::ptr::eq(replicated, stored).then(|| Date(stored.held_at.div_euclid(1_000)))
+        std::ptr::eq(replicated, stored).then_some(stored.claimed)
     }
 
     pub(crate) fn runs_at_risk(&self, after: Option<&KeyId>, most: u32) -> Vec<RunAtRisk> {
-        let now = self.clock.micros();
         let own = self.orders.risky().filter_map(|id| Some((id, self.own(id)?)));
         let runs = own.filter(|(id, _)| after.is_none_or(|after| *id > after));
         let listed = runs.map(|(id, row)| RunAtRisk {
             id: id.clone(),
-            row: row.shown(self.origin.clone(), now, true),
+            row: self.shown(&self.origin, row),
             route: row.route.clone(),
             path: row.path.clone(),
         });
@@ -208,16 +206,25 @@ impl Table {
     }
 
     pub(crate) fn traces(&self, id: &KeyId) -> Vec<Trace> {
-        let now = self.clock.micros();
         let trace = |(origin, row): (&Origin, &Stored)| Trace {
-            row: light(row.shown(origin.clone(), now, *origin == self.origin)),
+            row: light(self.shown(origin, row)),
             route: row.route.clone(),
             settled: row.settled_at().is_some(),
-            over: row.is_over(now),
+            over: self.is_over(row),
             claimed: self.claimed(id, origin, row),
             tombstone: row.tombstone,
         };
         self.audited(id).into_iter().map(trace).collect()
+    }
+
+    /// True if the life of the key is over by this store's wall clock, tombstone included.
+    fn is_over(&self, row: &Stored) -> bool {
+        let tombstone = match row.phase {
+            Phase::Settled(..) => micros(row.tombstone),
+            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => 0,
+        };
+        let lives = row.due.saturating_sub(row.held).saturating_add(tombstone);
+        row.claimed.as_millis().saturating_mul(1_000).saturating_add(lives) <= self.clock.micros()
     }
 
     /// All rows of a key, by origin; of a replicated and an imported one the later, or both if both

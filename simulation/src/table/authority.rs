@@ -57,7 +57,7 @@ impl Table {
             return Written::Lost;
         }
         self.write_gate(state.clone());
-        self.write_beat();
+        self.beat_on();
         Written::Done
     }
 
@@ -79,7 +79,7 @@ impl Table {
     }
 
     pub(crate) fn keep_views(&mut self, views: &[Arc<View>]) {
-        let (now, known) = (self.clock.micros(), self.views.len());
+        let (now, known) = (self.start(), self.views.len());
         for view in views {
             if let Entry::Vacant(place) = self.views.entry(view.epoch()) {
                 place.insert((view.clone(), now));
@@ -92,7 +92,7 @@ impl Table {
     }
 
     pub(crate) fn views(&self) -> Vec<(Arc<View>, Duration)> {
-        let now = self.clock.micros();
+        let now = self.now();
         let ago = |at: i64| Duration::from_micros(u64::try_from(now.saturating_sub(at)).unwrap_or(0));
         self.views.values().map(|(view, at)| (view.clone(), ago(*at))).collect()
     }

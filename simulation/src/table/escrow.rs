@@ -10,15 +10,13 @@ use std::time::Duration;
 
 use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
 use onceway::ports::store::{GateVersion, Written};
-use onceway::protocol::forget::MayForget;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::lifetime::{NEVER, Retention};
 use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::{Answer, Nonce, State, Token};
 use onceway::protocol::region::Origin;
 use onceway::protocol::time::Date;
 
-use super::upkeep::{LATER, until_micros};
+use super::upkeep::LATER;
 use super::{Lodgment, Phase, Stored, Table, micros};
 
 /// A claim lodged here, and its answer if that was lodged as well.
@@ -26,8 +24,12 @@ use super::{Lodgment, Phase, Stored, Table, micros};
 pub(super) struct Escrowed {
     lodging: Lodging,
     answer: Option<Arc<Answer>>,
-    /// The time by this store's clock, in microseconds.
-    stored_at: i64,
+    /// The date for people, and this store's observed time, in microseconds.
+    date: Date,
+    stored: i64,
+    /// The end of its promise, as a date for people, and of its life, by observed time.
+    expires: Date,
+    due: i64,
 }
 
 impl Escrowed {
@@ -35,22 +37,11 @@ impl Escrowed {
         (self.lodging.token, self.lodging.nonce) == (token, nonce)
     }
 
-    /// The end of the key's tombstone, by this store's clock: as long as its home refuses the key.
+    /// The end of the key's tombstone, by observed time: as long as its home refuses the key.
     fn ends(&self) -> i64 {
         let kept = !removed(Plant::LodgedLives);
         let tombstone = if kept { self.lodging.lifetime.tombstone } else { Duration::ZERO };
-        self.life().0.saturating_add(micros(tombstone))
-    }
-
-    /// The end of its life, by this store's clock, and the end of its promise.
-    fn life(&self) -> (i64, Date) {
-        match self.lodging.lifetime.retention {
-            Retention::Never => (i64::MAX, NEVER),
-            Retention::For(span) => {
-                let end = self.stored_at.saturating_add(micros(span));
-                (end.saturating_add(micros(self.lodging.lifetime.skew)), Date(end.div_euclid(1_000)))
-            }
-        }
+        self.due.saturating_add(micros(tombstone))
     }
 }
 
@@ -59,7 +50,7 @@ impl Table {
         self.escrows.values().flat_map(|held| held.keys().cloned()).collect()
     }
 
-    pub(crate) fn lodge(&mut self, lodging: &Lodging, gate: GateVersion, not_before: Date) -> Lodged {
+    pub(crate) fn lodge(&mut self, lodging: &Lodging, gate: GateVersion) -> Lodged {
         if !self.is_open() || (self.version != gate && !removed(Plant::EscrowGate)) {
             return Lodged::GateMoved;
         }
@@ -70,11 +61,9 @@ impl Table {
             Some(held) if held.token >= *token => return Lodged::Superseded,
             Some(_) | None => {}
         }
-        if self.is_before(not_before) {
-            return Lodged::GateMoved;
-        }
-        let stored_at = self.clock.micros();
-        let escrowed = Escrowed { lodging: lodging.clone(), answer: None, stored_at };
+        let (expires, due) = self.life(&lodging.lifetime);
+        let (date, stored) = (self.date(), self.start());
+        let escrowed = Escrowed { lodging: lodging.clone(), answer: None, date, stored, expires, due };
         self.escrows.entry(id.clone()).or_default().insert(origin.clone(), escrowed);
         let at = self.clock.elapsed();
         self.history.lodged.push(Lodgment { at, id: id.clone(), origin: origin.clone(), token: *token });
@@ -148,8 +137,7 @@ impl Table {
     }
 
     fn converted(&self, escrowed: Escrowed, over: Vec<(Origin, Token)>) -> Stored {
-        let (due, expires) = escrowed.life();
-        let Escrowed { lodging, answer, stored_at } = escrowed;
+        let Escrowed { lodging, answer, date, stored, expires, due } = escrowed;
         let now = self.clock.micros();
         Stored {
             token: lodging.token,
@@ -161,7 +149,8 @@ impl Table {
             request_id: lodging.request_id,
             hold: lodging.hold,
             settle_time: lodging.settle_time,
-            held_at: stored_at,
+            claimed: date,
+            held: stored,
             expires,
             due,
             tombstone: lodging.lifetime.tombstone,
@@ -175,11 +164,11 @@ impl Table {
         }
     }
 
-    pub(crate) fn reap_escrows(&mut self, may: MayForget, most: u32) -> u64 {
+    pub(crate) fn reap_escrows(&mut self, most: u32) -> u64 {
         if !self.is_open() {
             return 0;
         }
-        let by = self.clock.micros().min(until_micros(may));
+        let by = self.now();
         let mut over = Vec::new();
         for (id, held) in &self.escrows {
             let rows = self.all(id);
@@ -198,14 +187,13 @@ impl Table {
         over.len() as u64
     }
 
-    pub(crate) fn reap_imports(&mut self, may: MayForget, most: u32) -> u64 {
+    pub(crate) fn reap_imports(&mut self, most: u32) -> u64 {
         if !self.is_open() {
             return 0;
         }
-        let now = self.clock.micros();
-        let by = now.min(until_micros(may));
+        let now = self.now();
         let of_key = |(id, held): (&KeyId, &std::collections::BTreeMap<Origin, Stored>)| {
-            let due = held.iter().filter(|(_, row)| row.due <= by);
+            let due = held.iter().filter(|(_, row)| row.due <= now);
             due.map(|(origin, _)| (id.clone(), origin.clone())).collect::<Vec<_>>()
         };
         let due: Vec<(KeyId, Origin)> = self.imports.iter().flat_map(of_key).take(most as usize).collect();
@@ -279,14 +267,14 @@ impl Table {
             }
             Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Settled(..) | Phase::Tombstone => 0,
         };
-        Some(self.copy(id, origin, row, row.due.saturating_sub(beyond)))
+        Some(self.copy(id, origin, row, self.ends(id, origin, row).saturating_sub(beyond)))
     }
 
     fn copy(&self, id: &KeyId, origin: &Origin, row: &Stored, ends: i64) -> CopiedRow {
-        let now = self.clock.micros();
+        let now = self.now();
         CopiedRow {
             id: id.clone(),
-            row: row.shown(origin.clone(), now, *origin == self.origin),
+            row: self.shown(origin, row),
             hold: row.hold,
             lives: Duration::from_micros(u64::try_from(ends.saturating_sub(now)).unwrap_or(0)),
             tombstone: row.tombstone,
@@ -317,11 +305,10 @@ impl Table {
         if self.is_open() {
             return Written::GateMoved;
         }
-        let beaten = self.beats.get(&self.origin).map_or(i64::MIN, |beat| beat.date.as_millis() * 1_000);
-        let now = self.clock.micros();
+        let (date, start) = (self.clock.micros(), self.start());
         for copied in rows {
-            let ends = micros(copied.lives).saturating_add(now.max(beaten));
-            let row = Stored { due: ends, ..imported(copied, now) };
+            let row =
+                Stored { due: micros(copied.lives).saturating_add(start), ..imported(copied, start, date) };
             if self.own(&copied.id).is_none_or(|known| row.is_newer_than(known)) {
                 self.write(&copied.id, row);
                 self.log.last_mut().expect("it was just written").restored = true;
@@ -331,15 +318,15 @@ impl Table {
     }
 
     /// `None` while the running boot is not approved.
-    pub(crate) fn import(&mut self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Option<()> {
-        if !self.is_open() || self.is_before(not_before) {
+    pub(crate) fn import(&mut self, origin: &Origin, rows: &[CopiedRow]) -> Option<()> {
+        if !self.is_open() {
             return None;
         }
-        let now = self.clock.micros();
+        let (date, start) = (self.clock.micros(), self.start());
         for copied in rows {
             self.history.arrived.push((origin.region.clone(), copied.id.clone(), copied.row.token));
             self.latest.entry(origin.clone()).or_default().insert(copied.id.clone());
-            let row = imported(copied, now);
+            let row = imported(copied, start, date);
             let held = self.imports.entry(copied.id.clone()).or_default();
             if held.get(origin).is_none_or(|known| row.is_newer_than(known)) {
                 held.insert(origin.clone(), row);
@@ -350,7 +337,7 @@ impl Table {
     }
 }
 
-fn imported(copied: &CopiedRow, now: i64) -> Stored {
+fn imported(copied: &CopiedRow, start: i64, date: i64) -> Stored {
     let CopiedRow { id: _, row, hold, lives, tombstone, route, path } = copied.clone();
     let stays = if matches!(row.state, State::Tombstone) { Duration::ZERO } else { tombstone };
     let phase = match row.state {
@@ -358,7 +345,9 @@ fn imported(copied: &CopiedRow, now: i64) -> Stored {
         State::InDoubt { status, .. } => Phase::InDoubt(status),
         State::Released => Phase::Released,
         State::Tombstone => Phase::Tombstone,
-        State::Settled { answer, age, expired: _ } => Phase::Settled(answer, now.saturating_sub(micros(age))),
+        State::Settled { answer, age, expired: _ } => {
+            Phase::Settled(answer, date.saturating_sub(micros(age)))
+        }
     };
     Stored {
         token: row.token,
@@ -369,9 +358,10 @@ fn imported(copied: &CopiedRow, now: i64) -> Stored {
         risk: row.risk,
         request_id: row.request_id,
         hold,
-        held_at: now,
+        claimed: Date(date.div_euclid(1_000)),
+        held: start,
         expires: row.expires,
-        due: now.saturating_add(micros(lives)).saturating_add(micros(stays)),
+        due: start.saturating_add(micros(lives)).saturating_add(micros(stays)),
         tombstone,
         principal: row.principal,
         accepted: row.accepted,

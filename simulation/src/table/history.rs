@@ -282,7 +282,7 @@ impl Commit {
 
 impl Stored {
     fn recorded(&self) -> Record {
-        let lives = self.due.saturating_sub(self.held_at);
+        let lives = self.due.saturating_sub(self.held);
         let lives = Duration::from_micros(u64::try_from(lives).unwrap_or(0));
         Record {
             token: self.token,

@@ -8,16 +8,14 @@ use std::time::Duration;
 use onceway::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::store::{ClaimAsk, ClaimReply, Written};
 use onceway::protocol::decide::Basis;
-use onceway::protocol::forget::MayForget;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{KeyId, Tenant};
 use onceway::protocol::record::{Nonce, RequestId};
 use onceway::protocol::time::Date;
 
-use super::upkeep::until_micros;
 use super::{Phase, Table, micros};
 
-/// A stored job: times are wall times, in microseconds.
+/// A stored job: times are observed times, in microseconds, but for the date of its acceptance.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     state: JobState,
@@ -35,7 +33,7 @@ impl Table {
     /// Executes one acceptance: the nonce first, then the gate and the rows in the way, then record
     /// and job.
     pub(crate) fn accept(&mut self, ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> ClaimReply {
-        let now = self.clock.micros();
+        let now = self.now();
         let own = self.own(&ask.id);
         if let Some(own) = own.filter(|own| own.nonce == ask.nonce) {
             return own.won();
@@ -57,7 +55,7 @@ impl Table {
             }
             Basis::Known { .. } => return ClaimReply::Found(self.read(&ask.id)),
         };
-        let row = self.row(ask, Phase::Released, over, attempt, true, now);
+        let row = self.row(ask, Phase::Released, over, attempt, true);
         let won = row.won();
         self.write(&ask.id, row);
         let job = Kept {
@@ -66,8 +64,8 @@ impl Table {
             runs: 0,
             nonce: None,
             next: now,
-            accepted: now,
-            forget: now.saturating_add(micros(keep)),
+            accepted: self.clock.micros(),
+            forget: self.start().saturating_add(micros(keep)),
             request: Some(request.clone()),
             trouble: None,
         };
@@ -80,10 +78,9 @@ impl Table {
         nonce: Nonce,
         most: usize,
         away: Duration,
-        may: Option<MayForget>,
         turns: Option<&Turns>,
     ) -> Vec<Job> {
-        let now = self.clock.micros();
+        let (now, start) = (self.now(), self.start());
         let mut due: Vec<(i64, KeyId)> = self
             .jobs
             .iter()
@@ -102,12 +99,12 @@ impl Table {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             job.runs += 1;
             job.nonce = Some(nonce);
-            job.next = now.saturating_add(micros(away));
+            job.next = start.saturating_add(micros(away));
             taken.push(Job {
                 taken: Taken { id, nonce },
                 request_id: job.request_id,
                 runs: job.runs,
-                over: may.is_some_and(|may| job.forget <= now.min(until_micros(may))),
+                over: job.forget <= now,
                 content: job
                     .request
                     .clone()
@@ -134,9 +131,9 @@ impl Table {
         counted: bool,
         trouble: &str,
     ) -> Written {
-        let now = self.clock.micros();
+        let (now, start) = (self.now(), self.start());
         let Some(job) = self.held(taken) else { return Written::Lost };
-        let next = now.saturating_add(micros(after));
+        let next = start.saturating_add(micros(after));
         job.next = if job.forget > now { next.min(job.forget) } else { next };
         job.runs -= u32::from(!counted);
         job.trouble = Some(trouble.to_owned());
@@ -152,8 +149,8 @@ impl Table {
         Written::Done
     }
 
-    pub(crate) fn erase(&mut self, may: MayForget) -> u64 {
-        let now = self.clock.micros().min(until_micros(may));
+    pub(crate) fn erase(&mut self) -> u64 {
+        let now = self.now();
         let over =
             |job: &&mut Kept| job.state == JobState::Dead && job.forget <= now && job.request.is_some();
         let mut erased = 0;
@@ -165,12 +162,13 @@ impl Table {
     }
 
     pub(crate) fn job(&self, id: &KeyId) -> Option<JobRow> {
-        self.jobs.get(id).map(|job| job.shown(id))
+        self.jobs.get(id).map(|job| job.shown(id, self.now(), self.clock.micros()))
     }
 
     pub(crate) fn jobs(&self, state: Option<JobState>, most: usize) -> Vec<JobRow> {
         let wanted = self.jobs.iter().filter(|(_, job)| state.is_none_or(|state| job.state == state));
-        let mut rows: Vec<(i64, JobRow)> = wanted.map(|(id, job)| (job.accepted, job.shown(id))).collect();
+        let mut rows: Vec<(i64, JobRow)> =
+            wanted.map(|(id, job)| (job.accepted, job.shown(id, self.now(), self.clock.micros()))).collect();
         rows.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.id.cmp(&other.id)));
         rows.into_iter().map(|(_, row)| row).take(most).collect()
     }
@@ -187,7 +185,7 @@ impl Table {
     }
 
     pub(crate) fn revive(&mut self, id: &KeyId, _act: &Act) -> Acted {
-        let now = self.clock.micros();
+        let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return Acted::Absent };
         if job.state == JobState::Waiting {
             return Acted::Waiting;
@@ -203,7 +201,7 @@ impl Table {
     }
 
     pub(crate) fn discard(&mut self, id: &KeyId, _act: &Act) -> Acted {
-        let now = self.clock.micros();
+        let now = self.now();
         let Some(job) = self.jobs.get(id) else { return Acted::Absent };
         let with_worker = job.state == JobState::Waiting && job.nonce.is_some() && job.next > now;
         if !self.is_open() {
@@ -232,16 +230,17 @@ impl Table {
 }
 
 impl Kept {
-    fn shown(&self, id: &KeyId) -> JobRow {
+    fn shown(&self, id: &KeyId, now: i64, wall: i64) -> JobRow {
         let date = |micros: i64| Date(micros.div_euclid(1_000));
+        let then = |at: i64| date(wall.saturating_add(at.saturating_sub(now)));
         JobRow {
             id: id.clone(),
             state: self.state,
             request_id: self.request_id,
             runs: self.runs,
             accepted: date(self.accepted),
-            next: date(self.next),
-            forget: date(self.forget),
+            next: then(self.next),
+            forget: then(self.forget),
             kept: self.request.is_some(),
             sealed: false,
             trouble: self.trouble.clone(),

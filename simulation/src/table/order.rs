@@ -30,12 +30,12 @@ impl Orders {
     pub(super) fn turn(&mut self, id: &KeyId, was: Option<&Stored>, is: Option<&Stored>) {
         if let Some(was) = was {
             forget(&mut self.due, was.due, id);
-            forget(&mut self.held, was.held_at, id);
+            forget(&mut self.held, was.held, id);
             self.risky.remove(id);
         }
         if let Some(is) = is {
             self.due.entry(is.due).or_default().insert(id.clone());
-            self.held.entry(is.held_at).or_default().insert(id.clone());
+            self.held.entry(is.held).or_default().insert(id.clone());
             if !is.risk.is_empty() {
                 self.risky.insert(id.clone());
             }

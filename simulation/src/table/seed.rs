@@ -6,7 +6,6 @@
 
 use onceway::ports::store::PeerMemory;
 use onceway::protocol::key::KeyId;
-use onceway::protocol::lifetime::NEVER;
 use onceway::protocol::region::Origin;
 
 use super::stored::micros;
@@ -31,11 +30,12 @@ impl Table {
         let ids: Vec<KeyId> =
             self.rows.iter().filter(|(_, rows)| rows.contains_key(from)).map(|(id, _)| id.clone()).collect();
         for id in ids {
+            let Some(row) = self.rows.get(&id).and_then(|rows| rows.get(from)) else { continue };
+            let ends = self.ends(&id, from, row);
             let Some(mut row) = self.remove(&id, from) else { continue };
             // The end of an imported row includes its tombstone.
-            if !matches!(row.phase, Phase::Tombstone) {
-                row.due = row.due.saturating_add(micros(row.tombstone)).min(NEVER.0.saturating_mul(1_000));
-            }
+            let is_tombstone = matches!(row.phase, Phase::Tombstone);
+            row.due = ends.saturating_add(if is_tombstone { 0 } else { micros(row.tombstone) });
             let held = self.imports.entry(id).or_default();
             if held.get(from).is_none_or(|known| row.is_newer_than(known)) {
                 held.insert(from.clone(), row);

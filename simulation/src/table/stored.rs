@@ -13,7 +13,7 @@ use onceway::protocol::record::{Answer, Nonce, RequestId, Row, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::time::Date;
 
-/// A stored row: times are wall times of its origin, in microseconds.
+/// A stored row: times are observed times of its origin, in microseconds. Dates are for people.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) token: Token,
@@ -24,7 +24,9 @@ pub(crate) struct Stored {
     pub(crate) risk: Vec<RegionName>,
     pub(crate) request_id: RequestId,
     pub(crate) hold: Duration,
-    pub(crate) held_at: i64,
+    /// When the last claim was made, by its origin's wall clock.
+    pub(crate) claimed: Date,
+    pub(crate) held: i64,
     pub(crate) expires: Date,
     pub(crate) due: i64,
     pub(crate) tombstone: Duration,
@@ -59,7 +61,7 @@ impl Stored {
     }
 
     fn passed(&self, now: i64) -> Duration {
-        Duration::from_micros(u64::try_from(now.saturating_sub(self.held_at)).unwrap_or(0))
+        Duration::from_micros(u64::try_from(now.saturating_sub(self.held)).unwrap_or(0))
     }
 
     pub(super) fn settled_at(&self) -> Option<i64> {
@@ -71,30 +73,24 @@ impl Stored {
     }
 
     pub(super) fn won(&self) -> ClaimReply {
-        let at = Date(self.held_at.div_euclid(1_000));
-        ClaimReply::Won { token: self.token, expires: self.expires, at }
+        ClaimReply::Won { token: self.token, expires: self.expires }
     }
 
-    /// True if the life of the key is over at `now`, tombstone included.
-    pub(super) fn is_over(&self, now: i64) -> bool {
-        let ends = match self.phase {
-            Phase::Settled(..) => self.due.saturating_add(micros(self.tombstone)),
-            Phase::Claimed | Phase::InDoubt(_) | Phase::Released | Phase::Tombstone => self.due,
+    /// The row as a look-up shows it: `now` if the region that reads wrote it, and its wall time.
+    pub(super) fn shown(&self, origin: Origin, now: Option<i64>, wall: i64) -> Row {
+        let (left, past) = match now {
+            Some(now) => (self.left(now), self.past(now)),
+            None => (self.hold, Duration::ZERO),
         };
-        ends <= now
-    }
-
-    /// The row as a look-up at `now` shows it; `own` if the region that reads wrote it.
-    pub(super) fn shown(&self, origin: Origin, now: i64, own: bool) -> Row {
-        let (left, past) = if own { (self.left(now), self.past(now)) } else { (self.hold, Duration::ZERO) };
         let state = match &self.phase {
             Phase::Claimed => State::Claimed { left, past },
             Phase::InDoubt(status) => State::InDoubt { status: *status, left, past },
             Phase::Released => State::Released,
             Phase::Tombstone => State::Tombstone,
             Phase::Settled(answer, at) => {
-                let age = Duration::from_micros(u64::try_from(now.saturating_sub(*at)).unwrap_or(0));
-                State::Settled { answer: answer.clone(), age, expired: own && now >= self.due }
+                let age = Duration::from_micros(u64::try_from(wall.saturating_sub(*at)).unwrap_or(0));
+                let expired = now.is_some_and(|now| now >= self.due);
+                State::Settled { answer: answer.clone(), age, expired }
             }
         };
         Row {
@@ -111,7 +107,6 @@ impl Stored {
             accepted: self.accepted,
             doubted: self.doubted,
             settle_time: self.settle_time,
-            seen: Date(now.div_euclid(1_000)),
         }
     }
 

@@ -12,22 +12,16 @@ use onceway::ports::upkeep::{
     Act, ClaimPage, Entry, ForeignPage, KeyStretch, ListedDoubt, OpenAttempt, Place, Reaped, Ruling, Who,
 };
 use onceway::protocol::decide::Basis;
-use onceway::protocol::forget::{MayForget, Observed};
 use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::observed::{Observed, Promises};
 use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::Token;
 use onceway::protocol::region::Origin;
-use onceway::protocol::time::Date;
 
 use super::{Phase, Stored, Table, micros};
 
 /// The delay of a row that must not be deleted yet.
 pub(super) const LATER: Duration = Duration::from_secs(600);
-
-/// The time until which something may be forgotten, by a database's clock.
-pub(super) fn until_micros(may: MayForget) -> i64 {
-    may.until().as_millis().saturating_mul(1_000)
-}
 
 enum Fate {
     Expire { until: Option<i64> },
@@ -36,14 +30,13 @@ enum Fate {
 }
 
 impl Table {
-    pub(crate) fn reap(&mut self, may: MayForget, most: u32) -> Reaped {
+    pub(crate) fn reap(&mut self, most: u32) -> Reaped {
         let mut reaped = Reaped::default();
         if !self.is_open() {
             return reaped;
         }
-        let now = self.clock.micros();
-        let by = now.min(until_micros(may));
-        let due: Vec<KeyId> = self.orders.due(by).take(most as usize).cloned().collect();
+        let now = self.now();
+        let due: Vec<KeyId> = self.orders.due(now).take(most as usize).cloned().collect();
         for id in due {
             let Some(own) = self.own(&id).cloned() else { continue };
             match self.fate(&id, &own, now) {
@@ -69,10 +62,9 @@ impl Table {
     }
 
     fn fate(&self, id: &KeyId, own: &Stored, now: i64) -> Fate {
-        let others = || {
-            let rows = self.all(id).into_iter();
-            rows.filter(|(origin, _)| **origin != self.origin).map(|(_, row)| row)
-        };
+        let rows = self.all(id);
+        let foreign = || rows.iter().filter(|(origin, _)| **origin != &self.origin);
+        let others = || foreign().map(|(_, row)| *row);
         let open = |row: &Stored| match row.phase {
             Phase::Claimed | Phase::InDoubt(_) | Phase::Released => true,
             Phase::Settled(..) | Phase::Tombstone => false,
@@ -82,8 +74,10 @@ impl Table {
         let covers = others().any(|row| matches!(row.phase, Phase::Claimed | Phase::InDoubt(_)));
         let above =
             |row: &&Stored| !open(row) && (matches!(row.phase, Phase::Tombstone) || row.token > own.token);
-        let life = |row: &Stored| row.due.saturating_add(micros(row.tombstone));
-        let until = others().filter(above).map(life).max();
+        let life = |(origin, row): (&&Origin, &&Stored)| {
+            self.ends(id, origin, row).saturating_add(micros(row.tombstone))
+        };
+        let until = foreign().filter(|(_, row)| above(row)).map(life).max();
         let hides = others().any(|row| matches!(row.phase, Phase::Settled(..)) && row.token <= own.token);
         let over = own.left(now).is_zero();
         match own.phase {
@@ -99,25 +93,25 @@ impl Table {
     }
 
     pub(crate) fn claims(&self, after: Option<Place>, older: Duration, most: u32) -> ClaimPage {
-        let last = self.clock.micros().saturating_sub(micros(older));
-        let after = after.map_or(i64::MIN, |Place(held_at)| held_at);
+        let last = self.now().saturating_sub(micros(older));
+        let after = after.map_or(i64::MIN, |Place(held)| held);
         let mut stretch: Vec<(&KeyId, &Stored)> =
             self.orders.held(after, last).filter_map(|id| Some((id, self.own(id)?))).collect();
         // With ties: none of them may be left behind.
         let most = most as usize;
-        if let Some(end) = most.checked_sub(1).and_then(|at| stretch.get(at)).map(|(_, row)| row.held_at) {
-            stretch.retain(|(_, row)| row.held_at <= end);
+        if let Some(end) = most.checked_sub(1).and_then(|at| stretch.get(at)).map(|(_, row)| row.held) {
+            stretch.retain(|(_, row)| row.held <= end);
         }
         let claimed = stretch.iter().filter(|(_, row)| matches!(row.phase, Phase::Claimed));
         ClaimPage {
             claims: claimed.map(|(id, row)| self.open_attempt(id, row)).collect(),
-            through: stretch.last().map(|(_, row)| Place(row.held_at)),
+            through: stretch.last().map(|(_, row)| Place(row.held)),
             more: stretch.len() >= most,
         }
     }
 
     pub(crate) fn doubts(&self, after: Option<&KeyId>, most: u32) -> Vec<ListedDoubt> {
-        let now = self.clock.micros();
+        let now = self.now();
         let runs_again = |origin: &Origin, row: &Stored| {
             *origin == self.origin && matches!(row.phase, Phase::Claimed) && !row.left(now).is_zero()
         };
@@ -127,7 +121,7 @@ impl Table {
             let (origin, row) = open.max_by(|a, b| a.1.token.cmp(&b.1.token).then_with(|| b.0.cmp(a.0)))?;
             let row = OpenAttempt {
                 id: id.clone(),
-                row: row.shown(origin.clone(), now, *origin == self.origin),
+                row: self.shown(origin, row),
                 route: row.route.clone(),
                 path: row.path.clone(),
             };
@@ -204,7 +198,7 @@ impl Table {
     }
 
     pub(crate) fn rule(&mut self, attempt: &Attempt, act: &Act) -> Written {
-        let now = self.clock.micros();
+        let now = self.now();
         let over = self.own(&attempt.id).is_some_and(|row| match (&row.phase, &act.ruling) {
             (Phase::InDoubt(Some(_)), Ruling::Settled(_)) => true,
             (Phase::InDoubt(None) | Phase::Claimed, Ruling::Settled(_)) => row.left(now).is_zero(),
@@ -231,29 +225,24 @@ impl Table {
         written
     }
 
-    pub(crate) fn observed(&self) -> (u64, Observed, Date) {
-        (self.observed.0, self.observed.1.clone(), self.date())
+    pub(crate) fn promises(&self) -> (u64, Promises, Observed) {
+        let now = u64::try_from(self.now() / 1_000).unwrap_or(0);
+        (self.promises.0, self.promises.1.clone(), Observed(now))
     }
 
-    pub(crate) fn observe(&mut self, version: u64, observed: &Observed) -> Written {
-        if version != self.observed.0 {
+    pub(crate) fn promise(&mut self, version: u64, promises: &Promises) -> Written {
+        if version != self.promises.0 {
             return Written::Lost;
         }
-        self.observed = (version + 1, observed.clone());
+        self.promises = (version + 1, promises.clone());
         self.flushed();
         Written::Done
     }
 
     /// Writes a record in the place of other origins' attempts: like a claim on known rows, but
     /// final or released at once.
-    pub(crate) fn stand_in(
-        &mut self,
-        ask: &ClaimAsk,
-        ruling: &Ruling,
-        by: Option<Who<'_>>,
-        not_before: Date,
-    ) -> Written {
-        let now = self.clock.micros();
+    pub(crate) fn stand_in(&mut self, ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Written {
+        let now = self.now();
         let own = self.own(&ask.id);
         let stood = own.is_some_and(|own| {
             let same = match (&own.phase, ruling) {
@@ -277,9 +266,6 @@ impl Table {
             self.history.stale += 1;
             return Written::GateMoved;
         }
-        if self.is_before(not_before) {
-            return Written::GateMoved;
-        }
         let Basis::Known { own: seen, over, attempt } = &ask.basis else { return Written::Lost };
         if !self.own_yields(own, *seen, now) || !self.others_yield(&ask.id, over, *attempt) {
             return Written::Lost;
@@ -289,10 +275,12 @@ impl Table {
         named.extend(kept.filter(|(origin, _)| over.iter().all(|(known, _)| known != origin)));
         let accepted = own.is_some_and(|own| own.accepted);
         let (phase, kind) = match ruling {
-            Ruling::Settled(answer) => (Phase::Settled(Arc::new(answer.clone()), now), "settled-by-hand"),
+            Ruling::Settled(answer) => {
+                (Phase::Settled(Arc::new(answer.clone()), self.clock.micros()), "settled-by-hand")
+            }
             Ruling::Released => (Phase::Released, "released-by-hand"),
         };
-        let row = self.row(ask, phase, named, self.next_attempt(*attempt), accepted, now);
+        let row = self.row(ask, phase, named, self.next_attempt(*attempt), accepted);
         let token = row.token;
         self.write(&ask.id, row);
         self.doubts.remove(&ask.id);
@@ -304,12 +292,6 @@ impl Table {
 
     pub(crate) fn note(&mut self, kind: &str, reason: &str) {
         self.enter(None, kind, None, Some(("", reason)));
-    }
-
-    pub(crate) fn noted(&self, kind: &str) -> Option<Duration> {
-        let (_, last) = self.journal.iter().rev().find(|(_, entry)| entry.kind == kind)?;
-        let ago = self.date().as_millis().saturating_sub(last.at.as_millis());
-        Some(Duration::from_millis(u64::try_from(ago).unwrap_or(0)))
     }
 
     pub(crate) fn journal(&self, id: &KeyId) -> Vec<Entry> {
@@ -342,7 +324,7 @@ impl Table {
     fn open_attempt(&self, id: &KeyId, row: &Stored) -> OpenAttempt {
         OpenAttempt {
             id: id.clone(),
-            row: row.shown(self.origin.clone(), self.clock.micros(), true),
+            row: self.shown(&self.origin, row),
             route: row.route.clone(),
             path: row.path.clone(),
         }

@@ -138,7 +138,7 @@ fn each_check_that_is_gone_is_noticed_by_its_own_scenario() {
         ("fingerprint", "reused-keys"),
         ("told-of-records", "asked-first"),
         ("put-back", "put-back"),
-        ("dates-held", "clock-blinks"),
+        ("observed-time", "rebooted"),
     ];
     let table = onceway_sim(&["plants", "late-renewal", "--count", "1"]);
     let rows = out(&table);

@@ -492,7 +492,6 @@ fn row(region: &str, nonce: u128, state: State) -> Row {
         accepted: false,
         doubted: 0,
         settle_time: Duration::ZERO,
-        seen: Date(0),
     }
 }
 

@@ -45,6 +45,9 @@ pub const LEASE: Duration = ms(3_000);
 pub const FLOOR: Duration = ms(1_000);
 pub const DRIFT: Drift = Drift { ppm: 1_000, margin: ms(50) };
 pub const UPSTREAM: Duration = ms(3_000);
+/// The most by which observed time ends something later than the boot clock: a heartbeat, and what
+/// it may add.
+pub const LATE: Duration = Duration::from_millis(300);
 /// The time for which a request may still be inside the upstream after its hold.
 pub const SETTLE_TIME: Duration = ms(2_000);
 /// The time for which an answer waits to be stored, before its client gets "unknown".

@@ -44,7 +44,7 @@ impl Claim {
 
     /// The reply to rows that stood.
     fn found(&self, rows: &[Row]) -> Result<ClaimReply, StoreError> {
-        claim_reply(Self::WHAT, rows, promised(&self.0.lifetime), millis(self.0.hold))
+        claim_reply(Self::WHAT, rows)
     }
 }
 
@@ -66,7 +66,7 @@ fn made(rows: &[Row]) -> Result<Option<ClaimReply>, rows::Unreadable> {
         let since = rows::get::<SystemTime>(row, name)?.duration_since(SystemTime::UNIX_EPOCH);
         since.ok().and_then(|since| i64::try_from(since.as_millis()).ok()).map(Date).ok_or(name)
     };
-    Ok(Some(ClaimReply::Won { token, expires: date("made_until")?, at: date("made_at")? }))
+    Ok(Some(ClaimReply::Won { token, expires: date("made_until")? }))
 }
 
 fn bytes(digest: &Digest32) -> &[u8] {

@@ -13,11 +13,9 @@ use super::{Lane, PgStore};
 use crate::ports::Escrows;
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::store::{GateVersion, StoreError, Written};
-use crate::protocol::forget::MayForget;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Answer, Nonce, Token};
 use crate::protocol::region::Origin;
-use crate::protocol::time::Date;
 
 /// A lodged claim as columns.
 struct Named<'a> {
@@ -53,12 +51,7 @@ impl<'a> Named<'a> {
 }
 
 impl Escrows for PgStore {
-    async fn lodge(
-        &self,
-        lodging: &Lodging,
-        gate: GateVersion,
-        not_before: Date,
-    ) -> Result<Lodged, StoreError> {
+    async fn lodge(&self, lodging: &Lodging, gate: GateVersion) -> Result<Lodged, StoreError> {
         const WHAT: &str = "lodging a claim";
         let Lodging {
             id,
@@ -85,14 +78,13 @@ impl Escrows for PgStore {
         let asked: Params<'_> = &[&raw, &canonical, &request_id];
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
         let call = Call::writes(WHAT, &self.sql.lodge);
-        let not_before: Params<'_> = &[&not_before.as_millis()];
         let settle_time: Params<'_> = &[&millis(*settle_time)];
-        let all = [compared, &named.params(), asked, life, not_before, settle_time].concat();
+        let all = [compared, &named.params(), asked, life, settle_time].concat();
         if !self.on(Lane::Peers, call, &all).await?.is_empty() {
             return Ok(Lodged::Done);
         }
         let call = Call::reads(WHAT, &self.sql.lodged);
-        self.one(Lane::Peers, call, &[compared, &named.params(), not_before].concat(), |row| {
+        self.one(Lane::Peers, call, &[compared, &named.params()].concat(), |row| {
             Ok(match (rows::get(row, "stands")?, rows::get(row, "open")?) {
                 (true, true | false) => Lodged::Done,
                 (false, false) => Lodged::GateMoved,
@@ -136,9 +128,9 @@ impl Escrows for PgStore {
         }
     }
 
-    async fn reap_escrows(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
+    async fn reap_escrows(&self, most: u32) -> Result<u64, StoreError> {
         let call = Call::writes("reaping escrows", &self.sql.reap_escrows);
-        let params: Params<'_> = &[&may.until().as_millis(), &i64::from(most)];
+        let params: Params<'_> = &[&i64::from(most)];
         self.one(Lane::Upkeep, call, params, |row| count(row, "gone")).await
     }
 }

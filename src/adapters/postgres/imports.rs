@@ -15,11 +15,9 @@ use crate::ports::Imports;
 use crate::ports::authority::{CopiedRow, Latest};
 use crate::ports::store::{StoreError, Written};
 use crate::protocol::digest::Digest32;
-use crate::protocol::forget::MayForget;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::State;
 use crate::protocol::region::Origin;
-use crate::protocol::time::Date;
 
 /// Blocks of a table that one call reads: 32 MiB, far less than a statement may take.
 const BLOCKS: i64 = 4_096;
@@ -73,7 +71,7 @@ impl Imports for PgStore {
         }
     }
 
-    async fn import(&self, origin: &Origin, rows: &[CopiedRow], not_before: Date) -> Result<(), StoreError> {
+    async fn import(&self, origin: &Origin, rows: &[CopiedRow]) -> Result<(), StoreError> {
         const WHAT: &str = "importing rows";
         if *origin == self.origin || rows.iter().any(|copied| copied.row.origin != *origin) {
             return Err(errors::not_sent(WHAT, "a row is not of the origin that is imported"));
@@ -86,20 +84,17 @@ impl Imports for PgStore {
             columns.push(WHAT, copied)?;
         }
         let call = Call::writes(WHAT, &self.sql.import);
-        let (of, not_before): (Params<'_>, Params<'_>) = (&[&origin.to_string()], &[&not_before.as_millis()]);
-        let params = [of, &columns.params(), not_before].concat();
+        let of: Params<'_> = &[&origin.to_string()];
+        let params = [of, &columns.params()].concat();
         match self.one(Lane::Upkeep, call, &params, |row| get::<bool>(row, "open")).await? {
             true => Ok(()),
-            false => Err(errors::not_sent(
-                WHAT,
-                "the running boot is not approved, or the database's clock went back",
-            )),
+            false => Err(errors::not_sent(WHAT, "the running boot is not approved")),
         }
     }
 
-    async fn reap_imports(&self, may: MayForget, most: u32) -> Result<u64, StoreError> {
+    async fn reap_imports(&self, most: u32) -> Result<u64, StoreError> {
         let call = Call::writes("reaping imported rows", &self.sql.reap_imports);
-        let gone = self.on(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)]).await?;
+        let gone = self.on(Lane::Upkeep, call, &[&i64::from(most)]).await?;
         Ok(gone.len() as u64)
     }
 }

@@ -16,7 +16,6 @@ use super::{Lane, PgStore, rows, sealing, upkeep};
 use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken, Turns};
 use crate::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use crate::protocol::decide::Basis;
-use crate::protocol::forget::MayForget;
 use crate::protocol::job::JobState;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::{Nonce, RequestId};
@@ -69,12 +68,7 @@ impl Jobs for PgStore {
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
         let job: Params<'_> = &[&keep, &sealed, &request];
         let call = Call::writes(WHAT, &self.sql.accept);
-        claim_reply(
-            WHAT,
-            &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?,
-            promised,
-            hold,
-        )
+        claim_reply(WHAT, &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?)
     }
 
     async fn take(
@@ -82,13 +76,12 @@ impl Jobs for PgStore {
         nonce: Nonce,
         most: usize,
         away: Duration,
-        may: Option<MayForget>,
         turns: Option<&Turns>,
     ) -> Result<Vec<Job>, StoreError> {
         const WHAT: &str = "taking jobs";
         let (taken, most) = (Uuid::from_u128(nonce.0), i64::try_from(most).unwrap_or(i64::MAX));
-        let (away, until) = (millis(away), may.map(|may| may.until().as_millis()));
-        let named: Params<'_> = &[&taken, &most, &away, &until];
+        let away = millis(away);
+        let named: Params<'_> = &[&taken, &most, &away];
         let call = |sql| Call::writes(WHAT, sql);
         let found = match turns {
             None => self.on(Lane::Jobs, call(&self.sql.job_take), named).await?,
@@ -124,9 +117,9 @@ impl Jobs for PgStore {
         self.end_job("burying a job", &self.sql.job_bury, taken, &[&trouble]).await
     }
 
-    async fn erase(&self, may: MayForget) -> Result<u64, StoreError> {
+    async fn erase(&self) -> Result<u64, StoreError> {
         let call = Call::writes("erasing requests", &self.sql.job_erase);
-        Ok(self.on(Lane::Upkeep, call, &[&may.until().as_millis()]).await?.len() as u64)
+        Ok(self.on(Lane::Upkeep, call, &[]).await?.len() as u64)
     }
 
     async fn job(&self, id: &KeyId) -> Result<Option<JobRow>, StoreError> {

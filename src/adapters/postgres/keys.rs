@@ -146,7 +146,7 @@ impl PgStore {
                 self.on_records(within, call, &[named, life, basis].concat()).await?
             }
         };
-        claim_reply(WHAT, &rows, promised, hold)
+        claim_reply(WHAT, &rows)
     }
 
     /// Reads all rows of each key.
@@ -256,13 +256,8 @@ fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written,
     Ok(if held_back || !rows::get::<bool>(row, "open")? { Written::GateMoved } else { Written::Lost })
 }
 
-/// Reads the reply to a claim that promised this life and hold, in milliseconds. `None`: for ever.
-pub(super) fn claim_reply(
-    what: &str,
-    found: &[tokio_postgres::Row],
-    promised: Option<i64>,
-    hold: i64,
-) -> Result<ClaimReply, StoreError> {
+/// Reads the reply to a claim.
+pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
     let unknown = |why| errors::unreadable(what, Effect::Writes, why);
     let mut standing = Vec::new();
     for row in found {
@@ -270,17 +265,7 @@ pub(super) fn claim_reply(
             "won" => {
                 let token: Token = rows::token(row).map_err(unknown)?;
                 let expires = Date(rows::get(row, "expires_ms").map_err(unknown)?);
-                // A repetition finds its row of then. Life and hold count from the same date.
-                let at = match promised {
-                    Some(promised) => expires.as_millis().saturating_sub(promised),
-                    None => {
-                        let seen: i64 = rows::get(row, "seen_ms").map_err(unknown)?;
-                        let left: i64 = rows::get(row, "hold_left_ms").map_err(unknown)?;
-                        seen.saturating_add(left).saturating_sub(hold)
-                    }
-                };
-                let at = Date(at);
-                return Ok(ClaimReply::Won { token, expires, at });
+                return Ok(ClaimReply::Won { token, expires });
             }
             "gate" => return Ok(ClaimReply::GateMoved),
             "found" => standing.push(row),

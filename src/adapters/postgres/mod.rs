@@ -6,7 +6,7 @@
 //! - `run` (one call: connection, bound, classification), `errors` (definite or unknown), `breaker`
 //!   (a silent store is not asked by every request)
 //! - `statements` (SQL with the region's own leaf in it), `names`, `rows`, `answer`, `packed` and
-//!   `observed` (columns to values and back)
+//!   (columns to values and back)
 //! - [`sealing`] (requests at rest), [`provision`] (makes and checks a store)
 //!
 //! This room must not decide, and must not send anything twice. It must never let a key, a tenant,
@@ -26,7 +26,6 @@ mod imports;
 mod jobs;
 mod keys;
 mod names;
-mod observed;
 mod packed;
 pub mod provision;
 mod replica;

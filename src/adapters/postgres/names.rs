@@ -19,12 +19,12 @@ pub(super) fn heartbeats(origin: &Origin) -> String {
     format!("onceway.heartbeats_{}", suffix(origin))
 }
 
-/// The index on `due_at` of an own leaf, without schema: the reaper reads it.
+/// The index on `due_ms` of an own leaf, without schema: the reaper reads it.
 pub(super) fn due_index(origin: &Origin) -> String {
     format!("records_{}_due", suffix(origin))
 }
 
-/// The index on `held_at` of an own leaf, without schema: the sweep looks for abandoned claims in
+/// The index on `held_ms` of an own leaf, without schema: the sweep looks for abandoned claims in
 /// it.
 pub(super) fn held_index(origin: &Origin) -> String {
     format!("records_{}_held", suffix(origin))

@@ -4,20 +4,30 @@
 //! must not judge lag or health.
 
 use super::errors;
+use super::keys::{big, millis};
 use super::rows::count;
 use super::run::Call;
 use super::{Lane, PgStore, names, rows};
 use crate::ports::Replica;
 use crate::ports::store::{Beat, Heartbeat, PeerMemory, Slot, StoreError, Subscription};
+use crate::protocol::observed::{Observed, Passed};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
 impl Replica for PgStore {
-    async fn beat(&self) -> Result<Option<Beat>, StoreError> {
-        let call = Call::writes("a heartbeat", &self.sql.beat);
-        let found = self.on(Lane::Control, call, &[]).await?;
+    async fn beat(&self, passed: Option<Passed>) -> Result<Option<Beat>, StoreError> {
+        const WHAT: &str = "a heartbeat";
+        let call = Call::writes(WHAT, &self.sql.beat);
+        let from = passed.and_then(|passed| passed.from);
+        let from = from.map(|Observed(ms)| big(WHAT, ms)).transpose()?;
+        let (by, step) = passed.map(|passed| (millis(passed.by), millis(passed.step))).unzip();
+        let found = self.on(Lane::Control, call, &[&from, &by, &step]).await?;
         let Some(row) = found.first() else { return Ok(None) };
-        let beat = || Ok(Beat { seq: count(row, "seq")?, date: Date(rows::get(row, "beat_ms")?) });
+        let beat = || {
+            let observed = Observed(count(row, "observed_ms")?);
+            let (date, counted) = (Date(rows::get(row, "beat_ms")?), rows::get(row, "counted")?);
+            Ok(Beat { seq: count(row, "seq")?, date, observed, counted })
+        };
         beat().map(Some).map_err(|why| call.unreadable(why))
     }
 

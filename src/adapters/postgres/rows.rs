@@ -114,7 +114,6 @@ pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
         accepted: get(row, "accepted")?,
         doubted: u32::try_from(get::<i32>(row, "doubted")?).map_err(|_| "doubted")?,
         settle_time: millis(get(row, "settle_ms")?)?,
-        seen: Date(get(row, "seen_ms")?),
     })
 }
 

@@ -32,11 +32,23 @@ const EVIDENCE: &str = include_str!("sql/evidence.sql");
 const UNANSWERED: &str = include_str!("sql/unanswered.sql");
 /// The journal's columns of the answer of a row `o`, without the body.
 const OTHER_ANSWER: &str = include_str!("sql/other_answer.sql");
-/// Expiry of a key that is kept for ever: `protocol::lifetime::NEVER`.
-pub(super) const NEVER: &str = "9999-12-31 23:59:59+00";
+/// Expiry of a key that is kept for ever: `protocol::lifetime::NEVER`, for people.
+const NEVER: &str = "9999-12-31 23:59:59+00";
+/// The same in observed time, which can be added to.
+const NEVER_MS: &str = "1000000000000000000";
+/// The store's observed time, at the least: what is judged is judged by it.
+const NOW: &str = "(select b.observed_ms from {heartbeats} b)";
+/// The store's observed time, at the most: what begins in a statement counts from it.
+///
+/// It is read when the statement begins, which is no earlier than the moment from which the asker
+/// counts.
+const START: &str = "(select b.observed_ms + b.step_ms from {heartbeats} b)";
+/// The end of a row's stored life in this store's observed time. Of a replicated row it is not
+/// before the end in its origin's observed time, of which its last heartbeat tells.
+const ENDS: &str = include_str!("sql/ends.sql");
 /// The key's life as a claim writes it, in the order of `LIFETIME_COLUMNS`.
 const LIFETIME: &str = include_str!("sql/lifetime.sql");
-const LIFETIME_COLUMNS: &str = "expires_at, due_at, tombstone, route, path, principal";
+const LIFETIME_COLUMNS: &str = "expires_at, due_ms, tombstone_ms, route, path, principal";
 const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[], bigint";
 /// The attempt of the next claim, where at most `{known}` were known:
 /// `protocol::record::next_attempt`.
@@ -53,7 +65,7 @@ const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
 const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint, attempt int, nonce uuid, fp_raw bytea, \
     fp_canonical bytea, over jsonb, risk text[], request_id uuid, doubt_status smallint, answer_status smallint, \
     answer_headers bytea, answer_body bytea, hold_left_ms bigint, settled_age_ms bigint, expires_ms bigint, expired boolean, \
-    answer_coding smallint, answer_length int, principal bytea, accepted boolean, doubted int, settle_ms bigint, seen_ms bigint";
+    answer_coding smallint, answer_length int, principal bytea, accepted boolean, doubted int, settle_ms bigint";
 
 /// Makes the struct of these statements. Each of `files` is the file of that name in `sql/`.
 macro_rules! statements {
@@ -85,7 +97,7 @@ statements! {
     files:
         claim settle_many reclaim accept job_finish job_put_off job_bury job_erase job_one job_list job_load
         job_held gate gate_open keep_views views acceptor set_acceptor lodged void lodge_answer
-        reap_escrows observed observe heartbeats remember recall noted journal journal_of_many
+        reap_escrows promises promise heartbeats remember recall journal journal_of_many
         findings doubles keys_after enlist subscriptions slots settle release doubt standing
         look_up_one look_up_many approve set_gate beat job_revive job_discard reap open_claims
         doubts unlist live_keys foreign delist settle_by_hand release_by_hand note runs_at_risk
@@ -169,6 +181,11 @@ fn claiming(template: &str, arguments: &[(&str, &str)]) -> String {
         .replace("{lifetime}", &named(LIFETIME))
 }
 
+/// The end of a replicated row's life, tombstone included, as an imported row has it.
+pub(super) fn kept_until(me: &Origin) -> String {
+    fill("least({r_ends} + case r.state when 5 then 0 else r.tombstone_ms end, {never_ms})", me)
+}
+
 /// The leaves of an origin.
 pub(super) fn leaves(origin: &Origin) -> String {
     fill(include_str!("sql/leaf.sql"), origin)
@@ -193,6 +210,11 @@ fn fill(template: &str, origin: &Origin) -> String {
         .replace("{audited}", &audited)
         .replace("{other_named}", &superseded("o", "s"))
         .replace("{own_named}", &superseded("s", "o"))
+        .replace("{r_ends}", &ENDS.trim_end().replace("{row}", "r"))
+        .replace("{ends}", &ENDS.trim_end().replace("{row}", "o"))
+        .replace("{now}", NOW)
+        .replace("{start}", START)
+        .replace("{never_ms}", NEVER_MS)
         .replace("{never}", NEVER)
         .replace("{records}", &names::records(origin))
         .replace("{heartbeats}", &names::heartbeats(origin))

@@ -11,7 +11,6 @@ use uuid::Uuid;
 
 use super::errors;
 use super::keys::{big, millis, promised, small};
-use super::observed::ObservedDoc;
 use super::rows::{self, StoredAnswer, count, get};
 use super::run::{Call, Params};
 use super::{Lane, PgStore, packed};
@@ -22,15 +21,15 @@ use crate::ports::upkeep::{
 };
 use crate::protocol::decide::Basis;
 use crate::protocol::double::Why;
-use crate::protocol::forget::{MayForget, Observed};
 use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::observed::{Observed, Promises};
 use crate::protocol::record::{RequestId, Token};
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {
-    async fn reap(&self, may: MayForget, most: u32) -> Result<Reaped, StoreError> {
+    async fn reap(&self, most: u32) -> Result<Reaped, StoreError> {
         let call = Call::writes("a batch of reaping", &self.sql.reap);
-        self.one(Lane::Upkeep, call, &[&may.until().as_millis(), &i64::from(most)], |row| {
+        self.one(Lane::Upkeep, call, &[&i64::from(most)], |row| {
             let (expired, forgotten) = (count(row, "expired")?, count(row, "forgotten")?);
             Ok(Reaped { expired, forgotten, kept: count(row, "kept")? })
         })
@@ -44,7 +43,7 @@ impl Upkeep for PgStore {
         most: u32,
     ) -> Result<ClaimPage, StoreError> {
         let call = Call::reads("looking for abandoned claims", &self.sql.open_claims);
-        let after = after.map(|Place(micros)| micros);
+        let after = after.map(|Place(held)| held);
         let found = self.on(Lane::Upkeep, call, &[&after, &millis(older), &i64::from(most)]).await?;
         let read = || {
             let first = found.first().ok_or("no row")?;
@@ -139,7 +138,6 @@ impl Upkeep for PgStore {
         ask: &ClaimAsk,
         ruling: &Ruling,
         by: Option<Who<'_>>,
-        not_before: Date,
     ) -> Result<Written, StoreError> {
         const WHAT: &str = "a record in another's place";
         let Basis::Known { own, over, attempt } = &ask.basis else {
@@ -173,15 +171,13 @@ impl Upkeep for PgStore {
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, &ask.path, &principal, &risk];
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
-        let not_before = not_before.as_millis();
-        let end: Params<'_> =
-            &[&state, &status, &headers, &body, &coding, &length, &actor, &reason, &not_before];
+        let end: Params<'_> = &[&state, &status, &headers, &body, &coding, &length, &actor, &reason];
         let call = Call::writes(WHAT, &self.sql.stand_in);
         if !self.on(Lane::Upkeep, call, &[named, life, basis, end].concat()).await?.is_empty() {
             return Ok(Written::Done);
         }
         let call = Call::reads(WHAT, &self.sql.stood_in);
-        let params: Params<'_> = &[&tenant, &key, &gate, &nonce, &state, &status, &not_before];
+        let params: Params<'_> = &[&tenant, &key, &gate, &nonce, &state, &status];
         self.one(Lane::Upkeep, call, params, |row| {
             Ok(match (get(row, "stands")?, get(row, "open")?) {
                 (true, true | false) => Written::Done,
@@ -192,24 +188,19 @@ impl Upkeep for PgStore {
         .await
     }
 
-    async fn observed(&self) -> Result<(u64, Observed, Date), StoreError> {
-        let call = Call::reads("reading how time passed", &self.sql.observed);
+    async fn promises(&self) -> Result<(u64, Promises, Observed), StoreError> {
+        let call = Call::reads("reading the promised lives", &self.sql.promises);
         self.one(Lane::Upkeep, call, &[], |row| {
-            let (version, now) = (count(row, "version")?, Date(get(row, "now_ms")?));
-            let observed = match get::<Option<Json<ObservedDoc>>>(row, "observed")? {
-                None => Observed::first(now),
-                Some(Json(doc)) => doc.into(),
-            };
-            Ok((version, observed, now))
+            let Json(promises) = get(row, "lives")?;
+            Ok((count(row, "version")?, promises, Observed(count(row, "now_ms")?)))
         })
         .await
     }
 
-    async fn observe(&self, version: u64, observed: &Observed) -> Result<Written, StoreError> {
-        const WHAT: &str = "writing how time passed";
-        let call = Call::writes(WHAT, &self.sql.observe);
-        let doc = Json(ObservedDoc::of(observed));
-        self.write(Lane::Upkeep, call, &[&big(WHAT, version)?, &doc]).await
+    async fn promise(&self, version: u64, promises: &Promises) -> Result<Written, StoreError> {
+        const WHAT: &str = "writing the promised lives";
+        let call = Call::writes(WHAT, &self.sql.promise);
+        self.write(Lane::Upkeep, call, &[&big(WHAT, version)?, &Json(promises)]).await
     }
 
     async fn live_keys(
@@ -231,13 +222,6 @@ impl Upkeep for PgStore {
     async fn note(&self, kind: &str, reason: &str) -> Result<(), StoreError> {
         let call = Call::writes("a note in the journal", &self.sql.note);
         self.on(Lane::Upkeep, call, &[&kind, &reason]).await.map(|_| ())
-    }
-
-    async fn noted(&self, kind: &str) -> Result<Option<Duration>, StoreError> {
-        let call = Call::reads("looking for a note in the journal", &self.sql.noted);
-        let found = self.on(Lane::Upkeep, call, &[&kind]).await?;
-        let ago = found.first().map(|row| rows::millis(get(row, "ago_ms")?)).transpose();
-        ago.map_err(|why| call.unreadable(why))
     }
 
     async fn journal(&self, id: &KeyId) -> Result<Vec<Entry>, StoreError> {

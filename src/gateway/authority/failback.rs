@@ -107,7 +107,7 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) -> Result<(
     if !flows(gateway, view) && !nobody_serves(gateway, view).await {
         return Ok(());
     }
-    let beat = gateway.ports.store().beat().await.map_err(|error| error.to_string())?;
+    let beat = gateway.ports.store().beat(None).await.map_err(|error| error.to_string())?;
     let Some(beat) = beat else { return Ok(()) };
     let change = Change::Seal {
         region: gateway.settings.me.clone(),

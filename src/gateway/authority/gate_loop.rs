@@ -138,8 +138,8 @@ fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
 async fn recall<P: Ports>(gateway: &Gateway<P>) {
     match gateway.ports.store().views().await {
         Ok(kept) => {
-            let (life, may) = (gateway.longest_life(), gateway.may_forget());
-            let is_over = |ago| life.zip(may).is_some_and(|(life, may)| may.is_over(ago, life));
+            let life = gateway.longest_life();
+            let is_over = |ago| life.is_some_and(|life| ago > life);
             gateway.authority.recall(kept, is_over, gateway.ports.clock().now());
         }
         Err(error) => tracing::warn!(%error, "the views that are kept could not be read"),
@@ -320,8 +320,7 @@ async fn import<P: Ports>(
         if !after.iter().chain(&ids).is_sorted_by(|one, next| one < next) {
             return Err(format!("the pages of {from} do not go on"));
         }
-        let not_before = gateway.not_before().ok_or("no heartbeat is committed yet")?;
-        store.import(origin, &rows, not_before).await.map_err(|error| error.to_string())?;
+        store.import(origin, &rows).await.map_err(|error| error.to_string())?;
         doubles::look_at(gateway, &ids).await;
         all += rows.len();
         // A page may be short because its rows are large.
@@ -329,8 +328,8 @@ async fn import<P: Ports>(
             if gateway.gate_state().is_none_or(|(now, _)| now != version) {
                 return Err("the gate has moved since the import began".to_owned());
             }
-            let lag = gateway.authority.gathered().windows.get(origin).and_then(Window::lag);
-            let memory = PeerMemory { origin: origin.clone(), applied: 0, lag, imported: upto };
+            // Another gateway of the region may remember a larger lag than this one measured.
+            let memory = PeerMemory { origin: origin.clone(), applied: 0, lag: None, imported: upto };
             store.remember(&[memory]).await.map_err(|error| error.to_string())?;
             tracing::info!(%origin, %from, upto, all, "imported what another region has of a lost or replaced store");
             return Ok(());

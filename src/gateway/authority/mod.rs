@@ -412,12 +412,7 @@ impl<P: Ports> Gateway<P> {
     fn losses(&self, id: &KeyId) -> Vec<Loss> {
         let (view, views) = (self.view(), self.authority.views.load());
         let applied = self.authority.applied.load();
-        let outlived = match self.authority.outlived.load(Ordering::SeqCst) {
-            // The age of a view is read from the database's clock: a step ahead would end every
-            // risk at once (docs/protocol.md#rule-11).
-            outlived if outlived > 0 && self.clock_suspect_for().is_none() => outlived,
-            _ => 0,
-        };
+        let outlived = self.authority.outlived.load(Ordering::SeqCst);
         let store = self.store.load();
         let waived = match &**store {
             StoreHealth::Open(gate) => gate.state.as_ref().map(|state| &state.waived),

@@ -140,7 +140,7 @@ async fn seal<P: Ports>(gateway: &Arc<Gateway<P>>, base: &View, target: &View) -
     {
         clock.sleep_until(clock.now() + LOOK).await;
     }
-    let beat = gateway.ports.store().beat().await.map_err(|error| error.to_string())?;
+    let beat = gateway.ports.store().beat(None).await.map_err(|error| error.to_string())?;
     let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
     change_gate(gateway, |state| match &state.pending {
         Some(pending) if pending.target.placement() == target.placement() => {

@@ -286,7 +286,7 @@ pub async fn heartbeats_carry_the_adopted_epoch<B: AuthorityBench>(bench: &B) {
     let state = next(bench, &before);
     assert_eq!(set_gate(bench, before.version, &state).await, Written::Done);
     let (seq, _) = heartbeat(bench).await;
-    bench.store().beat().await.expect("replica: beat failed").expect("an open gate");
+    bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
     let beat = heartbeat(bench).await;
     assert_eq!(beat, (seq + 1, state.view.epoch()), "replica: a heartbeat of another epoch");
 }

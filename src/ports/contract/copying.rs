@@ -95,7 +95,7 @@ async fn settles<B: ReplicationBench>(bench: &B, id: &KeyId, nonce: u128) -> Res
 }
 
 async fn beats<B: ReplicationBench>(bench: &B) -> Result<u64, String> {
-    let beat = bench.store(FROM).beat().await.map_err(words)?;
+    let beat = bench.store(FROM).beat(None).await.map_err(words)?;
     Ok(beat.ok_or("bench: an open gate lets no heartbeat be written")?.seq)
 }
 

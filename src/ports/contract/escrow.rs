@@ -11,7 +11,7 @@ use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, claimed, id, open, released_key, restart_and_approve, row,
     rows, settle, settled_key,
 };
-use super::{ANY_DATE, NOT_YET, by, together};
+use super::together;
 use crate::ports::authority::{CopiedRow, Lodged, Lodging};
 use crate::ports::store::{Attempt, GateVersion, StoreError, Written};
 use crate::ports::{Escrows, Imports, Upkeep};
@@ -21,11 +21,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::record::{Nonce, RequestId, State, Token};
 use crate::protocol::region::Origin;
-use crate::protocol::time::Date;
 use crate::protocol::written::LONGEST;
-
-/// A date later than every row's.
-const LATE: Date = Date(32_503_680_000_000);
 
 /// A bench whose store keeps escrows.
 pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
@@ -36,7 +32,6 @@ impl<B: AuthorityBench<Store: Escrows + Imports>> EscrowBench for B {}
 pub async fn suite<B: EscrowBench>(bench: &B) {
     a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it(bench).await;
     nothing_is_lodged_under_another_gate(bench).await;
-    nothing_is_lodged_before_its_time(bench).await;
     of_lodgings_beside_a_new_state_the_durable_ones_are_found(bench).await;
     a_voided_escrow_is_gone(bench).await;
     an_answer_is_lodged_with_its_claim_at_any_epoch(bench).await;
@@ -68,18 +63,6 @@ pub async fn a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it<
     assert_eq!(convert(bench, &first.origin).await, 1, "escrow: one row for each key and origin");
     assert_eq!(row(bench, &first.id).await.nonce, higher.nonce, "escrow: the higher token's must stand");
     assert_eq!(convert(bench, &elsewhere.origin).await, 1);
-}
-
-/// No claim is lodged while the store's clock shows less than its earliest possible date.
-pub async fn nothing_is_lodged_before_its_time<B: EscrowBench>(bench: &B) {
-    let lodging = lodging(bench, "escrow-early", 1, 1).await;
-    let gate = open(bench).await.version;
-    let early = async || bench.store().lodge(&lodging, gate, NOT_YET).await;
-    assert_eq!(early().await, Ok(Lodged::GateMoved), "escrow: the clock is behind");
-    assert_eq!(convert(bench, &lodging.origin).await, 0, "escrow: it is there");
-    assert_eq!(lodge(bench, &lodging).await, Lodged::Done, "escrow: it must be lodged");
-    assert_eq!(early().await, Ok(Lodged::Done), "escrow: what stands already stands");
-    assert_eq!(convert(bench, &lodging.origin).await, 1);
 }
 
 /// A claim is lodged neither at an old version nor before the boot is approved.
@@ -338,10 +321,9 @@ pub async fn an_escrow_goes_once_its_record_is_here<B: EscrowBench>(bench: &B) {
     assert_eq!(convert(bench, &first.origin).await, 1);
 }
 
-/// An escrow goes after its stored life and its tombstone, by this store's clock: so long its home
-/// refuses the key. It never goes after its hold.
+/// An escrow goes after its stored life and its tombstone, by this store's observed time: so long
+/// its home refuses the key. It never goes after its hold.
 pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
-    let before = row(bench, &claimed(bench, "escrow-dated", 9).await.id).await.seen;
     let held = lodging(bench, "escrow-held", 1, 1).await;
     let held = Lodging { hold: Duration::ZERO, ..held };
     let lives = lodging(bench, "escrow-lives", 1, 1).await;
@@ -354,8 +336,8 @@ pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
     for lodging in [&held, &lives, &ever, &refused] {
         assert_eq!(lodge(bench, lodging).await, Lodged::Done);
     }
+    assert_eq!(reap(bench).await, 0, "escrow: reaped before its time");
     bench.pass(SHORT).await;
-    assert_eq!(reap_by(bench, before).await, 0, "escrow: reaped beyond what may be forgotten");
     assert_eq!(reaps_at_last(bench).await, 1, "escrow: one of them is past its life");
     assert_eq!(lodge(bench, &with(&held, 1, 2)).await, Lodged::Superseded, "escrow: it went with its hold");
     assert_eq!(lodge(bench, &with(&ever, 1, 2)).await, Lodged::Superseded, "escrow: it is kept for ever");
@@ -404,7 +386,7 @@ async fn lodge<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Lodged {
 }
 
 async fn lodge_at<B: EscrowBench>(bench: &B, lodging: &Lodging, gate: GateVersion) -> Lodged {
-    bench.store().lodge(lodging, gate, ANY_DATE).await.expect("escrow: lodge failed")
+    bench.store().lodge(lodging, gate).await.expect("escrow: lodge failed")
 }
 
 async fn lodge_answer<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Written {
@@ -425,7 +407,7 @@ async fn convert<B: EscrowBench>(bench: &B, origin: &Origin) -> u64 {
 }
 
 async fn reap<B: EscrowBench>(bench: &B) -> u64 {
-    reap_by(bench, LATE).await
+    bench.store().reap_escrows(1_000).await.expect("escrow: reap_escrows failed")
 }
 
 /// Reaps until something goes: a row that had to stay is looked at again after a while.
@@ -438,8 +420,4 @@ async fn reaps_at_last<B: EscrowBench>(bench: &B) -> u64 {
         }
     }
     0
-}
-
-async fn reap_by<B: EscrowBench>(bench: &B, date: Date) -> u64 {
-    bench.store().reap_escrows(by(date), 1_000).await.expect("escrow: reap_escrows failed")
 }

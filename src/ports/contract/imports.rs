@@ -10,7 +10,6 @@ use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, claim, claimed as claimed_key, finds, id, open, release,
     restart_and_approve, row, rows, settle, settled_key, wins,
 };
-use super::{ANY_DATE, NOT_YET, by};
 use crate::ports::authority::CopiedRow;
 use crate::ports::store::{Attempt, ClaimReply, StoreError, Written};
 use crate::ports::{Imports, KeyStore};
@@ -21,9 +20,6 @@ use crate::protocol::key::KeyId;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
-
-/// A date later than every row's.
-const LATE: Date = Date(32_503_680_000_000);
 
 /// A bench whose store keeps imported rows.
 pub trait ImportBench: StoreBench<Store: Imports> {}
@@ -83,12 +79,8 @@ pub async fn rows_are_handed_over_whole<B: ImportBench>(bench: &B) {
         let late = known.lives.saturating_sub(out.lives);
         assert!(out.lives <= known.lives && late < LONG / 2, "import: {:?} of {:?}", out.lives, known.lives);
     }
-    let own = bench.store().import(&bench.origin(), &rows_in, ANY_DATE).await;
+    let own = bench.store().import(&bench.origin(), &rows_in).await;
     assert!(own.is_err(), "import: the own rows are written by claims only");
-    // Nothing is written while the store's clock shows less than its earliest possible date.
-    let early = copied(bench, &origin, "import-early", 1, State::Released);
-    let written = bench.store().import(&origin, std::slice::from_ref(&early), NOT_YET).await;
-    assert!(written.is_err() && rows(bench, &early.id).await.is_empty(), "import: the clock is behind");
 }
 
 /// A page has replicated and imported rows together, after a key, at most `most`.
@@ -243,7 +235,7 @@ pub async fn no_import_passes_an_unapproved_boot<B: ImportBench>(bench: &B) {
     bench.restart().await;
     bench
         .store()
-        .import(&origin, &rows_in, ANY_DATE)
+        .import(&origin, &rows_in)
         .await
         .expect_err("import: passed though the boot is not approved");
     assert_eq!(rows(bench, &rows_in[0].id).await, [], "import: it was refused, but the row is here");
@@ -352,12 +344,12 @@ pub async fn no_imported_row_goes_before_the_boot_is_approved<B: ImportBench>(be
     import(bench, &origin, &[over]).await;
     bench.pass(SHORT).await;
     bench.restart().await;
-    assert_eq!(reap(bench, LATE).await, 0, "import: reaped before the approval");
+    assert_eq!(reap(bench).await, 0, "import: reaped before the approval");
     open(bench).await;
-    assert_eq!(reap(bench, LATE).await, 1, "import: its life is over, and the boot is approved");
+    assert_eq!(reap(bench).await, 1, "import: its life is over, and the boot is approved");
 }
 
-/// An imported row goes once its life and tombstone are over and may be forgotten. No row may be
+/// An imported row goes once its life and tombstone are over. No row may be
 /// left for which it answers or that has to answer for it.
 pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &B) {
     open(bench).await;
@@ -386,7 +378,6 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
         brief("import-stays-5", doubt()),
     ];
     import(bench, &origin, std::slice::from_ref(&lives)).await;
-    let before = row(bench, &lives.id).await.seen;
     for copied in gone.iter().chain(&stays) {
         import(bench, &origin, std::slice::from_ref(copied)).await;
     }
@@ -407,10 +398,8 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
         bench.arrives(&copied.id, Foreign::InDoubt).await;
     }
     bench.pass(SHORT).await;
-    let reap = async |date| reap(bench, date).await;
-    assert_eq!(reap(before).await, 0, "import: reaped beyond what may be forgotten");
-    assert_eq!(reap(LATE).await, gone.len() as u64, "import: what is over and not needed must go");
-    assert_eq!(reap(LATE).await, 0, "import: what must stay was reaped, or looked at over and over");
+    assert_eq!(reap(bench).await, gone.len() as u64, "import: what is over and not needed must go");
+    assert_eq!(reap(bench).await, 0, "import: what must stay was reaped, or looked at over and over");
     let stands = async |copied: &CopiedRow| {
         let rows = rows(bench, &copied.id).await;
         rows.iter().any(|row| row.origin == origin)
@@ -423,12 +412,12 @@ pub async fn an_imported_row_goes_once_it_is_not_needed<B: ImportBench>(bench: &
     }
 }
 
-async fn reap<B: ImportBench>(bench: &B, date: Date) -> u64 {
-    bench.store().reap_imports(by(date), 100).await.expect("import: reap_imports failed")
+async fn reap<B: ImportBench>(bench: &B) -> u64 {
+    bench.store().reap_imports(100).await.expect("import: reap_imports failed")
 }
 
 pub(super) async fn import<B: ImportBench>(bench: &B, origin: &Origin, rows: &[CopiedRow]) {
-    bench.store().import(origin, rows, ANY_DATE).await.expect("import: import failed");
+    bench.store().import(origin, rows).await.expect("import: import failed");
 }
 
 /// A row of an origin as a survivor hands it over, with this attempt number at the first epoch.
@@ -453,7 +442,6 @@ pub(super) fn copied<B: StoreBench>(
         accepted: false,
         doubted: 0,
         settle_time: SHORT,
-        seen: Date(0),
     };
     let (route, path) = ("imported".into(), "/v1/imported".to_owned());
     CopiedRow { id: id(bench, name), row, hold: LONG, lives: LONG, tombstone: LONG * 2, route, path }
@@ -478,5 +466,5 @@ fn untimed(row: &Row) -> Row {
             row.state.clone()
         }
     };
-    Row { state, seen: Date(0), ..row.clone() }
+    Row { state, ..row.clone() }
 }

@@ -4,14 +4,17 @@
 
 use std::time::Duration;
 
-use super::store::{SHORT, StoreBench, open, restart_and_approve};
+use super::store::{StoreBench, asks, id, open, restart_and_approve, row, wins};
 use crate::ports::Replica;
-use crate::ports::store::{Heartbeat, PeerMemory};
+use crate::ports::store::{ClaimAsk, Heartbeat, PeerMemory};
+use crate::protocol::key::KeyId;
+use crate::protocol::observed::{Observed, Passed};
+use crate::protocol::record::State;
 
 /// All clauses of the replica.
 pub async fn suite<B: StoreBench>(bench: &B) {
     heartbeats_grow_by_one(bench).await;
-    a_heartbeat_tells_the_databases_clock(bench).await;
+    a_heartbeat_counts_what_passed_once(bench).await;
     the_own_heartbeat_is_shown(bench).await;
     heartbeats_go_on_after_a_restart(bench).await;
     what_is_remembered_is_recalled(bench).await;
@@ -28,19 +31,47 @@ pub async fn heartbeats_grow_by_one<B: StoreBench>(bench: &B) {
     }
 }
 
-/// Each beat has the date of its commit, by the clock that also dates rows.
-pub async fn a_heartbeat_tells_the_databases_clock<B: StoreBench>(bench: &B) {
+/// A heartbeat counts what passed, in one statement with its number: from the value that its writer
+/// knows, and no more than the one before allowed.
+pub async fn a_heartbeat_counts_what_passed_once<B: StoreBench>(bench: &B) {
     open(bench).await;
-    let beat = || async { bench.store().beat().await.expect("replica: beat failed").expect("an open gate") };
-    let first = beat().await;
-    let attempt = super::store::claimed(bench, "dated", 1).await;
-    let seen = super::store::row(bench, &attempt.id).await.seen;
-    let last = beat().await;
-    assert!(first.date <= seen && seen <= last.date, "replica: {first:?}, a row seen {seen:?}, {last:?}");
-    bench.pass(SHORT).await;
-    let later = beat().await;
-    let passed = later.date.as_millis() - last.date.as_millis();
-    assert!(passed >= SHORT.as_millis() as i64 - 1, "replica: {passed} ms went by, not {SHORT:?}");
+    let (step, more) = (Duration::from_millis(400), Duration::from_millis(900));
+    let counts = async |from: Option<Observed>, by: Duration| {
+        let passed = Passed { from, by, step };
+        let beat = bench.store().beat(Some(passed)).await.expect("replica: beat failed");
+        let beat = beat.expect("replica: an open gate");
+        (beat.observed, beat.counted)
+    };
+    let (first, counted) = counts(None, more).await;
+    assert!(!counted, "replica: it does not know where the counter stands");
+    let after = |millis: u64| Observed(first.0 + millis);
+    assert_eq!(counts(Some(first), Duration::from_millis(250)).await, (after(250), true));
+    assert_eq!(counts(Some(first), more).await, (after(250), false), "replica: another gateway counted");
+    assert_eq!(counts(Some(after(250)), more).await, (after(650), true), "replica: one step at most");
+    let other = bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    assert_eq!((other.observed, other.counted), (after(650), false), "replica: it counts nothing");
+    assert_eq!(counts(Some(after(650)), more).await, (after(1_050), true), "replica: it allowed no less");
+    // What began before a heartbeat ends no earlier for it.
+    let hold = Duration::from_millis(300);
+    let ask = asks(bench, &id(bench, "counted"), 1).await;
+    let attempt = wins(bench, &ClaimAsk { hold, ..ask }).await.0;
+    let (now, _) = counts(Some(after(1_050)), more).await;
+    assert!(left(bench, &attempt.id).await == Some(hold), "replica: the step is added to the hold");
+    counts(Some(now), Duration::from_millis(299)).await;
+    assert!(left(bench, &attempt.id).await == Some(Duration::from_millis(1)));
+    counts(Some(Observed(now.0 + 299)), Duration::from_millis(1)).await;
+    assert!(left(bench, &attempt.id).await == Some(Duration::ZERO), "replica: it is over to the millisecond");
+    restart_and_approve(bench).await;
+    let (kept, _) = counts(None, more).await;
+    assert_eq!(kept, Observed(now.0 + 300), "replica: a restart neither moves nor loses it");
+    bench.store().beat(Some(Passed { from: None, by: more, step: Duration::ZERO })).await.expect("a beat");
+}
+
+async fn left<B: StoreBench>(bench: &B, id: &KeyId) -> Option<Duration> {
+    match row(bench, id).await.state {
+        State::Claimed { left, .. } => Some(left),
+        State::InDoubt { .. } | State::Released | State::Settled { .. } | State::Tombstone => None,
+    }
 }
 
 /// The own heartbeat is among the heartbeats, once, with its number and the gate's epoch.
@@ -51,7 +82,7 @@ pub async fn the_own_heartbeat_is_shown<B: StoreBench>(bench: &B) {
     let date = own.first().expect("replica: the own heartbeat must be shown").date;
     let want = Heartbeat { origin: bench.origin(), seq, epoch: gate.epoch, whole: true, date };
     assert_eq!(own, [want], "replica: the own heartbeat must be shown as committed");
-    let next = bench.store().beat().await.expect("replica: beat failed").expect("an open gate");
+    let next = bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
     assert!(date <= next.date, "replica: {date:?} is before {next:?}");
     assert_eq!(heartbeats(bench).await[0].date, next.date, "replica: it must be shown with its date");
 }
@@ -102,7 +133,7 @@ pub async fn a_remembered_heartbeat_never_goes_back<B: StoreBench>(bench: &B) {
 }
 
 async fn beat<B: StoreBench>(bench: &B) -> u64 {
-    let seq = bench.store().beat().await.expect("replica: beat failed");
+    let seq = bench.store().beat(None).await.expect("replica: beat failed");
     seq.expect("replica: beat answered None though the gate is open").seq
 }
 

@@ -331,7 +331,7 @@ impl<'a, B: ReplicationBench> History<'a, B> {
 
     async fn beats(&self, region: usize) -> Result<u64, String> {
         self.opened(region).await?;
-        let beat = self.bench.store(region).beat().await.map_err(words)?;
+        let beat = self.bench.store(region).beat(None).await.map_err(words)?;
         Ok(beat.ok_or("an open gate lets no heartbeat be written")?.seq)
     }
 

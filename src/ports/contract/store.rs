@@ -73,7 +73,7 @@ pub trait StoreBench: Sync {
     fn restart(&self) -> impl Future<Output = ()> + Send;
 
     /// Passes time until holds and retentions of `span` that began before this call are over by the
-    /// store's own clock.
+    /// store's observed time.
     fn pass(&self, span: Duration) -> impl Future<Output = ()> + Send;
 }
 

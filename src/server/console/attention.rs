@@ -80,13 +80,6 @@ pub(super) fn lines(status: &Status, beside: &Beside<'_>) -> Vec<Line> {
     for key in &status.config.restart {
         say(true, format!("needs a restart: {key}"), "summary");
     }
-    if let Some(left) = status.store.clock_suspect_ms {
-        say(
-            false,
-            format!("the database's clock is suspect for {}: no hold counts as over", span(left)),
-            "leases",
-        );
-    }
     if let Some(upstream) = &status.upstream
         && let Some(failing) = upstream.failing_ms
     {

@@ -1,9 +1,9 @@
 //! Causes by machines and files, such as a dead gateway, a faulty store, a sick upstream or a wrong
 //! file.
 //!
-//! Stores lose rows, are slow or silent, or answer errors; a clock steps; settings differ;
-//! certificates expire. `stage` looks at the alerts. Everything is mended before the next group. It
-//! must not take a majority away.
+//! Stores lose rows, are slow or silent, or answer errors; settings differ; certificates expire.
+//! `stage` looks at the alerts. Everything is mended before the next group. It must not take a
+//! majority away.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +25,6 @@ use tokio::task::JoinSet;
 
 use crate::alerts::requests::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};
-use crate::support::clock::{BEHIND, RIGHT};
 use crate::support::{BODY, PATIENCE, ask, post, said, series, until};
 
 /// Longer than the bound of OncewayStoreSlow.
@@ -92,37 +91,6 @@ pub async fn gateway_alone(stage: &Stage) {
     way.thaw(Direction::Forward);
     stage.quiet("OncewayGatewayRunsNothing", &[]).await;
     restart(&direct).await;
-}
-
-/// The database's clock of ap-south was found suspect just before its gateway restarted. Its
-/// journal's entry counts for the new process.
-pub async fn clock_suspect(stage: &Stage) {
-    let ap = &stage.fleet.regions[2];
-    let client = ap.cluster.connect(files::DATABASE).await.unwrap();
-    let note = "insert into onceway.journal (kind, reason) values ('clock-suspect', 'a drill')";
-    client.batch_execute(note).await.unwrap();
-    ap.act(Action::Stop, Part::Gateway).await.unwrap();
-    ap.act(Action::Start, Part::Gateway).await.unwrap();
-    stage.fires("OncewayClockSuspect", &[("region", "ap-south")]).await;
-    let key = stage.key_of(2, None).await;
-    stage.told(post(&ap.public(), "/v1/charges", &key, BODY), &[201]).await;
-    stage.quiet("OncewayClockSuspect", &[]).await;
-    ap.serves().await.unwrap();
-}
-
-/// The clock of ap-south's database was behind, and was set right while its gateway was stopped.
-pub async fn clock_ahead(stage: &Stage) {
-    let ap = &stage.fleet.regions[2];
-    let seen = async |sql: &str| {
-        ap.act(Action::Stop, Part::Gateway).await.unwrap();
-        ap.cluster.connect(files::DATABASE).await.unwrap().batch_execute(sql).await.unwrap();
-        ap.act(Action::Start, Part::Gateway).await.unwrap();
-    };
-    seen(BEHIND).await;
-    stage.fires("OncewayClockAhead", &[("region", "ap-south")]).await;
-    seen(RIGHT).await;
-    stage.quiet("OncewayClockAhead", &[]).await;
-    ap.serves().await.unwrap();
 }
 
 /// eu-west gets different routes: its file names others, and its gateway is asked to read it again.

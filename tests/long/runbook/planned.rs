@@ -12,13 +12,11 @@ use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::issue::{Purpose, add};
 use onceway::adapters::peers::HttpPeers;
 use onceway::fleet::deployment::Deployment;
-use onceway::fleet::files::DATABASE;
 use onceway::fleet::region::{Action, Part, Region};
 use onceway::ports::Peers;
 use onceway::protocol::region::RegionName;
 
 use crate::runbook::book::{Section, metric};
-use crate::support::clock::{BEHIND, RIGHT};
 use crate::support::{said, series, until};
 
 const SERVING: &str = "onceway_region_serving{member=\"eu-west\"}";
@@ -182,26 +180,6 @@ pub async fn refused(mut section: Section<'_>, fleet: &Deployment) {
     section.run("onceway certs revoke mallory").await.ends(&[0]).shows("mallory is revoked");
     until("its certificate to be refused", async || ask().await.contains("evoked")).await;
     section.run("onceway status").await.ends(&[0]);
-    section.end();
-}
-
-/// The clock of eu-west's database was two days behind, and was set right while no gateway ran.
-pub async fn clock(mut section: Section<'_>, fleet: &Deployment) {
-    let eu = &fleet.regions[1];
-    let seen = async |sql: &str| {
-        eu.act(Action::Stop, Part::Gateway).await.unwrap();
-        eu.cluster.connect(DATABASE).await.unwrap().batch_execute(sql).await.unwrap();
-        eu.act(Action::Start, Part::Gateway).await.unwrap();
-        eu.serves().await.unwrap();
-    };
-    let ahead = async || series(eu, "onceway_clock_ahead_seconds").await >= Some(172_800.0);
-    seen(BEHIND).await;
-    until("the lead to be shown", ahead).await;
-    section.there(eu);
-    section.run("psql --command").await.ends(&[0]).shows("utc");
-    section.run("onceway status --admin").await.ends(&[0]).shows("ahead of the observed time by 172");
-    seen(RIGHT).await;
-    until("the lead to be gone", async || !ahead().await).await;
     section.end();
 }
 

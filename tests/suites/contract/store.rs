@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onceway::adapters::postgres::{PgStore, provision};
-use onceway::fleet::wait;
 use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
 use onceway::ports::{KeyStore, Replica};
@@ -66,16 +65,26 @@ impl StoreBench for Stores {
             Foreign::Settled => 4,
         };
         let epoch = self.store.gate().await.unwrap().epoch;
-        let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
-                       settle_time, expires_at, answer_status, answer_headers, settled_at) \
-                   select $1, $2, $3, s, $5, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), $6 * interval '1 second', \
-                       '0', now() + $6 * interval '1 second', case s when 4 then 200 end, case s when 4 then '\\x01'::bytea end, \
+        let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, \
+                       hold_ms, settle_ms, expires_at, answer_status, answer_headers, settled_at) \
+                   select $1, $2, $3, s, $5, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), 0, \
+                       $6, 0, now() + $6::bigint * interval '1 millisecond', case s when 4 then 200 end, case s when 4 then '\\x01'::bytea end, \
                        case s when 4 then now() end from (values ($4::smallint)) v (s)";
         let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
         let epoch_stored = i64::try_from(epoch).unwrap();
         let admin = self.region.admin().await;
         admin
-            .execute(sql, &[&tenant, &key, &PEERS[0], &number, &epoch_stored, &LONG.as_secs_f64()])
+            .execute(
+                sql,
+                &[
+                    &tenant,
+                    &key,
+                    &PEERS[0],
+                    &number,
+                    &epoch_stored,
+                    &i64::try_from(LONG.as_millis()).unwrap(),
+                ],
+            )
             .await
             .unwrap();
         Token { epoch, attempt: 1 }
@@ -104,15 +113,10 @@ impl StoreBench for Stores {
     }
 
     async fn pass(&self, span: Duration) {
-        let admin = self.region.admin().await;
-        let sql = "select (clock_timestamp() + $1 * interval '1 second')::text";
-        let until: String = admin.query_one(sql, &[&span.as_secs_f64()]).await.unwrap().get(0);
-        let passed = async || {
-            let sql = "select clock_timestamp() > $1::text::timestamptz";
-            let passed: bool = admin.query_one(sql, &[&until]).await?.get(0);
-            Ok(passed.then_some(()))
-        };
-        wait::for_some("the database's clock", BOUND + span, passed).await.unwrap();
+        let sql = "update onceway.heartbeats set observed_ms = observed_ms + $2 where origin = $1";
+        let millis = i64::try_from(span.as_millis()).unwrap();
+        let passed = self.region.admin().await.execute(sql, &[&self.origin().to_string(), &millis]).await;
+        assert_eq!(passed.unwrap(), 1, "no heartbeat");
     }
 }
 

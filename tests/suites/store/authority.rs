@@ -11,8 +11,6 @@ use crate::store::support::{HOLD, RETENTION, Region, id, lifetime, only_row, ope
 use onceway::adapters::postgres::PgStore;
 use onceway::fleet::wait;
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::contract::ANY_DATE;
-use onceway::ports::contract::by;
 use onceway::ports::contract::escrow::lodging_of;
 use onceway::ports::store::PeerMemory;
 use onceway::ports::{Escrows, Imports, KeyStore, Replica};
@@ -20,7 +18,6 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::record::{Nonce, RequestId, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
-use onceway::protocol::time::Date;
 use onceway::protocol::view::{AcceptorId, View};
 use tokio_postgres::Client;
 
@@ -70,7 +67,7 @@ async fn escrows_are_converted_once_or_not_at_all() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let keys: Vec<String> = (0..20).map(|at| format!("key-{at:02}")).collect();
     for (key, nonce) in keys.iter().zip(1..) {
-        assert_eq!(store.lodge(&lodging(key, nonce), gate.version, ANY_DATE).await, Ok(Lodged::Done));
+        assert_eq!(store.lodge(&lodging(key, nonce), gate.version).await, Ok(Lodged::Done));
     }
     let (mut slow, admin) = (region.admin().await, region.admin().await);
     let held = slow.transaction().await.unwrap();
@@ -113,7 +110,7 @@ async fn escrows_are_converted_once_or_not_at_all() {
 async fn a_conversion_that_came_second_does_not_stop_early() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (key, nonce) in [("a", 1), ("b", 2), ("c", 3)] {
-        assert_eq!(store.lodge(&lodging(key, nonce), gate.version, ANY_DATE).await, Ok(Lodged::Done));
+        assert_eq!(store.lodge(&lodging(key, nonce), gate.version).await, Ok(Lodged::Done));
     }
     let (mut slow, admin) = (region.admin().await, region.admin().await);
     let held = slow.transaction().await.unwrap();
@@ -131,10 +128,10 @@ async fn a_conversion_that_came_second_does_not_stop_early() {
 #[tokio::test]
 async fn rows_of_other_origins_are_not_judged_by_this_clock() {
     let (region, store, _gate) = Region::ready("eu#1").await;
-    let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
-                       settle_time, expires_at, due_at, answer_status, answer_headers, settled_at) \
+    let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, hold_ms, \
+                       settle_ms, expires_at, due_ms, answer_status, answer_headers, settled_at) \
                select 'acme', convert_to(k, 'UTF8'), 'other#1', s, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), \
-                   now() - interval '1 day', interval '1 minute', '0', now(), now() - interval '1 hour', case s when 4 then 200 end, \
+                   now() - interval '1 day', -86400000, 60000, 0, now(), -3600000, case s when 4 then 200 end, \
                    case s when 4 then '\\x01'::bytea end, case s when 4 then now() end from (values ('open', 1), ('answered', 4)) v (k, s)";
     region.admin().await.execute(sql, &[]).await.unwrap();
     let whole = State::Claimed { left: Duration::from_secs(60), past: Duration::ZERO };
@@ -152,10 +149,10 @@ async fn an_imported_row_goes_when_its_tombstone_would() {
         region.arrives(key, 3, 1).await;
     }
     let rows = store.rows_of(&origin, None, 10).await.unwrap();
-    store.import(&origin, &rows, ANY_DATE).await.unwrap();
+    store.import(&origin, &rows).await.unwrap();
     admin.execute("delete from onceway.records where origin = 'other#1'", &[]).await.unwrap();
     assert_eq!(store.look_up(&[id("a")]).await.unwrap()[0].len(), 1);
-    let sql = "select bool_and(due_at between now() + interval '24 hours 50 minutes' and now() + interval '25 hours') \
+    let sql = "select bool_and(due_ms = 25 * 3600000) \
                from onceway.records_imported";
     assert!(
         admin.query_one(sql, &[]).await.unwrap().get::<_, bool>(0),
@@ -164,10 +161,9 @@ async fn an_imported_row_goes_when_its_tombstone_would() {
     // Rows that are handed on do not live longer for it.
     let again = store.rows_of(&origin, None, 10).await.unwrap();
     assert!(again.iter().zip(&rows).all(|(again, first)| again.lives <= first.lives), "{again:?}");
-    let may = || by(Date(32_503_680_000_000));
-    assert_eq!(store.reap_imports(may(), 10).await, Ok(0));
-    admin.execute("update onceway.records_imported set due_at = now() where key = 'a'", &[]).await.unwrap();
-    assert_eq!(store.reap_imports(may(), 10).await, Ok(1));
+    assert_eq!(store.reap_imports(10).await, Ok(0));
+    admin.execute("update onceway.records_imported set due_ms = 0 where key = 'a'", &[]).await.unwrap();
+    assert_eq!(store.reap_imports(10).await, Ok(1));
     assert_eq!(
         store.look_up(&[id("a"), id("b")]).await.unwrap().iter().map(Vec::len).collect::<Vec<_>>(),
         [0, 1]

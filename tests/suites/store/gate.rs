@@ -12,15 +12,12 @@ use std::time::Duration;
 use onceway::adapters::postgres::PgStore;
 use onceway::adapters::postgres::provision;
 use onceway::ports::authority::Lodged;
-use onceway::ports::contract::ANY_DATE;
-use onceway::ports::contract::by;
 use onceway::ports::jobs::{self, Acted};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError, Unclear, Written};
 use onceway::ports::upkeep::{Act, Ruling};
 use onceway::ports::{Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::record::{Answer, AnswerBody};
-use onceway::protocol::time::Date;
 use tokio_postgres::Client;
 
 use crate::store::authority::{lodging, other, state, waits};
@@ -47,9 +44,6 @@ statements! {
     Claim ReclaimOfOwn ReclaimBesideOthers Accept Settle Doubt Release SettleByHand ReleaseByHand
     Discard Lodge Convert Import Beat StandIn Reap ReapEscrows ReapImports
 }
-
-/// The date until which everything due may be forgotten.
-const EVER: Date = Date(253_402_300_700_000);
 
 struct Bench {
     region: Region,
@@ -105,7 +99,8 @@ impl Bench {
             }
             Statement::ReapEscrows => {
                 self.lodged(&key, turn, gate).await;
-                let due = "update onceway.escrows set due_at = now(), tombstone = '0', look_at = now() where key = $1";
+                let due =
+                    "update onceway.escrows set due_ms = 0, tombstone_ms = 0, look_ms = 0 where key = $1";
                 assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
                 None
             }
@@ -113,8 +108,8 @@ impl Bench {
                 self.region.arrives(&key, 3, 1).await;
                 let rows = self.store.rows_of(&other(), None, 100).await.unwrap();
                 let rows: Vec<_> = rows.into_iter().filter(|row| row.id == id(&key)).collect();
-                self.store.import(&other(), &rows, ANY_DATE).await.unwrap();
-                let due = "update onceway.records_imported set due_at = now() where key = $1";
+                self.store.import(&other(), &rows).await.unwrap();
+                let due = "update onceway.records_imported set due_ms = 0 where key = $1";
                 assert_eq!(self.admin.execute(due, &[&key.as_bytes()]).await.unwrap(), 1);
                 None
             }
@@ -133,7 +128,7 @@ impl Bench {
     }
 
     async fn lodged(&self, key: &str, turn: u128, gate: GateVersion) {
-        assert_eq!(self.store.lodge(&lodging(key, turn), gate, ANY_DATE).await, Ok(Lodged::Done));
+        assert_eq!(self.store.lodge(&lodging(key, turn), gate).await, Ok(Lodged::Done));
     }
 
     /// Runs the statement. Returns true if it passed the gate.
@@ -170,7 +165,7 @@ impl Bench {
                     other => panic!("{other:?}"),
                 }
             }
-            Statement::Lodge => match store.lodge(&lodging(&ready.key, turn), gate, ANY_DATE).await {
+            Statement::Lodge => match store.lodge(&lodging(&ready.key, turn), gate).await {
                 Ok(Lodged::Done) => true,
                 Ok(Lodged::GateMoved) => false,
                 other => panic!("{other:?}"),
@@ -178,17 +173,17 @@ impl Bench {
             Statement::Convert => approved(store.convert(&other(), 10).await),
             Statement::Import => {
                 let rows = store.rows_of(&other(), None, 100).await.unwrap();
-                approved(store.import(&other(), &rows, ANY_DATE).await)
+                approved(store.import(&other(), &rows).await)
             }
-            Statement::Beat => store.beat().await.unwrap().is_some(),
+            Statement::Beat => store.beat(None).await.unwrap().is_some(),
             Statement::StandIn => {
                 let basis = Basis::Known { own: None, over: Vec::new(), attempt: 1 };
                 let ask = ClaimAsk { basis, hold: Duration::ZERO, ..asked };
-                written(store.stand_in(&ask, &Ruling::Released, None, ANY_DATE).await)
+                written(store.stand_in(&ask, &Ruling::Released, None).await)
             }
-            Statement::Reap => store.reap(by(EVER), 100).await.unwrap().seen() > 0,
-            Statement::ReapEscrows => store.reap_escrows(by(EVER), 100).await.unwrap() > 0,
-            Statement::ReapImports => store.reap_imports(by(EVER), 100).await.unwrap() > 0,
+            Statement::Reap => store.reap(100).await.unwrap().seen() > 0,
+            Statement::ReapEscrows => store.reap_escrows(100).await.unwrap() > 0,
+            Statement::ReapImports => store.reap_imports(100).await.unwrap() > 0,
         }
     }
 

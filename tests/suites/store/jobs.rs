@@ -38,8 +38,8 @@ async fn accept(store: &PgStore, key: &str, nonce: u128, gate: GateVersion) {
 async fn a_look_for_due_jobs_reads_only_those() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let admin = region.admin().await;
-    let many = "insert into onceway.jobs (tenant, key, request_id, next_at, forget_at, sealed, request) \
-                select 'acme', convert_to('k-' || i, 'UTF8'), gen_random_uuid(), now() + interval '1 hour', now() + interval '1 day', \
+    let many = "insert into onceway.jobs (tenant, key, request_id, next_ms, forget_ms, sealed, request) \
+                select 'acme', convert_to('k-' || i, 'UTF8'), gen_random_uuid(), 3600000, 86400000, \
                        false, '\\x00' from generate_series(1, 20000) i";
     admin.batch_execute(&format!("{many}; analyze onceway.jobs")).await.unwrap();
     for number in 0..3 {
@@ -60,16 +60,16 @@ async fn a_look_for_due_jobs_reads_only_those() {
     eventually("the sessions to end", || async { gone().await.then_some(()) }).await;
     let before = read().await;
     let looker = region.store();
-    assert_eq!(looker.take(Nonce(9), 16, LONG, None, None).await.unwrap().len(), 3);
-    assert_eq!(looker.take(Nonce(10), 16, LONG, None, None).await.unwrap().len(), 0);
+    assert_eq!(looker.take(Nonce(9), 16, LONG, None).await.unwrap().len(), 3);
+    assert_eq!(looker.take(Nonce(10), 16, LONG, None).await.unwrap().len(), 0);
     admin.query_one(close, &[]).await.unwrap();
     eventually("the looks to be counted", || async { (read().await.0 >= before.0 + 2).then_some(()) }).await;
     let cost = read().await.1 - before.1;
     assert!(cost < 200, "two looks read {cost} rows for 3 due jobs");
 
     // Now all jobs of that tenant are due, so that another one's waiting jobs are behind them.
-    let due = "update onceway.jobs set next_at = accepted_at - interval '1 hour'; insert into onceway.jobs \
-               select 'globex', key, request_id, 1, 0, null, clock_timestamp(), accepted_at, forget_at, sealed, request \
+    let due = "update onceway.jobs set next_ms = -1; insert into onceway.jobs \
+               select 'globex', key, request_id, 1, 0, null, 0, accepted_at, forget_ms, sealed, request \
                  from onceway.jobs where key = 'k-7'; analyze onceway.jobs";
     admin.batch_execute(due).await.unwrap();
     // The reads of that statement are counted before the look.
@@ -77,7 +77,7 @@ async fn a_look_for_due_jobs_reads_only_those() {
     let before = read().await;
     let looker = region.store();
     let turns = Turns { but_of: vec![id("any").tenant().clone()], after: None };
-    let taken = looker.take(Nonce(11), 4, LONG, None, Some(&turns)).await.unwrap();
+    let taken = looker.take(Nonce(11), 4, LONG, Some(&turns)).await.unwrap();
     assert_eq!(taken.iter().map(|job| job.taken.id.tenant().as_str()).collect::<Vec<_>>(), ["globex"]);
     admin.query_one(close, &[]).await.unwrap();
     eventually("the look to be counted", || async { (read().await.0 > before.0).then_some(()) }).await;
@@ -104,7 +104,7 @@ async fn a_job_is_dropped_or_taken() {
                     tokio::task::yield_now().await;
                 }
                 if taker {
-                    let jobs = store.take(Nonce(1_000 + number), 16, LONG, None, None).await.unwrap();
+                    let jobs = store.take(Nonce(1_000 + number), 16, LONG, None).await.unwrap();
                     return (!jobs.is_empty(), false);
                 }
                 let act = Act { actor: "ada".to_owned(), reason: "a test".to_owned() };

@@ -13,7 +13,6 @@ use crate::store::authority::{lodging, other};
 use crate::store::support::{Region, ask, attempt, eventually, id, won};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::authority::Lodged;
-use onceway::ports::contract::ANY_DATE;
 use onceway::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use onceway::ports::{Acceptors, Audit, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
 use tokio::task::JoinSet;
@@ -58,12 +57,12 @@ async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
     .await;
 
     // Fencing: the heartbeat, the acceptor that grants leases, the gate.
-    assert!(store.beat().await.unwrap().is_some());
+    assert!(store.beat(None).await.unwrap().is_some());
     let (version, acceptor) = store.acceptor().await.unwrap();
     assert_eq!(store.set_acceptor(version, &acceptor).await, Ok(Written::Done));
     assert!(store.gate().await.unwrap().is_open());
     // Other regions: a claim to lodge, an import.
-    assert_eq!(store.lodge(&lodging("lodged", 1), gate.version, ANY_DATE).await, Ok(Lodged::Done));
+    assert_eq!(store.lodge(&lodging("lodged", 1), gate.version).await, Ok(Lodged::Done));
     assert!(store.rows_of(&other(), None, 10).await.is_ok());
     // People: status, a key, lists.
     assert!(store.subscriptions().await.is_ok());
@@ -122,7 +121,7 @@ async fn a_store_that_does_not_answer_is_spared_until_it_does() {
     assert!(refused_at_once(store.claim(&ask("new", 2, version)).await), "nothing was sent, definitely");
     assert!(refused_at_once(store.release(&running).await), "and an outcome is stored later");
     assert_eq!(store.look_up(&[id("running")]).await.unwrap()[0].len(), 1, "reads are answered");
-    assert!(store.beat().await.unwrap().is_some(), "what fences is never refused");
+    assert!(store.beat(None).await.unwrap().is_some(), "what fences is never refused");
     admin.batch_execute("rollback").await.unwrap();
     eventually("the writes' probe", || async { store.spares().is_none().then_some(()) }).await;
     let new = won(&store, &ask("new", 3, version)).await;

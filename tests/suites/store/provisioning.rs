@@ -321,7 +321,7 @@ async fn a_gateway_runs_over_a_schema_that_suits_it_only() {
         admin.batch_execute(&sql).await.unwrap();
         let claimed = store.claim(&ask("moved", 7, gate.version)).await.unwrap();
         assert!(matches!(claimed, ClaimReply::GateMoved), "{claimed:?}");
-        assert_eq!(store.beat().await, Ok(None), "no boot is approved");
+        assert_eq!(store.beat(None).await, Ok(None), "no boot is approved");
         gate
     };
     moved(99).await;
@@ -440,7 +440,7 @@ async fn what_a_replaced_store_had_sent_counts_on() {
     let [eu, us] = two_that_meet().await;
     let (store, us_store) = (eu.store(), us.store());
     open(&store).await;
-    let seq = store.beat().await.unwrap().unwrap().seq;
+    let seq = store.beat(None).await.unwrap().unwrap().seq;
     eventually("the heartbeat, whole", || async {
         let beats = us_store.heartbeats().await.unwrap();
         beats.into_iter().find(|beat| beat.origin == eu.origin && beat.seq == seq && beat.whole)
@@ -470,8 +470,9 @@ async fn a_record_that_is_not_whole_is_written_by_nobody() {
         "fp_raw = '1'",
         "fp_canonical = '1'",
         "principal = '1'",
-        "hold = '-1s'",
-        "tombstone = '-1s'",
+        "hold_ms = -1",
+        "settle_ms = -1",
+        "tombstone_ms = -1",
         "over = '{}'",
         "doubt_status = 500",
         "state = 2, doubt_status = 1000",

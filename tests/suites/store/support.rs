@@ -106,10 +106,10 @@ impl Region {
     /// A row of the other origin for a key, as replication would bring it: its state, and the
     /// attempt's number. It is due in an hour, its tombstone takes a day.
     pub async fn arrives(&self, key: &str, state: i16, attempt: i32) {
-        let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, hold, \
-                       settle_time, expires_at, due_at, tombstone, answer_status, answer_headers, settled_at) \
-                   select 'acme', $1, 'other#1', s, 1, $3, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), interval '1 hour', \
-                       '0', now(), now() + interval '1 hour', interval '1 day', case s when 4 then 200 end, \
+        let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, hold_ms, \
+                       settle_ms, expires_at, due_ms, tombstone_ms, answer_status, answer_headers, settled_at) \
+                   select 'acme', $1, 'other#1', s, 1, $3, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), 0, 3600000, \
+                       0, now(), 3600000, 86400000, case s when 4 then 200 end, \
                        case s when 4 then '\\x01'::bytea end, case s when 4 then now() end from (values ($2::smallint)) v (s)";
         self.admin().await.execute(sql, &[&key.as_bytes(), &state, &attempt]).await.unwrap();
     }
@@ -144,7 +144,7 @@ pub async fn open(store: &PgStore) -> Gate {
 
 /// Commits a heartbeat. Returns its number.
 pub async fn seq(store: &PgStore) -> Option<u64> {
-    store.beat().await.unwrap().map(|beat| beat.seq)
+    store.beat(None).await.unwrap().map(|beat| beat.seq)
 }
 
 pub fn origin(name: &str) -> Origin {

@@ -100,7 +100,7 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
     async fn beats(&self) {
         let us = self.world.cluster.store(&region("us"));
         us.approve(us.gate().await.unwrap().version, &us.gate().await.unwrap().running).await.unwrap();
-        let beat = us.beat().await.unwrap().unwrap();
+        let beat = us.beat(None).await.unwrap().unwrap();
         let shown = async || {
             let all = self.world.cluster.store(&region("eu")).heartbeats().await.unwrap();
             all.iter().any(|shown| shown.origin == self.peers()[0] && shown.seq == beat.seq)
@@ -118,6 +118,7 @@ impl<S: KeyStore + Replica + Upkeep + Jobs> StoreBench for Stores<S> {
     }
 
     async fn pass(&self, span: Duration) {
+        self.world.cluster.observes(&region("eu"), span);
         tokio::time::sleep(span).await;
     }
 }

@@ -23,9 +23,9 @@ use onceway::ports::upkeep::{
 use onceway::ports::upstream::{Probe, ProbeReply, Send as Sent, SendError};
 use onceway::ports::{Acceptors, Authority, Jobs, KeyStore, Peers, Replica, Upkeep, Upstream};
 use onceway::protocol::authority::GateState;
-use onceway::protocol::forget::{MayForget, Observed};
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
+use onceway::protocol::observed::{Observed, Passed, Promises};
 use onceway::protocol::record::{Answer, Nonce, Row};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Acceptor;
@@ -97,7 +97,7 @@ impl KeyStore for Bent {
         }
         match self.inner.claim(&ask).await? {
             ClaimReply::Found(rows) if self.bend == Bend::WhoFindsWins => {
-                Ok(ClaimReply::Won { token: rows[0].token, expires: Date(0), at: Date(0) })
+                Ok(ClaimReply::Won { token: rows[0].token, expires: Date(0) })
             }
             reply => Ok(reply),
         }
@@ -135,8 +135,8 @@ impl KeyStore for Bent {
 }
 
 impl Replica for Bent {
-    async fn beat(&self) -> Result<Option<Beat>, StoreError> {
-        let beat = self.inner.beat().await?;
+    async fn beat(&self, passed: Option<Passed>) -> Result<Option<Beat>, StoreError> {
+        let beat = self.inner.beat(passed).await?;
         Ok(beat.map(|beat| match self.bend {
             Bend::BeatsAreOldOnes => Beat { seq: beat.seq / 2, ..beat },
             _ => beat,
@@ -185,7 +185,7 @@ impl Authority for Bent {
 
 impl Upkeep for Bent {
     handed_on! {
-        reap(may: MayForget, most: u32) -> Result<Reaped, StoreError>;
+        reap(most: u32) -> Result<Reaped, StoreError>;
         claims(after: Option<Place>, older: Duration, most: u32) -> Result<ClaimPage, StoreError>;
         doubts(after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError>;
         foreign(after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError>;
@@ -193,12 +193,11 @@ impl Upkeep for Bent {
         delist(ids: &[KeyId]) -> Result<(), StoreError>;
         unlist() -> Result<u64, StoreError>;
         rule(attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError>;
-        stand_in(ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>, not_before: Date) -> Result<Written, StoreError>;
-        observed() -> Result<(u64, Observed, Date), StoreError>;
-        observe(version: u64, observed: &Observed) -> Result<Written, StoreError>;
+        stand_in(ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Result<Written, StoreError>;
+        promises() -> Result<(u64, Promises, Observed), StoreError>;
+        promise(version: u64, promises: &Promises) -> Result<Written, StoreError>;
         live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> Result<KeyStretch, StoreError>;
         note(kind: &str, reason: &str) -> Result<(), StoreError>;
-        noted(kind: &str) -> Result<Option<Duration>, StoreError>;
         journal(id: &KeyId) -> Result<Vec<Entry>, StoreError>;
     }
 }
@@ -206,12 +205,12 @@ impl Upkeep for Bent {
 impl Jobs for Bent {
     handed_on! {
         accept(ask: &ClaimAsk, request: &StoredRequest, keep: Duration) -> Result<ClaimReply, StoreError>;
-        take(nonce: Nonce, most: usize, away: Duration, may: Option<MayForget>, turns: Option<&Turns>)
+        take(nonce: Nonce, most: usize, away: Duration, turns: Option<&Turns>)
             -> Result<Vec<Job>, StoreError>;
         finish(taken: &Taken) -> Result<Written, StoreError>;
         put_off(taken: &Taken, after: Duration, counted: bool, trouble: &str) -> Result<Written, StoreError>;
         bury(taken: &Taken, trouble: &str) -> Result<Written, StoreError>;
-        erase(may: MayForget) -> Result<u64, StoreError>;
+        erase() -> Result<u64, StoreError>;
         job(id: &KeyId) -> Result<Option<JobRow>, StoreError>;
         jobs(state: Option<JobState>, most: usize) -> Result<Vec<JobRow>, StoreError>;
         load() -> Result<JobLoad, StoreError>;

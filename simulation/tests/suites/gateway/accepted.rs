@@ -20,8 +20,8 @@ use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
 use super::bench::{
-    ACCEPT, Bench, HOLD, SETTLE_TIME, ask, ask_as, id, key_of, key_of_tenant, ms, question, region, request,
-    request_with, served, until,
+    ACCEPT, Bench, HOLD, LATE, SETTLE_TIME, ask, ask_as, id, key_of, key_of_tenant, ms, question, region,
+    request, request_with, served, until,
 };
 use super::stored::{Left, leave};
 
@@ -297,7 +297,8 @@ fn a_request_past_its_retention_is_erased_unrun() {
         bench.upstream(&eu, UpstreamMode::Refuse);
         assert_eq!(bench.send(&eu, "/later", &key).await.status, 202);
         bench.store(&eu, StoreMode::Refuse);
-        sleep(ACCEPT.request_retention + ms(1_000)).await;
+        // Another gateway of the region sees the time pass.
+        bench.world.cluster.observes(&eu, ACCEPT.request_retention + ms(1_000));
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
         bench.store(&eu, StoreMode::Up);
         bench.all_serve().await;
@@ -346,7 +347,7 @@ fn a_doubt_without_a_job_is_recovered_while_its_client_waits() {
             let key = key_of(&eu, word);
             bench.upstream(&eu, doubt);
             assert!(bench.send(&eu, "/prefer", &key).await.status >= 500);
-            sleep(HOLD + SETTLE_TIME).await;
+            sleep(HOLD + SETTLE_TIME + LATE).await;
             bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
             let preferring = request_with("/prefer", &key, "{}", ("prefer", "respond-async"));
             let told = bench.gateway(&eu).handle(preferring).await;

@@ -28,8 +28,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::shared::{self, ring, route, world};
 pub use crate::shared::{
-    ACCEPT, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, Told, UPSTREAM, forward, id, ms, play, question,
-    region, request, request_with, told,
+    ACCEPT, LATE, ONE_WAY, SETTLE_TIME, SETTLE_WITHIN, SWEEP, Told, UPSTREAM, forward, id, ms, play,
+    question, region, request, request_with, told,
 };
 
 /// The longest time of a claim without an outcome.

@@ -6,7 +6,7 @@ use onceway::protocol::region::RegionName;
 use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, HOLD, SETTLE_TIME, Told, key_of, ms, region, served};
+use super::bench::{Bench, HOLD, LATE, SETTLE_TIME, Told, key_of, ms, region, served};
 
 const STAYS: (u16, &str) = (409, "outcome-unknown");
 
@@ -60,6 +60,8 @@ fn an_abandoned_claim_is_recovered_after_its_hold() {
         sleep(HOLD + ms(4_000) - begun.elapsed()).await;
         bench.store(&eu, simulation::cluster::StoreMode::Up);
         bench.all_serve().await;
+        assert_eq!(bench.state(&eu, &key).await, "in-progress", "nobody saw that time pass");
+        sleep(HOLD + SETTLE_TIME + LATE).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
         let told = bench.send(&eu, "/probe", &key).await;
         assert_eq!((told.status, bench.effects(&key).len(), bench.arrived(&eu)), (201, 1, 2), "{told:?}");

@@ -11,7 +11,7 @@ use simulation::peers::LinkMode;
 use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::{Instant, sleep};
 
-use super::bench::{Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, served, until};
+use super::bench::{Bench, HOLD, LATE, SETTLE_TIME, SWEEP, id, key_of, ms, region, served, until};
 use super::upkeep::{UNCLEAR, abandon};
 
 /// A claim that nobody will ever end, as a killed process leaves it, unknown to its gateway.
@@ -102,8 +102,7 @@ fn a_late_settlement_beats_the_doubt() {
     });
 }
 
-/// The order of claims is by the database's clock. After a step back by an hour, a claim of now is
-/// before those that were looked at.
+/// A clock that steps back by an hour changes nothing of the order in which claims are looked at.
 #[test]
 fn a_claim_after_a_step_back_is_found() {
     served(Bench::start(8), async |bench, _| {
@@ -131,7 +130,7 @@ fn an_attempt_that_took_over_is_not_put_in_doubt() {
         let longer = HOLD + SWEEP * 3;
         super::upkeep::abandon_for(&bench.world.cluster.store(&eu), "rerun", &key, longer).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
-        sleep(longer + ms(5)).await;
+        sleep(longer + LATE).await;
         let second = bench.begin(&eu, "/rerun", &key);
         let begun = Instant::now();
         sleep(ms(100)).await;
@@ -201,7 +200,7 @@ fn nothing_is_swept_by_a_region_that_holds_no_lease() {
 
 /// By a clock that stepped an hour ahead all is abandoned: nothing is doubted before its time.
 #[test]
-fn a_suspect_clock_abandons_no_claim() {
+fn a_clock_that_steps_ahead_abandons_no_claim() {
     // The sweep comes before or after the heartbeat that shows the step.
     for wait in (0..1_000).step_by(70) {
         served(Bench::start(7), async |bench, _| {

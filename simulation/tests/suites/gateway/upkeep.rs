@@ -99,45 +99,13 @@ fn a_clock_that_steps_ahead_ends_no_hold() {
             let second = second.await.unwrap();
             assert!(second.replayed || second.said() == (409, "in-progress"), "{second:?}");
             assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (1, 1), "run beside the first");
-            let status = bench.gateway(&eu).status().await;
-            assert!(status.store.clock_suspect_ms.is_some_and(|left| left > 5_000), "{:?}", status.store);
-            let notes = bench.world.cluster.notes(&eu);
-            assert_eq!(notes.len(), 1, "one step, one entry: {notes:?}");
-            assert!(
-                notes[0].kind == "clock-suspect"
-                    && notes[0].reason.as_ref().unwrap().contains("ahead by 3599")
-            );
-        });
-    }
-}
-
-/// A clock is off by a year for some milliseconds, and no heartbeat sees it. A claim of that moment
-/// would have lived its life at once, or hold its key for a year.
-#[test]
-fn a_claim_of_a_clock_that_blinks_is_not_sent() {
-    for by in [-365 * 24 * HOUR_MICROS, 365 * 24 * HOUR_MICROS] {
-        served(Bench::start(6), async |bench, [eu, ..]| {
-            let key = key_of(&eu, "blinked");
-            bench.world.cluster.step_clock(&eu, by);
-            let reply = bench.begin(&eu, "/rerun", &key);
-            sleep(ms(8)).await;
-            bench.world.cluster.step_clock(&eu, -by);
-            assert_eq!(reply.await.unwrap().said(), (503, "store-unavailable"), "{by}");
-            assert_eq!((bench.arrived(&eu), bench.effects(&key).len()), (0, 0), "{by}: sent");
-            assert!(bench.world.cluster.notes(&eu).is_empty(), "a heartbeat saw it");
-            let status = bench.gateway(&eu).status().await;
-            assert!(status.store.clock_suspect_ms.is_some_and(|left| left > 5_000), "{:?}", status.store);
-            let again = bench.send(&eu, "/rerun", &key).await;
-            assert_eq!((again.status, again.replayed), (201, false), "{by}: it was released");
-            sleep(RETENTION / 2).await;
-            assert!(bench.send(&eu, "/rerun", &key).await.replayed, "{by}");
         });
     }
 }
 
 /// An attempt broke. By the stepped clock it is surely over, so "did not happen" would count.
 #[test]
-fn a_probe_does_not_count_by_a_suspect_clock() {
+fn a_probe_does_not_count_by_a_clock_that_stepped() {
     served(Bench::start(6), async |bench, [eu, ..]| {
         let key = key_of(&eu, "probed");
         bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
@@ -149,15 +117,14 @@ fn a_probe_does_not_count_by_a_suspect_clock() {
             assert_eq!(
                 bench.send(&eu, "/probe", &key).await.said(),
                 (409, "outcome-unknown"),
-                "at {:?} {:?}",
-                stepped.elapsed(),
-                bench.gateway(&eu).status().await.store
+                "at {:?}",
+                stepped.elapsed()
             );
             assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", stepped.elapsed());
             sleep(ms(150)).await;
         }
         sleep(ms(1_000)).await;
-        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201, "one longest hold later it counts");
+        assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201, "in its own time it counts");
         assert_eq!(bench.effects(&key).len(), 1);
     });
 }
@@ -181,7 +148,7 @@ fn a_clock_that_steps_ahead_expires_no_answer() {
 /// Schedule of docs/protocol.md#rule-11 with a rolling restart in it: an attempt runs, the clock
 /// steps, and a process that starts then knows of no step.
 #[test]
-fn a_clock_that_is_suspect_stays_so_over_a_restart() {
+fn a_clock_that_stepped_ends_no_hold_after_a_restart() {
     served(Bench::start(11), async |bench, [eu, ..]| {
         let key = key_of(&eu, "restarted");
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(2_800) });
@@ -219,8 +186,6 @@ fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
             let store = bench.world.cluster.store(&eu);
             let row = store.look_up(&[id(&key)]).await.unwrap().remove(0).remove(0);
             assert_ne!(row.state, State::Tombstone, "{restarted}: reaped");
-            let ahead = bench.gateway(&eu).status().await.store.clock_ahead_ms;
-            assert!(ahead.is_some_and(|ahead| ahead as i64 > YEARS_MICROS / 1_000 - 60_000), "{ahead:?}");
             // In its own time it ends all the same.
             until("the key is forgotten", (RETENTION + TOMBSTONE) * 3, async || {
                 bench.state(&eu, &key).await == "absent"

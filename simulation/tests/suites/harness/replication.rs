@@ -54,7 +54,7 @@ impl Two {
     /// Sends a heartbeat of the first region, and checks that it arrives at the second.
     async fn beat(&self) -> u64 {
         let [eu, us] = &self.names;
-        let beat = self.store(eu).beat().await.expect("a store").expect("an open store");
+        let beat = self.store(eu).beat(None).await.expect("a store").expect("an open store");
         sleep(WAY).await;
         assert_eq!(self.seen().await, beat.seq, "at {us}");
         beat.seq
@@ -92,7 +92,7 @@ fn what_was_on_its_way_from_a_lost_region_does_not_outlive_the_crash_of_its_read
         let two = Two::new().await;
         let [eu, us] = &two.names;
         let beat = two.beat().await;
-        two.store(eu).beat().await.expect("a store");
+        two.store(eu).beat(None).await.expect("a store");
         two.world.cluster.sever(eu, us, Duration::ZERO);
         two.crash();
         sleep(WAY * 2).await;
@@ -106,7 +106,7 @@ fn a_commit_of_its_own_and_the_wal_writer_put_on_the_disk_what_was_applied() {
         let two = Two::new().await;
         let [eu, us] = &two.names;
         let beat = two.beat().await;
-        two.store(us).beat().await.expect("a store");
+        two.store(us).beat(None).await.expect("a store");
         two.world.cluster.hold(eu, us, true);
         two.crash();
         assert_eq!(two.seen().await, beat, "a heartbeat of its own came after it");
@@ -128,7 +128,7 @@ fn a_statement_that_writes_nothing_flushes_nothing() {
         // Its own heartbeat is refused until its new boot is approved.
         two.world.cluster.restart(us);
         let beat = two.beat().await;
-        assert_eq!(two.store(us).beat().await.expect("a store"), None);
+        assert_eq!(two.store(us).beat(None).await.expect("a store"), None);
         two.world.cluster.hold(eu, us, true);
         two.crash();
         assert!(two.seen().await < beat);
@@ -149,7 +149,7 @@ fn reached<const N: usize>(acts: &[Act], looks: [u64; N]) -> [u64; N] {
         let (mut beats, mut reached) = (BTreeMap::new(), BTreeMap::new());
         for at in (0..=500).step_by(20).chain([9_000]) {
             sleep((begun + ms(at)).saturating_sub(two.world.elapsed())).await;
-            let beat = two.store(eu).beat().await.expect("a store").expect("an open store");
+            let beat = two.store(eu).beat(None).await.expect("a store").expect("an open store");
             beats.insert(beat.seq, at);
             if at == 100 {
                 two.delay(ms(40));

@@ -134,7 +134,6 @@ fn unwritten(origin: &Origin, key: &str) -> CopiedRow {
         accepted: false,
         doubted: 0,
         settle_time: ms(0),
-        seen: Date(0),
     };
     let (hold, lives, tombstone) = (ms(1), TAKEOVER, TAKEOVER);
     CopiedRow { id, row, hold, lives, tombstone, route: "park".into(), path: "/park".to_owned() }

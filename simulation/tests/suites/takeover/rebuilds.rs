@@ -251,7 +251,7 @@ async fn is_not_made_twice(seed: u64, who: RegionName, by: By) {
     trio.check();
 }
 
-/// The age of a loss is by the database's clock: while that is suspect, no risk ends by it
+/// The age of a loss is by observed time: no clock that steps ends a risk
 /// (docs/protocol.md#rule-11).
 #[test]
 fn a_clock_that_steps_ahead_ends_no_risk() {

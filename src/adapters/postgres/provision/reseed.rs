@@ -74,7 +74,7 @@ pub(super) async fn reseed(
         mesh::count_on(client, &name, &[peer]).await?;
         mesh::end(client, &name).await?;
     }
-    keep(client, peer).await?;
+    keep(client, &plan.me, peer).await?;
     execute(client, WHAT, "commit").await?;
     let status = mesh::create(client, plan, peer, &conninfo, &name, &publisher).await?;
     report.add(mesh::line(peer), status);
@@ -83,7 +83,7 @@ pub(super) async fn reseed(
 
 /// Turns the rows of an origin in this store into imported rows. Of two rows of one key the later
 /// state stays.
-async fn keep(client: &Client, peer: &Origin) -> Result<(), Error> {
+async fn keep(client: &Client, me: &Origin, peer: &Origin) -> Result<(), Error> {
     let [records, heartbeats] = [names::records(peer), names::heartbeats(peer)];
     let sql = "select quote_ident(attname) from pg_attribute \
                where attrelid = 'onceway.records'::regclass and attnum > 0 and not attisdropped order by attnum";
@@ -92,10 +92,7 @@ async fn keep(client: &Client, peer: &Origin) -> Result<(), Error> {
     let taken = columns.iter().map(|column| match column.as_str() {
         "origin" => "r.origin || '!'".to_owned(),
         // The end of an imported row includes its tombstone.
-        "due_at" => format!(
-            "least(r.due_at + case r.state when 5 then interval '0' else r.tombstone end, '{}')",
-            statements::NEVER
-        ),
+        "due_ms" => statements::kept_until(me),
         other => format!("r.{other}"),
     });
     let taken = taken.collect::<Vec<_>>().join(", ");

@@ -167,8 +167,8 @@ pub(super) fn gate_and_heartbeat(me: &Origin) -> [String; 2] {
 pub(super) fn own_indexes(me: &Origin) -> String {
     let (records, due, held) = (names::records(me), names::due_index(me), names::held_index(me));
     format!(
-        "create index if not exists {due} on {records} (due_at);\n\
-         create index if not exists {held} on {records} (held_at);\n"
+        "create index if not exists {due} on {records} (due_ms);\n\
+         create index if not exists {held} on {records} (held_ms);\n"
     )
 }
 

@@ -24,8 +24,8 @@ create table onceway.meta (
 -- What each record must be. Conditions in a function, since Postgres parses those of a CHECK anew for each statement, and for each row that
 -- replication brings. As in a CHECK, a condition that is null holds.
 create function onceway.is_whole(
-    p_state smallint, p_epoch bigint, p_attempt int, p_fp_raw bytea, p_fp_canonical bytea, p_principal bytea, p_hold interval,
-    p_settle_time interval, p_tombstone interval, p_over jsonb, p_doubt_status smallint, p_answer_status smallint,
+    p_state smallint, p_epoch bigint, p_attempt int, p_fp_raw bytea, p_fp_canonical bytea, p_principal bytea, p_hold_ms bigint,
+    p_settle_ms bigint, p_tombstone_ms bigint, p_over jsonb, p_doubt_status smallint, p_answer_status smallint,
     p_answer_headers bytea, p_answer_body bytea, p_answer_coding smallint, p_answer_length int, p_settled_at timestamptz
 ) returns boolean language plpgsql immutable parallel safe as $whole$
 begin
@@ -35,7 +35,7 @@ begin
         and octet_length(p_fp_raw) = 32
         and (p_fp_canonical is null or octet_length(p_fp_canonical) = 32)
         and (p_principal is null or octet_length(p_principal) = 32)
-        and p_hold >= interval '0' and p_settle_time >= interval '0' and p_tombstone >= interval '0'
+        and p_hold_ms >= 0 and p_settle_ms >= 0 and p_tombstone_ms >= 0
         and jsonb_typeof(p_over) = 'array'
         and (p_doubt_status is null or (p_state = 2 and p_doubt_status between 100 and 999))
         and (p_answer_status is null or p_answer_status between 100 and 999)
@@ -51,6 +51,7 @@ end
 $whole$;
 
 -- Numbers of `state`: 1 claimed, 2 in doubt, 3 released, 4 settled, 5 tombstone.
+-- What is judged is in milliseconds of observed time, the counter in the own heartbeat; dates are for people and compared with nothing.
 -- Text that is compared or indexed uses collation "C": an index must not change its order with the system's libraries.
 create table onceway.records (
     tenant text collate "C" not null,
@@ -70,9 +71,10 @@ create table onceway.records (
     answer_headers bytea,
     answer_body bytea,
     held_at timestamptz not null,
-    hold interval not null,
+    held_ms bigint not null,
+    hold_ms bigint not null,
     -- How long the attempt may be inside the upstream after its hold. Both are zero once an answer has ended it.
-    settle_time interval not null,
+    settle_ms bigint not null,
     settled_at timestamptz,
     created_at timestamptz not null default clock_timestamp(),
     expires_at timestamptz not null,
@@ -90,12 +92,12 @@ create table onceway.records (
     answer_length int,
     -- When the reaper looks at the row next: at first the end of its stored life, which is longer than the promised one by the
     -- skew; of a tombstone, when it may be forgotten.
-    due_at timestamptz not null default 'infinity',
+    due_ms bigint not null default 1000000000000000000,
     -- How long the tombstone stays.
-    tombstone interval not null default interval '30 days',
+    tombstone_ms bigint not null default 2592000000,
     primary key (tenant, key, origin),
     constraint is_whole check (onceway.is_whole(
-        state, epoch, attempt, fp_raw, fp_canonical, principal, hold, settle_time, tombstone, over, doubt_status,
+        state, epoch, attempt, fp_raw, fp_canonical, principal, hold_ms, settle_ms, tombstone_ms, over, doubt_status,
         answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at
     ))
 ) partition by list (origin);
@@ -103,12 +105,16 @@ create table onceway.records (
 -- Runs at risk are few, and looked for again and again.
 create index records_at_risk on onceway.records (tenant, key) where risk <> '{}';
 
+-- `observed_ms` is the time that the origin's gateways saw pass: it stands still while none runs, and no clock's step moves it. One heartbeat
+-- adds at most `step_ms`. So what is judged reads `observed_ms`, and what begins now begins at `observed_ms + step_ms` at the latest.
 create table onceway.heartbeats (
     origin text collate "C" primary key,
     seq bigint not null check (seq >= 0),
     epoch bigint not null check (epoch >= 1),
     max_ballot bigint not null default 0,
-    beat_at timestamptz not null
+    beat_at timestamptz not null,
+    observed_ms bigint not null default 0,
+    step_ms bigint not null default 0 check (step_ms >= 0)
 ) partition by list (origin);
 
 -- Exactly one row, never published. `boot_*` is the approved boot; null before the first approval.
@@ -214,7 +220,7 @@ create index journal_of_key on onceway.journal (tenant, key) where tenant is not
 create unique index journal_doubles on onceway.journal (tenant, key, origin, (detail ->> 'with')) where kind = 'double';
 
 -- Accepted requests that wait to be run (state 1), and dead letters that wait for an operator (2). The request itself is stored,
--- sealed where the region has a key for that; it goes with the job, or at forget_at. `nonce` names the worker that has it. Never published.
+-- sealed where the region has a key for that; it goes with the job, or at forget_ms. `nonce` names the worker that has it. Never published.
 create table onceway.jobs (
     tenant text collate "C" not null,
     key bytea not null,
@@ -222,9 +228,9 @@ create table onceway.jobs (
     state smallint not null default 1,
     runs int not null default 0,
     nonce uuid,
-    next_at timestamptz not null default clock_timestamp(),
+    next_ms bigint not null,
     accepted_at timestamptz not null default clock_timestamp(),
-    forget_at timestamptz not null,
+    forget_ms bigint not null,
     sealed boolean not null,
     request bytea,
     trouble text,
@@ -234,10 +240,10 @@ create table onceway.jobs (
     constraint only_letters_are_erased check (request is not null or state = 2)
 ) with (fillfactor = 70);
 
-create index jobs_next on onceway.jobs (next_at) where state = 1;
-create index jobs_dead on onceway.jobs (forget_at) where state = 2;
+create index jobs_next on onceway.jobs (next_ms) where state = 1;
+create index jobs_dead on onceway.jobs (forget_ms) where state = 2;
 -- Each tenant's waiting jobs in their order, so that those of others are found behind any number of one's own.
-create index jobs_turn on onceway.jobs (tenant, next_at) where state = 1;
+create index jobs_turn on onceway.jobs (tenant, next_ms) where state = 1;
 
 -- Exactly one row, made with the store; whoever makes it anew makes another acceptor. `state` is null while it holds nothing.
 -- Never published.
@@ -252,11 +258,11 @@ create table onceway.acceptor (
 create table onceway.views (
     epoch bigint primary key check (epoch >= 1),
     view jsonb not null,
-    stored_at timestamptz not null default clock_timestamp()
+    stored_ms bigint not null
 );
 
--- Claims of other regions that were lodged here before anything was sent for them. All dates are of this store's own clock: due_at is
--- the end of the row's life, look_at when the reaper looks at it next. `promised` is null for a key that is kept for ever. Never published.
+-- Claims of other regions that were lodged here before anything was sent for them. All is in this store's own observed time: due_ms is
+-- the end of the row's life, look_ms when the reaper looks at it next. `promised_ms` is null for a key that is kept for ever. Never published.
 create table onceway.escrows (
     tenant text collate "C" not null,
     key bytea not null,
@@ -267,11 +273,11 @@ create table onceway.escrows (
     fp_raw bytea not null,
     fp_canonical bytea,
     request_id uuid not null,
-    hold interval not null,
-    settle_time interval not null,
-    promised interval,
-    skew interval not null,
-    tombstone interval not null,
+    hold_ms bigint not null,
+    settle_ms bigint not null,
+    promised_ms bigint,
+    skew_ms bigint not null,
+    tombstone_ms bigint not null,
     route text collate "C" not null,
     path text collate "C" not null,
     principal bytea,
@@ -282,15 +288,17 @@ create table onceway.escrows (
     answer_length int,
     answered_at timestamptz,
     stored_at timestamptz not null,
-    due_at timestamptz not null,
-    look_at timestamptz not null,
+    expires_at timestamptz not null,
+    stored_ms bigint not null,
+    due_ms bigint not null,
+    look_ms bigint not null,
     primary key (tenant, key, origin),
     constraint token_is_positive check (epoch >= 1 and attempt >= 1),
     constraint digests_are_whole check (
         octet_length(fp_raw) = 32 and octet_length(fp_canonical) = 32 and octet_length(principal) = 32
     ),
     constraint spans_are_spans check (
-        hold >= interval '0' and settle_time >= interval '0' and skew >= interval '0' and tombstone >= interval '0'
+        hold_ms >= 0 and settle_ms >= 0 and skew_ms >= 0 and tombstone_ms >= 0
     ),
     constraint answered_has_answer check (
         (answered_at is null) = (answer_status is null)
@@ -303,22 +311,23 @@ create table onceway.escrows (
 ) with (fillfactor = 80);
 
 create index escrows_of_origin on onceway.escrows (origin, tenant, key);
-create index escrows_look on onceway.escrows (look_at);
+create index escrows_look on onceway.escrows (look_ms);
 
 -- Rows of other origins that a survivor handed over: their leaves are replication's alone. The origin is written with a '!' behind it, so
--- that look-ups over all leaves find them, and nothing that names an origin does. `due_at` is the end of the tombstone, too.
+-- that look-ups over all leaves find them, and nothing that names an origin does. `due_ms` is the end of the tombstone, too, in this store's
+-- own observed time.
 create table onceway.records_imported partition of onceway.records (
     constraint origin_is_marked check (origin like '%!')
 ) default;
-create index records_imported_due on onceway.records_imported (due_at);
+create index records_imported_due on onceway.records_imported (due_ms);
 
--- Exactly one row: how time passed here as gateways saw it. `observed` is null before the first look. Never published.
-create table onceway.observed (
+-- Exactly one row: the lives that keys were promised here, each with the observed time of its last promise. Never published.
+create table onceway.promises (
     one boolean primary key default true check (one),
     version bigint not null default 1,
-    observed jsonb
+    lives jsonb not null default '[]'
 ) with (fillfactor = 50);
-insert into onceway.observed default values;
+insert into onceway.promises default values;
 
 -- Exactly one row: the greatest token of a row that was ever reaped here. New keys begin above it. It is raised when a row becomes a tombstone,
 -- and so is committed long before that row is gone: a claim that finds the key absent sees it, without a lock. Never published.

@@ -11,10 +11,10 @@ with seen as materialized (
     select g.epoch, {first_attempt} as attempt from onceway.hold_gate($4) g
 ), made as (
     insert into {records} as r (
-        tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, held_at, hold, settle_time, {lifetime_columns}
+        tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, held_at, held_ms, hold_ms, settle_ms, {lifetime_columns}
     )
     select a.tenant, a.key, '{origin}', 1, g.epoch, g.attempt, a.nonce, a.fp_raw, a.fp_canonical, a.request_id,
-           clock_timestamp(), a.hold_ms * interval '1 millisecond', a.settle_ms * interval '1 millisecond', {lifetime}
+           clock_timestamp(), {start}, a.hold_ms, a.settle_ms, {lifetime}
       from unnest(
                $1::text[], $2::bytea[], $3::uuid[], $5::uuid[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[],
                $11::bigint[], $12::text[], $13::text[], $14::bytea[], $15::bigint[]
@@ -25,11 +25,11 @@ with seen as materialized (
      where (select count(distinct s.asked) from seen s) < cardinality($3) and not exists (select from seen s where s.asked = a.nonce)
      order by a.tenant collate "C", a.key
     on conflict do nothing
-    returning r.nonce, r.epoch, r.attempt, r.held_at, r.expires_at
+    returning r.nonce, r.epoch, r.attempt, r.expires_at
 )
-select r.nonce as asked, r.epoch as made_epoch, r.attempt as made_attempt, r.held_at as made_at, r.expires_at as made_until, {nothing}
+select r.nonce as asked, r.epoch as made_epoch, r.attempt as made_attempt, r.expires_at as made_until, {nothing}
   from made r
 union all
-select r.asked, null, null, null, null,
+select r.asked, null, null, null,
        case when r.origin = '{origin}' and r.state = 1 and r.nonce = r.asked then 'won' else 'found' end, {columns}
   from seen r

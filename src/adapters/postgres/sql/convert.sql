@@ -15,11 +15,11 @@ with g as materialized (
     returning 1
 ), made as (
     insert into {records} as r (
-        tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, held_at, hold, settle_time, expires_at, due_at,
-        tombstone, route, path, principal, answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at, doubted
+        tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, held_at, held_ms, hold_ms, settle_ms, expires_at, due_ms,
+        tombstone_ms, route, path, principal, answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at, doubted
     )
     select d.tenant, d.key, '{origin}', case when d.answer_status is null then 2 else 4 end, d.epoch, d.attempt, d.nonce, d.fp_raw,
-           d.fp_canonical, d.request_id, d.stored_at, d.hold, d.settle_time, coalesce(d.stored_at + d.promised, '{never}'), d.due_at, d.tombstone,
+           d.fp_canonical, d.request_id, d.stored_at, d.stored_ms, d.hold_ms, d.settle_ms, d.expires_at, d.due_ms, d.tombstone_ms,
            d.route, d.path, d.principal, d.answer_status, d.answer_headers, d.answer_body, d.answer_coding, d.answer_length,
            d.answered_at, greatest(d.attempt % 10000 - 1, 0)
       from due d
@@ -31,9 +31,9 @@ with g as materialized (
     on conflict (tenant, key, origin) do update
        set state = excluded.state, epoch = excluded.epoch, attempt = excluded.attempt, nonce = excluded.nonce,
            fp_raw = excluded.fp_raw, fp_canonical = excluded.fp_canonical, request_id = excluded.request_id, risk = '{}', accepted = false,
-           doubt_status = null, held_at = excluded.held_at, hold = excluded.hold,
-           settle_time = excluded.settle_time, expires_at = excluded.expires_at,
-           due_at = excluded.due_at, tombstone = excluded.tombstone, route = excluded.route, path = excluded.path,
+           doubt_status = null, held_at = excluded.held_at, held_ms = excluded.held_ms, hold_ms = excluded.hold_ms,
+           settle_ms = excluded.settle_ms, expires_at = excluded.expires_at,
+           due_ms = excluded.due_ms, tombstone_ms = excluded.tombstone_ms, route = excluded.route, path = excluded.path,
            principal = excluded.principal, answer_status = excluded.answer_status, answer_headers = excluded.answer_headers,
            answer_body = excluded.answer_body, answer_coding = excluded.answer_coding, answer_length = excluded.answer_length,
            settled_at = excluded.settled_at, doubted = excluded.doubted

@@ -3,8 +3,8 @@
 -- whoever is just clearing the list would take it off (see unlist.sql).
 with doubted as (
     update {records} r
-       set state = 2, doubt_status = $6, hold = case when $7 then interval '0' else r.hold end,
-           settle_time = case when $7 then interval '0' else r.settle_time end
+       set state = 2, doubt_status = $6, hold_ms = case when $7 then 0 else r.hold_ms end,
+           settle_ms = case when $7 then 0 else r.settle_ms end
      where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
        and r.state = 1
        and exists (select from onceway.hold_gate(null))

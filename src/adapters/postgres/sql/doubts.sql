@@ -6,7 +6,7 @@ select d.tenant, d.key, floor(extract(epoch from d.since) * 1000)::bigint as sin
       select o.origin
         from onceway.records o
        where o.tenant = d.tenant and o.key = d.key and o.state in (1, 2) and not {outdone} and {unanswered}
-         and (o.state = 2 or o.origin <> '{origin}' or o.held_at + o.hold <= clock_timestamp())
+         and (o.state = 2 or o.origin <> '{origin}' or o.held_ms + o.hold_ms <= {now})
        order by o.epoch desc, o.attempt desc, o.origin
        limit 1
   ) as top

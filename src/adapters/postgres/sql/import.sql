@@ -1,25 +1,19 @@
 -- Beside the leaf that replication writes. A later state of one attempt replaces an earlier one, a lower token never a higher. Sorted, so
 -- that two gateways cannot deadlock. The life of such a row ends with its tombstone: nobody makes one of it here.
--- That life counts from the clock's date: nothing is written while that is before the earliest possible one.
 with g as materialized (
-    select from onceway.hold_gate(null) where extract(epoch from clock_timestamp()) * 1000 >= $30::bigint
+    select from onceway.hold_gate(null)
 ), made as (
     insert into onceway.records_imported as i (
         tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id, doubt_status, answer_status,
-        answer_headers, answer_body, answer_coding, answer_length, settled_at, held_at, hold, expires_at, due_at, tombstone, route, path,
-        principal, accepted, doubted, settle_time
+        answer_headers, answer_body, answer_coding, answer_length, settled_at, held_at, held_ms, hold_ms, expires_at, due_ms, tombstone_ms, route,
+        path, principal, accepted, doubted, settle_ms
     )
     select u.tenant, u.key, $1::text || '!', u.state, u.epoch, u.attempt, u.nonce, u.fp_raw, u.fp_canonical, u.over,
            array(select jsonb_array_elements_text(u.risk)), u.request_id, u.doubt_status, u.answer_status, u.answer_headers, u.answer_body,
            u.answer_coding, u.answer_length, clock_timestamp() - u.age_ms * interval '1 millisecond', clock_timestamp(),
-           u.hold_ms * interval '1 millisecond', timestamptz 'epoch' + u.expires_ms * interval '1 millisecond',
-           least(
-               clock_timestamp() + u.lives_ms * interval '1 millisecond'
-                   + case u.state when 5 then 0 else u.tombstone_ms end * interval '1 millisecond',
-               '{never}'
-           ),
-           u.tombstone_ms * interval '1 millisecond', u.route, u.path, u.principal, u.accepted, u.doubted,
-           u.settle_ms * interval '1 millisecond'
+           {start}, u.hold_ms, timestamptz 'epoch' + u.expires_ms * interval '1 millisecond',
+           least({start} + u.lives_ms + case u.state when 5 then 0 else u.tombstone_ms end, {never_ms}),
+           u.tombstone_ms, u.route, u.path, u.principal, u.accepted, u.doubted, u.settle_ms
       from unnest(
                $2::text[], $3::bytea[], $4::smallint[], $5::bigint[], $6::int[], $7::uuid[], $8::bytea[], $9::bytea[], $10::jsonb[],
                $11::jsonb[], $12::uuid[], $13::smallint[], $14::smallint[], $15::bytea[], $16::bytea[], $17::smallint[], $18::int[],

@@ -2,14 +2,14 @@
 -- nonce stops a worker that was given up; one in doubt keeps its nonce, or a late answer could not be settled.
 with held as materialized (
     select from onceway.jobs
-     where tenant = $1 and key = $2 and (state = 2 or nonce is null or next_at <= clock_timestamp())
+     where tenant = $1 and key = $2 and (state = 2 or nonce is null or next_ms <= {now})
        and exists (select from onceway.hold_gate(null))
        for update
 ), r as (
     update {records} r
        set accepted = false, nonce = case r.state when 3 then gen_random_uuid() else r.nonce end
      where r.tenant = $1 and r.key = $2 and r.origin = '{origin}'
-       and not (r.state = 1 and r.held_at + r.hold > clock_timestamp())
+       and not (r.state = 1 and r.held_ms + r.hold_ms > {now})
        and exists (select from held)
     returning r.epoch, r.attempt
 ), j as (

@@ -1,6 +1,6 @@
 with j as (
     update onceway.jobs
-       set state = 1, runs = 0, nonce = null, next_at = clock_timestamp(), trouble = null
+       set state = 1, runs = 0, nonce = null, next_ms = {now}, trouble = null
      where tenant = $1 and key = $2 and state = 2 and request is not null
     returning tenant, key
 ), noted as (

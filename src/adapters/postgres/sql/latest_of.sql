@@ -10,8 +10,8 @@ with beat as (
 ), latest as (
     select r.ctid as place, r.tenant, r.key, r.origin, r.state, r.epoch, r.attempt, r.nonce, r.fp_raw, r.fp_canonical, r.over, r.risk,
            r.request_id, r.doubt_status, r.answer_status, r.answer_headers, r.answer_body, r.answer_coding, r.answer_length, r.settled_at,
-           r.held_at, r.hold, r.expires_at, r.due_at, r.tombstone, r.route, r.path, r.principal, r.accepted, r.doubted,
-           r.settle_time
+           r.held_ms, r.hold_ms, r.expires_at, r.due_ms, r.tombstone_ms, r.route, r.path, r.principal, r.accepted, r.doubted,
+           r.settle_ms, {r_ends} as ends
       from onceway.records r
      where r.origin in ($1, $1 || '!')
        and r.ctid >= format('(%s,%s)', $2::bigint >> 16, $2::bigint & 65535)::tid
@@ -20,9 +20,9 @@ with beat as (
     union all
     select e.ctid, e.tenant, e.key, e.origin, case when e.answer_status is null then 1 else 4 end::smallint, e.epoch, e.attempt, e.nonce,
            e.fp_raw, e.fp_canonical, '[]'::jsonb, '{}'::text[], e.request_id, null::smallint, e.answer_status, e.answer_headers,
-           e.answer_body, e.answer_coding, e.answer_length, e.answered_at, e.stored_at, e.hold,
-           coalesce(e.stored_at + e.promised, '{never}'), e.due_at, e.tombstone, e.route, e.path, e.principal, false,
-           greatest(e.attempt % 10000 - 1, 0), e.settle_time
+           e.answer_body, e.answer_coding, e.answer_length, e.answered_at, e.stored_ms, e.hold_ms,
+           e.expires_at, e.due_ms, e.tombstone_ms, e.route, e.path, e.principal, false,
+           greatest(e.attempt % 10000 - 1, 0), e.settle_ms, e.due_ms
       from onceway.escrows e
      where e.origin = $1
        and e.ctid >= format('(%s,%s)', $2::bigint >> 16, $2::bigint & 65535)::tid
@@ -33,11 +33,9 @@ select r.*, x.until << 16 as until, x.until < x.blocks as goes_on
   left join lateral (
       select (split_part(trim(r.place::text, '()'), ',', 1)::bigint << 16) + split_part(trim(r.place::text, '()'), ',', 2)::bigint as at,
              r.tenant, r.key, r.route, r.path,
-             ceil(extract(epoch from r.hold) * 1000)::bigint as hold_ms,
-             greatest(0, ceil(extract(epoch from least(
-                 case when r.origin like '%!' and r.state <> 5 then r.due_at - r.tombstone else r.due_at end, '{never}'
-             ) - clock_timestamp()) * 1000))::bigint as lives_ms,
-             ceil(extract(epoch from r.tombstone) * 1000)::bigint as tombstone_ms,
+             r.hold_ms,
+             greatest(0, r.ends - case when r.origin like '%!' and r.state <> 5 then r.tombstone_ms else 0 end - {now}) as lives_ms,
+             r.tombstone_ms,
              {columns}
         from latest r
        order by r.place

@@ -1,12 +1,12 @@
 -- One batch of reaping (see the port). The row locks are skipped where somebody else holds one: another gateway's batch, or a settlement.
--- Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile function. The greatest token of what was reaped stays.
+-- The greatest token of what was reaped stays.
 with due as materialized (
-    select r.tenant, r.key, r.state, r.epoch, r.attempt, r.held_at + r.hold <= clock_timestamp() as over
+    select r.tenant, r.key, r.state, r.epoch, r.attempt, r.held_ms + r.hold_ms <= {now} as over
       from {records} r
-     where r.due_at <= (select least(clock_timestamp(), timestamptz 'epoch' + $1::bigint * interval '1 millisecond'))
+     where r.due_ms <= {now}
        and exists (select from onceway.hold_gate(null))
-     order by r.due_at
-     limit $2::bigint
+     order by r.due_ms
+     limit $1::bigint
        for update of r skip locked
 ), seen as (
     select d.*,
@@ -28,7 +28,7 @@ with due as materialized (
            ) as hides,
            -- How long a final row of another origin above this one is remembered, its tombstone included.
            (
-               select max(o.due_at + o.tombstone) from onceway.records o
+               select max({ends} + o.tombstone_ms) from onceway.records o
                 where o.tenant = d.tenant and o.key = d.key and o.origin <> '{origin}' and o.state in (4, 5) and not {outdone}
                   and (o.state = 5 or (o.epoch, o.attempt) > (d.epoch, d.attempt))
            ) as final_until
@@ -48,13 +48,13 @@ with due as materialized (
 ), expired as (
     update {records} r
        set state = 5, doubt_status = null, answer_status = null, answer_headers = null, answer_body = null,
-           answer_coding = 0, answer_length = null, due_at = greatest(r.due_at + r.tombstone, j.final_until)
+           answer_coding = 0, answer_length = null, due_ms = greatest(r.due_ms + r.tombstone_ms, j.final_until)
       from judged j
      where j.fate = 'expire' and r.tenant = j.tenant and r.key = j.key and r.origin = '{origin}'
     returning r.epoch, r.attempt
 ), kept as (
     update {records} r
-       set due_at = clock_timestamp() + interval '10 minutes'
+       set due_ms = {now} + 600000
       from judged j
      where j.fate = 'keep' and r.tenant = j.tenant and r.key = j.key and r.origin = '{origin}'
     returning 1

@@ -4,16 +4,16 @@
 -- them read again and again. Bounds stand in scalar sub-selects, because an index cannot be searched
 -- with a volatile function.
 with due as materialized (
-    select e.tenant, e.key, e.origin, e.epoch, e.attempt, e.due_at + e.tombstone as ends, e.stored_at
+    select e.tenant, e.key, e.origin, e.epoch, e.attempt, e.due_ms + e.tombstone_ms as ends, e.stored_ms
       from onceway.escrows e
-     where e.look_at <= (select clock_timestamp())
+     where e.look_ms <= {now}
        and exists (select from onceway.hold_gate(null))
-     order by e.look_at
-     limit $2::bigint
+     order by e.look_ms
+     limit $1::bigint
        for update of e skip locked
 ), judged as (
     select d.*,
-           d.ends <= least(clock_timestamp(), timestamptz 'epoch' + $1::bigint * interval '1 millisecond') or exists (
+           d.ends <= {now} or exists (
                select from onceway.records o
                 where o.tenant = d.tenant and o.key = d.key and o.origin in (d.origin, d.origin || '!')
                   and (o.epoch, o.attempt) >= (d.epoch, d.attempt)
@@ -25,10 +25,7 @@ with due as materialized (
     returning 1
 ), later as (
     update onceway.escrows e
-       set look_at = least(
-               greatest(j.ends, clock_timestamp()),
-               clock_timestamp() + least(interval '1 minute', greatest(interval '1 second', clock_timestamp() - j.stored_at))
-           )
+       set look_ms = least(greatest(j.ends, {now}), {now} + least(60000, greatest(1000, {now} - j.stored_ms)))
       from judged j
      where not j.done and e.tenant = j.tenant and e.key = j.key and e.origin = j.origin
 )

@@ -3,10 +3,10 @@
 -- again later. Bounds stand in scalar sub-selects, because an index cannot be searched with a volatile function.
 with due as materialized (
     select i.tenant, i.key, i.origin, i.state, i.epoch, i.attempt from onceway.records_imported i
-     where i.due_at <= (select least(clock_timestamp(), timestamptz 'epoch' + $1::bigint * interval '1 millisecond'))
+     where i.due_ms <= {now}
        and exists (select from onceway.hold_gate(null))
-     order by i.due_at
-     limit $2::bigint
+     order by i.due_ms
+     limit $1::bigint
        for update of i skip locked
 ), judged as (
     select d.tenant, d.key, d.origin,
@@ -32,7 +32,7 @@ with due as materialized (
       from due d
 ), later as (
     update onceway.records_imported i
-       set due_at = clock_timestamp() + interval '10 minutes'
+       set due_ms = {now} + 600000
       from judged j
      where not j.goes and i.tenant = j.tenant and i.key = j.key and i.origin = j.origin
 )

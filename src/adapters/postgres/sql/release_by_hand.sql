@@ -3,7 +3,7 @@ with ruled as (
     update {records} r
        set state = 3, doubt_status = null
      where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.epoch = $3 and r.attempt = $4 and r.nonce = $5
-       and r.state in (1, 2) and r.held_at + r.hold + r.settle_time <= clock_timestamp()
+       and r.state in (1, 2) and r.hold_ms + r.settle_ms <= greatest({now} - r.held_ms, 0)
        and exists (select from onceway.hold_gate(null))
     returning r.tenant, r.key, r.epoch, r.attempt
 ), journalled as (

@@ -1,24 +1,21 @@
 -- Own rows that this store may lack, before its boot is approved, and not later: a key may have been forgotten since. The gate is held, so that
 -- no approval comes between. A later state of one attempt replaces an earlier one, a lower token never a higher. Sorted, so that two
--- gateways cannot deadlock. Holds begin anew: the attempt may run. Lives count from no earlier date than that of the own heartbeat.
+-- gateways cannot deadlock. Holds begin anew: the attempt may run.
 with g as materialized (
     select from onceway.hold_gate(null)
-), now as materialized (
-    select greatest(clock_timestamp(), (select beat_at from {heartbeats})) as at
 ), made as (
     insert into {records} as i (
         tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, risk, request_id, doubt_status, answer_status,
-        answer_headers, answer_body, answer_coding, answer_length, settled_at, held_at, hold, expires_at, due_at, tombstone, route, path,
-        principal, accepted, doubted, settle_time
+        answer_headers, answer_body, answer_coding, answer_length, settled_at, held_at, held_ms, hold_ms, expires_at, due_ms, tombstone_ms, route,
+        path, principal, accepted, doubted, settle_ms
     )
     select distinct on (u.tenant collate "C", u.key)
            u.tenant, u.key, '{origin}', u.state, u.epoch, u.attempt, u.nonce, u.fp_raw, u.fp_canonical, u.over,
            array(select jsonb_array_elements_text(u.risk)), u.request_id, u.doubt_status, u.answer_status, u.answer_headers, u.answer_body,
-           u.answer_coding, u.answer_length, now.at - u.age_ms * interval '1 millisecond', clock_timestamp(),
-           u.hold_ms * interval '1 millisecond', timestamptz 'epoch' + u.expires_ms * interval '1 millisecond',
-           least(now.at + u.lives_ms * interval '1 millisecond', '{never}'),
-           u.tombstone_ms * interval '1 millisecond', u.route, u.path, u.principal, u.accepted, u.doubted,
-           u.settle_ms * interval '1 millisecond'
+           u.answer_coding, u.answer_length, clock_timestamp() - u.age_ms * interval '1 millisecond', clock_timestamp(),
+           {start}, u.hold_ms, timestamptz 'epoch' + u.expires_ms * interval '1 millisecond',
+           least({start} + u.lives_ms, {never_ms}),
+           u.tombstone_ms, u.route, u.path, u.principal, u.accepted, u.doubted, u.settle_ms
       from unnest(
                $1::text[], $2::bytea[], $3::smallint[], $4::bigint[], $5::int[], $6::uuid[], $7::bytea[], $8::bytea[], $9::jsonb[],
                $10::jsonb[], $11::uuid[], $12::smallint[], $13::smallint[], $14::bytea[], $15::bytea[], $16::smallint[], $17::int[],
@@ -29,7 +26,6 @@ with g as materialized (
                answer_headers, answer_body, answer_coding, answer_length, age_ms, hold_ms, expires_ms, lives_ms, tombstone_ms, route, path,
                principal, accepted, doubted, settle_ms
            )
-     cross join now
      where not exists (select from g)
      order by u.tenant collate "C", u.key, u.epoch desc, u.attempt desc, u.state desc
     on conflict (tenant, key, origin) do update

@@ -27,10 +27,10 @@ begin
             )
             insert into {records} as r (
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, risk, request_id,
-                held_at, hold, settle_time, {lifetime_columns}
+                held_at, held_ms, hold_ms, settle_ms, {lifetime_columns}
             )
             select p_tenant, p_key, '{origin}', 1, g.epoch, {first_attempt}, p_nonce, p_fp_raw, p_fp_canonical, p_risk, p_request_id,
-                   clock_timestamp(), p_hold_ms * interval '1 millisecond', p_settle_ms * interval '1 millisecond', {lifetime}
+                   clock_timestamp(), {start}, p_hold_ms, p_settle_ms, {lifetime}
               from g
             on conflict do nothing
             returning 'won', {columns};
@@ -67,13 +67,12 @@ begin
                set state = 1, epoch = g.epoch, attempt = {next_attempt}, nonce = p_nonce, request_id = p_request_id,
                    fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = p_risk,
                    over = {over_kept}, doubted = {doubted},
-                   doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
-                   settle_time = p_settle_ms * interval '1 millisecond',
+                   doubt_status = null, held_at = clock_timestamp(), held_ms = {start}, hold_ms = p_hold_ms, settle_ms = p_settle_ms,
                    ({lifetime_columns}) = ({lifetime})
               from g
              where r.tenant = p_tenant and r.key = p_key and r.origin = '{origin}'
                and r.epoch = p_own_epoch and r.attempt = p_own_attempt and r.nonce = p_own_nonce
-               and (r.state in (2, 3) or (r.state = 1 and r.held_at + r.hold <= clock_timestamp()))
+               and (r.state in (2, 3) or (r.state = 1 and r.held_ms + r.hold_ms <= {now}))
                and {others_yield}
             returning 'won', {columns};
     else
@@ -83,10 +82,10 @@ begin
             )
             insert into {records} as r (
                 tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, doubted, risk, request_id,
-                held_at, hold, settle_time, {lifetime_columns}
+                held_at, held_ms, hold_ms, settle_ms, {lifetime_columns}
             )
             select p_tenant, p_key, '{origin}', 1, g.epoch, {next_attempt}, p_nonce, p_fp_raw, p_fp_canonical, p_over, {doubted}, p_risk,
-                   p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond', p_settle_ms * interval '1 millisecond', {lifetime}
+                   p_request_id, clock_timestamp(), {start}, p_hold_ms, p_settle_ms, {lifetime}
               from g
              where {others_yield}
             on conflict do nothing
@@ -143,8 +142,7 @@ begin
                    set state = 3, epoch = g.epoch, attempt = p_attempt, nonce = p_nonce, request_id = p_request_id,
                        fp_raw = p_fp_raw, fp_canonical = p_fp_canonical, risk = p_risk,
                        over = {over_kept}, doubted = {doubted},
-                       doubt_status = null, held_at = clock_timestamp(), hold = p_hold_ms * interval '1 millisecond',
-                       settle_time = p_settle_ms * interval '1 millisecond',
+                       doubt_status = null, held_at = clock_timestamp(), held_ms = {start}, hold_ms = p_hold_ms, settle_ms = p_settle_ms,
                        accepted = true, ({lifetime_columns}) = ({lifetime})
                   from g
                  where r.tenant = p_tenant and r.key = p_key and r.origin = '{origin}'
@@ -155,11 +153,10 @@ begin
             ), made as (
                 insert into {records} as r (
                     tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, over, doubted, risk, request_id,
-                    held_at, hold, settle_time, accepted, {lifetime_columns}
+                    held_at, held_ms, hold_ms, settle_ms, accepted, {lifetime_columns}
                 )
                 select p_tenant, p_key, '{origin}', 3, g.epoch, p_attempt, p_nonce, p_fp_raw, p_fp_canonical,
-                       coalesce(p_over, '[]'), {doubted}, p_risk, p_request_id, clock_timestamp(), p_hold_ms * interval '1 millisecond',
-                       p_settle_ms * interval '1 millisecond', true,
+                       coalesce(p_over, '[]'), {doubted}, p_risk, p_request_id, clock_timestamp(), {start}, p_hold_ms, p_settle_ms, true,
                        {lifetime}
                   from g
                  where p_own_nonce is null and {others_yield}
@@ -168,13 +165,13 @@ begin
             ), r as (
                 select * from kept union all select * from made
             ), j as (
-                insert into onceway.jobs (tenant, key, request_id, forget_at, sealed, request)
-                select p_tenant, p_key, p_request_id, clock_timestamp() + p_keep_ms * interval '1 millisecond', p_sealed, p_request
+                insert into onceway.jobs (tenant, key, request_id, next_ms, forget_ms, sealed, request)
+                select p_tenant, p_key, p_request_id, {now}, {start} + p_keep_ms, p_sealed, p_request
                   from r
                 -- A job that is left of a forgotten record has nothing to run any more.
                 on conflict (tenant, key) do update
-                   set request_id = excluded.request_id, state = 1, runs = 0, nonce = null, next_at = excluded.next_at,
-                       accepted_at = excluded.accepted_at, forget_at = excluded.forget_at, sealed = excluded.sealed,
+                   set request_id = excluded.request_id, state = 1, runs = 0, nonce = null, next_ms = excluded.next_ms,
+                       accepted_at = excluded.accepted_at, forget_ms = excluded.forget_ms, sealed = excluded.sealed,
                        request = excluded.request, trouble = null
             )
             select 'won', {columns} from r;

@@ -2,11 +2,9 @@
 -- imported row counts its tombstone in.
 select distinct on (r.tenant, r.key)
        r.tenant, r.key, r.route, r.path,
-       ceil(extract(epoch from r.hold) * 1000)::bigint as hold_ms,
-       greatest(0, ceil(extract(epoch from least(
-           case when r.origin like '%!' and r.state <> 5 then r.due_at - r.tombstone else r.due_at end, '{never}'
-       ) - clock_timestamp()) * 1000))::bigint as lives_ms,
-       ceil(extract(epoch from r.tombstone) * 1000)::bigint as tombstone_ms,
+       r.hold_ms,
+       greatest(0, {r_ends} - case when r.origin like '%!' and r.state <> 5 then r.tombstone_ms else 0 end - {now}) as lives_ms,
+       r.tombstone_ms,
        {columns}
   from onceway.records r
  where r.origin in ($1, $1 || '!')

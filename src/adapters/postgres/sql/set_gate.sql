@@ -6,7 +6,7 @@ with g as (
      where version = $1 and origin = '{origin}' and epoch <= $2 and boot_started = pg_postmaster_start_time()
     returning epoch
 ), kept as (
-    insert into onceway.views (epoch, view) select g.epoch, $3 from g on conflict (epoch) do nothing
+    insert into onceway.views (epoch, view, stored_ms) select g.epoch, $3, {start} from g on conflict (epoch) do nothing
 ), beaten as (
     update {heartbeats} h
        set seq = h.seq + 1, epoch = g.epoch, beat_at = clock_timestamp()

@@ -1,6 +1,6 @@
 -- An answer of another origin that is here already stays the answer of the key: it may have been replayed. Then the own one is kept in
 -- the journal only, beside the other. A row of the same nonce is the same attempt and no double.
--- due_at and held_at stay as they are: they are indexed, and an unchanged index keeps the update within its page.
+-- due_ms and held_ms stay as they are: they are indexed, and an unchanged index keeps the update within its page.
 with other as materialized (
     select o.origin, o.epoch, o.attempt, o.nonce, o.over, o.risk, o.answer_status, o.answer_headers, o.answer_body, o.answer_coding, o.answer_length
       from onceway.records o

@@ -2,7 +2,7 @@
 -- be here. Nested loops lock in the order of the keys, so that two batches cannot deadlock. The plan is made once, perhaps over an
 -- empty leaf, and must not read all of it: so the origin is not asked, as the leaf holds no other, conditions that are always true make few
 -- rows of many, and `offset 0` keeps a look at one key from becoming a join, which would read the whole index and compare.
--- due_at and held_at stay as they are: they are indexed, and an unchanged index keeps the update within its page.
+-- due_ms and held_ms stay as they are: they are indexed, and an unchanged index keeps the update within its page.
 with told as materialized (
     select u.*
       from unnest(

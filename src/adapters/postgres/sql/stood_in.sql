@@ -5,5 +5,4 @@ select exists (
             where r.tenant = $1 and r.key = $2 and r.origin = '{origin}' and r.nonce = $4 and r.state = $5
               and r.answer_status is not distinct from $6
        ) as stands,
-       exists (select from onceway.gate where version = $3 and boot_started = pg_postmaster_start_time()
-                  and extract(epoch from clock_timestamp()) * 1000 >= $7::bigint) as open
+       exists (select from onceway.gate where version = $3 and boot_started = pg_postmaster_start_time()) as open

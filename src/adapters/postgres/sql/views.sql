@@ -1,3 +1,1 @@
-select epoch, view,
-       greatest(0, floor(extract(epoch from clock_timestamp() - stored_at) * 1000))::bigint as stored_ms
-  from onceway.views order by epoch
+select epoch, view, greatest(0, {now} - stored_ms) as stored_ms from onceway.views order by epoch

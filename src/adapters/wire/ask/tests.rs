@@ -112,17 +112,16 @@ prop_compose! {
         over in vec((origins(), tokens()), 0..3),
         risk in vec(names(), 0..3),
         request_id in any::<u128>(),
-        dates in any::<(i64, i64)>(),
+        expires in any::<i64>(),
         principal in option::of(digests()),
         accepted in any::<bool>(),
         rest in (0..9u32, spans()),
     ) -> Row {
         let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
-        let (expires, seen) = (Date(dates.0), Date(dates.1));
         let (doubted, settle_time) = (rest.0.min(token.attempts()), rest.1);
         Row {
-            origin, token, nonce, fingerprint, state, over, risk, request_id, expires, principal, accepted, doubted,
-            settle_time, seen,
+            origin, token, nonce, fingerprint, state, over, risk, request_id, principal, accepted, doubted, settle_time,
+            expires: Date(expires),
         }
     }
 }

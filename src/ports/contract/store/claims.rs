@@ -10,11 +10,11 @@ use super::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claim, claimed, doubt, doubted_key, finds,
     id, is_claimed, known, lived, open, release, released_key, row, rows, settle, settled_key, wins,
 };
+use crate::ports::KeyStore;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
-use crate::ports::{KeyStore, Replica};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::{Key, KeyId};
-use crate::protocol::record::{Nonce, Row, State, Token};
+use crate::protocol::record::{Nonce, State, Token};
 
 /// All clauses about claims.
 pub async fn suite<B: StoreBench>(bench: &B) {
@@ -22,7 +22,6 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_second_claim_finds_the_first(bench).await;
     of_many_claims_at_once_one_wins(bench).await;
     a_repeated_claim_finds_itself(bench).await;
-    a_claim_tells_its_date(bench).await;
     another_gate_version_stores_nothing(bench).await;
     two_tenants_with_equal_keys_are_two_keys(bench).await;
     extreme_keys_are_kept_apart(bench).await;
@@ -112,24 +111,6 @@ pub async fn an_absent_key_is_won_with_attempt_one<B: StoreBench>(bench: &B) {
         panic!("store: a won key must read as claimed: {row:?}")
     };
     assert!(left > Duration::ZERO && left <= LONG, "store: {left:?} cannot be left of a hold of {LONG:?}");
-}
-
-/// A claim tells the date of the store's clock at which it was written; a repetition tells that of
-/// then.
-pub async fn a_claim_tells_its_date<B: StoreBench>(bench: &B) {
-    let ask = asks(bench, &id(bench, "dated"), 1).await;
-    let date = async || bench.store().beat().await.expect("store: beat failed").expect("store: no beat").date;
-    let told = async || match claim(bench, &ask).await {
-        ClaimReply::Won { at, .. } => at.as_millis(),
-        other => panic!("store: this claim must win: {other:?}"),
-    };
-    let before = date().await.as_millis();
-    let at = told().await;
-    let after = date().await.as_millis();
-    // The unit is a millisecond, rounded twice.
-    assert!((before - 1..=after + 1).contains(&at), "store: written at {at}, between {before} and {after}");
-    let again = told().await;
-    assert!((again - at).abs() <= 1, "store: written at {at}, and at {again} when it is repeated");
 }
 
 /// The second claim finds the first one's row, claimed, with hold left, and changes nothing.
@@ -290,7 +271,6 @@ pub async fn a_stale_basis_finds_the_row<B: StoreBench>(bench: &B) {
         let mut ask = asks(bench, &first.id, 2).await;
         ask.basis = Basis::Known { own, over: Vec::new(), attempt: now.token.attempt };
         let found = finds(bench, &ask, "a claim on a stale basis must not win").await;
-        let now = Row { seen: found.seen, ..now.clone() };
         assert_eq!(found, now, "store: a claim on a stale basis must be shown the row as it is");
     }
     let mut gone = asks(bench, &id(bench, "stale-absent"), 3).await;

@@ -46,7 +46,7 @@ pub async fn a_restart_closes_the_gate<B: StoreBench>(bench: &B) {
     assert_eq!(settle(bench, &held, &answer()).await, Written::GateMoved, "store: settled while closed");
     assert_eq!(release(bench, &held).await, Written::GateMoved, "store: released while closed");
     assert_eq!(doubt(bench, &held, None).await, Written::GateMoved, "store: doubted while closed");
-    let beat = bench.store().beat().await.expect("store: beat failed");
+    let beat = bench.store().beat(None).await.expect("store: beat failed");
     assert_eq!(beat, None, "store: a closed gate let a heartbeat pass");
     assert!(is_claimed(&row(bench, &held.id).await), "store: look-ups must go on while the gate is closed");
     fresh.gate = open(bench).await.version;

@@ -14,7 +14,6 @@ use super::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, finds, gate, id, open,
     release, row, rows, settle, wins,
 };
-use crate::ports::contract::by;
 use crate::ports::jobs::{Act, Acted, Content, Job, Jobs, StoredRequest, Taken, Turns};
 use crate::ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
 
@@ -22,7 +21,6 @@ use crate::protocol::decide::Basis;
 use crate::protocol::job::JobState;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Nonce, State};
-use crate::protocol::time::Date;
 
 /// All clauses about jobs.
 pub async fn suite<B: StoreBench>(bench: &B) {
@@ -40,9 +38,6 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_request_is_erased_when_its_retention_is_over(bench).await;
     a_discarded_job_leaves_a_free_key(bench).await;
 }
-
-/// A date that is later than the end of every retention of this suite.
-const LATE: Date = Date(32_503_680_000_000);
 
 fn request() -> StoredRequest {
     let mut headers = HeaderMap::new();
@@ -73,7 +68,7 @@ async fn accepted<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> KeyId {
 }
 
 async fn take<B: StoreBench>(bench: &B, nonce: u128, away: Duration) -> Vec<Job> {
-    bench.store().take(Nonce(nonce), 10, away, Some(by(LATE)), None).await.expect("store: take failed")
+    bench.store().take(Nonce(nonce), 10, away, None).await.expect("store: take failed")
 }
 
 async fn takes<B: StoreBench>(bench: &B, nonce: u128) -> Job {
@@ -208,7 +203,7 @@ pub async fn jobs_are_taken_by_turns<B: StoreBench>(bench: &B) {
     let turns = async |nonce, but_of: &[&Tenant], after: Option<&Tenant>| {
         let but_of = but_of.iter().map(|tenant| (*tenant).clone()).collect();
         let turns = Turns { but_of, after: after.cloned() };
-        let taken = bench.store().take(Nonce(nonce), 9, LONG, Some(by(LATE)), Some(&turns)).await;
+        let taken = bench.store().take(Nonce(nonce), 9, LONG, Some(&turns)).await;
         taken.expect("store: take failed").into_iter().map(|job| job.taken).collect::<Vec<Taken>>()
     };
     let ids = |taken: &[Taken]| {
@@ -239,8 +234,7 @@ pub async fn one_job_has_one_taker<B: StoreBench>(bench: &B) {
     for (at, name) in ["taken-a", "taken-b", "taken-c", "taken-d"].into_iter().enumerate() {
         accepted(bench, name, at as u128).await;
     }
-    let takers =
-        (10..14).map(|nonce| bench.store().take(Nonce(nonce), 2, LONG, Some(by(LATE)), None)).collect();
+    let takers = (10..14).map(|nonce| bench.store().take(Nonce(nonce), 2, LONG, None)).collect();
     let mut got = Vec::new();
     for taken in together(takers).await {
         got.extend(taken.expect("store: take failed").into_iter().map(|job| job.taken));
@@ -314,8 +308,7 @@ pub async fn a_letter_waits_for_its_operator<B: StoreBench>(bench: &B) {
     assert_eq!(store.revive(&id, &act()).await, Ok(Acted::Absent));
 }
 
-/// A dead letter's request goes with its retention, and no retention ends by the database's clock
-/// alone.
+/// A dead letter's request goes with its retention. A job is due at the latest when that ends.
 pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench: &B) {
     let store = bench.store();
     let ask = asks(bench, &id(bench, "job-erased"), 1).await;
@@ -325,20 +318,13 @@ pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench
     assert!(!job.over);
     let put = store.put_off(&job.taken, LONG, true, "for longer than it is kept").await;
     assert_eq!((put, take(bench, 3, LONG).await.len()), (Ok(Written::Done), 0));
-    assert_eq!(store.erase(by(LATE)).await, Ok(0), "store: a request is kept while its retention runs");
+    assert_eq!(store.erase().await, Ok(0), "store: a request is kept while its retention runs");
     bench.pass(SHORT).await;
-    assert_eq!(store.erase(by(LATE)).await, Ok(0), "store: a waiting one's is kept for its worker");
-    let stepped = store.take(Nonce(4), 10, Duration::ZERO, None, None).await.expect("store: take failed");
-    assert_eq!(stepped.len(), 1, "store: a job is due at the latest when its retention ends");
-    assert!(!stepped[0].over, "store: over by a date that nobody believes");
-    let early =
-        store.take(Nonce(5), 10, Duration::ZERO, Some(by(Date(0))), None).await.expect("store: take failed");
-    assert!(early.len() == 1 && !early[0].over, "store: over before the date that is believed");
+    assert_eq!(store.erase().await, Ok(0), "store: a waiting one's is kept for its worker");
     let job = takes(bench, 6).await;
     assert!(job.over, "store: the retention of the request is over");
     assert_eq!(store.bury(&job.taken, "late").await, Ok(Written::Done));
-    assert_eq!(store.erase(by(Date(0))).await, Ok(0), "store: erased before the date that is believed");
-    assert_eq!(store.erase(by(LATE)).await, Ok(1));
+    assert_eq!(store.erase().await, Ok(1));
     let shown = store.job(&ask.id).await.expect("store: job failed").expect("store: a job");
     assert!(!shown.kept, "store: past its retention the request must be erased");
     assert_eq!(store.revive(&ask.id, &act()).await, Ok(Acted::Erased));

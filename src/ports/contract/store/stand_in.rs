@@ -1,10 +1,9 @@
-//! Clauses of the store about stand-ins for other origins' attempts, and about observed time.
+//! Clauses of the store about stand-ins for other origins' attempts, and about promised lives.
 //!
 //! This file must not test when a gateway stands in: `protocol::decide` says.
 
 use std::time::Duration;
 
-use super::super::{ANY_DATE, NOT_YET};
 use super::upkeep::{act, journalled, listed};
 use super::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, doubt, id, open, restart_and_approve, rows, wins,
@@ -15,15 +14,13 @@ use crate::ports::upkeep::{Ruling, Who};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Nonce, Row, State, Token};
-use crate::protocol::time::{Date, Drift};
 
 /// All clauses about stand-ins.
 pub async fn suite<B: StoreBench>(bench: &B) {
     a_record_in_anothers_place_is_whole_from_the_first(bench).await;
     a_record_in_anothers_place_stands_on_what_was_seen(bench).await;
-    a_record_in_anothers_place_is_not_dated_before_its_time(bench).await;
     an_operators_word_in_anothers_place_is_journalled(bench).await;
-    what_was_observed_is_kept(bench).await;
+    what_was_promised_is_kept(bench).await;
 }
 
 /// A claim over another origin's row that has arrived, of a key without an own row.
@@ -38,7 +35,7 @@ async fn over_theirs<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> (Clai
 }
 
 async fn stand_in<B: StoreBench>(bench: &B, ask: &ClaimAsk, ruling: &Ruling) -> Written {
-    bench.store().stand_in(ask, ruling, None, ANY_DATE).await.expect("store: stand_in failed")
+    bench.store().stand_in(ask, ruling, None).await.expect("store: stand_in failed")
 }
 
 async fn own<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
@@ -80,17 +77,6 @@ pub async fn a_record_in_anothers_place_is_whole_from_the_first<B: StoreBench>(b
     assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token > attempt.token, "store: {own:?}");
 }
 
-/// No stand-in is written while the store's clock shows less than its earliest possible date.
-pub async fn a_record_in_anothers_place_is_not_dated_before_its_time<B: StoreBench>(bench: &B) {
-    let (ask, _) = over_theirs(bench, "stand-early", 91).await;
-    let written = bench.store().stand_in(&ask, &Ruling::Released, None, NOT_YET).await;
-    assert_eq!(written, Ok(Written::GateMoved), "store: the clock is behind");
-    assert_eq!(rows(bench, &ask.id).await.len(), 1, "store: nothing was written");
-    assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Written::Done);
-    let again = bench.store().stand_in(&ask, &Ruling::Released, None, NOT_YET).await;
-    assert_eq!(again, Ok(Written::Done), "store: what stands already stands");
-}
-
 /// A stand-in is lost if the rows say something else by now, or under another gate.
 pub async fn a_record_in_anothers_place_stands_on_what_was_seen<B: StoreBench>(bench: &B) {
     let released = Ruling::Released;
@@ -129,7 +115,7 @@ pub async fn an_operators_word_in_anothers_place_is_journalled<B: StoreBench>(be
         let act = act(ruling);
         let by = Who { actor: &act.actor, reason: &act.reason };
         for _ in 0..2 {
-            let written = bench.store().stand_in(&ask, &act.ruling, Some(by), ANY_DATE).await;
+            let written = bench.store().stand_in(&ask, &act.ruling, Some(by)).await;
             assert_eq!(written, Ok(Written::Done), "store: {name}");
         }
         let token = own(bench, &ask.id).await.token;
@@ -138,26 +124,21 @@ pub async fn an_operators_word_in_anothers_place_is_journalled<B: StoreBench>(be
     }
 }
 
-/// Observed time is kept over a restart, by one writer at a time.
-pub async fn what_was_observed_is_kept<B: StoreBench>(bench: &B) {
-    let read = async || bench.store().observed().await.expect("store: observed failed");
+/// Promised lives are kept over a restart, by one writer at a time, beside the observed time.
+pub async fn what_was_promised_is_kept<B: StoreBench>(bench: &B) {
+    let read = async || bench.store().promises().await.expect("store: promises failed");
     let (version, first, now) = read().await;
-    let drift = Drift { ppm: 500, margin: Duration::from_millis(50) };
     let hour = Duration::from_secs(3_600);
-    let ahead = Date(first.at.as_millis() + 7_200_000);
-    let next = first.next(ahead, Some(hour), &[Some(hour), None], drift);
-    assert!(!next.leads.is_empty() && next.lives.len() >= 2, "store: {next:?}");
-    assert_eq!(bench.store().observe(version, &next).await, Ok(Written::Done));
-    let older = bench.store().observe(version, &first).await;
+    let next = first.next(now, &[Some(hour), None]);
+    assert!(next.0.len() >= 2, "store: {next:?}");
+    assert_eq!(bench.store().promise(version, &next).await, Ok(Written::Done));
+    let older = bench.store().promise(version, &first).await;
     assert_eq!(older, Ok(Written::Lost), "store: an older one came back");
     bench.pass(SHORT).await;
     restart_and_approve(bench).await;
     let (later, kept, then) = read().await;
-    assert!(later > version && then.as_millis() - now.as_millis() >= 400, "store: {now} {then}");
-    let whole = |span: Duration| span.as_millis();
-    assert_eq!((kept.at, whole(kept.total)), (next.at, whole(next.total)), "store: {kept:?}");
-    assert_eq!((kept.leads.len(), kept.lives.len()), (next.leads.len(), next.lives.len()));
-    assert!(kept.ahead() >= next.ahead() && kept.longest_life() == next.longest_life(), "store: {kept:?}");
-    // The former value is restored: other clauses use this clock, too.
-    assert_eq!(bench.store().observe(later, &first).await, Ok(Written::Done));
+    assert!(later > version && then.since(now) >= SHORT, "store: {now:?} {then:?}");
+    assert_eq!(kept, next);
+    // The former value is restored: other clauses use this store, too.
+    assert_eq!(bench.store().promise(later, &first).await, Ok(Written::Done));
 }

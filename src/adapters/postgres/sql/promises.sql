@@ -1,0 +1,1 @@
+select version, lives, {now} as now_ms from onceway.promises
