@@ -258,6 +258,7 @@ create table onceway.acceptor (
 create table onceway.views (
     epoch bigint primary key check (epoch >= 1),
     view jsonb not null,
+    stored_at timestamptz not null default clock_timestamp(),
     stored_ms bigint not null
 );
 
