@@ -103,8 +103,6 @@ pub struct Deployment {
     paces: Mutex<BTreeMap<RegionName, Pace>>,
     /// The routes in the files of each region.
     files: Mutex<BTreeMap<RegionName, Files>>,
-    /// Until when an attempt may have been dated years ahead: then its hold is of that date.
-    dated_ahead: Mutex<Option<Duration>>,
     /// The shortest time for which keys were ever to be remembered, if not as the scenario says.
     shortest_retention: Mutex<Option<Duration>>,
     /// The losses of regions, with their times since the world began.
@@ -145,7 +143,6 @@ impl Deployment {
             cut_off: Mutex::default(),
             paces: Mutex::default(),
             files: Mutex::default(),
-            dated_ahead: Mutex::default(),
             shortest_retention: Mutex::default(),
             losses: Mutex::default(),
         };
@@ -402,16 +399,6 @@ impl Deployment {
                 Some(Err(_)) => sleep(READ_AGAIN).await,
             }
         }
-    }
-
-    /// Notes that a database clock was years ahead until now.
-    pub fn note_dated_ahead(&self) {
-        *self.dated_ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.world.elapsed());
-    }
-
-    /// The time until which an attempt may have been dated years ahead; `None`: never.
-    pub fn dated_ahead_until(&self) -> Option<Duration> {
-        *self.dated_ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The shortest retention that any region ever had; `None`: always as the scenario says.

@@ -1,7 +1,7 @@
 //! The life of a record: the retention that the client is promised, and the longer stored life.
 //!
-//! A claim is written with its life, and the database's clock judges it from then on. Stored life
-//! is longer than promised life by the skew (docs/protocol.md#the-record). So a retry that a client
+//! A claim is written with its life, which ends by its store's observed time. Stored life is
+//! longer than promised life by the skew (docs/protocol.md#the-record). So a retry that a client
 //! sends just before the promised end still meets its answer. This file must not read a clock.
 
 use std::time::Duration;

@@ -24,7 +24,7 @@ impl Observed {
     }
 }
 
-/// What a heartbeat adds to the counter.
+/// The time that a heartbeat adds to the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The value at which the counter must still stand; `None`: nothing is added.
@@ -42,7 +42,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// What a heartbeat that is asked for now adds. No heartbeat adds more than `step`.
+    /// The time that a heartbeat of now adds: never more than `step`.
     pub fn passed(&self, asked: Moment, step: Duration) -> Passed {
         let Some((from, since)) = self.known else { return Passed { from: None, by: Duration::ZERO, step } };
         let passed = u64::try_from(asked.since(since).as_millis()).unwrap_or(u64::MAX);

@@ -159,7 +159,7 @@ pub enum State {
         /// The time since it was settled, by the clock of the database that was read.
         #[serde(with = "span")]
         age: Duration,
-        /// True if its stored life is over by that clock. It then reads as a tombstone, even if its
+        /// True if its stored life is over here. It then reads as a tombstone, even if its
         /// origin has not made it one.
         expired: bool,
     },

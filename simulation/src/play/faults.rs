@@ -300,9 +300,6 @@ impl Faults {
         self.deployment.world.cluster.step_clock(region, by);
         sleep_until(until).await;
         self.deployment.world.cluster.step_clock(region, -by);
-        if by > 0 {
-            self.deployment.note_dated_ahead();
-        }
     }
 
     /// Copies the files of the witnesses, and puts them back in the end.

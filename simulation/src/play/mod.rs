@@ -240,10 +240,7 @@ async fn ended(
             }
             let answered = status.is_success() && status.as_u16() != 202;
             let may_be_listed = listed_after.is_some_and(|after| begun.elapsed() >= after);
-            // A hold that a clock dated years ahead is over then, or once an operator settles it.
-            let dated_ahead = deployment.dated_ahead_until().is_some_and(|until| key.since <= until);
-            let held = dated_ahead && (code == "outcome-unknown" || code == "in-progress");
-            let listed = code == "dead-letter" || code == "outcome-unknown" && may_be_listed || held;
+            let listed = code == "dead-letter" || code == "outcome-unknown" && may_be_listed;
             if answered || listed || may_expire && code == clients::KEY_EXPIRED {
                 return Ok(());
             }
