@@ -49,8 +49,6 @@ const ANSWER_LIMIT: usize = 1 << 20;
 /// runs for another span without requests, until a lag was measured.
 const START_WITHIN: Duration = Duration::from_secs(60);
 const MEASURED: Duration = Duration::from_secs(2);
-/// The pause between two orders to a gateway to read its files, until it can.
-const READ_AGAIN: Duration = Duration::from_millis(500);
 
 /// The rate of the clients' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +151,13 @@ impl Deployment {
             deployment.normal_upstream(region);
         }
         deployment.world.upstreams.promise(deployment.world.cluster.clone());
-        deployment.world.found(shared.ring.clone(), shared.escrow(), &shared.routes, shared.failover.lease);
+        deployment.world.found(
+            shared.ring.clone(),
+            shared.escrow(),
+            &shared.routes,
+            shared.failover.lease,
+            shared.skew,
+        );
         deployment.regions.iter().for_each(|region| deployment.begin_process(region));
         deployment.until(START_WITHIN, || deployment.is_home()).await.map_err(|()| deployment.shown())?;
         sleep(MEASURED).await;
@@ -375,30 +379,21 @@ impl Deployment {
         *shortest = shortest.into_iter().chain(written.retention).min();
     }
 
-    /// Has a region's gateway read its files again. It may have to write down first for how long
-    /// keys are remembered: then whoever has it do so comes again until its store answers.
+    /// Has a region's gateway read its files again.
     pub async fn read_again(&self, region: &RegionName) {
         let told: Settings = self.scenario.shared.settings(region.clone(), 1, self.credentials.clone());
-        loop {
-            let node = self.node(region);
-            let routes = self.files(region).routes(&told.routes);
-            match node.process.while_alive(node.gateway.promise(&routes)).await {
-                Some(Ok(())) => {
-                    node.gateway.reload(Reload {
-                        routes,
-                        credentials: told.credentials,
-                        quota: told.quota,
-                        most_at_once: told.most_at_once,
-                        shared: told.shared,
-                        restart: Vec::new(),
-                    });
-                    return;
-                }
-                // The next process reads them when it begins.
-                None => return,
-                Some(Err(_)) => sleep(READ_AGAIN).await,
-            }
-        }
+        let node = self.node(region);
+        let routes = self.files(region).routes(&told.routes);
+        // If the process ends meanwhile, the next one reads them when it begins.
+        let Some(()) = node.process.while_alive(node.gateway.agree_on_lives(&routes)).await else { return };
+        node.gateway.reload(Reload {
+            routes,
+            credentials: told.credentials,
+            quota: told.quota,
+            most_at_once: told.most_at_once,
+            shared: told.shared,
+            restart: Vec::new(),
+        });
     }
 
     /// The shortest retention that any region ever had; `None`: always as the scenario says.

@@ -23,7 +23,6 @@ named! {
     Void "void" "A claim that was lodged is taken back, or gets its answer."
     Import "import" "A page of another region's rows is stored."
     Remember "remember" "What is remembered of peers."
-    Promise "promise" "How long keys are remembered."
     Gate "gate" "The gate, or the boot that it approves."
     Views "views" "Chosen views."
     Acceptor "acceptor" "A promise, a grant or an accepted view."

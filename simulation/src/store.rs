@@ -17,7 +17,7 @@ use onceway::ports::upkeep::{
 use onceway::ports::{Jobs, KeyStore, Replica, Upkeep};
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::observed::{Observed, Passed, Promises};
+use onceway::protocol::observed::Passed;
 use onceway::protocol::record::{Answer, Nonce, Row};
 use onceway::protocol::region::RegionName;
 
@@ -258,7 +258,6 @@ impl Upkeep for SimStore {
         reads claims(after: Option<Place>, older: Duration, most: u32) -> ClaimPage;
         reads doubts(after: Option<&KeyId>, most: u32) -> Vec<ListedDoubt>;
         reads foreign(after: Option<&KeyId>, most: u32) -> ForeignPage;
-        reads promises() -> (u64, Promises, Observed);
         reads live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> KeyStretch;
         reads journal(id: &KeyId) -> Vec<Entry>;
         writes(Effect::At(Point::Reap), []) reap(most: u32) -> Reaped;
@@ -266,8 +265,6 @@ impl Upkeep for SimStore {
         writes(Effect::At(Point::List), [ids]) delist(ids: &[KeyId]) -> ();
         writes(Effect::At(Point::List), []) unlist() -> u64;
         writes(Effect::At(Point::Rule), [attempt, act]) rule(attempt: &Attempt, act: &upkeep::Act) -> Written;
-        writes(Effect::At(Point::Promise), [promises])
-            promise(version: u64, promises: &Promises) -> Written;
         writes(Effect::At(Point::Journal), [kind, reason]) note(kind: &str, reason: &str) -> ();
     }
 }

@@ -27,7 +27,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::decide::Basis;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::lifetime::{Lifetime, NEVER, Retention};
-use onceway::protocol::observed::{self, Observed, Passed, Promises};
+use onceway::protocol::observed::{self, Observed, Passed};
 use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::{Answer, Nonce, Row, Token, next_attempt};
 use onceway::protocol::region::Origin;
@@ -95,8 +95,6 @@ pub(crate) struct Table {
     doubles: BTreeSet<(KeyId, Origin, Origin, Token)>,
     /// Attempts whose late answers are in the journal.
     lates: BTreeSet<(KeyId, Nonce)>,
-    /// The version and the promised lives.
-    promises: (u64, Promises),
     /// The greatest token of a row that was ever reaped.
     forgotten: Token,
     history: History,
@@ -137,7 +135,6 @@ impl Table {
             imports: BTreeMap::new(),
             doubles: BTreeSet::new(),
             lates: BTreeSet::new(),
-            promises: (1, Promises::default()),
             forgotten: Token { epoch: 0, attempt: 0 },
             history: History::default(),
             rows: BTreeMap::new(),

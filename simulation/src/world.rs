@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use onceway::gateway::route::Routes;
 use onceway::gateway::witness::Duty;
+use onceway::protocol::lifetime::Retention;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Ballot;
 use onceway::protocol::ring::Ring;
@@ -90,13 +91,14 @@ impl World {
     }
 
     /// Founds the register: all stores and witnesses vote, every region of the ring serves, and all
-    /// have adopted that view. Returns the first view.
+    /// have adopted that view. It allows the lives of these routes. Returns the first view.
     pub fn found(
         &self,
         ring: Arc<Ring>,
         escrow: BTreeSet<Arc<str>>,
         routes: &Routes,
         longest_lease: Duration,
+        skew: Duration,
     ) -> Arc<View> {
         let meanings = routes.meanings();
         let escrow = escrow.into_iter().map(|route| (meanings[&route], route));
@@ -105,8 +107,9 @@ impl World {
         let mut voters = self.cluster.acceptors();
         voters.extend(witnesses.iter().map(|(name, witness)| (name.clone(), witness.acceptor().id)));
         let Some(region) = voters.keys().next().cloned() else { panic!("a world without voters") };
+        let longest_life = routes.longest_life().unwrap_or(Retention::For(Duration::ZERO)).and(skew);
         let content = View::founding(1, ring, escrow, voters).content();
-        let view = Arc::new(View::from_content(Content { longest_lease, ..content }));
+        let view = Arc::new(View::from_content(Content { longest_lease, longest_life, ..content }));
         let ballot = Ballot { counter: 1, region, proposer: 0 };
         self.cluster.found(&ballot, &view);
         for witness in witnesses.values() {

@@ -174,6 +174,33 @@ pub fn escrow_has_a_holder(routes: &[RouteAt], ring: &Ring, problems: &Problems)
     }
 }
 
+/// Checks that no route promises a key a longer life than `ring.toml` allows.
+pub fn lives_fit(routes: &[RouteAt], max_life: Option<Retention>, problems: &Problems) {
+    for route in routes {
+        let Some((Retention::For(most), policy)) = max_life.zip(policy(route)) else { continue };
+        let life = policy.life();
+        if life > Retention::For(most) {
+            problems.add(
+                &route.at,
+                format!(
+                    "route {:?}: its keys live for {}, which is more than max_life {} of ring.toml (hold, settle_time, retention and tombstone \
+                     together): shorten retention, or raise max_life in all regions",
+                    route.value.name,
+                    lasting(life),
+                    show(most)
+                ),
+            );
+        }
+    }
+}
+
+fn lasting(life: Retention) -> String {
+    match life {
+        Retention::For(span) => show(span),
+        Retention::Never => "ever".to_owned(),
+    }
+}
+
 /// Checks each policy against the longest outage that an obedient client may have to wait for.
 ///
 /// Such a client comes back when it is told to. A single region has no successor, so nothing is

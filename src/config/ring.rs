@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reader::{self, At, Located, Problems, Section, Source};
+use super::routes::retention;
 use super::{failover, published};
 use crate::gateway::authority::Failover;
 use crate::protocol::key::Tenant;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::time::Drift;
@@ -28,6 +30,8 @@ pub struct RingFile {
     /// Time for which an answer is stored beyond the promise.
     pub skew: Duration,
     pub heartbeat: Duration,
+    /// The longest life that a route may promise.
+    pub max_life: Option<Retention>,
     /// Rules of takeovers.
     pub failover: Failover,
 }
@@ -61,6 +65,7 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     let heartbeat = top.optional("heartbeat", |value| {
         reader::time(value, Duration::from_millis(50), Duration::from_secs(5))
     });
+    let max_life = top.optional("max_life", retention);
     let sections = top.tables("region");
     if sections.is_empty() {
         top.fail("no region is listed: write a [[region]] with name and weight for each");
@@ -86,7 +91,17 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     match Ring::build(&spec) {
         Ok(ring) => {
             let (deployment, ring) = (deployment.unwrap_or_default(), Arc::new(ring));
-            Some(RingFile { deployment, place_by, pins: spec.pins, ring, drift, skew, heartbeat, failover })
+            Some(RingFile {
+                deployment,
+                place_by,
+                pins: spec.pins,
+                ring,
+                drift,
+                skew,
+                heartbeat,
+                max_life,
+                failover,
+            })
         }
         Err(error) => {
             for problem in error.problems {

@@ -251,7 +251,7 @@ fn kept(value: &DeValue<'_>) -> Result<HeaderName, String> {
 /// Stripe's value, and the usual choice of the drafts: it outlives every sensible client's retries.
 const RETENTION: Retention = Retention::For(Duration::from_secs(86_400));
 
-fn retention(value: &DeValue<'_>) -> Result<Retention, String> {
+pub(super) fn retention(value: &DeValue<'_>) -> Result<Retention, String> {
     if value.as_str() == Some("never") {
         return Ok(Retention::Never);
     }

@@ -48,6 +48,8 @@ pub struct Shared {
     pub skew: Duration,
     /// Time between two heartbeats.
     pub heartbeat: Duration,
+    /// The longest life that a route may promise, if `ring.toml` says so.
+    pub max_life: Option<Retention>,
     /// Rules of takeovers, and the witnesses.
     pub failover: Failover,
     /// The routes.
@@ -59,17 +61,19 @@ pub struct Shared {
 impl Shared {
     /// Makes it from the two files.
     pub(super) fn of(file: RingFile, routes: Vec<RouteAt>) -> Self {
-        let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, failover } = file;
+        let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, max_life, failover } =
+            file;
         let routes = Routes(routes.into_iter().map(|route| route.value).collect());
-        let clocks = Clocks { drift, skew, heartbeat };
+        let clocks = Clocks { drift, skew, heartbeat, max_life };
         let text = canonical(&deployment, &routes, &clocks, &failover);
         let digest = digest("onceway/shared/1", &[text.as_bytes()]);
-        Self { deployment, ring, drift, skew, heartbeat, failover, routes, digest }
+        Self { deployment, ring, drift, skew, heartbeat, max_life, failover, routes, digest }
     }
 
     /// The same settings with other routes, and with the digest of both.
     pub(super) fn with_routes(&self, routes: Routes) -> Self {
-        let clocks = Clocks { drift: self.drift, skew: self.skew, heartbeat: self.heartbeat };
+        let Self { drift, skew, heartbeat, max_life, .. } = *self;
+        let clocks = Clocks { drift, skew, heartbeat, max_life };
         let text = canonical(&self.deployment, &routes, &clocks, &self.failover);
         Self { routes, digest: digest("onceway/shared/1", &[text.as_bytes()]), ..self.clone() }
     }
@@ -83,6 +87,7 @@ impl Shared {
             credentials,
             drift: self.drift,
             skew: self.skew,
+            max_life: self.max_life,
             seals_requests: false,
             timings: timings(self.heartbeat),
             quota: None,
@@ -112,11 +117,12 @@ struct Clocks {
     drift: Drift,
     skew: Duration,
     heartbeat: Duration,
+    max_life: Option<Retention>,
 }
 
 /// One line per value. Writing to a `String` cannot fail.
 fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Failover) -> String {
-    let Clocks { drift, skew, heartbeat } = clocks;
+    let Clocks { drift, skew, heartbeat, max_life } = clocks;
     let mut text = format!(
         "deployment {deployment}\ndrift {} {}\nskew {}\nheartbeat {}\n",
         drift.ppm,
@@ -124,6 +130,9 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Fail
         skew.as_nanos(),
         heartbeat.as_nanos()
     );
+    if let Some(life) = max_life {
+        let _ = writeln!(text, "max life {}", written(*life));
+    }
     write_failover(&mut text, failover);
     for route in &routes.0 {
         let methods: Vec<&str> = route.methods.iter().map(|method| method.as_str()).collect();
@@ -209,10 +218,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     };
     let probe = probe.as_ref().map(ToString::to_string).unwrap_or_default();
     let spans = [hold, wait, upstream_timeout, settle_time, tombstone].map(Duration::as_nanos);
-    let retention = match retention {
-        Retention::For(span) => span.as_nanos().to_string(),
-        Retention::Never => "never".to_owned(),
-    };
+    let retention = written(*retention);
     let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
     headers.sort_unstable();
     write_newer(text, *status_ends_attempt, keep_headers);
@@ -224,6 +230,13 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {} {headers:?} {bind}",
         letters(outcomes)
     );
+}
+
+fn written(retention: Retention) -> String {
+    match retention {
+        Retention::For(span) => span.as_nanos().to_string(),
+        Retention::Never => "never".to_owned(),
+    }
 }
 
 /// Writes newer settings only if they are not the default, so that they make no difference to

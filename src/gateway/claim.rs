@@ -64,6 +64,13 @@ pub(super) async fn claim<P: Ports>(
     // Entered before the claim: a region that gives keys up, or seals, waits for possible claims.
     let running = gateway.authority.running.begin(&ask.id);
     let claim = asked(gateway, ask, permit, stand);
+    if !permit.view.allows(claim.life()) {
+        tracing::warn!(
+            route = &*ask.route,
+            "refused: the regions have not agreed yet to remember keys for so long"
+        );
+        return Err(Problem::NotAuthoritative { after: jittered(gateway, Duration::from_secs(1)) });
+    }
     let now = gateway.ports.clock().now();
     let send_by = SendBy::new(now, ask.policy.hold, ask.policy.upstream_timeout, gateway.settings.drift);
     let mut unconfirmed = false;

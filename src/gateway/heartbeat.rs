@@ -89,9 +89,6 @@ async fn reopen<P: Ports>(gateway: &Arc<Gateway<P>>) {
         // Claims count from what the next heartbeat may add at most, which one writes first.
         return close(gateway, "starting: the first heartbeat is not committed yet".to_owned());
     }
-    if !gateway.has_promised() && !gateway.keep_promises(&gateway.promised_lives()).await {
-        return close(gateway, "starting: how long keys are kept could not be stored yet".to_owned());
-    }
     match gateway.ports.store().gate().await {
         Ok(gate) if gate.is_open() => open(gateway, gate),
         Ok(_) => close(gateway, "the store restarted and is not approved yet".to_owned()),
@@ -279,7 +276,6 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     let mut remembered: Option<Moment> = None;
     let mut began: Option<Moment> = None;
     let mut slots = BTreeSet::new();
-    let mut promised: Option<Moment> = None;
     while let Some(gateway) = gateway.upgrade() {
         let clock = gateway.ports.clock();
         let begun = clock.now();
@@ -304,10 +300,6 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
                     metrics::slots(&mut slots, &found);
                 }
             }
-        }
-        let due = promised.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY);
-        if due && gateway.store_is_open() && gateway.keep_promises(&gateway.promised_lives()).await {
-            promised = Some(begun);
         }
         let next = begun + gateway.settings.timings.poll;
         gateway.rest(next).await;

@@ -40,7 +40,6 @@ mod outcome;
 mod passthrough;
 pub mod percent;
 pub(crate) mod problems;
-mod promises;
 pub(crate) mod publication;
 pub mod quota;
 mod race;
@@ -76,6 +75,7 @@ use crate::ports::{Clock, Ports};
 use crate::protocol::digest::Digest32;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::lease::Lease;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::{Drift, Moment};
@@ -107,6 +107,9 @@ pub struct Settings {
     pub drift: Drift,
     /// Time for which an answer is stored beyond its promised retention.
     pub skew: Duration,
+    /// The longest life that any route may promise, if `ring.toml` says so: hold, settle time,
+    /// retention and tombstone together.
+    pub max_life: Option<Retention>,
     /// True if stored requests are sealed, so that clients' credentials may be stored with them.
     pub seals_requests: bool,
     /// Periods and time limits.
@@ -165,6 +168,7 @@ struct Fixed {
     me: RegionName,
     drift: Drift,
     skew: Duration,
+    max_life: Option<Retention>,
     seals_requests: bool,
     timings: Timings,
     failover: authority::Failover,
@@ -206,8 +210,6 @@ pub struct Gateway<P: Ports> {
     health: Mutex<Health>,
     hearing: hearing::Hearing,
     looks: Mutex<doubles::Looks>,
-    /// The longest life of a key that the store may remember; `None` inside: for ever.
-    longest_kept: Mutex<Option<Option<Duration>>>,
     crowd: Arc<Concurrency>,
     passes: metrics::Passed,
     /// All that a stop waits for.
@@ -343,14 +345,34 @@ impl<P: Ports> Gateway<P> {
         let ports = Arc::new(ports);
         let since = ports.clock().now();
         let live = Live::first(&settings, &ports);
-        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
-            settings;
+        let Settings {
+            me,
+            drift,
+            skew,
+            max_life,
+            seals_requests,
+            timings,
+            failover,
+            upstream_health,
+            speaks,
+            ..
+        } = settings;
         Ok(Arc::new(Self {
             begun: ports.clock().now(),
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
-            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks },
+            settings: Fixed {
+                me,
+                drift,
+                skew,
+                max_life,
+                seals_requests,
+                timings,
+                failover,
+                upstream_health,
+                speaks,
+            },
             authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),
@@ -362,7 +384,6 @@ impl<P: Ports> Gateway<P> {
             health: Mutex::new(Health { beat: None, went_back: false, peers, remembered: None }),
             hearing: hearing::Hearing::default(),
             looks: Mutex::default(),
-            longest_kept: Mutex::default(),
             crowd: Arc::default(),
             passes: metrics::Passed::default(),
             in_flight: AtomicUsize::new(0),

@@ -135,30 +135,6 @@ pub struct ConfigStatus {
 }
 
 impl<P: Ports> Gateway<P> {
-    /// Has the store keep the longest lives of these routes' keys, before the first such promise.
-    ///
-    /// # Errors
-    /// The store does not answer: then these routes must not go live.
-    pub async fn promise(&self, routes: &Routes) -> Result<(), String> {
-        let lives = self.lives(routes);
-        if self.shadow.is_some() || lives == self.promised_lives() || self.keep_promises(&lives).await {
-            return Ok(());
-        }
-        Err("keys would be kept for another time, and the store cannot write that down now: have the files read again (SIGHUP) once it answers".to_owned())
-    }
-
-    /// The lives of keys that are claimed now: the longest that ends, and `None` if some are kept
-    /// for ever.
-    pub(super) fn promised_lives(&self) -> Vec<Option<Duration>> {
-        self.lives(&self.live.load().routes)
-    }
-
-    fn lives(&self, routes: &Routes) -> Vec<Option<Duration>> {
-        let longest = routes.lives().flatten().max().map(|life| Some(life + self.settings.skew));
-        let ever = routes.lives().find(Option::is_none);
-        longest.into_iter().chain(ever).collect()
-    }
-
     /// Goes by these settings from the next request on. Requests that have begun end under the old
     /// ones.
     pub fn reload(&self, reload: Reload) {

@@ -123,6 +123,12 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// The time after its claim from which a key is surely new again, tombstone included; stored
+    /// answers outlive it by the skew.
+    pub fn life(&self) -> Retention {
+        self.retention.and(self.hold + self.settle_time + self.tombstone)
+    }
+
     /// True if both end a key in doubt in the same way.
     fn ends_alike(&self, other: &Self) -> bool {
         self.recovery == other.recovery
@@ -380,13 +386,9 @@ impl Routes {
         self.0.iter().filter_map(Route::policy)
     }
 
-    /// The time after its claim from which a key of each route is surely new again, tombstone
-    /// included; `None` if it is kept for ever.
-    pub fn lives(&self) -> impl Iterator<Item = Option<Duration>> {
-        self.policies().map(|policy| match policy.retention {
-            Retention::For(span) => Some(policy.hold + policy.settle_time + span + policy.tombstone),
-            Retention::Never => None,
-        })
+    /// The longest life that a route promises.
+    pub fn longest_life(&self) -> Option<Retention> {
+        self.policies().map(|policy| policy.life()).max()
     }
 
     /// A digest of each route's meaning, by name: the requests that it takes, the recovery of its

@@ -70,6 +70,9 @@ pub(super) async fn end<P: Ports>(
         path: whom.request.1.to_owned(),
         principal: whom.principal,
     };
+    if !permit.view.allows(ask.life()) {
+        return Err(NotWritten::Changed);
+    }
     if removed(Plant::StandInWhole) || removed(Plant::NamedAnswered) {
         return in_two(gateway, &ask, ruling).await;
     }

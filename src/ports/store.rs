@@ -13,7 +13,7 @@ use crate::protocol::decide::Basis;
 use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
-use crate::protocol::lifetime::Lifetime;
+use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::observed::{Observed, Passed};
 use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
 use crate::protocol::region::{Origin, RegionName};
@@ -100,6 +100,13 @@ pub struct ClaimAsk {
     pub path: String,
     /// The digest of the principal, if the route binds replays to it.
     pub principal: Option<Digest32>,
+}
+
+impl ClaimAsk {
+    /// The time after which nothing is remembered of the key.
+    pub fn life(&self) -> Retention {
+        self.lifetime.whole().and(self.hold + self.settle_time)
+    }
 }
 
 /// The result of a claim.

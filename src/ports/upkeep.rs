@@ -12,7 +12,6 @@ use std::time::Duration;
 use super::store::{Attempt, ClaimAsk, StoreError, Written};
 use crate::protocol::double::Why;
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::observed::{Observed, Promises};
 use crate::protocol::record::{Answer, RequestId, Row, Token};
 use crate::protocol::time::Date;
 
@@ -230,16 +229,6 @@ pub trait Upkeep: Send + Sync + 'static {
         after: Option<&Key>,
         most: u32,
     ) -> impl Future<Output = Result<KeyStretch, StoreError>> + Send;
-
-    /// The lives that keys were promised here, with their version, and the present observed time.
-    fn promises(&self) -> impl Future<Output = Result<(u64, Promises, Observed), StoreError>> + Send;
-
-    /// Replaces the promised lives, if they are still at that version; `Lost` if not.
-    fn promise(
-        &self,
-        version: u64,
-        promises: &Promises,
-    ) -> impl Future<Output = Result<Written, StoreError>> + Send;
 
     /// Journals an entry that is about no key. The text holds nothing that a client chose.
     fn note(&self, kind: &str, reason: &str) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::lifetime::Retention;
 use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::ring::Ring;
@@ -94,6 +95,8 @@ pub enum Change {
     /// From now on all regions use this version of the peer protocol. A region that does not speak
     /// it serves nothing any more.
     Protocol(u16),
+    /// From now on a key may be promised a life of this length (docs/protocol.md#rule-32).
+    Life(Retention),
     /// The epoch alone changes, so that a change that was begun and not ended can never be agreed
     /// on.
     Kill,
@@ -126,6 +129,9 @@ pub enum Illegal {
     /// The version only grows.
     #[error("the regions go by protocol version {0} already")]
     Protocol(u16),
+    /// The longest life only grows.
+    #[error("keys may live that long already")]
+    Life,
     /// More than one voter changed, or none is left.
     #[error("voters change one at a time, and at least one is left")]
     Voters,
@@ -206,6 +212,9 @@ impl View {
             // Regions may already rely on the newer version, so there is no way back.
             Change::Protocol(version) if *version > self.protocol => Ok(View { protocol: *version, ..next }),
             Change::Protocol(_) => Err(Illegal::Protocol(self.protocol)),
+            // Keys of before may be remembered for as long as they were promised.
+            Change::Life(life) if *life > self.longest_life => Ok(View { longest_life: *life, ..next }),
+            Change::Life(_) => Err(Illegal::Life),
             Change::Force { stopped, anew, drawn } => {
                 let epoch = self.epoch + STRIDE + drawn % STRIDE + 1;
                 forced(View { epoch, ..next }, stopped, anew.as_ref())

@@ -11,14 +11,25 @@ use serde::{Deserialize, Serialize};
 use super::time::Date;
 use super::written::{Span, span};
 
-/// The promised retention of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// How long something is kept: a key's promise, or its whole life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "Option<Span>", into = "Option<Span>")]
 pub enum Retention {
     /// This long, counted from the newest claim.
     For(Duration),
     /// Until an operator deletes it by hand.
     Never,
+}
+
+impl Retention {
+    /// This long, and so much longer.
+    #[must_use]
+    pub fn and(self, more: Duration) -> Self {
+        match self {
+            Self::For(span) => Self::For(span + more),
+            Self::Never => Self::Never,
+        }
+    }
 }
 
 impl From<Option<Span>> for Retention {
@@ -52,4 +63,11 @@ pub struct Lifetime {
     /// runs (410).
     #[serde(with = "span")]
     pub tombstone: Duration,
+}
+
+impl Lifetime {
+    /// The time after which nothing is remembered of the key.
+    pub fn whole(&self) -> Retention {
+        self.retention.and(self.skew + self.tombstone)
+    }
 }

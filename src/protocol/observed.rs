@@ -74,36 +74,6 @@ impl Watch {
     }
 }
 
-/// A promised life of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Promised {
-    /// The length, tombstone included; `None`: for ever.
-    pub life: Option<Duration>,
-    /// The last promise of it.
-    pub last: Observed,
-}
-
-/// All lives that a key which a store remembers may have been promised.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Promises(pub Vec<Promised>);
-
-impl Promises {
-    /// The promises at a later look. `promised` are the lives that keys are promised from now on.
-    pub fn next(&self, now: Observed, promised: &[Option<Duration>]) -> Self {
-        let Self(lives) = self;
-        let is_over = |known: &Promised| known.life.is_some_and(|life| now.since(known.last) > life);
-        let older = lives.iter().filter(|known| !promised.contains(&known.life) && !is_over(known)).copied();
-        Self(older.chain(promised.iter().map(|life| Promised { life: *life, last: now })).collect())
-    }
-
-    /// The longest life of a key that may still be remembered; `None`: for ever.
-    pub fn longest(&self) -> Option<Duration> {
-        let Self(lives) = self;
-        lives.iter().try_fold(Duration::ZERO, |longest, known| Some(longest.max(known.life?)))
-    }
-}
-
 /// The next value of the counter, as the store's statement computes it.
 ///
 /// `step` is the most that the heartbeat before allowed. True if it counted.
@@ -121,7 +91,6 @@ mod tests {
     use crate::examples::at;
 
     const STEP: Duration = Duration::from_millis(500);
-    const DAY: Duration = Duration::from_secs(86_400);
 
     /// One heartbeat of this gateway at this store: its statement took effect in the middle.
     fn beats(watch: &mut Watch, store: &mut Observed, asked: u64, took: u64) {
@@ -169,18 +138,6 @@ mod tests {
             store > Observed(108 * 250 - 125) && store <= Observed(109 * 250),
             "and goes on alone: {store:?}"
         );
-    }
-
-    #[test]
-    fn a_life_that_was_promised_counts_until_its_last_key_is_gone() {
-        let day = |days: u64| Observed(days * 86_400_000);
-        let long = Promises::default().next(day(0), &[Some(DAY * 2)]);
-        let lowered = long.next(day(1), &[Some(DAY)]);
-        assert_eq!(lowered.longest(), Some(DAY * 2));
-        assert_eq!(lowered.next(day(2), &[Some(DAY)]).longest(), Some(DAY * 2), "remembered this moment");
-        assert_eq!(lowered.next(Observed(day(2).0 + 1), &[Some(DAY)]).longest(), Some(DAY));
-        let ever = lowered.next(day(1), &[Some(DAY), None]);
-        assert_eq!(ever.next(day(9_999), &[Some(DAY)]).longest(), None);
     }
 
     proptest! {

@@ -72,7 +72,7 @@ plants! {
     NamedAnswered "named-answered" "Nothing is concluded of an own attempt while one that it names has not answered."
     ObservedTime "observed-time" "Holds, settle times and lives end by the time that gateways saw pass, and by no date."
     OpenImport "open-import" "An imported row that is open goes only once something answers for it."
-    LivesKept "lives-kept" "A loss is a risk for the longest life that was ever promised since, whatever is promised now."
+    AgreedLife "agreed-life" "A loss is a risk for the longest life that the regions ever agreed on, whatever a region's files promise now."
     ForgottenTokens "forgotten-tokens" "A key that was forgotten begins above every token that it ever had."
     WholeRows "whole-rows" "A heartbeat covers, and makes a frontier, here and where others are told of it, once all rows before it are here: not while they are copied."
     WholeEpoch "whole-epoch" "A region is heard of, and absence proven, by a heartbeat whose rows are here: not while they are copied."

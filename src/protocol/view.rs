@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
 use super::lease;
+use super::lifetime::Retention;
 use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
 use super::versions;
@@ -107,6 +108,7 @@ pub struct View {
     pub(super) ring: Arc<Ring>,
     pub(super) escrow: Escrowed,
     pub(super) longest_lease: Duration,
+    pub(super) longest_life: Retention,
     pub(super) voters: BTreeMap<RegionName, AcceptorId>,
     pub(super) voters_before: BTreeMap<RegionName, AcceptorId>,
     pub(super) members: BTreeMap<RegionName, Member>,
@@ -162,13 +164,27 @@ pub struct Content {
     /// (docs/protocol.md#rule-17).
     #[serde(with = "span")]
     pub longest_lease: Duration,
+    /// The longest life that a key may be promised, tombstone included: no claim promises more, and
+    /// a lost region is a risk for as long. It never shrinks, as keys of the views before may still
+    /// be remembered (docs/protocol.md#rule-32).
+    pub longest_life: Retention,
 }
 
 impl View {
     /// A view as agreed, stored or sent.
     pub fn from_content(content: Content) -> Self {
-        let Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired, longest_lease } =
-            content;
+        let Content {
+            epoch,
+            protocol,
+            ring,
+            escrow,
+            voters,
+            voters_before,
+            members,
+            retired,
+            longest_lease,
+            longest_life,
+        } = content;
         let derived = Derived::default();
         Self {
             epoch,
@@ -180,6 +196,7 @@ impl View {
             members,
             retired,
             longest_lease,
+            longest_life,
             derived,
         }
     }
@@ -196,9 +213,21 @@ impl View {
             members,
             retired,
             longest_lease,
+            longest_life,
             derived: _,
         } = self.clone();
-        Content { epoch, protocol, ring, escrow, voters, voters_before, members, retired, longest_lease }
+        Content {
+            epoch,
+            protocol,
+            ring,
+            escrow,
+            voters,
+            voters_before,
+            members,
+            retired,
+            longest_lease,
+            longest_life,
+        }
     }
 
     /// The view of a deployment whose register was not founded: epoch 0, nobody serves, nobody
@@ -212,7 +241,7 @@ impl View {
     /// It names the newest version of this program; the founder replaces that by the newest version
     /// that all regions speak. Only the founding may propose it, while all stores are empty: then
     /// no region has anything to catch up with (docs/protocol.md#rule-19). It allows the longest
-    /// leases that there are; the founder replaces these by its own, too.
+    /// leases and lives that there are; the founder replaces these by its own, too.
     pub fn founding(
         epoch: u64,
         ring: Arc<Ring>,
@@ -254,6 +283,7 @@ impl View {
             members,
             retired,
             longest_lease,
+            longest_life: Retention::Never,
         })
     }
 
@@ -303,6 +333,16 @@ impl View {
     /// The longest lease that was ever agreed on.
     pub fn longest_lease(&self) -> Duration {
         self.longest_lease
+    }
+
+    /// The longest life that a key may be promised.
+    pub fn longest_life(&self) -> Retention {
+        self.longest_life
+    }
+
+    /// True if a key may be promised this life.
+    pub fn allows(&self, life: Retention) -> bool {
+        life <= self.longest_life
     }
 
     /// True if nothing comes from that store any more: it was replaced, or its region left the
@@ -500,6 +540,7 @@ impl View {
         }
         parts.push(format!("protocol {}", self.protocol).into_bytes());
         parts.push(format!("longest lease {}", self.longest_lease.as_nanos()).into_bytes());
+        parts.push(format!("longest life {:?}", self.longest_life).into_bytes());
         slices("onceway/view/5", &parts)
     }
 }

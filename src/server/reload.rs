@@ -126,13 +126,10 @@ pub(super) async fn watch<P: Ports>(
         files.watched = watched;
         match read {
             None => {}
-            Some(Ok(read)) => match gateway.promise(&read.config.shared.routes).await {
-                Ok(()) => take(&gateway, &running, &replaced, *read),
-                Err(why) => {
-                    changed::not_taken(std::slice::from_ref(&why));
-                    gateway.reload_failed(vec![why]);
-                }
-            },
+            Some(Ok(read)) => {
+                gateway.agree_on_lives(&read.config.shared.routes).await;
+                take(&gateway, &running, &replaced, *read);
+            }
             Some(Err(problems)) => {
                 changed::not_taken(&problems);
                 gateway.reload_failed(problems);

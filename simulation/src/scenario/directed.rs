@@ -67,7 +67,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::NamedAnswered => seeds(2, "half-a-word"),
         Plant::ObservedTime => seeds(2, "rebooted"),
         Plant::OpenImport => seeds(2, "open-import"),
-        Plant::LivesKept => seeds(2, "shorter-lives"),
+        Plant::AgreedLife => seeds(2, "shorter-lives"),
         Plant::ForgottenTokens => seeds(2, "used-again"),
         Plant::WholeRows => seeds(2, "copied-rows"),
         Plant::WholeEpoch => seeds(2, "copied-target"),

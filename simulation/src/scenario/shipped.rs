@@ -58,6 +58,7 @@ files! {
     "scenarios/rebooted.toml"
     "scenarios/reboots.toml"
     "scenarios/raised-lease.toml"
+    "scenarios/raised-lives.toml"
     "scenarios/region-loss.toml"
     "scenarios/renamed-routes.toml"
     "scenarios/restarts.toml"

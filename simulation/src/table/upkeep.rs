@@ -13,7 +13,6 @@ use onceway::ports::upkeep::{
 };
 use onceway::protocol::decide::Basis;
 use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::observed::{Observed, Promises};
 use onceway::protocol::plant::{Plant, removed};
 use onceway::protocol::record::Token;
 use onceway::protocol::region::Origin;
@@ -223,20 +222,6 @@ impl Table {
             self.enter(Some(&attempt.id), kind, Some(attempt.token), said);
         }
         written
-    }
-
-    pub(crate) fn promises(&self) -> (u64, Promises, Observed) {
-        let now = u64::try_from(self.now() / 1_000).unwrap_or(0);
-        (self.promises.0, self.promises.1.clone(), Observed(now))
-    }
-
-    pub(crate) fn promise(&mut self, version: u64, promises: &Promises) -> Written {
-        if version != self.promises.0 {
-            return Written::Lost;
-        }
-        self.promises = (version + 1, promises.clone());
-        self.flushed();
-        Written::Done
     }
 
     /// Writes a record in the place of other origins' attempts: like a claim on known rows, but

@@ -122,6 +122,7 @@ pub fn settings(
         credentials: Arc::new(credentials),
         drift: DRIFT,
         skew: ms(100),
+        max_life: None,
         seals_requests: false,
         speaks: Versions::OURS,
         timings: Timings {

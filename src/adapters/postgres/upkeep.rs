@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::Json;
 use uuid::Uuid;
 
 use super::errors;
@@ -22,7 +21,6 @@ use crate::ports::upkeep::{
 use crate::protocol::decide::Basis;
 use crate::protocol::double::Why;
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::observed::{Observed, Promises};
 use crate::protocol::record::{RequestId, Token};
 use crate::protocol::time::Date;
 
@@ -186,21 +184,6 @@ impl Upkeep for PgStore {
             })
         })
         .await
-    }
-
-    async fn promises(&self) -> Result<(u64, Promises, Observed), StoreError> {
-        let call = Call::reads("reading the promised lives", &self.sql.promises);
-        self.one(Lane::Upkeep, call, &[], |row| {
-            let Json(promises) = get(row, "lives")?;
-            Ok((count(row, "version")?, promises, Observed(count(row, "now_ms")?)))
-        })
-        .await
-    }
-
-    async fn promise(&self, version: u64, promises: &Promises) -> Result<Written, StoreError> {
-        const WHAT: &str = "writing the promised lives";
-        let call = Call::writes(WHAT, &self.sql.promise);
-        self.write(Lane::Upkeep, call, &[&big(WHAT, version)?, &Json(promises)]).await
     }
 
     async fn live_keys(

@@ -14,6 +14,7 @@ use super::*;
 use crate::protocol::authority::Pending;
 use crate::protocol::digest::{Digest32, digest as sha};
 use crate::protocol::key::Tenant;
+use crate::protocol::lifetime::Retention;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant, Relies};
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
@@ -95,6 +96,8 @@ fn views() -> impl Strategy<Value = Arc<View>> {
             members,
             retired: retired.into_iter().map(origin).collect(),
             longest_lease: Duration::from_nanos(epoch % 600_000_000_000),
+            longest_life: [Retention::Never, Retention::For(Duration::from_millis(epoch % 9_999))]
+                [epoch as usize % 2],
         }))
     })
 }
@@ -172,7 +175,8 @@ fn view() -> Arc<View> {
 fn what_no_view_says_is_refused() {
     let good = serde_json::to_value(view()).unwrap();
     assert!(read(&good.to_string()).is_ok());
-    let bent: [(&str, serde_json::Value); 15] = [
+    let bent: [(&str, serde_json::Value); 16] = [
+        ("/longest_life", serde_json::json!([-1, 0])),
         ("/longest_lease", serde_json::json!([600, 1])),
         ("/epoch", serde_json::json!(-1)),
         ("/epoch", serde_json::json!(1.0)),

@@ -185,14 +185,14 @@ impl<P: Ports> Gateway<P> {
                 }
             }
         }
-        let protocol = match &begun {
-            Some(accepted) => accepted.view.protocol(),
-            None => self.common(&names).await?.0,
+        let (protocol, longest_life) = match &begun {
+            Some(accepted) => (accepted.view.protocol(), accepted.view.longest_life()),
+            None => (self.common(&names).await?.0, self.life_wanted(&self.live().routes)),
         };
         let escrow = self.meant(escrow)?;
         let first = View::founding(epoch_above.unwrap_or(0) + 1, view.ring().clone(), escrow, voters.clone());
         let longest_lease = self.settings.failover.lease;
-        let first = View::from_content(Content { protocol, longest_lease, ..first.content() });
+        let first = View::from_content(Content { protocol, longest_lease, longest_life, ..first.content() });
         match begun {
             None => Ok(Founding { voters, ballot: self.founding_ballot(), first: Arc::new(first) }),
             Some(accepted) if *accepted.view == first => {

@@ -138,9 +138,7 @@ fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
 async fn recall<P: Ports>(gateway: &Gateway<P>) {
     match gateway.ports.store().views().await {
         Ok(kept) => {
-            let life = gateway.longest_life();
-            let is_over = |ago| life.is_some_and(|life| ago > life);
-            gateway.authority.recall(kept, is_over, gateway.ports.clock().now());
+            gateway.authority.recall(kept, |ago| gateway.forgets(ago), gateway.ports.clock().now());
         }
         Err(error) => tracing::warn!(%error, "the views that are kept could not be read"),
     }

@@ -16,6 +16,7 @@ mod evidence;
 mod failback;
 mod gate_loop;
 mod learn;
+mod lives;
 mod members;
 mod moves;
 mod poisoned;

@@ -25,6 +25,7 @@ pub(super) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
     while let Some(strong) = gateway.upgrade() {
         let now = strong.ports.clock().now();
         admit(&strong).await;
+        strong.agree_on_lives(&strong.live().routes).await;
         let view = strong.view();
         let first = view.serving().next() == Some(&strong.settings.me);
         if first && strong.holds_lease(now) {

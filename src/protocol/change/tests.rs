@@ -3,6 +3,8 @@
 //!
 //! The first view comes from `examples`. This file must not build a view but by a change.
 
+use std::time::Duration;
+
 use super::super::examples::{
     SEALED, abc, draft, drained, first, lose, moved, name, next, origin, report, resumed, ring, seal, spec,
     voters,
@@ -345,4 +347,17 @@ fn the_protocol_version_only_grows_and_stays_through_all_other_changes() {
     for back in [1, 2] {
         assert_eq!(two.next(&Change::Protocol(back)), Err(Illegal::Protocol(2)));
     }
+}
+
+#[test]
+fn the_longest_life_only_grows_and_stays_through_all_other_changes() {
+    let [hour, day] = [3_600, 86_400].map(|seconds| Retention::For(Duration::from_secs(seconds)));
+    let one = View::from_content(Content { longest_life: hour, ..first().content() });
+    assert!(one.allows(hour) && !one.allows(day) && !one.allows(Retention::Never));
+    let two = one.next(&Change::Life(day)).unwrap();
+    assert_eq!(two.next(&Change::Kill).unwrap().longest_life(), day);
+    for shorter in [hour, day] {
+        assert_eq!(two.next(&Change::Life(shorter)), Err(Illegal::Life));
+    }
+    assert!(two.next(&Change::Life(Retention::Never)).unwrap().allows(Retention::Never));
 }

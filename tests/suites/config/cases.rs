@@ -130,6 +130,11 @@ pub const CASES: &[Case] = &[
         "ring.toml:10: the pin of tenant acme names region north, which the ring does not have: add or drop it"),
     ("ring", "seed = 7", "seed = 7\nheartbeat = \"10ms\"",
         "ring.toml:3: heartbeat: \"10ms\" is out of range: use \"50ms\" to \"5s\""),
+    ("ring", "seed = 7", "seed = 7\nmax_life = \"31d\"",
+        "routes.toml:1: route \"charges\": its keys live for 2678410s, which is more than max_life 31d of ring.toml (hold, settle_time, retention and tombstone together): shorten retention, or raise max_life in all regions\n\
+         routes.toml:10: route \"emails\": its keys live for 2678430s, which is more than max_life 31d of ring.toml (hold, settle_time, retention and tombstone together): shorten retention, or raise max_life in all regions"),
+    ("ring", "seed = 7", "seed = 7\nmax_life = 30",
+        "ring.toml:3: max_life: must be a span of time in quotes, from \"1s\" to \"3650d\", not a whole number, or \"never\""),
     ("ring", "seed = 7", "seed = ",
         "ring.toml:2: not TOML: string values must be quoted, expected literal string"),
     ("routes", "recovery = \"probe\"\n", "",

@@ -85,6 +85,7 @@ fn what_waits_is_named_and_keeps_its_value() {
         (("ring", "drift_ppm = 500", "margin = \"51ms\""), "clock.margin"),
         (("ring", "drift_ppm = 500", "skew = \"2s\""), "clock.skew"),
         (("ring", "seed = 7", "seed = 7\nheartbeat = \"200ms\""), "heartbeat"),
+        (("ring", "seed = 7", "seed = 7\nmax_life = \"60d\""), "max_life"),
         (("ring", "[failover]", "[failover]\nlease = \"11s\""), "failover.lease"),
         (("ring", "[failover]", "[failover]\nmultiple = 3"), "failover.multiple"),
         (("ring", "[failover]", "[failover]\nfloor = \"2s\""), "failover.floor"),

@@ -16,7 +16,7 @@ const WRITE: &[&str] = &["delete", "insert", "select", "update"];
 const RUN: &[&str] = &["execute"];
 
 /// The grants of each role in a store of eu#1 beside other#1, in order.
-const GRANTED: [(&str, &str, &[&str]); 27] = [
+const GRANTED: [(&str, &str, &[&str]); 26] = [
     ("gw", "function onceway.accept", RUN),
     ("gw", "function onceway.claim", RUN),
     ("gw", "function onceway.hold_gate", RUN),
@@ -34,7 +34,6 @@ const GRANTED: [(&str, &str, &[&str]); 27] = [
     ("gw", "table onceway.journal", APPEND),
     ("gw", "table onceway.meta", READ),
     ("gw", "table onceway.peer_memory", WRITE),
-    ("gw", "table onceway.promises", CHANGE),
     ("gw", "table onceway.records", READ),
     ("gw", "table onceway.records_eu_g1", WRITE),
     ("gw", "table onceway.records_imported", WRITE),

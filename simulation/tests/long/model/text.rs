@@ -89,6 +89,7 @@ pub fn view(view: &View) -> String {
         epoch: _,
         protocol: _,
         longest_lease: _,
+        longest_life: _,
         ring: _,
         escrow: _,
         voters: _,

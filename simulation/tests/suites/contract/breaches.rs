@@ -25,7 +25,7 @@ use onceway::ports::{Acceptors, Authority, Jobs, KeyStore, Peers, Replica, Upkee
 use onceway::protocol::authority::GateState;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::observed::{Observed, Passed, Promises};
+use onceway::protocol::observed::Passed;
 use onceway::protocol::record::{Answer, Nonce, Row};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Acceptor;
@@ -194,8 +194,6 @@ impl Upkeep for Bent {
         unlist() -> Result<u64, StoreError>;
         rule(attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError>;
         stand_in(ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Result<Written, StoreError>;
-        promises() -> Result<(u64, Promises, Observed), StoreError>;
-        promise(version: u64, promises: &Promises) -> Result<Written, StoreError>;
         live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> Result<KeyStretch, StoreError>;
         note(kind: &str, reason: &str) -> Result<(), StoreError>;
         journal(id: &KeyId) -> Result<Vec<Entry>, StoreError>;

@@ -40,7 +40,7 @@ const UNKEYED_ROUTE: Protection = Protection::Off { upstream_timeout: UNKEYED };
 pub const RETENTION: Duration = Duration::from_secs(120);
 /// The time for which it is refused after that.
 pub const TOMBSTONE: Duration = Duration::from_secs(60);
-const DAY: Duration = Duration::from_secs(86_400);
+pub const DAY: Duration = Duration::from_secs(86_400);
 /// The tokens of the tenant acme, with their principals; the first one has none.
 pub const TOKENS: [(&str, Option<&str>); 4] =
     [("sk", None), ("sk_ann", Some("ann")), ("sk_ann_next", Some("ann")), ("sk_bob", Some("bob"))];
@@ -94,11 +94,11 @@ impl Bench {
         Self::started(seed, &[], upgraded()).await
     }
 
-    async fn started(seed: u64, routes: &[&str], speaks: Versions) -> Arc<Self> {
+    async fn started(seed: u64, lodging: &[&str], speaks: Versions) -> Arc<Self> {
         let world = world(seed, &regions());
-        let escrow = routes.iter().map(|route| Arc::from(*route)).collect();
-        let told = settings(&regions()[0]).routes;
-        world.found(view().ring().clone(), escrow, &told, failover().lease);
+        let escrow = lodging.iter().map(|route| Arc::from(*route)).collect();
+        let Settings { routes, skew, .. } = settings(&regions()[0]);
+        world.found(view().ring().clone(), escrow, &routes, failover().lease, skew);
         let bench = Arc::new(Self { world, gateways: Mutex::default() });
         for name in regions() {
             bench.replace_speaking(&name, speaks);

@@ -13,7 +13,7 @@ use super::bench::{Bench, SWEEP, ask, key_of, ms, served, settings, unfounded, u
 #[test]
 fn a_loop_that_dies_takes_its_gateway_along() {
     served(Bench::start(1), async |bench, [eu, ..]| {
-        for (point, name) in [(Point::Reap, "reaper"), (Point::Promise, "poll"), (Point::Take, "jobs")] {
+        for (point, name) in [(Point::Reap, "reaper"), (Point::Remember, "poll"), (Point::Take, "jobs")] {
             let ports = bench.world.ports(&eu);
             let process = ports.process().clone();
             let gateway = Gateway::new(ports, settings(&eu), unfounded()).unwrap();

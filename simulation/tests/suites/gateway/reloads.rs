@@ -6,18 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
+use onceway::gateway::Refusal;
 use onceway::gateway::reloadable::Reload;
 use onceway::gateway::route::{Policy, Protection, Route, Routes};
+use onceway::ports::upkeep::{Act, Ruling};
 use onceway::ports::{KeyStore, Upkeep};
 use onceway::protocol::decide::Recovery;
+use onceway::protocol::lifetime::Retention;
 use onceway::protocol::record::State;
+use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
 use tokio::time::{Instant, sleep};
 
 use super::bench::{
-    Bench, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, reload, served, settings, until,
+    Bench, DAY, HOLD, SETTLE_TIME, SWEEP, id, key_of, ms, region, reload, served, settings, until,
 };
-use super::upkeep::{abandon, abandon_for};
+use super::upkeep::{UNCLEAR, abandon, abandon_for, answer};
 
 /// The settle time of the route `slow`.
 const SLOW: Duration = Duration::from_secs(30);
@@ -38,8 +42,10 @@ fn slow_and_probe() -> [Route; 2] {
 }
 
 /// Has a region's gateway read these routes.
-fn read(bench: &Bench, routes: &[Route]) {
-    bench.gateway(&region("eu")).reload(Reload { routes: Routes(routes.to_vec()), ..reload() });
+async fn read(bench: &Bench, routes: &[Route]) {
+    let (gateway, routes) = (bench.gateway(&region("eu")), Routes(routes.to_vec()));
+    gateway.agree_on_lives(&routes).await;
+    gateway.reload(Reload { routes, ..reload() });
 }
 
 /// A proxy answers 504 and the service goes on for 25 s, for which its route allows. Meanwhile the
@@ -49,7 +55,7 @@ fn read(bench: &Bench, routes: &[Route]) {
 fn names_that_change_places_say_nothing_of_attempts_of_before() {
     served(Bench::start(1), async |bench, [eu, ..]| {
         let [slow, probe] = slow_and_probe();
-        read(&bench, &[slow.clone(), probe.clone()]);
+        read(&bench, &[slow.clone(), probe.clone()]).await;
         let key = key_of(&eu, "renamed");
         bench
             .upstream(&eu, UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(25_000) });
@@ -57,7 +63,7 @@ fn names_that_change_places_say_nothing_of_attempts_of_before() {
         assert_eq!(bench.send(&eu, "/slow", &key).await.status, 504);
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
         let [one, other] = [Route { name: probe.name, ..slow }, Route { name: "slow".into(), ..probe }];
-        read(&bench, &[one, other]);
+        read(&bench, &[one, other]).await;
         while begun.elapsed() < ms(24_000) {
             assert_eq!(bench.state(&eu, &key).await, "in-doubt", "at {:?}", begun.elapsed());
             let told = bench.send(&eu, "/slow", &key).await;
@@ -77,7 +83,7 @@ fn names_that_change_places_say_nothing_of_attempts_of_before() {
 #[test]
 fn a_settle_time_is_the_one_of_the_claim() {
     served(Bench::start(5), async |bench, [eu, ..]| {
-        read(&bench, &[route("probe", |policy| Policy { settle_time: SLOW, ..policy })]);
+        read(&bench, &[route("probe", |policy| Policy { settle_time: SLOW, ..policy })]).await;
         let key = key_of(&eu, "settling");
         let late = |after| UpstreamMode::FailThenEffect { status: 504, says_when: false, after: ms(after) };
         bench.upstream(&eu, late(25_000));
@@ -86,7 +92,8 @@ fn a_settle_time_is_the_one_of_the_claim() {
         read(
             &bench,
             &[route("probe", |policy| Policy { settle_time: ms(0), status_ends_attempt: true, ..policy })],
-        );
+        )
+        .await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
         while begun.elapsed() < ms(24_000) {
             let told = bench.send(&eu, "/probe", &key).await;
@@ -102,7 +109,7 @@ fn a_settle_time_is_the_one_of_the_claim() {
             UpstreamMode::Answer { after: ms(5), status: 500, body: Default::default(), effect: false },
         );
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 500);
-        read(&bench, &[route("probe", |policy| Policy { settle_time: SLOW, ..policy })]);
+        read(&bench, &[route("probe", |policy| Policy { settle_time: SLOW, ..policy })]).await;
         bench.upstream(&eu, UpstreamMode::Receipt { after: ms(50) });
         sleep(ms(100)).await;
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
@@ -116,7 +123,7 @@ fn a_name_lets_nobody_ask_about_a_key_whose_path_is_parked() {
     served(Bench::start(2), async |bench, [eu, ..]| {
         let (probe, park) = (route("probe", |policy| policy), route("park", |policy| policy));
         let swapped = [Route { name: "park".into(), ..probe }, Route { name: "probe".into(), ..park }];
-        read(&bench, &swapped);
+        read(&bench, &swapped).await;
         let key = key_of(&eu, "parked");
         abandon(&bench.world.cluster.store(&eu), "park", &key).await;
         // As the region's own requests write it: with the name of now.
@@ -138,7 +145,7 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
         let probe = route("probe", |policy| policy);
         let patched = route("probe", |policy| Policy { recovery: Recovery::Park, ..policy });
         let patched = Route { name: "patched".into(), methods: vec![Method::PATCH], ..patched };
-        read(&bench, &[patched, probe.clone()]);
+        read(&bench, &[patched, probe.clone()]).await;
         let key = key_of(&eu, "two-rules");
         abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
         sleep((HOLD + SETTLE_TIME) * 2).await;
@@ -149,7 +156,7 @@ fn a_path_with_two_rules_is_left_to_its_clients() {
         assert_eq!((told.status, told.replayed), (201, false), "its client's retry is asked about");
         // Where both do the same, nothing keeps the sweep from it.
         let alike = Route { name: "patched".into(), methods: vec![Method::PATCH], ..probe.clone() };
-        read(&bench, &[alike, probe]);
+        read(&bench, &[alike, probe]).await;
         let key = key_of(&eu, "one-rule");
         abandon(&bench.world.cluster.store(&eu), "probe", &key).await;
         until("it to be released", (HOLD + SETTLE_TIME) * 2, async || {
@@ -166,12 +173,12 @@ fn a_claim_keeps_its_hold_whatever_is_read_and_however_the_clock_steps() {
     served(Bench::start(4), async |bench, [eu, ..]| {
         let hold = Duration::from_secs(60);
         let longer = route("park", |policy| Policy { hold, ..policy });
-        read(&bench, std::slice::from_ref(&longer));
+        read(&bench, std::slice::from_ref(&longer)).await;
         let key = key_of(&eu, "held");
         let store = bench.world.cluster.store(&eu);
         abandon_for(&store, "park", &key, hold).await;
         // Shorter again: the claim of before has its hold.
-        read(&bench, &[route("park", |policy| policy)]);
+        read(&bench, &[route("park", |policy| policy)]).await;
         bench.world.cluster.step_clock(&eu, 3_600_000_000);
         let stepped = Instant::now();
         while stepped.elapsed() < hold - ms(100) {
@@ -184,5 +191,33 @@ fn a_claim_keeps_its_hold_whatever_is_read_and_however_the_clock_steps() {
         })
         .await;
         assert!(stepped.elapsed() < hold + SETTLE_TIME + SWEEP * 2, "{:?}", stepped.elapsed());
+    });
+}
+
+/// Cut off, eu reads that keys are remembered for two days. Nobody agrees to that, so it promises
+/// it to nobody, and answers for no other region's attempt for so long.
+#[test]
+fn no_key_is_promised_a_longer_life_than_was_agreed_on() {
+    served(Bench::start(8), async |bench, [eu, us, _]| {
+        let [new, foreign, short] = ["new", "foreign", "short"].map(|word| key_of(&eu, word));
+        let store = bench.world.cluster.store(&us);
+        let attempt = abandon(&store, "park", &foreign).await;
+        store.doubt(&attempt, UNCLEAR).await.unwrap();
+        sleep(ms(500)).await;
+        bench.links(&eu, LinkMode::Silent);
+        let longer = route("park", |policy| Policy { retention: Retention::For(DAY * 2), ..policy });
+        let routes = Routes(vec![longer, route("probe", |policy| policy)]);
+        bench.gateway(&eu).reload(Reload { routes, ..reload() });
+        assert_eq!(bench.send(&eu, "/park", &new).await.said(), (503, "not-authoritative"));
+        let act =
+            Act { ruling: Ruling::Settled(answer()), actor: "ada".to_owned(), reason: "asked".to_owned() };
+        let refused = bench.gateway(&eu).rule(&id(&foreign), &act).await;
+        assert!(matches!(refused, Err(Refusal::Changed)), "{refused:?}");
+        assert_eq!(bench.send(&eu, "/probe", &short).await.status, 201, "it has its lease");
+        assert!(bench.effects(&new).is_empty());
+        bench.links(&eu, LinkMode::Up);
+        until("it is agreed on", ms(20_000), async || bench.send(&eu, "/park", &new).await.status == 201)
+            .await;
+        assert_eq!(bench.gateway(&eu).rule(&id(&foreign), &act).await.unwrap().state, "settled");
     });
 }

@@ -136,9 +136,9 @@ impl Trio {
     async fn begin_with(seed: u64, names: &[RegionName], failover: Failover, life: Duration) -> Arc<Self> {
         let trio = Self::unfounded(seed, names, failover, life);
         let escrowed = ROUTES.iter().filter(|(name, _)| name.starts_with("strict"));
-        let routes = settings(&trio.names[0], trio.failover.clone(), life).routes;
+        let Settings { routes, skew, .. } = settings(&trio.names[0], trio.failover.clone(), life);
         let escrow = escrowed.map(|(name, _)| Arc::from(*name)).collect();
-        trio.world.found(trio.ring.clone(), escrow, &routes, trio.failover.lease);
+        trio.world.found(trio.ring.clone(), escrow, &routes, trio.failover.lease, skew);
         trio.names.iter().for_each(|name| trio.begin_process(name));
         trio.until("all regions serve", ms(20_000), async || trio.names.iter().all(|name| trio.serves(name)))
             .await;

@@ -270,7 +270,7 @@ pub(super) fn gateway_rights(me: &Origin, all: &[Origin]) -> Vec<Right> {
         table(format!("onceway.{object}"), &["select"]);
     }
     table("onceway.gate".to_owned(), &["select", "update"]);
-    for object in ["acceptor", "promises", "forgotten"] {
+    for object in ["acceptor", "forgotten"] {
         table(format!("onceway.{object}"), &["select", "update"]);
     }
     // Chosen views stay.

@@ -322,14 +322,6 @@ create table onceway.records_imported partition of onceway.records (
 ) default;
 create index records_imported_due on onceway.records_imported (due_ms);
 
--- Exactly one row: the lives that keys were promised here, each with the observed time of its last promise. Never published.
-create table onceway.promises (
-    one boolean primary key default true check (one),
-    version bigint not null default 1,
-    lives jsonb not null default '[]'
-) with (fillfactor = 50);
-insert into onceway.promises default values;
-
 -- Exactly one row: the greatest token of a row that was ever reaped here. New keys begin above it. It is raised when a row becomes a tombstone,
 -- and so is committed long before that row is gone: a claim that finds the key absent sees it, without a lock. Never published.
 create table onceway.forgotten (

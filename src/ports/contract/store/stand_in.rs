@@ -1,13 +1,11 @@
-//! Clauses of the store about stand-ins for other origins' attempts, and about promised lives.
+//! Clauses of the store about stand-ins for other origins' attempts.
 //!
 //! This file must not test when a gateway stands in: `protocol::decide` says.
 
 use std::time::Duration;
 
 use super::upkeep::{act, journalled, listed};
-use super::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, doubt, id, open, restart_and_approve, rows, wins,
-};
+use super::{Foreign, LONG, StoreBench, answer, asks, doubt, id, open, rows, wins};
 use crate::ports::Upkeep;
 use crate::ports::store::{Attempt, ClaimAsk, Written};
 use crate::ports::upkeep::{Ruling, Who};
@@ -20,7 +18,6 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_record_in_anothers_place_is_whole_from_the_first(bench).await;
     a_record_in_anothers_place_stands_on_what_was_seen(bench).await;
     an_operators_word_in_anothers_place_is_journalled(bench).await;
-    what_was_promised_is_kept(bench).await;
 }
 
 /// A claim over another origin's row that has arrived, of a key without an own row.
@@ -122,23 +119,4 @@ pub async fn an_operators_word_in_anothers_place_is_journalled<B: StoreBench>(be
         journalled(bench, &Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, kind).await;
         assert!(listed(bench, &ask.id).await.is_none(), "store: it must leave the list");
     }
-}
-
-/// Promised lives are kept over a restart, by one writer at a time, beside the observed time.
-pub async fn what_was_promised_is_kept<B: StoreBench>(bench: &B) {
-    let read = async || bench.store().promises().await.expect("store: promises failed");
-    let (version, first, now) = read().await;
-    let hour = Duration::from_secs(3_600);
-    let next = first.next(now, &[Some(hour), None]);
-    assert!(next.0.len() >= 2, "store: {next:?}");
-    assert_eq!(bench.store().promise(version, &next).await, Ok(Written::Done));
-    let older = bench.store().promise(version, &first).await;
-    assert_eq!(older, Ok(Written::Lost), "store: an older one came back");
-    bench.pass(SHORT).await;
-    restart_and_approve(bench).await;
-    let (later, kept, then) = read().await;
-    assert!(later > version && then.since(now) >= SHORT, "store: {now:?} {then:?}");
-    assert_eq!(kept, next);
-    // The former value is restored: other clauses use this store, too.
-    assert_eq!(bench.store().promise(later, &first).await, Ok(Written::Done));
 }

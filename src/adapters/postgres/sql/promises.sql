@@ -1,1 +1,0 @@
-select version, lives, {now} as now_ms from onceway.promises
