@@ -371,40 +371,11 @@ fn utf16_order(a: &str, b: &str) -> Ordering {
     if a.is_ascii() && b.is_ascii() { a.cmp(b) } else { a.encode_utf16().cmp(b.encode_utf16()) }
 }
 
-/// RFC 8785 section 3.2.2.2: the two-letter escapes if there are any, `\u00xx` for other control
-/// characters.
+/// Writes a string as RFC 8785 section 3.2.2.2 has it, which is how serde_json does: the two-letter
+/// escapes if there are any, `\u00xx` for other control characters.
 pub(super) fn write_string(out: &mut Vec<u8>, string: &str) {
-    out.push(b'"');
-    let mut start = 0;
-    for (at, byte) in string.bytes().enumerate() {
-        let control;
-        let escape: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            0x08 => b"\\b",
-            b'\t' => b"\\t",
-            b'\n' => b"\\n",
-            0x0c => b"\\f",
-            b'\r' => b"\\r",
-            0..0x20 => {
-                control = [
-                    b'\\',
-                    b'u',
-                    b'0',
-                    b'0',
-                    b'0' + (byte >> 4),
-                    b"0123456789abcdef"[usize::from(byte & 15)],
-                ];
-                &control
-            }
-            0x20.. => continue,
-        };
-        out.extend_from_slice(&string.as_bytes()[start..at]);
-        out.extend_from_slice(escape);
-        start = at + 1;
-    }
-    out.extend_from_slice(&string.as_bytes()[start..]);
-    out.push(b'"');
+    // A `Vec` takes every byte, and a string is always JSON.
+    let _ = serde_json::to_writer(out, string);
 }
 
 #[cfg(test)]
