@@ -26,7 +26,7 @@ pub fn write(
                 put(&file, &data)?;
             }
             points::show(path, &report.study);
-            say!("\nThe charts are in {}.", out.display());
+            say!("\nThe page is {}.", out.display());
         }
     }
     Ok(report.study.held())

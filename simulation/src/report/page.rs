@@ -1,37 +1,26 @@
-//! The page of a report: charts with a table beside each. It needs no network, no script and no
+//! The page of a report: tables, and a chart of the first. It needs no network, no script and no
 //! other file.
 //!
-//! [`super::charts`] has the drawings, [`crate::study`] the table's cells. It must not write a text
+//! [`super::charts`] has the drawing, [`crate::study`] the table's cells. It must not write a text
 //! that is not escaped.
 
 use super::svg::escaped;
 use super::{Report, charts};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Second};
 use crate::study::{HEADS, LEGEND, Study};
 use crate::sums::Figures;
 
 /// The colours and sizes; dark if the reader's screen is.
 const STYLE: &str = "
-:root { color-scheme: light dark; --back: #fff; --ink: #1c1e21; --soft: #5b616a; --line: #d9dce1; --safe: #0b6bcb; --unsafe: #b3261e;
-  --fault: #d9822b; --serving: #2e7d4f; --replayed: #7aa5d8; --failed: #6b2a8c;
-  --c0: #6b7280; --c1: #a16207; --c2: #b3261e; --c3: #d9822b; --c4: #0b6bcb; --c5: #2e7d4f; --c6: #6b2a8c; --c7: #0e7490; --c8: #be3a8b; --c9: #4d7c0f; }
-@media (prefers-color-scheme: dark) { :root { --back: #16181b; --ink: #e8eaed; --soft: #a5abb3; --line: #363a40; --safe: #6cb2ff;
-  --unsafe: #ff8a80; --fault: #f0a860; --serving: #6fcf97; --replayed: #4f7cae; --failed: #c79be0;
-  --c0: #9aa1ab; --c1: #e0b04c; --c2: #ff8a80; --c3: #f0a860; --c4: #6cb2ff; --c5: #6fcf97; --c6: #c79be0; --c7: #4fd1e0; --c8: #f59ac8; --c9: #b5d86a; } }
+:root { color-scheme: light dark; --back: #fff; --ink: #1c1e21; --soft: #5b616a; --line: #d9dce1; --safe: #0b6bcb; --unsafe: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --back: #16181b; --ink: #e8eaed; --soft: #a5abb3; --line: #363a40; --safe: #6cb2ff; --unsafe: #ff8a80; } }
 body { background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1, h2 { line-height: 1.25; } p.soft, figcaption, small { color: var(--soft); }
+h1, h2 { line-height: 1.25; } figcaption { color: var(--soft); }
 figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
 .grid { stroke: var(--line); } .guide { fill: none; stroke: var(--soft); stroke-dasharray: 4 4; } .bound { stroke: var(--soft); stroke-width: 1.5; }
-.view { stroke: var(--ink); stroke-dasharray: 2 3; } circle.safe { fill: var(--safe); } circle.unsafe { fill: var(--back); stroke: var(--unsafe); stroke-width: 2.5; }
-rect.serving { fill: var(--serving); } rect.lease { fill: var(--replayed); } rect.epoch { fill: var(--line); stroke: var(--soft); }
- rect.fault { fill: var(--fault); } rect.answered { fill: var(--serving); } rect.replayed { fill: var(--replayed); }
-rect.refused { fill: var(--fault); } rect.failed { fill: var(--failed); } .series { fill: none; stroke-width: 2; }
-.c0 { stroke: var(--c0); stroke-dasharray: 6 3; } .c1 { stroke: var(--c1); stroke-dasharray: 6 3; } .c2 { stroke: var(--c2); } .c3 { stroke: var(--c3); }
-.c4 { stroke: var(--c4); } .c5 { stroke: var(--c5); } .c6 { stroke: var(--c6); stroke-dasharray: 2 2; } .c7 { stroke: var(--c7); stroke-dasharray: 2 2; }
-.c8 { stroke: var(--c8); stroke-dasharray: 2 2; } .c9 { stroke: var(--c9); }
+circle.safe { fill: var(--safe); } circle.unsafe { fill: var(--back); stroke: var(--unsafe); stroke-width: 2.5; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
 th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; } th:first-child, td:first-child { text-align: left; }
-pre { border: 1px solid var(--line); padding: 0.8rem; overflow-x: auto; }
 ";
 
 /// The page, as HTML that is also XML.
@@ -65,23 +54,21 @@ pub fn html(report: &Report) -> String {
     page.push_str(&section(
         "How long answers take",
         "Beyond a direct call to the upstream, over all keys, those included that were sent while a region was gone.",
-        &charts::latency(study),
+        "",
         &latencies(study),
     ));
     page.push_str(&section(
         "What happened in one seed",
-        &format!("Seed {} of the scenario as it is. A region serves while it holds its lease, a view has given it keys, and these are \
-             open. Its lease is drawn by what acceptors granted: they wait until its end, the gateway stops a little before. A bar of the first lane \
-             is a view, with its number: it lasts until the next one.", shown.seed),
-        &charts::timeline(shown),
-        &folded("As a table", &events(shown)),
+        &format!("Seed {} of the scenario as it is. A region serves while it holds its lease, a view has given it keys, and these are open.", shown.seed),
+        "",
+        &events(shown),
     ));
     page.push_str(&section(
         "What its requests were told",
-        "The same seed, until its clients were done. After that everything is mended and each key is sent once more, to see how it ended: not \
-         shown here.",
-        &charts::seconds(shown),
-        &folded("As a table", &seconds(shown)),
+        "The same seed, second by second, until its clients were done. After that everything is mended and each key is sent once more, to see how it \
+         ended: not shown here.",
+        "",
+        &seconds(shown),
     ));
     page.push_str("</main>\n</body>\n</html>\n");
     page
@@ -106,10 +93,6 @@ fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
         "<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n",
         heads.concat()
     )
-}
-
-fn folded(title: &str, table: &str) -> String {
-    format!("<details><summary>{}</summary>\n{table}</details>\n", escaped(title))
 }
 
 fn latencies(study: &Study) -> String {
@@ -152,9 +135,10 @@ fn events(outcome: &Outcome) -> String {
 }
 
 fn seconds(outcome: &Outcome) -> String {
-    let row = |(number, second): (usize, &crate::outcome::Second)| {
-        let counts = charts::parts(second).map(|(.., count)| count.to_string());
-        [number.to_string()].into_iter().chain(counts).collect()
+    let row = |(number, second): (usize, &Second)| {
+        let Second { answered, replayed, refused, failed } = *second;
+        let counts = [number as u64, answered, replayed, refused, failed];
+        counts.map(|count| count.to_string()).to_vec()
     };
     let heads = ["second", "answered", "replayed", "refused", "failed"];
     table(&heads, outcome.seconds.iter().enumerate().map(row))

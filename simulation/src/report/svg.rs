@@ -60,16 +60,6 @@ impl Svg {
         Self { id, title: escaped(title), width, height, body: String::new() }
     }
 
-    /// Draws a box with a text that shows when a reader points at it.
-    pub fn rect(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64), title: &str) {
-        let width = width.max(0.5);
-        let title = escaped(title);
-        let _ = writeln!(
-            self.body,
-            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"><title>{title}</title></rect>"
-        );
-    }
-
     /// Draws a line between two points.
     pub fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ = writeln!(
