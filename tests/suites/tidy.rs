@@ -1,5 +1,5 @@
 //! The house rules, as tests: words that do not belong into a place, references that lead
-//! somewhere, the length of files, and prose that can be read.
+//! somewhere, and the length of files.
 //!
 //! Each rule carries its reason and its forgeries: made-up files in which every line that ends in
 //! `//~` must be caught and no other. A rule is tried on its forgeries before it is tried on the
@@ -9,7 +9,6 @@
 
 mod citations;
 mod proofs;
-mod prose;
 mod words;
 
 use std::collections::BTreeSet;
@@ -129,8 +128,6 @@ house_rules! {
     the_anchors_that_are_cited_exist: citations::ANCHORS;
     each_rule_names_its_code_and_its_tests: citations::RULES;
     each_plant_belongs_to_a_rule: citations::PLANTS;
-    prose_fits_a_hundred_columns: prose::WIDTH;
-    sentences_have_one_thought: prose::SENTENCES;
 }
 
 #[test]
