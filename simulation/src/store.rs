@@ -260,7 +260,7 @@ impl Upkeep for SimStore {
         reads foreign(after: Option<&KeyId>, most: u32) -> ForeignPage;
         reads live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> KeyStretch;
         reads journal(id: &KeyId) -> Vec<Entry>;
-        writes(Effect::At(Point::Reap), []) reap(most: u32) -> Reaped;
+        writes(Effect::At(Point::Reap), []) reap(most: u32, away: Option<u64>) -> Reaped;
         writes(Effect::At(Point::List), [ids]) enlist(ids: &[KeyId]) -> ();
         writes(Effect::At(Point::List), [ids]) delist(ids: &[KeyId]) -> ();
         writes(Effect::At(Point::List), []) unlist() -> u64;

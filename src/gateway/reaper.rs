@@ -3,7 +3,8 @@
 //!
 //! The store says which keys are over, by its observed time. Every gateway of the region runs it
 //! while the store is open; batches of two gateways skip each other's rows. Escrow rows and
-//! imported rows are reaped too. Never asks for rows of another origin's own leaf.
+//! imported rows are reaped too. What ran since a region is away is not forgotten before its rows
+//! are here (docs/protocol.md#rule-44). Never asks for rows of another origin's own leaf.
 
 use std::sync::{Arc, Weak};
 
@@ -38,12 +39,16 @@ async fn batch<P: Ports>(gateway: &Gateway<P>) -> bool {
     }
     let store = gateway.ports.store();
     let full = |gone: u64| gone >= u64::from(BATCH);
-    let own = metrics::upkeep("reap", store.reap(BATCH)).await;
+    let away = gateway.away_since();
+    let own = metrics::upkeep("reap", store.reap(BATCH, away)).await;
     if let Ok(reaped) = &own {
         metrics::reaped(reaped);
     }
     // Failures are counted; the next batch tries again.
     let lodged = metrics::upkeep("reap_escrows", store.reap_escrows(BATCH)).await;
-    let imported = metrics::upkeep("reap_imports", store.reap_imports(BATCH)).await;
+    let imported = match away {
+        Some(_) => Ok(0),
+        None => metrics::upkeep("reap_imports", store.reap_imports(BATCH)).await,
+    };
     own.is_ok_and(|reaped| full(reaped.seen())) || lodged.is_ok_and(full) || imported.is_ok_and(full)
 }

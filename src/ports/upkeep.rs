@@ -158,8 +158,9 @@ pub trait Upkeep: Send + Sync + 'static {
     /// Settled rows, and released ones that hide nothing, become tombstones, and tombstones are
     /// forgotten. An open row is put off, unless another origin has a final row above it: then it
     /// becomes a tombstone too. A tombstone that masks another origin's open row is put off:
-    /// forgetting it first would bring that row back (docs/protocol.md#rule-44).
-    fn reap(&self, most: u32) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
+    /// forgetting it first would bring that row back (docs/protocol.md#rule-44). So is one of an
+    /// epoch from `away` on: a row that it would mask may not have arrived.
+    fn reap(&self, most: u32, away: Option<u64>) -> impl Future<Output = Result<Reaped, StoreError>> + Send;
 
     /// The own claims older than `older`, after a place, in their order; looks at `most` rows or
     /// few more.

@@ -194,6 +194,24 @@ fn is_sealed(member: &Member) -> bool {
     }
 }
 
+/// The first epoch since which a region is away, or 0 if one is back and its rows are on their way.
+///
+/// It may bring home a request that it had accepted. Whoever ran that key meanwhile must still know
+/// it then (docs/protocol.md#rule-44).
+pub fn away_since(view: &View, me: &Origin, applied: &BTreeMap<Origin, u64>) -> Option<u64> {
+    let others = view.members().iter().filter(|(name, _)| **name != me.region);
+    let since = |(name, member): (&RegionName, &Member)| {
+        let origin = view.origin(name).filter(|origin| !view.is_gone(origin))?;
+        match member.standing {
+            Standing::Lost { at, .. } => Some(at),
+            Standing::Serving | Standing::Sealed { .. } => {
+                (applied.get(&origin).copied().unwrap_or(0) < member.mark).then_some(0)
+            }
+        }
+    };
+    others.filter_map(since).min().filter(|_| !removed(Plant::AwayRemembered))
+}
+
 /// All hindrances; empty if the region may open.
 pub fn hindrances(facts: &Facts<'_>) -> Vec<Hindrance> {
     let given = |member: &Member| {

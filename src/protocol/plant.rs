@@ -71,6 +71,7 @@ plants! {
     StandInWhole "stand-in-whole" "A record that stands in for another region's attempt says what became of it, in the statement that makes it."
     NamedAnswered "named-answered" "Nothing is concluded of an own attempt while one that it names has not answered."
     ObservedTime "observed-time" "Holds, settle times and lives end by the time that gateways saw pass, and by no date."
+    AwayRemembered "away-remembered" "What ran since a region is away is not forgotten before its rows are here."
     OpenImport "open-import" "An imported row that is open goes only once something answers for it."
     AgreedLife "agreed-life" "A loss is a risk for the longest life that the regions ever agreed on, whatever a region's files promise now."
     ForgottenTokens "forgotten-tokens" "A key that was forgotten begins above every token that it ever had."

@@ -46,6 +46,13 @@ struct Settled {
     until: Duration,
 }
 
+/// A store has an accepted request that has not ended.
+struct Waiting {
+    store: u64,
+    since: Duration,
+    until: Option<Duration>,
+}
+
 #[derive(Default)]
 pub(super) struct Records {
     /// The own record of each key in each store, as last written.
@@ -62,6 +69,8 @@ pub(super) struct Records {
     arrived: BTreeMap<(RegionName, KeyId, Token), BTreeSet<Origin>>,
     /// Settled records of each key, by any store.
     settled: BTreeMap<KeyId, Vec<Settled>>,
+    /// The times in which accepted requests waited for their job, in each store.
+    waiting: BTreeMap<KeyId, Vec<Waiting>>,
     /// The time at which an attempt was first released.
     released: BTreeMap<(RegionName, KeyId, Token), Duration>,
     /// The time at which a claim was first lodged anywhere.
@@ -112,6 +121,7 @@ impl Records {
             self.lodged.entry(key).and_modify(|known| *known = at.min(*known)).or_insert(at);
         }
         for Write { at, id, record, approved, beside_open } in writes {
+            self.waits(number, &id, record.as_ref(), at);
             let Some(record) = record else {
                 let last = self.last.remove(&(number, id.clone()));
                 if let Some((born, record)) = self.born.remove(&(number, id.clone())) {
@@ -171,6 +181,21 @@ impl Records {
         }
     }
 
+    /// Keeps since when and until when an accepted request waits.
+    fn waits(&mut self, store: u64, id: &KeyId, record: Option<&Record>, at: Duration) {
+        let ended = [Standing::Settled, Standing::Tombstone];
+        let waits = record.is_some_and(|record| record.accepted && !ended.contains(&record.standing));
+        if !waits && !self.waiting.contains_key(id) {
+            return;
+        }
+        let known = self.waiting.entry(id.clone()).or_default();
+        match known.iter_mut().find(|known| known.store == store && known.until.is_none()) {
+            Some(open) if !waits => open.until = Some(at),
+            None if waits => known.push(Waiting { store, since: at, until: None }),
+            Some(_) | None => {}
+        }
+    }
+
     /// Keeps the end of a settled record's life. It counts from its claim in that store, if any.
     fn settles(&mut self, attempt: (RegionName, KeyId, Token), (store, at): (u64, Duration), life: Duration) {
         let claims = self.claims.get(&attempt).into_iter().flatten();
@@ -197,8 +222,15 @@ impl Records {
     /// True if a key may have been forgotten at the time of this claim: an attempt of this token or
     /// a later one was settled, and every life promised until then, tombstone included, was over.
     /// Then the key begins anew, as if it had never been used. A doubt is never forgotten, unless
-    /// no store knew of it that is left.
+    /// no store knew of it that is left. Nor is anything while a request waits that was accepted
+    /// before it: its job asks for no new life.
     pub(super) fn is_forgotten(&self, other: &Attempted, claim: &Claim, views: &Views) -> bool {
+        let waits = |waiting: &Waiting| {
+            waiting.since <= other.at && waiting.until.is_none_or(|until| claim.at < until)
+        };
+        if self.waiting.get(&other.id).is_some_and(|all| all.iter().any(waits)) {
+            return false;
+        }
         let attempt = (other.by.clone(), other.id.clone(), other.token);
         let claims = self.claims.get(&attempt).map(Vec::as_slice).unwrap_or_default();
         let lodged = self.holders.get(&attempt).into_iter().flat_map(BTreeMap::keys);

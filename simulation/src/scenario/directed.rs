@@ -66,6 +66,7 @@ pub fn directed(check: Plant) -> Directed {
         Plant::StandInWhole => seeds(2, "half-a-word"),
         Plant::NamedAnswered => seeds(2, "half-a-word"),
         Plant::ObservedTime => seeds(2, "rebooted"),
+        Plant::AwayRemembered => seeds(2, "late-job"),
         Plant::OpenImport => seeds(2, "open-import"),
         Plant::AgreedLife => seeds(2, "shorter-lives"),
         Plant::ForgottenTokens => seeds(2, "used-again"),

@@ -169,6 +169,8 @@ pub struct Record {
     pub over: Vec<(Origin, Token)>,
     /// Lost regions whose window alone allowed it.
     pub risk: Vec<RegionName>,
+    /// True if it is of an accepted request, which a job runs.
+    pub accepted: bool,
     /// The request that claimed it.
     pub request_id: RequestId,
     /// The route's name.
@@ -295,6 +297,7 @@ impl Stored {
             },
             over: self.over.clone(),
             risk: self.risk.clone(),
+            accepted: self.accepted,
             request_id: self.request_id,
             route: self.route.clone(),
             hold: self.hold,

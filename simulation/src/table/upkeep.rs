@@ -29,7 +29,7 @@ enum Fate {
 }
 
 impl Table {
-    pub(crate) fn reap(&mut self, most: u32) -> Reaped {
+    pub(crate) fn reap(&mut self, most: u32, away: Option<u64>) -> Reaped {
         let mut reaped = Reaped::default();
         if !self.is_open() {
             return reaped;
@@ -38,7 +38,12 @@ impl Table {
         let due: Vec<KeyId> = self.orders.due(now).take(most as usize).cloned().collect();
         for id in due {
             let Some(own) = self.own(&id).cloned() else { continue };
+            let waits = away.is_some_and(|epoch| own.token.epoch >= epoch);
             match self.fate(&id, &own, now) {
+                Fate::Forget if waits => {
+                    self.write(&id, Stored { due: now.saturating_add(micros(LATER)), ..own });
+                    reaped.kept += 1;
+                }
                 Fate::Expire { until } => {
                     let due = own.due.saturating_add(micros(own.tombstone)).max(until.unwrap_or(i64::MIN));
                     let was_settled = own.settled_at();

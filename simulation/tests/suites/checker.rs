@@ -129,6 +129,7 @@ fn write(at: u64, id: &KeyId, token: Token, standing: Standing) -> Write {
         standing,
         over: Vec::new(),
         risk: Vec::new(),
+        accepted: false,
         request_id: RequestId(1),
         route: Arc::from("park"),
         hold: ms(10_000),

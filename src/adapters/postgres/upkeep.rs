@@ -25,9 +25,11 @@ use crate::protocol::record::{RequestId, Token};
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {
-    async fn reap(&self, most: u32) -> Result<Reaped, StoreError> {
-        let call = Call::writes("a batch of reaping", &self.sql.reap);
-        self.one(Lane::Upkeep, call, &[&i64::from(most)], |row| {
+    async fn reap(&self, most: u32, away: Option<u64>) -> Result<Reaped, StoreError> {
+        const WHAT: &str = "a batch of reaping";
+        let call = Call::writes(WHAT, &self.sql.reap);
+        let away = away.map(|epoch| big(WHAT, epoch)).transpose()?;
+        self.one(Lane::Upkeep, call, &[&i64::from(most), &away], |row| {
             let (expired, forgotten) = (count(row, "expired")?, count(row, "forgotten")?);
             Ok(Reaped { expired, forgotten, kept: count(row, "kept")? })
         })

@@ -12,6 +12,7 @@ use crate::gateway::route::Routes;
 use crate::ports::{Clock, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::lifetime::Retention;
+use crate::protocol::opening;
 use crate::protocol::plant::{Plant, removed};
 
 /// Time limit for agreeing on longer lives.
@@ -47,5 +48,10 @@ impl<P: Ports> Gateway<P> {
             false => self.view().longest_life(),
         };
         Retention::For(ago) > life
+    }
+
+    /// The first epoch from which on no key is forgotten: a region is away.
+    pub(in crate::gateway) fn away_since(&self) -> Option<u64> {
+        opening::away_since(&self.view(), &self.origin, &self.authority.applied.load().rows)
     }
 }

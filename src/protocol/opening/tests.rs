@@ -291,3 +291,20 @@ pub fn a_sealed_region_is_asked_while_it_may_hold_what_is_not_here() {
     let asked = Hindrance::NotTold { origin: origin("a#1"), by: name("c") };
     assert_eq!(world.missing(), [not_covered("a#1", 40, 30), asked]);
 }
+
+#[test]
+fn a_region_is_away_from_its_loss_until_all_that_it_brings_home_is_here() {
+    let since = |world: &World| away_since(&world.view, &world.me, &world.applied);
+    assert_eq!(since(&World::new(first())), None);
+    let mut world = World::after_a_was_lost();
+    assert_eq!(since(&world), Some(2), "its frontier is here, and not what it had not sent");
+    world.me = origin("a#1");
+    assert_eq!(since(&world), None, "what it has itself is here");
+    world.me = origin("b#1");
+    world.view = seal(&world.view, "a", 60);
+    assert_eq!(since(&world), Some(0), "its rows are on their way");
+    world.applied.insert(origin("a#1"), 60);
+    assert_eq!(since(&world), None);
+    let replaced = next(&lose(&first(), "a", 40), Change::Rebuild { region: name("a") });
+    assert_eq!(since(&World::new(replaced)), None, "what was not sent never comes");
+}

@@ -181,7 +181,7 @@ impl Bench {
                 let ask = ClaimAsk { basis, hold: Duration::ZERO, ..asked };
                 written(store.stand_in(&ask, &Ruling::Released, None).await)
             }
-            Statement::Reap => store.reap(100).await.unwrap().seen() > 0,
+            Statement::Reap => store.reap(100, None).await.unwrap().seen() > 0,
             Statement::ReapEscrows => store.reap_escrows(100).await.unwrap() > 0,
             Statement::ReapImports => store.reap_imports(100).await.unwrap() > 0,
         }

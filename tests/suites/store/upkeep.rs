@@ -33,7 +33,7 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     // A released attempt 1 here, a final attempt 1 there: not above it, so the answer there is
     // still replayed.
     region.arrives("above", 4, 1).await;
-    assert_eq!(store.reap(100).await, Ok(Reaped { expired: 2, forgotten: 0, kept: 2 }));
+    assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 2, forgotten: 0, kept: 2 }));
     let own = async |attempt: &onceway::ports::store::Attempt| {
         let rows = store.look_up(std::slice::from_ref(&attempt.id)).await.unwrap().remove(0);
         rows.into_iter().find(|row| row.origin == region.origin).map(|row| row.state)
@@ -43,7 +43,7 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
     assert_eq!(own(&above).await, Some(State::Released), "a tombstone would hide the answer there");
     assert!(matches!(own(&running).await, Some(State::Claimed { .. })), "a running attempt was taken away");
     // The winner's life counts, and not the own one, which is over.
-    assert_eq!(store.reap(100).await.unwrap().forgotten, 0);
+    assert_eq!(store.reap(100, None).await.unwrap().forgotten, 0);
     let sql =
         "select count(*) from onceway.records where origin = 'eu#1' and state = 5 and due_ms > 86400000";
     let kept: i64 = region.admin().await.query_one(sql, &[]).await.unwrap().get(0);
@@ -64,9 +64,9 @@ async fn a_masking_tombstone_goes_after_what_it_masks() {
         assert_eq!(store.settle(&attempt, &answer).await, Ok(Written::Done));
         region.arrives(key, state, 1).await;
     }
-    assert_eq!(store.reap(100).await, Ok(Reaped { expired: 3, forgotten: 0, kept: 0 }));
-    assert_eq!(store.reap(100).await, Ok(Reaped { expired: 0, forgotten: 0, kept: 3 }));
-    assert_eq!(store.reap(100).await.unwrap().seen(), 0, "put off, not looked at over and over");
+    assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 3, forgotten: 0, kept: 0 }));
+    assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 0, forgotten: 0, kept: 3 }));
+    assert_eq!(store.reap(100, None).await.unwrap().seen(), 0, "put off, not looked at over and over");
     for key in ["claimed", "doubt", "released"] {
         assert_eq!(store.look_up(&[id(key)]).await.unwrap().remove(0).len(), 2, "{key}");
     }
@@ -77,7 +77,7 @@ async fn a_masking_tombstone_goes_after_what_it_masks() {
         )
         .await
         .unwrap();
-    assert_eq!(store.reap(100).await.unwrap().forgotten, 3);
+    assert_eq!(store.reap(100, None).await.unwrap().forgotten, 3);
 }
 
 /// Schedule: the key of a stale entry is claimed again and in doubt again while the list is being
@@ -125,7 +125,7 @@ async fn a_batch_waits_for_nobody() {
     let mut holder = region.admin().await;
     let held = holder.transaction().await.unwrap();
     held.execute("select from onceway.records where key = 'taken' for update", &[]).await.unwrap();
-    assert_eq!(store.reap(100).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 0 }));
+    assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 0 }));
     held.commit().await.unwrap();
     assert_eq!(store.look_up(&[id("taken")]).await.unwrap().remove(0)[0].state, State::Released);
 }
@@ -151,7 +151,7 @@ async fn released_rows_of_two_origins_do_not_keep_one_another() {
         assert_eq!(store.release(&attempt).await, Ok(Written::Done));
         region.arrives(key, state, 1).await;
     }
-    assert_eq!(store.reap(100).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 1 }));
+    assert_eq!(store.reap(100, None).await, Ok(Reaped { expired: 1, forgotten: 0, kept: 1 }));
     let both = store.look_up(&[id("both")]).await.unwrap().remove(0);
     assert!(both.iter().any(|row| row.state == State::Tombstone), "{both:?}");
     assert_eq!(store.look_up(&[id("covers")]).await.unwrap().remove(0).len(), 2, "a doubt is not hidden");
@@ -167,7 +167,7 @@ async fn a_released_key_that_waits_for_its_job_is_not_reaped() {
                values ('acme', convert_to('waits', 'UTF8'), gen_random_uuid(), 0, 0, false, '')";
     let admin = region.admin().await;
     admin.batch_execute(sql).await.unwrap();
-    assert_eq!(store.reap(100).await.unwrap().kept, 1);
+    assert_eq!(store.reap(100, None).await.unwrap().kept, 1);
     admin.batch_execute("delete from onceway.jobs; update onceway.records set due_ms = 0").await.unwrap();
-    assert_eq!(store.reap(100).await.unwrap().expired, 1);
+    assert_eq!(store.reap(100, None).await.unwrap().expired, 1);
 }

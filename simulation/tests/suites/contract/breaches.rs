@@ -185,7 +185,7 @@ impl Authority for Bent {
 
 impl Upkeep for Bent {
     handed_on! {
-        reap(most: u32) -> Result<Reaped, StoreError>;
+        reap(most: u32, away: Option<u64>) -> Result<Reaped, StoreError>;
         claims(after: Option<Place>, older: Duration, most: u32) -> Result<ClaimPage, StoreError>;
         doubts(after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError>;
         foreign(after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError>;

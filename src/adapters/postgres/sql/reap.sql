@@ -1,4 +1,4 @@
--- One batch of reaping (see the port). The row locks are skipped where somebody else holds one: another gateway's batch, or a settlement.
+-- One batch of reaping (see the port): $1 rows, and no tombstone of an epoch from $2 on. The row locks are skipped where somebody else holds one: another gateway's batch, or a settlement.
 -- The greatest token of what was reaped stays.
 with due as materialized (
     select r.tenant, r.key, r.state, r.epoch, r.attempt, r.held_ms + r.hold_ms <= {now} as over
@@ -36,7 +36,7 @@ with due as materialized (
 ), judged as (
     select s.tenant, s.key, s.final_until,
            case
-               when s.state = 5 and not s.masks then 'forget'
+               when s.state = 5 and not s.masks and ($2::bigint is null or s.epoch < $2::bigint) then 'forget'
                when s.state = 5 then 'keep'
                when s.state = 4 then 'expire'
                when s.waits or s.hides then 'keep'

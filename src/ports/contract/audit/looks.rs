@@ -194,7 +194,7 @@ pub async fn a_tombstone_says_whether_it_was_settled<B: AuditBench>(bench: &B) {
         ends.push((attempt, settles));
     }
     bench.pass(SHORT).await;
-    bench.store().reap(1_000).await.expect("audit: reap failed");
+    bench.store().reap(1_000, None).await.expect("audit: reap failed");
     for (attempt, settles) in ends {
         let traces = bench.store().traces(std::slice::from_ref(&attempt.id)).await;
         let [trace] = &traces.expect("audit: traces failed")[0][..] else { panic!("audit: one row") };

@@ -28,6 +28,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     never_is_never_reaped(bench).await;
     nothing_is_reaped_before_its_time(bench).await;
     a_closed_gate_reaps_nothing(bench).await;
+    what_ran_since_a_region_is_away_stays(bench).await;
     a_row_that_masks_is_not_forgotten(bench).await;
     open_claims_are_found_in_order(bench).await;
     a_doubt_is_listed_until_it_ends(bench).await;
@@ -152,11 +153,23 @@ pub async fn a_closed_gate_reaps_nothing<B: StoreBench>(bench: &B) {
     let (attempt, _) = settled(bench, "reap-closed", Duration::ZERO).await;
     bench.pass(SHORT).await;
     bench.restart().await;
-    let reaped = bench.store().reap(100).await.expect("store: reap failed");
+    let reaped = bench.store().reap(100, None).await.expect("store: reap failed");
     assert_eq!(reaped.seen(), 0, "store: a closed gate let reaping pass");
     open(bench).await;
     reap_all(bench).await;
     assert!(rows(bench, &attempt.id).await.is_empty(), "store: an open gate must let it pass");
+}
+
+/// A tombstone stays if its token is of the epoch since when a region is away, or of a later one.
+pub async fn what_ran_since_a_region_is_away_stays<B: StoreBench>(bench: &B) {
+    for (name, later, stays) in [("reap-away", 0, true), ("reap-before-away", 1, false)] {
+        let (attempt, _) = settled(bench, name, Duration::ZERO).await;
+        let away = Some(attempt.token.epoch + later);
+        bench.pass(SHORT).await;
+        while bench.store().reap(3, away).await.expect("store: reap failed").seen() > 0 {}
+        let found = rows(bench, &attempt.id).await;
+        assert_eq!(found.iter().any(|row| row.state == State::Tombstone), stays, "store: {name}: {found:?}");
+    }
 }
 
 /// A final row stays while another origin has an open row of its key: without it that row would
@@ -419,7 +432,7 @@ async fn over<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
 }
 
 async fn reap_all<B: StoreBench>(bench: &B) {
-    while bench.store().reap(3).await.expect("store: reap failed").seen() > 0 {}
+    while bench.store().reap(3, None).await.expect("store: reap failed").seen() > 0 {}
 }
 
 async fn place_after<B: StoreBench>(bench: &B, attempt: &Attempt) -> crate::ports::upkeep::Place {
