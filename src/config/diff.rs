@@ -88,19 +88,27 @@ fn of_ring(one: &Ring, other: &Ring) -> &'static str {
 
 /// Calls `differs` with each setting of `ring.toml` but the ring itself, and whether it differs.
 pub(super) fn of_ring_files(now: &Shared, read: &Shared, differs: &mut impl FnMut(&str, bool)) {
-    let Shared { deployment, ring: _, drift, skew, heartbeat, max_life, failover, routes: _, digest: _ } =
-        read;
+    let Shared { deployment, ring: _, drift, skew, heartbeat, failover, routes: _, digest: _ } = read;
     differs("deployment", *deployment != now.deployment);
     differs("clock.drift_ppm", drift.ppm != now.drift.ppm);
     differs("clock.margin", drift.margin != now.drift.margin);
     differs("clock.skew", *skew != now.skew);
     differs("heartbeat", *heartbeat != now.heartbeat);
-    differs("max_life", *max_life != now.max_life);
-    let Failover { mode, lease, window, drain_limit, kill_after, stable_for, min_serving, witnesses } =
-        failover;
+    let Failover {
+        mode,
+        lease,
+        max_life,
+        window,
+        drain_limit,
+        kill_after,
+        stable_for,
+        min_serving,
+        witnesses,
+    } = failover;
     let before = &now.failover;
     differs("failover.mode", *mode != before.mode);
     differs("failover.lease", *lease != before.lease);
+    differs("max_life", *max_life != before.max_life);
     differs("failover.multiple", window.percent != before.window.percent);
     differs("failover.floor", window.floor != before.window.floor);
     differs("failover.beyond", window.beyond != before.window.beyond);

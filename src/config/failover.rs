@@ -29,6 +29,7 @@ fn usual() -> Failover {
     Failover {
         mode: Mode::Automatic,
         lease: Duration::from_secs(10),
+        max_life: None,
         window: WindowRule {
             percent: LEAST_PERCENT,
             floor: Duration::from_secs(1),

@@ -309,7 +309,7 @@ fn read_placed(
 fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Problems) -> Option<Shared> {
     let (ring, routes) = (ring?, routes?);
     across::routes_fit(&routes, ring.drift, &timings(ring.heartbeat), problems);
-    across::lives_fit(&routes, ring.max_life, problems);
+    across::lives_fit(&routes, ring.failover.max_life, problems);
     across::outlives_an_outage(&routes, &ring.ring, &ring.failover, problems);
     across::escrow_has_a_holder(&routes, &ring.ring, problems);
     Some(Shared::of(ring, routes))

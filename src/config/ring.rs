@@ -12,7 +12,6 @@ use super::routes::retention;
 use super::{failover, published};
 use crate::gateway::authority::Failover;
 use crate::protocol::key::Tenant;
-use crate::protocol::lifetime::Retention;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::time::Drift;
@@ -30,8 +29,6 @@ pub struct RingFile {
     /// Time for which an answer is stored beyond the promise.
     pub skew: Duration,
     pub heartbeat: Duration,
-    /// The longest life that a route may promise.
-    pub max_life: Option<Retention>,
     /// Rules of takeovers.
     pub failover: Failover,
 }
@@ -65,7 +62,6 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     let heartbeat = top.optional("heartbeat", |value| {
         reader::time(value, Duration::from_millis(50), Duration::from_secs(5))
     });
-    let max_life = top.optional("max_life", retention);
     let sections = top.tables("region");
     if sections.is_empty() {
         top.fail("no region is listed: write a [[region]] with name and weight for each");
@@ -77,7 +73,9 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     let heartbeat = heartbeat.unwrap_or(HEARTBEAT);
     let (regions, pins): (Option<Vec<_>>, Option<Vec<_>>) =
         (regions.into_iter().collect(), pins.into_iter().collect());
-    let failover = failover::read(&top, &failover::Beside { heartbeat, drift, regions: regions.as_deref() });
+    let beside = failover::Beside { heartbeat, drift, regions: regions.as_deref() };
+    let max_life = top.optional("max_life", retention);
+    let failover = Failover { max_life, ..failover::read(&top, &beside) };
     top.finish();
     let (region_places, regions): (Vec<At>, Vec<RegionSpec>) = apart(regions?);
     let (pin_places, pins): (Vec<At>, Vec<Pin>) = apart(pins?);
@@ -91,17 +89,7 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     match Ring::build(&spec) {
         Ok(ring) => {
             let (deployment, ring) = (deployment.unwrap_or_default(), Arc::new(ring));
-            Some(RingFile {
-                deployment,
-                place_by,
-                pins: spec.pins,
-                ring,
-                drift,
-                skew,
-                heartbeat,
-                max_life,
-                failover,
-            })
+            Some(RingFile { deployment, place_by, pins: spec.pins, ring, drift, skew, heartbeat, failover })
         }
         Err(error) => {
             for problem in error.problems {

@@ -48,8 +48,6 @@ pub struct Shared {
     pub skew: Duration,
     /// Time between two heartbeats.
     pub heartbeat: Duration,
-    /// The longest life that a route may promise, if `ring.toml` says so.
-    pub max_life: Option<Retention>,
     /// Rules of takeovers, and the witnesses.
     pub failover: Failover,
     /// The routes.
@@ -61,19 +59,17 @@ pub struct Shared {
 impl Shared {
     /// Makes it from the two files.
     pub(super) fn of(file: RingFile, routes: Vec<RouteAt>) -> Self {
-        let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, max_life, failover } =
-            file;
+        let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, failover } = file;
         let routes = Routes(routes.into_iter().map(|route| route.value).collect());
-        let clocks = Clocks { drift, skew, heartbeat, max_life };
+        let clocks = Clocks { drift, skew, heartbeat };
         let text = canonical(&deployment, &routes, &clocks, &failover);
         let digest = digest("onceway/shared/1", &[text.as_bytes()]);
-        Self { deployment, ring, drift, skew, heartbeat, max_life, failover, routes, digest }
+        Self { deployment, ring, drift, skew, heartbeat, failover, routes, digest }
     }
 
     /// The same settings with other routes, and with the digest of both.
     pub(super) fn with_routes(&self, routes: Routes) -> Self {
-        let Self { drift, skew, heartbeat, max_life, .. } = *self;
-        let clocks = Clocks { drift, skew, heartbeat, max_life };
+        let clocks = Clocks { drift: self.drift, skew: self.skew, heartbeat: self.heartbeat };
         let text = canonical(&self.deployment, &routes, &clocks, &self.failover);
         Self { routes, digest: digest("onceway/shared/1", &[text.as_bytes()]), ..self.clone() }
     }
@@ -87,7 +83,6 @@ impl Shared {
             credentials,
             drift: self.drift,
             skew: self.skew,
-            max_life: self.max_life,
             seals_requests: false,
             timings: timings(self.heartbeat),
             quota: None,
@@ -117,12 +112,11 @@ struct Clocks {
     drift: Drift,
     skew: Duration,
     heartbeat: Duration,
-    max_life: Option<Retention>,
 }
 
 /// One line per value. Writing to a `String` cannot fail.
 fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Failover) -> String {
-    let Clocks { drift, skew, heartbeat, max_life } = clocks;
+    let Clocks { drift, skew, heartbeat } = clocks;
     let mut text = format!(
         "deployment {deployment}\ndrift {} {}\nskew {}\nheartbeat {}\n",
         drift.ppm,
@@ -130,9 +124,6 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Fail
         skew.as_nanos(),
         heartbeat.as_nanos()
     );
-    if let Some(life) = max_life {
-        let _ = writeln!(text, "max life {}", written(*life));
-    }
     write_failover(&mut text, failover);
     for route in &routes.0 {
         let methods: Vec<&str> = route.methods.iter().map(|method| method.as_str()).collect();
@@ -163,6 +154,7 @@ fn write_failover(text: &mut String, failover: &Failover) {
         kill_after,
         stable_for,
         min_serving,
+        max_life,
         witnesses,
     } = failover;
     let mode = match mode {
@@ -172,6 +164,10 @@ fn write_failover(text: &mut String, failover: &Failover) {
     let spans = [lease, floor, beyond, drain_limit, kill_after, stable_for].map(Duration::as_nanos);
     let witnesses: Vec<&str> = witnesses.iter().map(RegionName::as_str).collect();
     let _ = writeln!(text, "failover {mode} {percent} {spans:?} {min_serving} {witnesses:?}");
+    // Gateways that do not know it go by the same settings without it.
+    if let Some(life) = max_life {
+        let _ = writeln!(text, "max life {}", written(*life));
+    }
 }
 
 fn write_policy(text: &mut String, key: &str, policy: &Policy) {

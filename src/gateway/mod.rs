@@ -75,7 +75,6 @@ use crate::ports::{Clock, Ports};
 use crate::protocol::digest::Digest32;
 use crate::protocol::lag::LagMeter;
 use crate::protocol::lease::Lease;
-use crate::protocol::lifetime::Retention;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::{Drift, Moment};
@@ -107,9 +106,6 @@ pub struct Settings {
     pub drift: Drift,
     /// Time for which an answer is stored beyond its promised retention.
     pub skew: Duration,
-    /// The longest life that any route may promise, if `ring.toml` says so: hold, settle time,
-    /// retention and tombstone together.
-    pub max_life: Option<Retention>,
     /// True if stored requests are sealed, so that clients' credentials may be stored with them.
     pub seals_requests: bool,
     /// Periods and time limits.
@@ -168,7 +164,6 @@ struct Fixed {
     me: RegionName,
     drift: Drift,
     skew: Duration,
-    max_life: Option<Retention>,
     seals_requests: bool,
     timings: Timings,
     failover: authority::Failover,
@@ -345,34 +340,14 @@ impl<P: Ports> Gateway<P> {
         let ports = Arc::new(ports);
         let since = ports.clock().now();
         let live = Live::first(&settings, &ports);
-        let Settings {
-            me,
-            drift,
-            skew,
-            max_life,
-            seals_requests,
-            timings,
-            failover,
-            upstream_health,
-            speaks,
-            ..
-        } = settings;
+        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
+            settings;
         Ok(Arc::new(Self {
             begun: ports.clock().now(),
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
-            settings: Fixed {
-                me,
-                drift,
-                skew,
-                max_life,
-                seals_requests,
-                timings,
-                failover,
-                upstream_health,
-                speaks,
-            },
+            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks },
             authority: Arc::new(authority::Authority::new(Arc::new(view), lease, drift, proposer)),
             origin,
             attached: Arc::default(),

@@ -104,6 +104,7 @@ pub fn failover(mode: Failing, stable_for: Duration) -> Failover {
         kill_after: ms(5_000),
         stable_for,
         min_serving: 1,
+        max_life: None,
         witnesses: Vec::new(),
     }
 }
@@ -122,7 +123,6 @@ pub fn settings(
         credentials: Arc::new(credentials),
         drift: DRIFT,
         skew: ms(100),
-        max_life: None,
         seals_requests: false,
         speaks: Versions::OURS,
         timings: Timings {

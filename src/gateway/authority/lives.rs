@@ -21,7 +21,7 @@ const WITHIN: Duration = Duration::from_secs(3);
 impl<P: Ports> Gateway<P> {
     /// The longest life that keys of these routes are promised, or may be by `ring.toml`.
     pub(super) fn life_wanted(&self, routes: &Routes) -> Retention {
-        let longest = routes.longest_life().max(self.settings.max_life);
+        let longest = routes.longest_life().max(self.settings.failover.max_life);
         longest.unwrap_or(Retention::For(Duration::ZERO)).and(self.settings.skew)
     }
 

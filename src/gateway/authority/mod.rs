@@ -49,6 +49,7 @@ use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::health::Health;
 use crate::protocol::key::KeyId;
 use crate::protocol::lease::{self, Held, Lease, Tenure};
+use crate::protocol::lifetime::Retention;
 use crate::protocol::opening::Hindrance;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::Reader;
@@ -76,6 +77,9 @@ pub struct Failover {
     pub mode: Mode,
     /// Length of a lease.
     pub lease: Duration,
+    /// The longest life that any route may promise, if `ring.toml` says so: hold, settle time,
+    /// retention and tombstone together.
+    pub max_life: Option<Retention>,
     /// Rule for a successor's window.
     pub window: WindowRule,
     /// Time that a region which gives keys up waits for running attempts, at most.
