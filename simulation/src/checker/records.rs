@@ -48,7 +48,7 @@ struct Settled {
 
 /// A store has an accepted request that has not ended.
 struct Waiting {
-    store: u64,
+    origin: Origin,
     since: Duration,
     until: Option<Duration>,
 }
@@ -121,7 +121,7 @@ impl Records {
             self.lodged.entry(key).and_modify(|known| *known = at.min(*known)).or_insert(at);
         }
         for Write { at, id, record, approved, beside_open } in writes {
-            self.waits(number, &id, record.as_ref(), at);
+            self.waits(&origin, &id, record.as_ref(), at);
             let Some(record) = record else {
                 let last = self.last.remove(&(number, id.clone()));
                 if let Some((born, record)) = self.born.remove(&(number, id.clone())) {
@@ -182,16 +182,16 @@ impl Records {
     }
 
     /// Keeps since when and until when an accepted request waits.
-    fn waits(&mut self, store: u64, id: &KeyId, record: Option<&Record>, at: Duration) {
+    fn waits(&mut self, origin: &Origin, id: &KeyId, record: Option<&Record>, at: Duration) {
         let ended = [Standing::Settled, Standing::Tombstone];
         let waits = record.is_some_and(|record| record.accepted && !ended.contains(&record.standing));
         if !waits && !self.waiting.contains_key(id) {
             return;
         }
         let known = self.waiting.entry(id.clone()).or_default();
-        match known.iter_mut().find(|known| known.store == store && known.until.is_none()) {
+        match known.iter_mut().find(|known| known.origin == *origin && known.until.is_none()) {
             Some(open) if !waits => open.until = Some(at),
-            None if waits => known.push(Waiting { store, since: at, until: None }),
+            None if waits => known.push(Waiting { origin: origin.clone(), since: at, until: None }),
             Some(_) | None => {}
         }
     }
@@ -225,18 +225,19 @@ impl Records {
     /// no store knew of it that is left. Nor is anything while a request waits that was accepted
     /// before it: its job asks for no new life.
     pub(super) fn is_forgotten(&self, other: &Attempted, claim: &Claim, views: &Views) -> bool {
-        let waits = |waiting: &Waiting| {
-            waiting.since <= other.at && waiting.until.is_none_or(|until| claim.at < until)
-        };
-        if self.waiting.get(&other.id).is_some_and(|all| all.iter().any(waits)) {
-            return false;
-        }
         let attempt = (other.by.clone(), other.id.clone(), other.token);
         let claims = self.claims.get(&attempt).map(Vec::as_slice).unwrap_or_default();
         let lodged = self.holders.get(&attempt).into_iter().flat_map(BTreeMap::keys);
         let mut knew = self.arrived.get(&attempt).into_iter().flatten().chain(lodged);
         let view = views.of_epoch(claim.record.token.epoch);
         let lives = |at: &Origin| view.is_none_or(|view| view.origin(&at.region).as_ref() == Some(at));
+        let waits = |waiting: &Waiting| {
+            let until = waiting.until.unwrap_or(Duration::MAX);
+            waiting.since <= other.at && claim.at < until && lives(&waiting.origin)
+        };
+        if self.waiting.get(&other.id).into_iter().flatten().any(waits) {
+            return false;
+        }
         let known = knew.any(lives);
         let gone = !known && !claims.is_empty() && claims.iter().all(|other| other.store != claim.store);
         let life = |other: &Claim| other.record.lives.1;
@@ -245,7 +246,19 @@ impl Records {
         gone && claims.iter().all(over) || self.is_past(&other.by, &other.id, other.token, claim.at)
     }
 
+    /// True if every life promised for this attempt was over by then, and it had its end: it was
+    /// settled, or the region let a later one run and released that.
     fn is_past(&self, by: &RegionName, id: &KeyId, token: Token, at: Duration) -> bool {
+        let later = self.released.range((by.clone(), id.clone(), token)..);
+        let mut later = later
+            .take_while(|((of, key, _), _)| of == by && key == id)
+            .skip_while(|((.., of), _)| *of == token);
+        let over = |claim: &Claim| claim.at.saturating_add(least(claim.record.lives.1)) <= at;
+        if later.any(|(attempt, released)| {
+            *released <= at && self.claims.get(attempt).is_some_and(|all| all.iter().all(over))
+        }) {
+            return true;
+        }
         let claims = self.claims.get(&(by.clone(), id.clone(), token));
         let claims = claims.into_iter().flatten();
         let mut over = claims.map(|claim| claim.at.saturating_add(least(claim.record.lives.1)));
