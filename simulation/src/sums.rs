@@ -1,4 +1,4 @@
-//! The sums of many outcomes of one point: the figures for tables and charts.
+//! The sums of many outcomes of one point: the figures for tables.
 //!
 //! Commands play seeds and add their outcomes here, in any order. It must not hold anything that
 //! depends on the order, the machine or the clock. The same seeds give the same figures, to the

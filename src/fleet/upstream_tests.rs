@@ -138,25 +138,6 @@ async fn a_hanging_call_has_no_effect_and_no_answer() {
 }
 
 #[tokio::test]
-async fn reads_describe_themselves_and_uploads_are_digested() {
-    let shop = Shop::open().await;
-    let answer = sent(shop.get("/any/thing?x=1")).await;
-    assert_eq!(answer.status, StatusCode::OK);
-    assert_eq!(
-        answer.json(),
-        json!({"method": "GET", "path": "/any/thing", "query": "x=1", "region": "us-east"})
-    );
-    assert_eq!(sent(shop.get("/large").with(BEHAVE, "big=200kB")).await.body.len(), 200_000);
-    let told = sent(Ask::post(shop.get("/v1/blobs").url, "abc")).await.json();
-    // FIPS 180-2, appendix B.1.
-    assert_eq!(
-        told,
-        json!({"bytes": 3, "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"})
-    );
-    assert_eq!(shop.ledger.totals(None), []);
-}
-
-#[tokio::test]
 async fn a_graceful_stop_lets_a_call_end_and_takes_no_new_one() {
     let shop = Shop::open().await;
     let (address, ledger) = (shop.upstream.address(), shop.ledger.clone());

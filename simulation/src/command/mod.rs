@@ -50,7 +50,7 @@ const EXAMPLES: &str = "Examples:
   onceway-sim run region-loss                        one run, its result as a table
   onceway-sim seeds swarm --count 1000               a thousand runs on all cores
   onceway-sim sweep region-loss --vary failover.multiple=0,1,2,3,5   which multiple?
-  onceway-sim report region-loss --count 500         a page with a chart
+  onceway-sim report region-loss --count 500         a page of tables
   onceway-sim compare region-loss                    hasty, patient, and with escrow
   onceway-sim replay swarm --seed 17                 what happened in one of them, line by line
   onceway-sim seeds swarm --count 50 --plant window  what one safety check is worth
@@ -115,7 +115,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Sweep, compare, and write one page with a chart.
+    /// Sweep, compare, and write one page.
     ///
     /// The page needs no network and no script. The table is printed, too. Without
     /// --vary the multiples 0, 1, 2, 3 and 5 are swept.

@@ -1,24 +1,18 @@
-//! The page of a report: tables, and a chart of the first. It needs no network, no script and no
-//! other file.
+//! The page of a report. It needs no network, no script and no other file.
 //!
-//! [`super::charts`] has the drawing, [`crate::study`] the table's cells. It must not write a text
-//! that is not escaped.
+//! [`crate::study`] has the first table's cells. It must not write a text that is not escaped.
 
-use super::svg::escaped;
-use super::{Report, charts};
+use super::Report;
 use crate::outcome::{Outcome, Second};
 use crate::study::{HEADS, LEGEND, Study};
 use crate::sums::Figures;
 
 /// The colours and sizes; dark if the reader's screen is.
 const STYLE: &str = "
-:root { color-scheme: light dark; --back: #fff; --ink: #1c1e21; --soft: #5b616a; --line: #d9dce1; --safe: #0b6bcb; --unsafe: #b3261e; }
-@media (prefers-color-scheme: dark) { :root { --back: #16181b; --ink: #e8eaed; --soft: #a5abb3; --line: #363a40; --safe: #6cb2ff; --unsafe: #ff8a80; } }
+:root { color-scheme: light dark; --back: #fff; --ink: #1c1e21; --soft: #5b616a; --line: #d9dce1; }
+@media (prefers-color-scheme: dark) { :root { --back: #16181b; --ink: #e8eaed; --soft: #a5abb3; --line: #363a40; } }
 body { background: var(--back); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1, h2 { line-height: 1.25; } figcaption { color: var(--soft); }
-figure { margin: 1rem 0; } svg { width: 100%; height: auto; } svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
-.grid { stroke: var(--line); } .guide { fill: none; stroke: var(--soft); stroke-dasharray: 4 4; } .bound { stroke: var(--soft); stroke-width: 1.5; }
-circle.safe { fill: var(--safe); } circle.unsafe { fill: var(--back); stroke: var(--unsafe); stroke-width: 2.5; }
+h1, h2 { line-height: 1.25; } p.soft { color: var(--soft); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 0.9rem; }
 th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid var(--line); text-align: right; } th:first-child, td:first-child { text-align: left; }
 ";
@@ -38,9 +32,8 @@ pub fn html(report: &Report) -> String {
     );
     page.push_str(&section(
         "Which multiple",
-        "Further right: longer without service. Further down: fewer keys that ran twice. A hollow dot needs unsafe_multiple = true in a ring \
-         file. Bars are 95 % bounds: where two overlap, more seeds would have to tell them apart.",
-        &charts::curve(study),
+        "Bounds of 95 % in brackets: where two overlap, more seeds would have to tell them apart. Below a multiple of 2, a ring file needs \
+         unsafe_multiple = true.",
         &table(&HEADS, study.rows.iter().map(|row| row.cells().to_vec())),
     ));
     let legend: Vec<String> = LEGEND.iter().map(|line| format!("<li>{}</li>", escaped(line))).collect();
@@ -54,31 +47,44 @@ pub fn html(report: &Report) -> String {
     page.push_str(&section(
         "How long answers take",
         "Beyond a direct call to the upstream, over all keys, those included that were sent while a region was gone.",
-        "",
         &latencies(study),
     ));
     page.push_str(&section(
         "What happened in one seed",
         &format!("Seed {} of the scenario as it is. A region serves while it holds its lease, a view has given it keys, and these are open.", shown.seed),
-        "",
         &events(shown),
     ));
     page.push_str(&section(
         "What its requests were told",
         "The same seed, second by second, until its clients were done. After that everything is mended and each key is sent once more, to see how it \
          ended: not shown here.",
-        "",
         &seconds(shown),
     ));
     page.push_str("</main>\n</body>\n</html>\n");
     page
 }
 
-fn section(title: &str, about: &str, chart: &str, beside: &str) -> String {
+fn section(title: &str, about: &str, table: &str) -> String {
     let (title, about) = (escaped(title), escaped(about));
-    format!(
-        "<section>\n<h2>{title}</h2>\n<figure>\n{chart}<figcaption>{about}</figcaption>\n</figure>\n{beside}</section>\n"
-    )
+    format!("<section>\n<h2>{title}</h2>\n<p class=\"soft\">{about}</p>\n{table}</section>\n")
+}
+
+/// Escapes a text for a place between tags or in an attribute.
+fn escaped(text: &str) -> String {
+    let mut all = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => all.push_str("&amp;"),
+            '<' => all.push_str("&lt;"),
+            '>' => all.push_str("&gt;"),
+            '"' => all.push_str("&quot;"),
+            '\'' => all.push_str("&#39;"),
+            '\n' | '\t' => all.push(' '),
+            control if control.is_control() => all.push('\u{fffd}'),
+            other => all.push(other),
+        }
+    }
+    all
 }
 
 fn table(heads: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {

@@ -6,7 +6,6 @@ use simulation::Outcome;
 use simulation::outcome::{FaultSpan, LeaseSpan, Second, ServingSpan, ViewSpan};
 use simulation::report::Report;
 use simulation::report::page::html;
-use simulation::report::svg::{escaped, steps};
 use simulation::study::{Row, Study};
 
 fn is_well_formed(text: &str) -> Result<(), String> {
@@ -70,27 +69,11 @@ fn a_page_is_well_formed_whatever_its_texts_hold() {
 }
 
 #[test]
-fn a_page_needs_nothing_else_and_its_chart_has_a_title() {
+fn a_page_needs_nothing_else() {
     let page = html(&report("plain"));
     for outside in ["http:", "https:", "src=", "url(", "@import", "<link", "<script", "<iframe"] {
         assert!(!page.contains(outside), "{outside}");
     }
-    assert_eq!(page.matches("<svg role=\"img\" aria-labelledby=").count(), 1);
     assert_eq!(page.matches("<table>").count(), 4);
     assert!(page.contains("prefers-color-scheme: dark"));
-}
-
-#[test]
-fn no_text_ends_its_element() {
-    assert_eq!(escaped("<b a=\"x\">'&'\n\u{1}"), "&lt;b a=&quot;x&quot;&gt;&#39;&amp;&#39; \u{fffd}");
-}
-
-#[test]
-fn steps_are_round_few_and_cover() {
-    assert_eq!(steps(60.0), [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]);
-    assert_eq!(steps(937.0), [0.0, 200.0, 400.0, 600.0, 800.0, 1_000.0]);
-    for most in [0.0, 0.3, 7.0, 15_513.0] {
-        let steps = steps(most);
-        assert!((2..=7).contains(&steps.len()) && steps.last().unwrap() >= &most, "{most}: {steps:?}");
-    }
 }
