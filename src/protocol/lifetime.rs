@@ -71,3 +71,20 @@ impl Lifetime {
         self.retention.and(self.skew + self.tombstone)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_life_is_longer_than_its_promise_and_for_ever_stays_for_ever() {
+        let seconds = Duration::from_secs;
+        let life = |retention| Lifetime { retention, skew: seconds(2), tombstone: seconds(30) };
+        assert_eq!(life(Retention::For(seconds(10))).whole(), Retention::For(seconds(42)));
+        assert_eq!(life(Retention::Never).whole(), Retention::Never);
+        assert!(Retention::For(Duration::MAX) < Retention::Never);
+        for retention in [Retention::For(seconds(10)), Retention::Never] {
+            assert_eq!(Retention::from(Option::<Span>::from(retention)), retention);
+        }
+    }
+}

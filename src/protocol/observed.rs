@@ -8,21 +8,11 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::time::Moment;
 
 /// A reading of a store's counter, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Observed(pub u64);
-
-impl Observed {
-    /// The time since `earlier`; zero if it is not earlier.
-    pub fn since(self, earlier: Observed) -> Duration {
-        Duration::from_millis(self.0.saturating_sub(earlier.0))
-    }
-}
 
 /// The time that a heartbeat adds to the counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
