@@ -39,16 +39,16 @@ async fn batch<P: Ports>(gateway: &Gateway<P>) -> bool {
     }
     let store = gateway.ports.store();
     let full = |gone: u64| gone >= u64::from(BATCH);
-    let away = gateway.away_since();
-    let own = metrics::upkeep("reap", store.reap(BATCH, away)).await;
+    let (remembered_from, is_away) = gateway.remembered_from();
+    let own = metrics::upkeep("reap", store.reap(BATCH, Some(remembered_from))).await;
     if let Ok(reaped) = &own {
         metrics::reaped(reaped);
     }
     // Failures are counted; the next batch tries again.
     let lodged = metrics::upkeep("reap_escrows", store.reap_escrows(BATCH)).await;
-    let imported = match away {
-        Some(_) => Ok(0),
-        None => metrics::upkeep("reap_imports", store.reap_imports(BATCH)).await,
+    let imported = match is_away {
+        true => Ok(0),
+        false => metrics::upkeep("reap_imports", store.reap_imports(BATCH)).await,
     };
     own.is_ok_and(|reaped| full(reaped.seen())) || lodged.is_ok_and(full) || imported.is_ok_and(full)
 }

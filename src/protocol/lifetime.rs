@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::time::Date;
 use super::written::{Span, span};
 
-/// How long something is kept: a key's promise, or its whole life.
+/// The time for which something is kept: a key's promise, or its whole life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "Option<Span>", into = "Option<Span>")]
 pub enum Retention {

@@ -194,11 +194,12 @@ fn is_sealed(member: &Member) -> bool {
     }
 }
 
-/// The first epoch since which a region is away, or 0 if one is back and its rows are on their way.
+/// The epoch from which on no key is forgotten: since when a region is away, or 0 if one is back and
+/// its rows are on their way. Else the first one that is not known here.
 ///
-/// It may bring home a request that it had accepted. Whoever ran that key meanwhile must still know
-/// it then (docs/protocol.md#rule-44).
-pub fn away_since(view: &View, me: &Origin, applied: &BTreeMap<Origin, u64>) -> Option<u64> {
+/// Such a region may bring home a request that it had accepted. Whoever ran that key meanwhile must
+/// still know it then (docs/protocol.md#rule-44).
+pub fn remembered_from(view: &View, me: &Origin, applied: &BTreeMap<Origin, u64>) -> u64 {
     let others = view.members().iter().filter(|(name, _)| **name != me.region);
     let since = |(name, member): (&RegionName, &Member)| {
         let origin = view.origin(name).filter(|origin| !view.is_gone(origin))?;
@@ -209,7 +210,8 @@ pub fn away_since(view: &View, me: &Origin, applied: &BTreeMap<Origin, u64>) -> 
             }
         }
     };
-    others.filter_map(since).min().filter(|_| !removed(Plant::AwayRemembered))
+    let away = others.filter_map(since).min().filter(|_| !removed(Plant::AwayRemembered));
+    away.unwrap_or(view.epoch() + 1)
 }
 
 /// All hindrances; empty if the region may open.

@@ -50,8 +50,10 @@ impl<P: Ports> Gateway<P> {
         Retention::For(ago) > life
     }
 
-    /// The first epoch from which on no key is forgotten: a region is away.
-    pub(in crate::gateway) fn away_since(&self) -> Option<u64> {
-        opening::away_since(&self.view(), &self.origin, &self.authority.applied.load().rows)
+    /// The epoch from which on no key is forgotten, and true if that is because a region is away.
+    pub(in crate::gateway) fn remembered_from(&self) -> (u64, bool) {
+        let view = self.view();
+        let from = opening::remembered_from(&view, &self.origin, &self.authority.applied.load().rows);
+        (from, from <= view.epoch())
     }
 }
