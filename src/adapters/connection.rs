@@ -198,11 +198,14 @@ impl Pool {
                 return Err(SendError::NotSent("the right to send ended before a byte was written".into()));
             }
             connection.awaited.head();
-            let sending = connection.driver.until(connection.sender.try_send_request(request));
-            let sent = match (limit, &upload) {
-                (Limit::Whole(_), _) => timeout_at(until, sending).await.ok(),
-                (Limit::Each(span), Some(upload)) => upload.unless_silent(span, sending).await,
-                (Limit::Each(span), None) => timeout_at(now + span, sending).await.ok(),
+            let sent = {
+                // Pinned once: each arm would have room for one of its own.
+                let sending = pin!(connection.driver.until(connection.sender.try_send_request(request)));
+                match (limit, &upload) {
+                    (Limit::Whole(_), _) => timeout_at(until, sending).await.ok(),
+                    (Limit::Each(span), Some(upload)) => upload.unless_silent(span, sending).await,
+                    (Limit::Each(span), None) => timeout_at(now + span, sending).await.ok(),
+                }
             };
             match sent {
                 None => return Err(SendError::Late("no answer in time".into())),

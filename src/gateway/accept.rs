@@ -128,7 +128,7 @@ pub(super) async fn standing<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, row
     if !same_request(&row, &ask.fingerprint, ask.principal) {
         return None;
     }
-    match gateway.ports.store().job(&ask.id).await {
+    match Box::pin(gateway.ports.store().job(&ask.id)).await {
         Ok(None) => None,
         Ok(Some(job)) => Some(match job.state {
             JobState::Waiting => {

@@ -39,7 +39,7 @@ pub enum Admitted {
     /// Streams straight through to the local upstream.
     Pass(Box<Request<Body>>, Passing),
     /// Takes effect once.
-    Keyed(Box<Ask>),
+    Keyed(Arc<Ask>),
     /// Refused, with the echo of its key if it had one.
     Refused(Problem, Option<HeaderValue>),
 }
@@ -118,7 +118,7 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
     };
     let echo = request.headers().get(&reply::KEY).cloned();
     match keyed(gateway, &live, (route, policy), request, place).await {
-        Ok(ask) => Admitted::Keyed(Box::new(ask)),
+        Ok(ask) => Admitted::Keyed(Arc::new(ask)),
         Err(problem) => {
             let malformed = matches!(problem, Problem::Key(_));
             Admitted::Refused(problem, echo.filter(|_| !malformed))

@@ -80,7 +80,8 @@ pub(super) async fn claim<P: Ports>(
         let written = match &way {
             ClaimMode::Now => metrics::store("claim", &ask.route, gateway, store.claim(&claim)).await,
             ClaimMode::Later(request) => {
-                metrics::store("accept", &ask.route, gateway, store.accept(&claim, request, keep)).await
+                let accepted = Box::pin(store.accept(&claim, request, keep));
+                metrics::store("accept", &ask.route, gateway, accepted).await
             }
         };
         match written {
@@ -102,7 +103,7 @@ pub(super) async fn claim<P: Ports>(
             Ok(ClaimReply::Found(rows)) => return Ok(Claimed::Found(rows)),
             // Nothing was written, not even by the unconfirmed call.
             Ok(ClaimReply::GateMoved) => {
-                return look_again(gateway).await.map(|()| Claimed::Moved);
+                return Box::pin(look_again(gateway)).await.map(|()| Claimed::Moved);
             }
             Err(StoreError::Definite(why)) if !unconfirmed => return Err(store_unavailable(gateway, why)),
             Err(StoreError::Definite(_)) => break,

@@ -101,7 +101,7 @@ pub(super) async fn lodge<P: Ports>(
             metrics::escrow("lodged");
             return Ok(Some(target.clone()));
         }
-        Ok(Told::Lodged(Lodged::Superseded)) if stands(gateway, &claim.attempt).await => {
+        Ok(Told::Lodged(Lodged::Superseded)) if Box::pin(stands(gateway, &claim.attempt)).await => {
             // The target has a later attempt of this store, or another one under the same token.
             tracing::error!(key = %ask.id.digest(), %target, "this store has forgotten an attempt that was lodged");
             heartbeat::went_back(gateway);

@@ -86,7 +86,8 @@ impl<P: Ports> InFlight<P> {
     fn of(gateway: Arc<Gateway<P>>, is_look: bool) -> Self {
         gateway.in_flight.fetch_add(1, Ordering::SeqCst);
         if !is_look {
-            metrics::in_flight(gateway.requests.fetch_add(1, Ordering::SeqCst) + 1);
+            gateway.requests.fetch_add(1, Ordering::SeqCst);
+            gateway.requests_shown.increment(1.0);
         }
         Self { gateway, is_look }
     }
@@ -95,7 +96,8 @@ impl<P: Ports> InFlight<P> {
 impl<P: Ports> Drop for InFlight<P> {
     fn drop(&mut self) {
         if !self.is_look {
-            metrics::in_flight(self.gateway.requests.fetch_sub(1, Ordering::SeqCst) - 1);
+            self.gateway.requests.fetch_sub(1, Ordering::SeqCst);
+            self.gateway.requests_shown.decrement(1.0);
         }
         if self.gateway.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.gateway.idle.notify_waiters();

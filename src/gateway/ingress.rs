@@ -70,7 +70,7 @@ impl<P: Ports> Gateway<P> {
             }
             Admitted::Keyed(ask) => {
                 key_habits::admitted(self, &ask);
-                Box::pin(request::answer(self, *ask)).await
+                request::answer(self, ask).await
             }
         }
     }
@@ -120,7 +120,7 @@ impl<P: Ports> Gateway<P> {
             false => {
                 let trace = trace::of(&forward.headers);
                 match admit::admit_forward(self, forward, &place) {
-                    Ok(ask) => request::answer_here(self, ask).await,
+                    Ok(ask) => request::answer_here(self, Arc::new(ask)).await,
                     Err(problem) => self.refused(&problem, &trace),
                 }
             }

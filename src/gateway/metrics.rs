@@ -84,7 +84,6 @@ pub(super) fn prepare(settings: &Settings, view: &View) {
     }
     gauge!(observe::EPOCH).set(view.epoch() as f64);
     gauge!(observe::PROTOCOL).set(f64::from(view.protocol()));
-    in_flight(0);
     doubts(0);
     heartbeat(0);
     hindrances(&[]);
@@ -378,17 +377,19 @@ pub(super) fn upstream(route: &str, took: Duration) {
     histogram!(observe::UPSTREAM_SECONDS, "route" => route.to_owned()).record(took.as_secs_f64());
 }
 
-/// Counts an arriving request. The gauge is counted up and down: two requests that leave at once
-/// would set it in the wrong order.
-/// The gauge of requests that are here at once.
+/// The gauge of requests that are here at once. It is counted up and down: two requests that leave
+/// at once would set it in the wrong order.
 pub(super) fn at_once(whose: Whose) -> Gauge {
     let gauge = gauge!(observe::REQUESTS_AT_ONCE, "of" => whose.word());
     gauge.set(0.0);
     gauge
 }
 
-pub(super) fn in_flight(count: usize) {
-    gauge!(observe::IN_FLIGHT).set(count as f64);
+/// The gauge of keyed requests, counted likewise.
+pub(super) fn in_flight() -> Gauge {
+    let gauge = gauge!(observe::IN_FLIGHT);
+    gauge.set(0.0);
+    gauge
 }
 
 /// Shows if keys can be run here.

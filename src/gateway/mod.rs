@@ -211,6 +211,7 @@ pub struct Gateway<P: Ports> {
     in_flight: AtomicUsize,
     /// The requests among it, which status and metrics show.
     requests: AtomicUsize,
+    requests_shown: ::metrics::Gauge,
     idle: Notify,
     stopping: AtomicBool,
     /// The loop that died, if one did.
@@ -363,6 +364,7 @@ impl<P: Ports> Gateway<P> {
             passes: metrics::Passed::default(),
             in_flight: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
+            requests_shown: metrics::in_flight(),
             idle: Notify::new(),
             stopping: AtomicBool::new(false),
             died: watch::Sender::new(None),

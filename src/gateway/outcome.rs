@@ -126,7 +126,7 @@ async fn settled<P: Ports>(
             gateway.attached.wake(&ask.id, vec![settled_row(gateway, ask, &claim, answer)]);
             Reply::First { response, settled: true, expires: claim.expires }
         }
-        Stored::Lost => stored_instead(gateway, ask).await,
+        Stored::Lost => Box::pin(stored_instead(gateway, ask)).await,
         Stored::NotYet => unknown(gateway, Some(claim.expires)),
     }
 }
@@ -170,7 +170,7 @@ pub(super) async fn doubtful<P: Ports>(
             let after = jittered(gateway, Duration::from_secs(1));
             Reply::Refused(Problem::OutcomeUnknown { upstream: status, after }, Some(claim.expires))
         }
-        Stored::Lost => stored_instead(gateway, ask).await,
+        Stored::Lost => Box::pin(stored_instead(gateway, ask)).await,
     }
 }
 
@@ -249,21 +249,24 @@ async fn persist<P: Ports>(
     give_up: Moment,
 ) -> Stored {
     let (clock, keys) = (gateway.ports.clock(), gateway.ports.store());
+    // Boxes: most answers settle, and would move the room for the rest.
     loop {
         let written = match &fact {
             Fact::Settled(answer, _) => {
                 metrics::store("settle", route, gateway, keys.settle(attempt, answer)).await
             }
-            Fact::Released => metrics::store("release", route, gateway, keys.release(attempt)).await,
+            Fact::Released => {
+                metrics::store("release", route, gateway, Box::pin(keys.release(attempt))).await
+            }
             Fact::InDoubt(answer) => {
-                metrics::store("doubt", route, gateway, keys.doubt(attempt, *answer)).await
+                metrics::store("doubt", route, gateway, Box::pin(keys.doubt(attempt, *answer))).await
             }
         };
         match written {
             Ok(Written::Done) => return Stored::Yes,
             Ok(Written::Lost) => {
                 if let Fact::Settled(answer, request_id) = &fact {
-                    late(gateway, route, attempt, (answer, *request_id), give_up).await;
+                    Box::pin(late(gateway, route, attempt, (answer, *request_id), give_up)).await;
                 }
                 return Stored::Lost;
             }

@@ -54,12 +54,12 @@ impl Step {
 
 /// Answers an admitted client's request: here if this region owns the key, else from the local copy
 /// or from the owner.
-pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
+pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>) -> Response<Body> {
     detached(gateway, ask, |gateway, ask| {
         Box::pin(async move {
             match serve(&gateway, &ask).await {
                 Ok(reply) => finish(&gateway, &ask, reply),
-                Err(owner) => forward::answer(&gateway, &ask, owner).await,
+                Err(owner) => Box::pin(forward::answer(&gateway, &ask, owner)).await,
             }
         })
     })
@@ -67,7 +67,7 @@ pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Res
 }
 
 /// Answers a request that was forwarded to this region. It is never forwarded again.
-pub(super) async fn answer_here<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Ask) -> Response<Body> {
+pub(super) async fn answer_here<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>) -> Response<Body> {
     detached(gateway, ask, |gateway, ask| {
         Box::pin(async move {
             let reply = serve(&gateway, &ask).await.unwrap_or_else(|_| moving(&gateway));
@@ -84,13 +84,12 @@ pub(super) fn moving<P: Ports>(gateway: &Gateway<P>) -> Reply {
 
 /// Runs the work in a task of its own, and counts it. Neither a client that hangs up nor a stop
 /// cuts it short. It comes in a box, since a task moves its future several times.
-async fn detached<P, F, W>(gateway: &Arc<Gateway<P>>, ask: Ask, work: F) -> Response<Body>
+async fn detached<P, F, W>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, work: F) -> Response<Body>
 where
     P: Ports,
     F: FnOnce(Arc<Gateway<P>>, Arc<Ask>) -> Pin<Box<W>> + std::marker::Send + 'static,
     W: Future<Output = Response<Body>> + std::marker::Send + 'static,
 {
-    let ask = Arc::new(ask);
     // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
     let begun = InFlight::begin(gateway.clone());
     if gateway.is_stopping() {
@@ -121,13 +120,14 @@ const LOOKS: u32 = 4;
 
 /// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
 /// An error is the region that owns the key.
+// Boxes, here and below: a request would move the room for what few requests come to.
 pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Result<Reply, RegionName> {
     let second = Duration::from_secs(1);
     let mut told = None;
     for look in 0..LOOKS {
         let step = match gateway.here(&ask.id) {
             Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
-            Here::Closed(Closed::CatchingUp) => catching_up::serve(gateway, ask).await,
+            Here::Closed(Closed::CatchingUp) => Box::pin(catching_up::serve(gateway, ask)).await,
             Here::Closed(Closed::Moving) => {
                 copy_or(gateway, ask, Problem::Moving { after: shortly(gateway) }).await
             }
@@ -155,7 +155,8 @@ pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Res
 
 /// Replays a final record, even if this region may not run the key; else refuses.
 async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
-    Step::Ended(forward::local_copy(gateway, ask).await.unwrap_or(Reply::Refused(problem, None)))
+    let copy = Box::pin(forward::local_copy(gateway, ask)).await;
+    Step::Ended(copy.unwrap_or(Reply::Refused(problem, None)))
 }
 
 /// Serves a key that this region may run.
@@ -190,7 +191,7 @@ pub(super) async fn begin<P: Ports>(
     // A claim finds out by itself if the key is new, but writes it if it is.
     let is_new = matches!(stand.basis, Basis::Absent);
     if is_new && let Err(again) = gateway.may_start_a_key(ask.id.tenant()) {
-        return full(gateway, ask, again).await;
+        return Box::pin(full(gateway, ask, again)).await;
     }
     let later = stand.untouched && matches!(ask.by, By::Later { .. });
     let way = if later { ClaimMode::Later(Box::new(accept::stored(gateway, ask))) } else { ClaimMode::Now };
@@ -200,7 +201,7 @@ pub(super) async fn begin<P: Ports>(
     }
     let step = match claimed {
         Ok(Claimed::Ours(claim)) if later => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
-        Ok(Claimed::Ours(claim)) => run(gateway, ask, claim).await,
+        Ok(Claimed::Ours(claim)) => Box::pin(run(gateway, ask, claim)).await,
         Ok(Claimed::Found(rows)) => return Begun::Found(rows),
         Ok(Claimed::Moved) => Step::Again(Problem::Moving { after: shortly(gateway) }),
         Err(problem) => {
@@ -276,10 +277,12 @@ async fn stand_on<P: Ports>(
                     }
                 }
             }
-            Verdict::Probe { doubts, basis } => match recover::probe(gateway, ask, doubts, basis).await {
-                Recovered::Claim(basis) => return Ok(ClaimBasis { basis, untouched: false }),
-                Recovered::Reply(reply) => return Err(reply),
-            },
+            Verdict::Probe { doubts, basis } => {
+                match Box::pin(recover::probe(gateway, ask, doubts, basis)).await {
+                    Recovered::Claim(basis) => return Ok(ClaimBasis { basis, untouched: false }),
+                    Recovered::Reply(reply) => return Err(reply),
+                }
+            }
             Verdict::Parked { expires } => {
                 let after = jittered(gateway, Duration::from_secs(60));
                 return Err(Reply::Refused(Problem::Parked { after }, Some(expires)));

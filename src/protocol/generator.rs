@@ -70,7 +70,8 @@ impl Signs {
     /// Looks at a key that was sent at about `now`.
     pub fn of(key: &Key, now: Date) -> Self {
         let bytes = key.as_bytes();
-        Self { key: name(key), counter: counter(bytes), clock_like: clock_like(bytes, now) }
+        let runs = runs(bytes);
+        Self { key: name(key), counter: counter(bytes, &runs), clock_like: clock_like(bytes, &runs, now) }
     }
 }
 
@@ -94,8 +95,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     str::from_utf8(digits).ok()?.parse().ok()
 }
 
-fn counter(bytes: &[u8]) -> Option<Counter> {
-    let (start, end) = runs(bytes).pop()?;
+fn counter(bytes: &[u8], runs: &[(usize, usize)]) -> Option<Counter> {
+    let (start, end) = *runs.last()?;
     // As many digits as surely fit a u64.
     let start = start.max(end.saturating_sub(18));
     let around = xxh3_64_with_seed(&bytes[end..], xxh3_64(&bytes[..start]));
@@ -105,22 +106,23 @@ fn counter(bytes: &[u8]) -> Option<Counter> {
 /// True if the key holds the time and beside it nothing random: words do not count. The time is a
 /// unix time in seconds or any finer unit (the first ten digits are the same), or a UTC date. It is
 /// at most a day from `now`.
-fn clock_like(bytes: &[u8], now: Date) -> bool {
+fn clock_like(bytes: &[u8], runs: &[(usize, usize)], now: Date) -> bool {
     let seconds = now.as_millis().div_euclid(1_000);
+    let today = seconds.div_euclid(DAY);
+    let days = [today - 1, today, today + 1].map(civil);
     let near = |digits: &[u8]| {
         let time = number(digits).and_then(|time| i64::try_from(time).ok());
         time.is_some_and(|time| (time - seconds).abs() <= DAY)
     };
     let dated = |text: &[u8]| {
-        let days = [seconds - DAY, seconds, seconds + DAY].map(|time| time.div_euclid(DAY));
-        text.len() >= 8 && days.iter().any(|day| text.starts_with(civil(*day).as_bytes()))
+        let date = text.get(..8).and_then(number).and_then(|date| i64::try_from(date).ok());
+        date.is_some_and(|date| days.contains(&date))
     };
     let dashed = |text: &[u8]| {
-        let date: Vec<u8> = text.iter().take(10).copied().collect();
-        matches!(date[..], [_, _, _, _, b'-', _, _, b'-', _, _])
-            && dated(&[&date[..4], &date[5..7], &date[8..]].concat())
+        let [y, e, a, r, b'-', m, n, b'-', d, f, ..] = *text else { return false };
+        dated(&[y, e, a, r, m, n, d, f])
     };
-    let found = runs(bytes).into_iter().find_map(|(start, end)| {
+    let found = runs.iter().find_map(|&(start, end)| {
         let run = &bytes[start..end];
         if run.get(..10).is_some_and(near) || dated(run) {
             Some((start, end.min(start + 19)))
@@ -136,8 +138,8 @@ fn clock_like(bytes: &[u8], now: Date) -> bool {
     })
 }
 
-/// A day as `YYYYMMDD`, from days since 1970-01-01 (Howard Hinnant's civil_from_days).
-fn civil(days: i64) -> String {
+/// A day as the number `YYYYMMDD`, from days since 1970-01-01 (Howard Hinnant's civil_from_days).
+fn civil(days: i64) -> i64 {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -146,7 +148,7 @@ fn civil(days: i64) -> String {
     let day = of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}")
+    10_000 * year + 100 * month + day
 }
 
 /// Memory of a tenant's keys: the newest few. A retry is no new key.
@@ -338,14 +340,14 @@ mod tests {
 
     #[test]
     fn days_are_those_of_the_calendar() {
-        for (days, text) in [
-            (0, "19700101"),
-            (-1, "19691231"),
-            (11_016, "20000229"),
-            (20_778, "20261121"),
-            (20_819, "20270101"),
+        for (days, date) in [
+            (0, 19_700_101),
+            (-1, 19_691_231),
+            (11_016, 20_000_229),
+            (20_778, 20_261_121),
+            (20_819, 20_270_101),
         ] {
-            assert_eq!(civil(days), text);
+            assert_eq!(civil(days), date);
         }
     }
 

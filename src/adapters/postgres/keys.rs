@@ -15,7 +15,7 @@ use super::batches::{Claim, Settlement};
 use super::errors::{self, Effect};
 use super::gather::Asked;
 use super::provision::SCHEMA;
-use super::rows::{Standing, StoredAnswer};
+use super::rows::{Columns, Standing, StoredAnswer};
 use super::run::{Call, Params};
 use super::{Lane, PgStore, rows};
 use crate::ports::KeyStore;
@@ -38,8 +38,9 @@ impl KeyStore for PgStore {
         };
         match asked {
             Asked::Fact(reply) => Ok(reply),
-            Asked::Silent => self.claim_alone(ask, self.left(begun)).await,
-            Asked::Alone(_place) => self.claim_alone(ask, self.within).await,
+            // Boxes: every request would move the room for them.
+            Asked::Silent => Box::pin(self.claim_alone(ask, self.left(begun))).await,
+            Asked::Alone(_place) => Box::pin(self.claim_alone(ask, self.within)).await,
         }
     }
 
@@ -57,8 +58,9 @@ impl KeyStore for PgStore {
             Asked::Fact(()) => return Ok(Written::Done),
             Asked::Silent | Asked::Alone(_) => self.left(begun),
         };
-        self.end(within, WHAT, attempt, sql, &stored.params(), &outcome).await
+        Box::pin(self.end(within, WHAT, attempt, sql, &stored.params(), &outcome)).await
     }
+
     async fn release(&self, attempt: &Attempt) -> Result<Written, StoreError> {
         self.end(self.within, "a release", attempt, &self.sql.release, &[], &Outcome::Released).await
     }
@@ -241,9 +243,10 @@ fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written,
     let (done, allowed): (bool, &[i16]) = match outcome {
         // Another answer under the same token (a probe's, for example) is not ours: it came first,
         // and ours is lost.
-        Outcome::Settled(answer) => {
-            (state == Some(rows::SETTLED) && rows::answer(row)? == **answer, &[rows::CLAIMED, rows::IN_DOUBT])
-        }
+        Outcome::Settled(answer) => (
+            state == Some(rows::SETTLED) && rows::answer(&Columns::of(row))? == **answer,
+            &[rows::CLAIMED, rows::IN_DOUBT],
+        ),
         Outcome::Released => (state == Some(rows::RELEASED), &[rows::CLAIMED, rows::IN_DOUBT]),
         Outcome::InDoubt => (state == Some(rows::IN_DOUBT), &[rows::CLAIMED]),
     };
@@ -263,7 +266,7 @@ pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<C
     for row in found {
         match rows::get::<&str>(row, "verdict").map_err(unknown)? {
             "won" => {
-                let token: Token = rows::token(row).map_err(unknown)?;
+                let token: Token = rows::token(&Columns::of(row)).map_err(unknown)?;
                 let expires = Date(rows::get(row, "expires_ms").map_err(unknown)?);
                 return Ok(ClaimReply::Won { token, expires });
             }

@@ -6,8 +6,10 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::io;
+use std::thread::LocalKey;
 
-use zstd::bulk::Compressor;
+use zstd::bulk::{Compressor, Decompressor};
 
 /// `answer_coding`: uncompressed.
 pub(super) const PLAIN: i16 = 0;
@@ -42,16 +44,31 @@ pub(super) fn pack(body: &[u8]) -> Packed<'_> {
     Packed { coding: PLAIN, bytes: Cow::Borrowed(body), length }
 }
 
-/// Compresses with what this thread keeps for that: making it costs more than a small body does.
+thread_local! {
+    // Making one costs more than a small body does.
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
 fn compress(body: &[u8]) -> Option<Vec<u8>> {
-    thread_local! {
-        static KEPT: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
-    }
-    KEPT.with_borrow_mut(|kept| {
+    kept(&COMPRESSOR, || Compressor::new(LEVEL), |compressor| compressor.compress(body))
+}
+
+fn decompress(bytes: &[u8], length: usize) -> Option<Vec<u8>> {
+    kept(&DECOMPRESSOR, Decompressor::new, |decompressor| decompressor.decompress(bytes, length))
+}
+
+/// Works with what this thread keeps for that.
+fn kept<T: 'static>(
+    key: &'static LocalKey<RefCell<Option<T>>>,
+    make: impl FnOnce() -> io::Result<T>,
+    work: impl FnOnce(&mut T) -> io::Result<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    key.with_borrow_mut(|kept| {
         if kept.is_none() {
-            *kept = Some(Compressor::new(LEVEL).ok()?);
+            *kept = Some(make().ok()?);
         }
-        kept.as_mut()?.compress(body).ok()
+        work(kept.as_mut()?).ok()
     })
 }
 
@@ -60,7 +77,7 @@ pub(super) fn unpack(coding: i16, bytes: &[u8], length: i32) -> Option<Vec<u8>> 
     let length = usize::try_from(length).ok().filter(|length| *length <= MOST)?;
     let body = match coding {
         PLAIN => bytes.to_vec(),
-        ZSTD => zstd::bulk::decompress(bytes, length).ok()?,
+        ZSTD => decompress(bytes, length)?,
         _ => return None,
     };
     (body.len() == length).then_some(body)

@@ -5,6 +5,7 @@
 //! unreadable row is never an absent one. This file must not judge times: the database did.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,27 @@ pub(super) fn get<'a, T: FromSql<'a>>(
 ) -> Result<T, Unreadable> {
     // The error would quote the column's type only, but our own words are enough.
     row.try_get(name).map_err(|_wrong_type| name)
+}
+
+/// The columns of a row by name. A search begins behind the column found last: readers ask in the
+/// columns' order, about.
+pub(super) struct Columns<'a> {
+    row: &'a tokio_postgres::Row,
+    next: Cell<usize>,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn of(row: &'a tokio_postgres::Row) -> Self {
+        Self { row, next: Cell::new(0) }
+    }
+
+    fn get<T: FromSql<'a>>(&self, name: &'static str) -> Result<T, Unreadable> {
+        let (columns, next) = (self.row.columns(), self.next.get());
+        let found =
+            (next..columns.len()).chain(0..next).find(|at| columns[*at].name() == name).ok_or(name)?;
+        self.next.set(found + 1);
+        self.row.try_get(found).map_err(|_wrong_type| name)
+    }
 }
 
 /// One column that counts something.
@@ -93,46 +115,48 @@ pub(super) fn stage(state: &State) -> i16 {
 
 /// Reads a whole row of a key.
 pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
-    let origin: &str = get(row, "origin")?;
+    let row = &Columns::of(row);
+    let origin: &str = row.get("origin")?;
     Ok(Row {
         origin: Origin::parse(origin.strip_suffix(IMPORTED).unwrap_or(origin)).map_err(|_| "origin")?,
         token: token(row)?,
-        nonce: Nonce(get::<Uuid>(row, "nonce")?.as_u128()),
+        nonce: Nonce(row.get::<Uuid>("nonce")?.as_u128()),
         fingerprint: Fingerprint {
-            raw: digest(get(row, "fp_raw")?)?,
-            canonical: get::<Option<&[u8]>>(row, "fp_canonical")?.map(digest).transpose()?,
+            raw: digest(row.get("fp_raw")?)?,
+            canonical: row.get::<Option<&[u8]>>("fp_canonical")?.map(digest).transpose()?,
         },
         state: state(row)?,
-        over: over(&get(row, "over")?)?,
-        risk: get::<Vec<&str>>(row, "risk")?
+        over: over(&row.get("over")?)?,
+        risk: row
+            .get::<Vec<&str>>("risk")?
             .into_iter()
             .map(|name| RegionName::parse(name).map_err(|_| "risk"))
             .collect::<Result<_, _>>()?,
-        request_id: RequestId(get::<Uuid>(row, "request_id")?.as_u128()),
-        expires: Date(get(row, "expires_ms")?),
-        principal: get::<Option<&[u8]>>(row, "principal")?.map(digest).transpose()?,
-        accepted: get(row, "accepted")?,
-        doubted: u32::try_from(get::<i32>(row, "doubted")?).map_err(|_| "doubted")?,
-        settle_time: millis(get(row, "settle_ms")?)?,
+        request_id: RequestId(row.get::<Uuid>("request_id")?.as_u128()),
+        expires: Date(row.get("expires_ms")?),
+        principal: row.get::<Option<&[u8]>>("principal")?.map(digest).transpose()?,
+        accepted: row.get("accepted")?,
+        doubted: u32::try_from(row.get::<i32>("doubted")?).map_err(|_| "doubted")?,
+        settle_time: millis(row.get("settle_ms")?)?,
     })
 }
 
 /// Reads the token of a row.
-pub(super) fn token(row: &tokio_postgres::Row) -> Result<Token, Unreadable> {
+pub(super) fn token(row: &Columns<'_>) -> Result<Token, Unreadable> {
     Ok(Token {
-        epoch: count(row, "epoch")?,
-        attempt: u32::try_from(get::<i32>(row, "attempt")?).map_err(|_| "attempt")?,
+        epoch: u64::try_from(row.get::<i64>("epoch")?).map_err(|_| "epoch")?,
+        attempt: u32::try_from(row.get::<i32>("attempt")?).map_err(|_| "attempt")?,
     })
 }
 
-fn state(row: &tokio_postgres::Row) -> Result<State, Unreadable> {
+fn state(row: &Columns<'_>) -> Result<State, Unreadable> {
     // Below zero: the time since the hold ended.
-    let hold: i64 = get(row, "hold_left_ms")?;
+    let hold: i64 = row.get("hold_left_ms")?;
     let (left, past) = (millis(hold.max(0))?, Duration::from_millis(hold.min(0).unsigned_abs()));
-    match get::<i16>(row, "state")? {
+    match row.get::<i16>("state")? {
         CLAIMED => Ok(State::Claimed { left, past }),
         IN_DOUBT => {
-            let status = get::<Option<i16>>(row, "doubt_status")?;
+            let status = row.get::<Option<i16>>("doubt_status")?;
             let status =
                 status.map(|status| u16::try_from(status).map_err(|_| "doubt_status")).transpose()?;
             Ok(State::InDoubt { status, left, past })
@@ -140,8 +164,8 @@ fn state(row: &tokio_postgres::Row) -> Result<State, Unreadable> {
         RELEASED => Ok(State::Released),
         SETTLED => Ok(State::Settled {
             answer: Arc::new(answer(row)?),
-            age: millis(get(row, "settled_age_ms")?)?,
-            expired: get(row, "expired")?,
+            age: millis(row.get("settled_age_ms")?)?,
+            expired: row.get("expired")?,
         }),
         TOMBSTONE => Ok(State::Tombstone),
         _ => Err("state"),
@@ -149,13 +173,13 @@ fn state(row: &tokio_postgres::Row) -> Result<State, Unreadable> {
 }
 
 /// Reads the stored answer of a settled row.
-pub(super) fn answer(row: &tokio_postgres::Row) -> Result<Answer, Unreadable> {
+pub(super) fn answer(row: &Columns<'_>) -> Result<Answer, Unreadable> {
     Ok(Answer {
-        status: u16::try_from(get::<i16>(row, "answer_status")?).map_err(|_| "answer_status")?,
-        headers: answer::decode(get(row, "answer_headers")?).ok_or("answer_headers")?,
-        body: match (get::<Option<&[u8]>>(row, "answer_body")?, get::<Option<i32>>(row, "answer_length")?) {
+        status: u16::try_from(row.get::<i16>("answer_status")?).map_err(|_| "answer_status")?,
+        headers: answer::decode(row.get("answer_headers")?).ok_or("answer_headers")?,
+        body: match (row.get::<Option<&[u8]>>("answer_body")?, row.get::<Option<i32>>("answer_length")?) {
             (Some(bytes), Some(length)) => {
-                let body = packed::unpack(get(row, "answer_coding")?, bytes, length);
+                let body = packed::unpack(row.get("answer_coding")?, bytes, length);
                 AnswerBody::Kept(body.ok_or("answer_body")?)
             }
             (None, None) => AnswerBody::NotKept,

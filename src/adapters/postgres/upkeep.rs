@@ -223,7 +223,7 @@ pub(super) fn columns(ids: &[KeyId]) -> (Vec<&str>, Vec<&[u8]>) {
 /// Reads an entry of the journal.
 pub(super) fn entry(row: &tokio_postgres::Row) -> Result<Entry, rows::Unreadable> {
     let token = match get::<Option<i64>>(row, "epoch")? {
-        Some(_) => Some(rows::token(row)?),
+        Some(_) => Some(rows::token(&rows::Columns::of(row))?),
         None => None::<Token>,
     };
     let status = get::<Option<i16>>(row, "status")?.map(u16::try_from).transpose().map_err(|_| "status")?;
