@@ -33,7 +33,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -116,11 +116,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guard<S> {
     }
 
     /// Waits for the next request without a buffer. `false` if the client has ended its stream.
-    /// `unread` is what hyper had read of it.
-    pub async fn next(&mut self, unread: &[u8]) -> io::Result<bool> {
+    /// `unread` is what hyper had read of it, which keeps hyper's whole buffer until it is dropped.
+    pub async fn next(&mut self, unread: Bytes) -> io::Result<bool> {
         // Copies, so that what is here takes no more than its length.
         self.raw = BytesMut::from(&self.raw[..]);
-        self.ready = BytesMut::from([unread, &self.ready].concat().as_slice());
+        self.ready = BytesMut::from([&unread[..], &self.ready].concat().as_slice());
+        drop(unread);
         self.largest = 0;
         self.held.hold(0);
         match self.raw.is_empty() && self.ready.is_empty() {

@@ -318,3 +318,25 @@ proptest! {
         prop_assert!(broken.is_none_or(|at| at + 1 == seen.len() && end != End::Marker), "{:?} {:?}", seen, end);
     }
 }
+
+/// hyper's buffer, as whoever holds it sees it.
+struct Buffer {
+    _held: Arc<()>,
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &[]
+    }
+}
+
+#[test]
+fn a_parked_connection_keeps_no_buffer() {
+    let (held, (_client, ours)) = (Arc::new(()), tokio::io::duplex(64));
+    let unread = Bytes::from_owner(Buffer { _held: held.clone() });
+    let nothing = Arc::<Heads>::default().nothing(4096);
+    let mut guard = Guard::new(ours, Duration::from_secs(1), nothing, Arc::default());
+    let next = std::pin::pin!(guard.next(unread));
+    assert!(next.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(Arc::strong_count(&held), 1);
+}

@@ -18,6 +18,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue};
 use http::{Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1::Parts;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -223,11 +224,11 @@ async fn speak_http1<S: PublicService>(
             ended = drive(&mut *connection, &mut stop, cut(&watch)) => return ended,
             () = parked => {}
         }
-        let parts = connection.into_parts();
-        stream = parts.io.into_inner();
+        let Parts { io, read_buf, .. } = connection.into_parts();
+        stream = io.into_inner();
         let begun = tokio::select! {
             biased;
-            begun = stream.next(&parts.read_buf) => begun.map_err(|error| error.to_string())?,
+            begun = stream.next(read_buf) => begun.map_err(|error| error.to_string())?,
             () = stop.wait() => false,
             _ = cut(&watch) => false,
         };

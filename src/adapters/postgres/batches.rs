@@ -42,9 +42,13 @@ impl Claim {
         self.0.gate.0.cast_signed()
     }
 
-    /// The reply to rows that stood.
-    fn found(&self, rows: &[Row]) -> Result<ClaimReply, StoreError> {
-        claim_reply(Self::WHAT, rows)
+    /// The reply that a batch states of a claim. Each caller reads its own, so that the next batch
+    /// does not wait for that.
+    pub(super) fn reply(rows: &[Row]) -> Result<ClaimReply, StoreError> {
+        match made(rows).map_err(|why| errors::unreadable(Self::WHAT, Effect::Writes, why))? {
+            Some(won) => Ok(won),
+            None => claim_reply(Self::WHAT, rows),
+        }
     }
 }
 
@@ -90,7 +94,8 @@ fn by_member(count: usize, rows: Vec<Row>) -> Result<Vec<Vec<Row>>, rows::Unread
 
 impl Member for Claim {
     const WHAT: &'static str = "a claim";
-    type Fact = ClaimReply;
+    /// The row that was made, or those that stood.
+    type Fact = Vec<Row>;
 
     fn tenant(&self) -> &Tenant {
         self.0.id.tenant()
@@ -146,7 +151,7 @@ impl Member for Claim {
         .await
     }
 
-    fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<ClaimReply>>, StoreError> {
+    fn facts(batch: &[&Self], rows: Vec<Row>) -> Result<Vec<Option<Vec<Row>>>, StoreError> {
         let unreadable = |why| errors::unreadable(Self::WHAT, Effect::Writes, why);
         let gate = gate_of(batch);
         let mut all: HashMap<u128, Vec<Row>> = HashMap::with_capacity(batch.len());
@@ -154,15 +159,8 @@ impl Member for Claim {
             let nonce: Uuid = rows::get(&row, "asked").map_err(unreadable)?;
             all.entry(nonce.as_u128()).or_default().push(row);
         }
-        let mut reply = |one: &&Self| {
-            let found = if one.gate() == gate { all.remove(&one.0.nonce.0) } else { None };
-            let Some(found) = found else { return Ok(None) };
-            match made(&found).map_err(unreadable)? {
-                Some(won) => Ok(Some(won)),
-                None => one.found(&found).map(Some),
-            }
-        };
-        batch.iter().map(&mut reply).collect()
+        let mut found = |one: &&Self| (one.gate() == gate).then(|| all.remove(&one.0.nonce.0)).flatten();
+        Ok(batch.iter().map(&mut found).collect())
     }
 }
 

@@ -221,10 +221,13 @@ async fn work<M: Member>(mut place: Place<M>) {
     while place.gathered() > 0 {
         let batch = place.gather.next();
         if !batch.is_empty() {
-            place.sends(batch.len());
+            let sent = batch.len();
+            place.sends(sent);
             place.gather.send(batch).await;
-            // Calls that are ready by now take part in the next.
-            yield_now().await;
+            // Calls that are ready by now take part in the next, unless as many wait already.
+            if place.gathered() < sent {
+                yield_now().await;
+            }
         }
     }
 }

@@ -37,7 +37,7 @@ impl KeyStore for PgStore {
             false => Asked::Silent,
         };
         match asked {
-            Asked::Fact(reply) => Ok(reply),
+            Asked::Fact(rows) => Claim::reply(&rows),
             // Boxes: every request would move the room for them.
             Asked::Silent => Box::pin(self.claim_alone(ask, self.left(begun))).await,
             Asked::Alone(_place) => Box::pin(self.claim_alone(ask, self.within)).await,
