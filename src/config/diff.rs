@@ -175,7 +175,7 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
     // The register says which routes are under escrow; the file only proposes.
     first_differing! { one other:
         syntax "syntax", key_policy "key_policy", fingerprint "fingerprint", mismatch "mismatch",
-        recovery of_recovery, probe "probe", hold "hold", wait "wait",
+        dialect "dialect",         recovery of_recovery, probe "probe", hold "hold", wait "wait",
         upstream_timeout "upstream_timeout", settle_time "settle_time",
         status_ends_attempt "status_ends_attempt", retention "retention", tombstone "tombstone",
         body_limit "body_limit", stored_limit "stored_limit", outcomes of_outcomes,

@@ -7,7 +7,7 @@
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
-use crate::gateway::route::{Alone, Escrow, Mismatch};
+use crate::gateway::route::{Alone, Dialect, Escrow, Mismatch};
 use crate::gateway::signature::{FingerprintRule, Pointer, Selection};
 use crate::protocol::key::Key;
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
@@ -111,6 +111,19 @@ pub fn mismatch(route: &Section<'_>) -> Mismatch {
         Ok(_) | Err(_) => Err("must be 422 or 409".to_owned()),
     };
     route.optional("mismatch", read).unwrap_or(Mismatch::Unprocessable)
+}
+
+/// Reads the form of refusals.
+pub fn dialect(route: &Section<'_>) -> Dialect {
+    let words = [("plain", Dialect::Plain), ("stripe", Dialect::Stripe)];
+    let dialect = route.optional("dialect", |value| reader::word(value, &words)).unwrap_or(Dialect::Plain);
+    if dialect == Dialect::Stripe && route.has("mismatch") {
+        route.fail_at(
+            "mismatch",
+            "mismatch has no effect where dialect = \"stripe\", which answers 400: remove it",
+        );
+    }
+    dialect
 }
 
 /// Reads whether claims are lodged with the next serving region, and what happens while there is

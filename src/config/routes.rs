@@ -29,11 +29,12 @@ use crate::protocol::outcome::Outcome;
 pub type RouteAt = Located<Route>;
 
 /// Keys that have a meaning only on routes that handle keys.
-const POLICY_KEYS: [&str; 23] = [
+const POLICY_KEYS: [&str; 24] = [
     "syntax",
     "key_policy",
     "fingerprint",
     "mismatch",
+    "dialect",
     "recovery",
     "max_attempts",
     "probe",
@@ -176,6 +177,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         key_policy: tables::key_policy(section),
         fingerprint: tables::fingerprint(section),
         mismatch: tables::mismatch(section),
+        dialect: tables::dialect(section),
         recovery: Recovery::Park,
         probe: None,
         hold: span("hold", 1_000, 30_000),

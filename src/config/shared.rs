@@ -20,7 +20,7 @@ use crate::gateway::authority::{self, Failover};
 use crate::gateway::concurrency::MostAtOnce;
 use crate::gateway::credentials::Credentials;
 use crate::gateway::route::{
-    Accept, Binding, Escrow, Mismatch, Mode, Policy, Protection, Route, Routes, UPSTREAM_TIMEOUT,
+    Accept, Binding, Dialect, Escrow, Mismatch, Mode, Policy, Protection, Route, Routes, UPSTREAM_TIMEOUT,
 };
 use crate::gateway::signature::FingerprintRule;
 use crate::protocol::digest::{Digest32, digest};
@@ -176,6 +176,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         key_policy: KeyPolicy { min_length, max_length, alphabet, form, entropy_bits },
         fingerprint,
         mismatch,
+        dialect,
         recovery,
         probe,
         hold,
@@ -217,7 +218,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let retention = written(*retention);
     let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
     headers.sort_unstable();
-    write_newer(text, *status_ends_attempt, keep_headers);
+    write_newer(text, *status_ends_attempt, *dialect, keep_headers);
     write_accept(text, *mode, accept);
     let keys = format!("{min_length} {max_length} {} {} {entropy_bits}", alphabet.name(), form.name());
     let _ = writeln!(text, "{keys} {fingerprint:?} {mismatch}");
@@ -237,7 +238,10 @@ fn written(retention: Retention) -> String {
 
 /// Writes newer settings only if they are not the default, so that they make no difference to
 /// gateways that do not know them.
-fn write_newer(text: &mut String, status_ends_attempt: bool, keep_headers: &[HeaderName]) {
+fn write_newer(text: &mut String, status_ends_attempt: bool, dialect: Dialect, keep_headers: &[HeaderName]) {
+    if dialect == Dialect::Stripe {
+        text.push_str("dialect stripe\n");
+    }
     if status_ends_attempt {
         text.push_str("status ends attempt\n");
     }

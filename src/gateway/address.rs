@@ -18,6 +18,7 @@ use super::authority::Here;
 use super::finish::{jittered, read, shortly};
 use super::problems::Problem;
 use super::race::{Won, race};
+use super::route::Dialect;
 use super::trace::{self, Trace};
 use super::{Gateway, admit, forwarded_verdict, metrics, percent, reply, spans};
 use crate::ports::peers::{Forward, ForwardReply};
@@ -85,7 +86,7 @@ pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request
     });
     let (id, principal, charged) = match asked {
         Ok(asked) => asked,
-        Err(problem) => return gateway.refused(&problem, &trace::of(&head.headers)),
+        Err(problem) => return gateway.refused(&problem, Dialect::Plain, &trace::of(&head.headers)),
     };
     trace::follow(&mut head.headers, gateway.ports.dice().request_id());
     let trace = trace::of(&head.headers);
@@ -122,7 +123,7 @@ async fn found<P: Ports>(
         (Err(Problem::KeyUnknown), Some(refusal)) => from_elsewhere(refusal),
         (Err(problem), _) => {
             metrics::refused(&problem);
-            ("refused", problem.code(), reply::refuse(&problem))
+            ("refused", problem.code(), reply::refuse(&problem, Dialect::Plain))
         }
     }
 }
@@ -138,7 +139,7 @@ pub(super) async fn told_peer<P: Ports>(
     let told = here(gateway, &forward.id, forward.principal).await;
     let words = match &told {
         Ok((state, response)) => (*state, "-", response.status().as_u16()),
-        Err(problem) => ("refused", problem.code(), reply::status(problem).as_u16()),
+        Err(problem) => ("refused", problem.code(), reply::status(problem, Dialect::Plain).as_u16()),
     };
     looked_up(gateway, &forward.id, trace::of(&forward.headers), words);
     told.map(|(_, response)| response)
@@ -228,7 +229,7 @@ async fn from_owner<P: Ports>(
     match race(gateway.ports.peers().forward(owner, forward), late).await {
         Won::First(Ok(ForwardReply::Answer(response))) => Some(response),
         Won::First(Ok(ForwardReply::NotOwner { .. })) => {
-            Some(reply::refuse(&Problem::Moving { after: shortly(gateway) }))
+            Some(reply::refuse(&Problem::Moving { after: shortly(gateway) }, Dialect::Plain))
         }
         Won::First(Err(_)) | Won::Second(()) => None,
     }

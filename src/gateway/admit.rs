@@ -21,7 +21,7 @@ use super::quota::Charged;
 use super::race::{Won, race};
 use super::reloadable::Live;
 use super::reply;
-use super::route::{Binding, Matched, Policy, Protection};
+use super::route::{Binding, Dialect, Matched, Policy, Protection};
 use super::signature::{FingerprintRule, Unsigned};
 use super::{Gateway, trace};
 use super::{accept, concurrency};
@@ -41,7 +41,7 @@ pub enum Admitted {
     /// Takes effect once.
     Keyed(Arc<Ask>),
     /// Refused, with the echo of its key if it had one.
-    Refused(Problem, Option<HeaderValue>),
+    Refused(Problem, Dialect, Option<HeaderValue>),
 }
 
 /// The party that waits for the result of a request.
@@ -105,7 +105,7 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
     gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused(_)));
     let (route, policy) = match matched {
         Matched::PassThrough => return pass(gateway, (NO_ROUTE.into(), matched), request),
-        Matched::Refused(why) => return Admitted::Refused(why.into(), None),
+        Matched::Refused(why) => return Admitted::Refused(why.into(), Dialect::Plain, None),
         Matched::Route(route) => match &route.protection {
             Protection::Off { .. } => return pass(gateway, (route.name.clone(), matched), request),
             Protection::Optional(_) if !with_key => {
@@ -116,12 +116,12 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
             }
         },
     };
-    let echo = request.headers().get(&reply::KEY).cloned();
+    let (echo, dialect) = (request.headers().get(&reply::KEY).cloned(), policy.dialect);
     match keyed(gateway, &live, (route, policy), request, place).await {
         Ok(ask) => Admitted::Keyed(Arc::new(ask)),
         Err(problem) => {
             let malformed = matches!(problem, Problem::Key(_));
-            Admitted::Refused(problem, echo.filter(|_| !malformed))
+            Admitted::Refused(problem, dialect, echo.filter(|_| !malformed))
         }
     }
 }
@@ -215,19 +215,31 @@ fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Probl
 }
 
 /// Admits a request that a peer forwarded. Tenant and key are as the peer verified them; everything
-/// else is checked here.
+/// else is checked here. A refusal comes with its form.
 pub fn admit_forward<P: Ports>(
     gateway: &Gateway<P>,
     forward: Forward,
     place: &Place,
-) -> Result<Ask, Problem> {
+) -> Result<Ask, (Problem, Dialect)> {
     let live = gateway.live();
     let matched = live.routes.find(&forward.method, forward.target.path(), &forward.headers);
+    let no_route = || (Problem::NoRoute, Dialect::Plain);
     let (route, policy) = match matched {
-        Matched::Route(route) => (route.name.clone(), route.policy().ok_or(Problem::NoRoute)?.clone()),
-        Matched::PassThrough => return Err(Problem::NoRoute),
-        Matched::Refused(why) => return Err(why.into()),
+        Matched::Route(route) => (route.name.clone(), route.policy().ok_or_else(no_route)?.clone()),
+        Matched::PassThrough => return Err(no_route()),
+        Matched::Refused(why) => return Err((why.into(), Dialect::Plain)),
     };
+    let dialect = policy.dialect;
+    forwarded(gateway, &live, (route, policy), forward, place).map_err(|problem| (problem, dialect))
+}
+
+fn forwarded<P: Ports>(
+    gateway: &Gateway<P>,
+    live: &Live<P>,
+    (route, policy): (Arc<str>, Arc<Policy>),
+    forward: Forward,
+    place: &Place,
+) -> Result<Ask, Problem> {
     check_named(&policy, forward.principal)?;
     if forward.body.len() > policy.body_limit {
         return Err(Problem::BodyTooLarge { limit: policy.body_limit });

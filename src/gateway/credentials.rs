@@ -8,8 +8,11 @@
 pub(crate) mod issuer;
 mod signature;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
@@ -87,16 +90,13 @@ impl Credentials {
         self.issuers.push(issuer);
     }
 
-    /// The caller of a request with exactly one `Authorization: Bearer` header. Its token must be a
-    /// known API token, or signed by a known issuer; otherwise `None`. `now` is the wall clock's: a
+    /// The caller of a request with exactly one `Authorization` header. Its token must be a known API
+    /// token, or signed by a known issuer; otherwise `None`. `now` is the wall clock's: a
     /// signed token has its own end.
     pub fn caller(&self, headers: &HeaderMap, now: Date) -> Option<Caller> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return None };
-        let (scheme, token) = value.as_bytes().split_at_checked(7)?;
-        if !scheme.eq_ignore_ascii_case(b"bearer ") || token.is_empty() {
-            return None;
-        }
+        let token = &*token(value.as_bytes())?;
         // An API token may look like a signed one, so the digest is compared first: a match is
         // proof.
         if let Some(caller) = self.tokens.get(&digest(token)) {
@@ -110,6 +110,21 @@ impl Credentials {
             }
         }
     }
+}
+
+/// The token of `Bearer TOKEN`, or of `Basic` with the token as the user and no password, as
+/// clients of payment APIs send it.
+fn token(credential: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let space = credential.iter().position(|byte| *byte == b' ')?;
+    let (scheme, rest) = (&credential[..space], &credential[space + 1..]);
+    let token = if scheme.eq_ignore_ascii_case(b"bearer") {
+        Cow::Borrowed(rest)
+    } else if scheme.eq_ignore_ascii_case(b"basic") {
+        Cow::Owned(BASE64.decode(rest).ok()?.strip_suffix(b":")?.to_vec())
+    } else {
+        return None;
+    };
+    (!token.is_empty()).then_some(token)
 }
 
 /// The digest under which a token is known: plain SHA-256, as `printf %s TOKEN | sha256sum` prints
@@ -140,11 +155,18 @@ mod tests {
     fn only_one_known_bearer_token_names_a_tenant() {
         assert_eq!(ask(&["Bearer sk_one"]).as_deref(), Some("acme"));
         assert_eq!(ask(&["bearer sk_one"]).as_deref(), Some("acme"));
+        // `sk_one:`
+        assert_eq!(ask(&["Basic c2tfb25lOg=="]).as_deref(), Some("acme"));
         for wrong in [
             &[][..],
             &["Bearer sk_two"],
             &["Bearer "],
             &["Basic sk_one"],
+            // `sk_one`, `sk_one:x`, `:sk_one` and `:`
+            &["Basic c2tfb25l"],
+            &["Basic c2tfb25lOng="],
+            &["Basic OnNrX29uZQ=="],
+            &["Basic Og=="],
             &["Bearer sk_one", "Bearer sk_one"],
             &["sk_one"],
         ] {

@@ -54,7 +54,7 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
     }
     gateway.give_back(ask, reply.is_retry());
     metrics::answer(&ask.route, ask.id.tenant(), verdict);
-    let response = reply::render(reply, &ask.echo, ask.request_id, &gateway.settings.me);
+    let response = reply::render(reply, ask, &gateway.settings.me);
     let took = gateway.ports.clock().now().since(ask.arrived);
     spans::asked(ask, &gateway.settings.me, gateway.view().epoch());
     spans::answered(verdict, code, response.status().as_u16());

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::gateway::problems::Problem;
     use crate::gateway::reply::{Pending, Reply};
-    use crate::gateway::route::Mismatch;
+    use crate::gateway::route::{Dialect, Mismatch};
     use crate::ports::body;
     use crate::protocol::decide::Settlement;
     use crate::protocol::key::KeyError;
@@ -137,19 +137,22 @@ mod tests {
 
     #[test]
     fn what_an_answer_says_elsewhere_is_what_was_said_of_it_at_home() {
-        let answers = [first(201, true), first(404, true), first(429, false)].into_iter();
-        let answers = answers.chain([
-            replay(201, AnswerBody::Kept(Vec::new())),
-            replay(503, AnswerBody::NotKept),
-            accepted(false),
-            accepted(true),
-        ]);
-        let refused = problems().into_iter().map(|problem| Reply::Refused(problem, None));
         let me = RegionName::parse("eu").unwrap();
-        for reply in answers.chain(refused) {
-            let expected = (reply.verdict(), reply.code());
-            let rendered = reply::render(reply, &HeaderValue::from_static("k"), RequestId(1), &me);
-            assert_eq!(verdict(&key(), &OutcomeSets::default(), &rendered), expected, "{rendered:?}");
+        for dialect in [Dialect::Plain, Dialect::Stripe] {
+            let answers = [first(201, true), first(404, true), first(429, false)].into_iter();
+            let answers = answers.chain([
+                replay(201, AnswerBody::Kept(Vec::new())),
+                replay(503, AnswerBody::NotKept),
+                accepted(false),
+                accepted(true),
+            ]);
+            let refused = problems().into_iter().map(|problem| Reply::Refused(problem, None));
+            for reply in answers.chain(refused) {
+                let expected = (reply.verdict(), reply.code());
+                let rendered =
+                    reply::rendered(reply, &HeaderValue::from_static("k"), RequestId(1), &me, dialect);
+                assert_eq!(verdict(&key(), &OutcomeSets::default(), &rendered), expected, "{rendered:?}");
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use super::admit::Admitted;
 use super::authority::Here;
 use super::concurrency::{self, Place, Whose};
 use super::problems::Problem;
+use super::route::Dialect;
 use super::{
     Gateway, address, admit, key_habits, metrics, problems, publication, reply, request, shadow, spans, trace,
 };
@@ -39,7 +40,7 @@ impl<P: Ports> Gateway<P> {
                 place.keeps(request.extensions().get());
                 self.placed(request, &place).await.map(|body| place.until_sent(body))
             }
-            Err(problem) => self.refused(&problem, &trace::of(request.headers())),
+            Err(problem) => self.refused(&problem, Dialect::Plain, &trace::of(request.headers())),
         }
     }
 
@@ -60,9 +61,9 @@ impl<P: Ports> Gateway<P> {
             Admitted::Pass(request, passing) if place.has_no_key(sender(request.headers())) => {
                 self.pass(passing, *request).await
             }
-            Admitted::Pass(..) => self.refused(&concurrency::overloaded(self), &trace),
-            Admitted::Refused(problem, echo) => {
-                let mut response = self.refused(&problem, &trace);
+            Admitted::Pass(..) => self.refused(&concurrency::overloaded(self), Dialect::Plain, &trace),
+            Admitted::Refused(problem, dialect, echo) => {
+                let mut response = self.refused(&problem, dialect, &trace);
                 if let Some(echo) = echo {
                     response.headers_mut().insert(reply::KEY, echo);
                 }
@@ -76,9 +77,14 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Refuses a request that was not admitted; counts and logs it.
-    pub(super) fn refused(&self, problem: &Problem, trace: &impl fmt::Display) -> Response<Body> {
+    pub(super) fn refused(
+        &self,
+        problem: &Problem,
+        dialect: Dialect,
+        trace: &impl fmt::Display,
+    ) -> Response<Body> {
         metrics::refused(problem);
-        let response = reply::refuse(problem);
+        let response = reply::refuse(problem, dialect);
         let (region, code, status) = (&self.settings.me, problem.code(), response.status().as_u16());
         tracing::info!(%region, code, status, epoch = self.view().epoch(), %trace, "not admitted");
         spans::answered("refused", code, status);
@@ -95,7 +101,8 @@ impl<P: Ports> Gateway<P> {
             let has = place.is_of(Some(head.id.tenant())) && place.has_room_for(bytes);
             has.then_some(place).ok_or_else(|| concurrency::overloaded(self))
         });
-        let refused = |problem| ForwardReply::Answer(self.refused(&problem, &trace::of(&head.headers)));
+        let refused =
+            |problem| ForwardReply::Answer(self.refused(&problem, Dialect::Plain, &trace::of(&head.headers)));
         place.map_err(|problem| Box::new(refused(problem)))
     }
 
@@ -115,13 +122,13 @@ impl<P: Ports> Gateway<P> {
             // The called function logs the line of this request.
             true => address::told_peer(self, &forward).await.unwrap_or_else(|problem| {
                 metrics::refused(&problem);
-                reply::refuse(&problem)
+                reply::refuse(&problem, Dialect::Plain)
             }),
             false => {
                 let trace = trace::of(&forward.headers);
                 match admit::admit_forward(self, forward, &place) {
                     Ok(ask) => request::answer_here(self, Arc::new(ask)).await,
-                    Err(problem) => self.refused(&problem, &trace),
+                    Err((problem, dialect)) => self.refused(&problem, dialect, &trace),
                 }
             }
         };

@@ -11,7 +11,7 @@ use http::{Request, Response};
 
 use super::finish::jittered;
 use super::problems::Problem;
-use super::route::{Matched, UNLISTED_TIMEOUT};
+use super::route::{Dialect, Matched, UNLISTED_TIMEOUT};
 use super::trace::Trace;
 use super::{Gateway, reply, spans};
 use crate::ports::upstream::SendError;
@@ -76,7 +76,7 @@ impl<P: Ports> Gateway<P> {
                     SendError::Unknown(_) => Problem::UpstreamBroke,
                     SendError::Late(_) => Problem::UpstreamSilent,
                 };
-                (reply::refuse(&problem), "refused", problem.code())
+                (reply::refuse(&problem, Dialect::Plain), "refused", problem.code())
             }
         };
         let (status, ms) = (response.status().as_u16(), self.ports.clock().now().since(*arrived).as_millis());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::route::{Mismatch, Refused};
+use super::route::{Dialect, Mismatch, Refused};
 use super::signature::Unsigned;
 use crate::protocol::key::KeyError;
 use crate::protocol::key_policy::Breach;
@@ -105,17 +105,41 @@ pub enum Safe {
     No,
 }
 
+/// A refusal as clients of payment APIs know it. SDKs that look for this member throw, and never
+/// take a refusal for an answer.
+#[derive(Serialize)]
+pub struct ErrorObject<'a> {
+    r#type: &'static str,
+    code: &'a str,
+    message: &'a str,
+}
+
+impl<'a> ErrorObject<'a> {
+    pub fn of(code: &'a str, status: u16, message: &'a str) -> Self {
+        let kind = match (code, status) {
+            ("key-reused" | "key-expired" | "in-progress", _) => "idempotency_error",
+            (_, 401) => "authentication_error",
+            (_, 429) => "rate_limit_error",
+            (_, 500..) => "api_error",
+            (_, _) => "invalid_request_error",
+        };
+        Self { r#type: kind, code, message }
+    }
+}
+
 #[derive(Serialize)]
 struct Json<'a> {
     r#type: String,
     title: &'a str,
     status: u16,
-    detail: String,
+    detail: &'a str,
     code: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<Seconds>,
     safe_to_retry: bool,
     documentation: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorObject<'a>>,
 }
 
 /// Every code, for metrics.
@@ -226,7 +250,7 @@ impl Problem {
     }
 
     /// The problem document (RFC 9457, section 3).
-    pub fn to_json(&self, status: u16) -> Vec<u8> {
+    pub fn to_json(&self, status: u16, dialect: Dialect) -> Vec<u8> {
         let code = self.code();
         let detail = match self {
             Problem::Key(error) => format!("{error}. {}", kind(code).advice),
@@ -273,13 +297,19 @@ impl Problem {
             Problem::Moving { .. } => Seconds::exact(span),
             _whole => Seconds::whole(span),
         });
-        document(code, status, detail, after, self.safe())
+        let named = match (self, dialect) {
+            (Problem::InProgress { .. }, Dialect::Stripe) => "idempotency_key_in_use",
+            (_, Dialect::Plain | Dialect::Stripe) => code,
+        };
+        let error = Some(ErrorObject { code: named, ..ErrorObject::of(code, status, &detail) });
+        document(code, status, &detail, after, self.safe(), error)
     }
 
-    /// The document that a replay gives in place of a body that was not kept.
+    /// The document that a replay gives in place of a body that was not kept. It is no error: the
+    /// effect happened.
     pub fn body_not_kept(status: u16) -> Vec<u8> {
         let code = "body-not-kept";
-        document(code, status, kind(code).advice.to_owned(), None, Safe::SameKey)
+        document(code, status, kind(code).advice, None, Safe::SameKey, None)
     }
 }
 
@@ -309,7 +339,14 @@ pub fn page() -> String {
     page
 }
 
-fn document(code: &str, status: u16, detail: String, retry_after: Option<Seconds>, safe: Safe) -> Vec<u8> {
+fn document(
+    code: &str,
+    status: u16,
+    detail: &str,
+    retry_after: Option<Seconds>,
+    safe: Safe,
+    error: Option<ErrorObject<'_>>,
+) -> Vec<u8> {
     let json = Json {
         r#type: format!("urn:onceway:problem:{code}"),
         title: kind(code).title,
@@ -319,6 +356,7 @@ fn document(code: &str, status: u16, detail: String, retry_after: Option<Seconds
         retry_after,
         safe_to_retry: safe == Safe::SameKey,
         documentation: anchor(code),
+        error,
     };
     serde_json::to_vec(&json).unwrap_or_default()
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::address;
 use super::problems::{self, Problem};
 use super::reply;
-use super::route::{Binding, Mode, Policy, Protection, Route, Routes};
+use super::route::{Binding, Dialect, Mode, Policy, Protection, Route, Routes};
 use super::signature::{FingerprintRule, Pointer, Selection, Unsigned};
 use crate::protocol::key::{KeyError, Syntax};
 use crate::protocol::key_policy::Breach;
@@ -132,9 +132,9 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn of(problem: &Problem) -> Self {
+    fn of(problem: &Problem, dialect: Dialect) -> Self {
         let code = problem.code();
-        Self { status: reply::status(problem).as_u16(), code, documentation: problems::anchor(code) }
+        Self { status: reply::status(problem, dialect).as_u16(), code, documentation: problems::anchor(code) }
     }
 }
 
@@ -144,7 +144,7 @@ pub(super) fn document(routes: &Routes, quota: bool) -> Vec<u8> {
         version: VERSION,
         documentation: problems::PAGE,
         unlisted: Unlisted {
-            state_changing: Refusal::of(&Problem::NoRoute),
+            state_changing: Refusal::of(&Problem::NoRoute, Dialect::Plain),
             others: "passed on; a key has no effect",
         },
         routes: routes.0.iter().map(|one| route(one, quota)).collect(),
@@ -208,7 +208,7 @@ fn expired(policy: &Policy) -> Option<Expired> {
     let seconds = policy.tombstone.as_secs();
     match policy.retention {
         Retention::For(_) if seconds > 0 => {
-            Some(Expired { seconds, refusal: Refusal::of(&Problem::KeyExpired) })
+            Some(Expired { seconds, refusal: Refusal::of(&Problem::KeyExpired, policy.dialect) })
         }
         Retention::For(_) | Retention::Never => None,
     }
@@ -273,5 +273,11 @@ fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
     let gone = expired(policy).map(|_| Problem::KeyExpired);
     let fast = quota.then_some(Problem::QuotaExceeded { after });
     let always = missing.iter().chain(&weak).chain(&always);
-    always.chain(&gone).chain(&dead).chain(&unsigned).chain(&fast).map(Refusal::of).collect()
+    always
+        .chain(&gone)
+        .chain(&dead)
+        .chain(&unsigned)
+        .chain(&fast)
+        .map(|problem| Refusal::of(problem, policy.dialect))
+        .collect()
 }

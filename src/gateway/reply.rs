@@ -16,8 +16,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
 use super::address;
-use super::problems::{self, Problem};
-use super::route::Mismatch;
+use super::admit::Ask;
+use super::problems::{self, Problem, Safe};
+use super::route::{Dialect, Mismatch};
 use crate::ports::body::{self, Body};
 use crate::protocol::decide::Settlement;
 use crate::protocol::key::{Key, KeyError};
@@ -37,6 +38,8 @@ pub const REGION: HeaderName = HeaderName::from_static("onceway-region");
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
 /// The client's preference that was applied (RFC 7240 section 3).
 pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// What a refusal says to Stripe's SDKs about a retry.
+pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 /// Present on a replay whose body was over the stored limit.
 pub const BODY: HeaderName = HeaderName::from_static("onceway-body");
 
@@ -113,7 +116,7 @@ impl Reply {
             Reply::First { response, .. } => response.status().as_u16(),
             Reply::Replay(settlement) => settlement.answer.status,
             Reply::Accepted(_) => StatusCode::ACCEPTED.as_u16(),
-            Reply::Refused(problem, _) => status(problem).as_u16(),
+            Reply::Refused(problem, _) => status(problem, Dialect::Plain).as_u16(),
         }
     }
 
@@ -135,7 +138,17 @@ impl Reply {
     }
 }
 
-pub fn render(reply: Reply, key: &HeaderValue, request_id: RequestId, me: &RegionName) -> Response<Body> {
+pub(super) fn render(reply: Reply, ask: &Ask, me: &RegionName) -> Response<Body> {
+    rendered(reply, &ask.echo, ask.request_id, me, ask.policy.dialect)
+}
+
+pub(super) fn rendered(
+    reply: Reply,
+    key: &HeaderValue,
+    request_id: RequestId,
+    me: &RegionName,
+    dialect: Dialect,
+) -> Response<Body> {
     let (mut response, expires, region) = match reply {
         Reply::First { mut response, settled: _, expires } => {
             // An upstream may deduplicate by itself and use the same names; only a replay by the
@@ -152,7 +165,7 @@ pub fn render(reply: Reply, key: &HeaderValue, request_id: RequestId, me: &Regio
             let expires = pending.expires;
             (accepted(&pending), Some(expires), me.clone())
         }
-        Reply::Refused(problem, expires) => (refuse(&problem), expires, me.clone()),
+        Reply::Refused(problem, expires) => (refuse(&problem, dialect), expires, me.clone()),
     };
     let headers = response.headers_mut();
     headers.insert(KEY, key.clone());
@@ -196,9 +209,9 @@ fn json(told: &impl Serialize) -> Response<Body> {
     response
 }
 
-pub fn refuse(problem: &Problem) -> Response<Body> {
-    let status = status(problem);
-    let json = problem.to_json(status.as_u16());
+pub(super) fn refuse(problem: &Problem, dialect: Dialect) -> Response<Body> {
+    let status = status(problem, dialect);
+    let json = problem.to_json(status.as_u16(), dialect);
     let mut response = Response::new(body::full(json));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -206,6 +219,10 @@ pub fn refuse(problem: &Problem) -> Response<Body> {
     headers.insert(LINK, value(&problems::described_by(problem.code())));
     if let Some(after) = problem.retry_after() {
         headers.insert(RETRY_AFTER, value(&seconds(after).to_string()));
+    }
+    if dialect == Dialect::Stripe {
+        let safe = if problem.safe() == Safe::SameKey { "true" } else { "false" };
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static(safe));
     }
     if matches!(problem, Problem::CredentialInvalid) {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -236,8 +253,11 @@ pub(super) fn says_nothing_is_there(response: &Response<Body>) -> bool {
     response.status() == StatusCode::NOT_FOUND
 }
 
-pub(super) fn status(problem: &Problem) -> StatusCode {
+pub(super) fn status(problem: &Problem, dialect: Dialect) -> StatusCode {
     match problem {
+        Problem::KeyReused { .. } | Problem::KeyExpired if dialect == Dialect::Stripe => {
+            StatusCode::BAD_REQUEST
+        }
         Problem::Key(error) => match error {
             KeyError::Missing
             | KeyError::Repeated
@@ -364,10 +384,55 @@ mod tests {
         response.headers_mut().insert(ORIGINAL, value("req_other"));
         let first = Reply::First { response, settled: true, expires: Date(0) };
         let me = RegionName::parse("eu").unwrap();
-        let rendered = render(first, &value("k"), RequestId(1), &me);
+        let rendered = rendered(first, &value("k"), RequestId(1), &me, Dialect::Plain);
         assert_eq!(rendered.headers().get(REPLAYED), None);
         assert_eq!(rendered.headers().get(ORIGINAL), None);
         assert_eq!(rendered.headers()[KEY], "k");
+    }
+
+    /// The status of a refusal, its error object without the message, and its word about a retry.
+    async fn refused(problem: Problem, dialect: Dialect) -> (u16, [String; 2], Option<String>) {
+        let response = refuse(&problem, dialect);
+        let (status, word) = (response.status().as_u16(), response.headers().get(SHOULD_RETRY).cloned());
+        let Ok(body::Collected::Whole(json)) = body::collect(response.into_body(), 1 << 16).await else {
+            panic!("a whole body")
+        };
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!((&json["code"], &json["error"]["message"]), (&problem.code().into(), &json["detail"]));
+        let error = ["type", "code"].map(|member| json["error"][member].as_str().unwrap().to_owned());
+        (status, error, word.map(|word| word.to_str().unwrap().to_owned()))
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_an_error_in_the_form_that_its_route_asks_for() {
+        let after = Duration::from_secs(1);
+        let reused = || Problem::KeyReused { dialect: Mismatch::Unprocessable };
+        for (problem, plain, stripe) in [
+            (reused(), (422, "key-reused"), (400, "key-reused", "false")),
+            (Problem::KeyExpired, (410, "key-expired"), (400, "key-expired", "false")),
+            (Problem::InProgress { after }, (409, "in-progress"), (409, "idempotency_key_in_use", "true")),
+        ] {
+            let error = |code: &str| ["idempotency_error".to_owned(), code.to_owned()];
+            let (status, code) = plain;
+            assert_eq!(refused(problem.clone(), Dialect::Plain).await, (status, error(code), None));
+            let (status, code, word) = stripe;
+            assert_eq!(refused(problem, Dialect::Stripe).await, (status, error(code), Some(word.to_owned())));
+        }
+        for (problem, status, kind) in [
+            (Problem::Key(KeyError::Missing), 400, "invalid_request_error"),
+            (Problem::CredentialInvalid, 401, "authentication_error"),
+            (Problem::NoRoute, 404, "invalid_request_error"),
+            (Problem::QuotaExceeded { after }, 429, "rate_limit_error"),
+            (Problem::UpstreamBroke, 502, "api_error"),
+            (Problem::Stopping { after }, 503, "api_error"),
+            (Problem::OutcomeUnknown { upstream: None, after }, 504, "api_error"),
+        ] {
+            let code = problem.code().to_owned();
+            let (seen, error, _) = refused(problem, Dialect::Plain).await;
+            assert_eq!((seen, error), (status, [kind.to_owned(), code]));
+        }
+        let not_kept: serde_json::Value = serde_json::from_slice(&Problem::body_not_kept(201)).unwrap();
+        assert_eq!(not_kept.get("error"), None, "its effect happened");
     }
 
     #[test]

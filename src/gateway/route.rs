@@ -82,6 +82,8 @@ pub struct Policy {
     pub fingerprint: FingerprintRule,
     /// Refusal of a key that was used for another request.
     pub mismatch: Mismatch,
+    /// The form of refusals.
+    pub dialect: Dialect,
     /// The rule for a key in doubt.
     pub recovery: Recovery,
     /// The upstream's status address, present on every route whose recovery is `probe`.
@@ -228,6 +230,16 @@ pub enum Mismatch {
     Unprocessable,
     /// Status 409, as some payment APIs have it.
     Conflict,
+}
+
+/// The form that a route's clients expect of refusals. It decides nothing: the problem, its code and
+/// whether a retry is safe are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// RFC 9457, with the statuses of the IETF draft.
+    Plain,
+    /// The statuses, the error codes and the retry header that Stripe's SDKs know.
+    Stripe,
 }
 
 /// Headers that a replay carries by default: those that describe the answer, not the connection or

@@ -68,10 +68,10 @@ impl OutcomeSets {
 }
 
 impl Default for OutcomeSets {
-    /// Final: 2xx, 3xx and 4xx but for 408 and those below. Nothing happened: 401, 403, 425, 429,
+    /// Final: 2xx, 3xx and 4xx but for 408 and those below. Nothing happened: 401, 403, 421, 425, 429,
     /// and 503 with `Retry-After`.
     fn default() -> Self {
-        let nothing = StatusSet::of(&[401, 403, 425, 429]);
+        let nothing = StatusSet::of(&[401, 403, 421, 425, 429]);
         let mut finals = StatusSet::default();
         for status in 200..=499 {
             if status != 408 && !nothing.contains(status) {
@@ -130,7 +130,7 @@ mod tests {
         for status in [200, 201, 204, 302, 304, 400, 402, 404, 409, 422] {
             assert_eq!(sets.classify(status, false), Outcome::Final, "{status}");
         }
-        for status in [401, 403, 425, 429] {
+        for status in [401, 403, 421, 425, 429] {
             assert_eq!(sets.classify(status, false), Outcome::NothingHappened, "{status}");
         }
         assert_eq!(sets.classify(503, true), Outcome::NothingHappened);

@@ -10,7 +10,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
-use crate::gateway::problems::{anchor, described_by};
+use crate::gateway::problems::{ErrorObject, anchor, described_by};
 use crate::ports::Body;
 use crate::ports::body::full;
 
@@ -35,6 +35,7 @@ struct Document<'a> {
     code: &'a str,
     safe_to_retry: bool,
     documentation: String,
+    error: ErrorObject<'a>,
 }
 
 impl Problem {
@@ -117,6 +118,7 @@ impl Problem {
             code: self.code,
             safe_to_retry: true,
             documentation: anchor(self.code),
+            error: ErrorObject::of(self.code, self.status.as_u16(), &self.detail),
         };
         let json = serde_json::to_vec(&document).expect("strings and numbers always make JSON");
         let mut response = Response::new(full(json));
@@ -168,6 +170,11 @@ mod tests {
                 "code": "bad-request",
                 "safe_to_retry": true,
                 "documentation": "/.well-known/onceway/problems#bad-request",
+                "error": {
+                    "type": "invalid_request_error",
+                    "code": "bad-request",
+                    "message": "two \"Host\" headers",
+                },
             })
         );
     }

@@ -225,6 +225,7 @@ fn the_shared_digest_is_of_meanings_not_of_texts() {
         "mode = \"prefer\"",
         "mode = \"accept\"\naccept = { max_runs = 2 }",
         "mismatch = 409",
+        "dialect = \"stripe\"",
         "key_policy = { min_length = 2 }",
         "key_policy = { max_length = 99 }",
         "key_policy = { alphabet = \"hex\" }",

@@ -38,6 +38,7 @@ fn routes() -> String {
             "payouts",
             &format!("recovery = \"park\"\nbody_limit = \"16MiB\"\nmismatch = 409\n{signed}"),
         ),
+        route("sdk", "sdk", "recovery = \"park\"\ndialect = \"stripe\""),
         "[[route]]\nname = \"notes\"\npath = \"/v1/notes\"\nkey = \"optional\"\nrecovery = \"park\"\n"
             .to_owned(),
         "[[route]]\nname = \"free\"\npath = \"/v1/free/*\"\nkey = \"off\"\n".to_owned(),
@@ -94,6 +95,25 @@ fn keys_that_break_the_routes_rules_are_refused_and_told_what_to_send() {
 }
 
 #[test]
+fn a_route_for_payment_sdks_refuses_as_they_expect() {
+    run(async {
+        let url = format!("{}/v1/sdk", solo().await.public());
+        // The token as the user of `Basic`, as their documentation shows it.
+        let missing = ask(Ask::post(&url, BODY).with("Authorization", "Basic c2tfZGVtb19hY21lOg==")).await;
+        let said = |answer: &Answer| {
+            let kind = answer.json()["error"]["type"].clone();
+            (answer.status.as_u16(), kind, answer.header("stripe-should-retry").to_owned())
+        };
+        assert_eq!(said(&missing), (400, "invalid_request_error".into(), "false".to_owned()));
+        // The sample upstream has nothing there, which is a final answer.
+        let key = key("sdk");
+        assert_eq!(send("/v1/sdk", &key, BODY).await.status, 404);
+        let reused = send("/v1/sdk", &key, "{}").await;
+        assert_eq!(said(&reused), (400, "idempotency_error".into(), "false".to_owned()));
+    });
+}
+
+#[test]
 fn the_published_contract_says_what_each_route_asks() {
     run(async {
         let answer = get("/.well-known/idempotency").await;
@@ -144,7 +164,7 @@ fn the_published_contract_says_what_each_route_asks() {
         assert_eq!(plain["expired"]["seconds"], 60);
         assert_eq!((&picky["retention"], &picky["expired"]), (&"never".into(), &serde_json::Value::Null));
         let statuses = &plain["statuses"];
-        assert_eq!(statuses["released"], serde_json::json!(["401", "403", "425", "429"]));
+        assert_eq!(statuses["released"], serde_json::json!(["401", "403", "421", "425", "429"]));
         assert_eq!(statuses["released_with_retry_after"], serde_json::json!(["503"]));
         assert!(statuses["unknown"].as_array().unwrap().contains(&"504-599".into()), "{statuses}");
         for (route, wanted) in [(&plain, 422), (&signed, 409)] {
@@ -179,7 +199,7 @@ fn the_contract_is_read_only_and_holds_nothing_internal() {
         for internal in ["upstream", "recovery", "hold", "127.0.0.1", &ports.upstream.to_string(), "solo"] {
             assert!(!answer.text().contains(internal), "{internal}");
         }
-        assert_eq!(answer.text().matches("#key-expired").count(), 6, "each documented");
+        assert_eq!(answer.text().matches("#key-expired").count(), 8, "each documented");
     });
 }
 

@@ -13,7 +13,7 @@ use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::concurrency::MostAtOnce;
 use onceway::gateway::credentials::Credentials;
 use onceway::gateway::route::{
-    Accept, Binding, Escrow, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
+    Accept, Binding, Dialect, Escrow, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
 };
 use onceway::gateway::signature::FingerprintRule;
 use onceway::gateway::{Settings, Timings};
@@ -166,6 +166,7 @@ pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
         key_policy: KeyPolicy::default(),
         fingerprint: FingerprintRule::Whole,
         mismatch: Mismatch::Unprocessable,
+        dialect: Dialect::Plain,
         recovery,
         probe: Some(Uri::from_static("/status")),
         hold,

@@ -91,6 +91,7 @@ fn policy() -> Arc<Policy> {
         key_policy: KeyPolicy::default(),
         fingerprint: FingerprintRule::Whole,
         mismatch: Mismatch::Unprocessable,
+        dialect: Dialect::Plain,
         recovery: Recovery::Park,
         probe: None,
         hold: Duration::ZERO,

@@ -188,6 +188,8 @@ pub const CASES: &[Case] = &[
         "routes.toml:10: route \"charges\": syntax: must be \"lenient\" or \"strict\", not \"loose\""),
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nmismatch = 400",
         "routes.toml:10: route \"charges\": mismatch: must be 422 or 409"),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\ndialect = \"stripe\"\nmismatch = 409",
+        "routes.toml:11: route \"charges\": mismatch has no effect where dialect = \"stripe\", which answers 400: remove it"),
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nmin_length = 0",
         "routes.toml:11: route \"charges\" [route.key_policy]: min_length: must be a whole number from 1 to 255"),
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nmin_length = 40\nmax_length = 20",
