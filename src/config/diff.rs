@@ -174,7 +174,8 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
     let of_outcomes = if finals(one) == finals(other) { "nothing_happened" } else { "final" };
     // The register says which routes are under escrow; the file only proposes.
     first_differing! { one other:
-        syntax "syntax", key_policy "key_policy", fingerprint "fingerprint", mismatch "mismatch",
+        syntax "syntax", key_policy "key_policy", fingerprint "fingerprint",
+        fingerprint_headers "fingerprint", mismatch "mismatch",
         dialect "dialect",         recovery of_recovery, probe "probe", hold "hold", wait "wait",
         upstream_timeout "upstream_timeout", settle_time "settle_time",
         status_ends_attempt "status_ends_attempt", retention "retention", tombstone "tombstone",

@@ -4,6 +4,7 @@
 //! `protocol::key_policy` and `gateway::signature` hold the values. A missing key keeps the
 //! gateway's default. This file must not read any other key of a route.
 
+use http::HeaderName;
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
@@ -65,10 +66,25 @@ fn fits(policy: &KeyPolicy, section: &Section<'_>) {
     }
 }
 
-/// Reads the parts of a body that count for the fingerprint. An error is reported, and the default
-/// stays.
-pub fn fingerprint(route: &Section<'_>) -> FingerprintRule {
-    let Some(section) = below(route, "fingerprint") else { return FingerprintRule::Whole };
+/// Headers that two tries of one request may differ in.
+const NEVER_COUNTED: [&str; 10] = [
+    "authorization",
+    "connection",
+    "content-length",
+    "date",
+    "host",
+    "idempotency-key",
+    "traceparent",
+    "tracestate",
+    "x-forwarded-for",
+    "x-request-id",
+];
+
+/// Reads the parts of a body, and the headers, that count for the fingerprint. An error is reported,
+/// and the default stays.
+pub fn fingerprint(route: &Section<'_>) -> (FingerprintRule, Vec<HeaderName>) {
+    let Some(section) = below(route, "fingerprint") else { return (FingerprintRule::Whole, Vec::new()) };
+    let headers = section.optional("headers", counted);
     let include = section.optional("include", fields);
     let exclude = section.optional("exclude", fields);
     let rule = match (section.has("include"), section.has("exclude")) {
@@ -76,9 +92,10 @@ pub fn fingerprint(route: &Section<'_>) -> FingerprintRule {
             section.fail("include and exclude are both written: keep one");
             FingerprintRule::Whole
         }
+        (false, false) if section.has("headers") => FingerprintRule::Whole,
         (false, false) => {
             section.fail(
-                "say include = [\"/amount\"] (only these fields count) or exclude = [\"/metadata\"] (all but these), or remove the table",
+                "say include = [\"/amount\"] (only these fields count) or exclude = [\"/metadata\"] (all but these) or headers = [\"Stripe-Account\"], or remove the table",
             );
             FingerprintRule::Whole
         }
@@ -88,7 +105,24 @@ pub fn fingerprint(route: &Section<'_>) -> FingerprintRule {
             .map_or(FingerprintRule::Whole, FingerprintRule::Signature),
     };
     section.finish();
-    rule
+    (rule, headers.unwrap_or_default())
+}
+
+/// Names of headers in their order, each once.
+fn counted(value: &DeValue<'_>) -> Result<Vec<HeaderName>, String> {
+    let one = |item: &DeValue<'_>| {
+        let text = reader::text(item)?;
+        let name =
+            HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
+        match NEVER_COUNTED.contains(&name.as_str()) {
+            true => Err(format!("{text:?} may differ between two tries of one request: remove it")),
+            false => Ok(name),
+        }
+    };
+    let mut names = reader::list(value, one)?;
+    names.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+    names.dedup();
+    Ok(names)
 }
 
 fn fields(value: &DeValue<'_>) -> Result<Vec<Pointer>, String> {

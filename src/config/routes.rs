@@ -171,11 +171,13 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     };
     let bindings = [("tenant", Binding::Tenant), ("principal", Binding::Principal)];
     let (accept, keep_headers) = accept(section);
+    let (fingerprint, fingerprint_headers) = tables::fingerprint(section);
     let modes = [Mode::Sync, Mode::Prefer, Mode::Accept].map(|mode| (mode.name(), mode));
     let policy = Policy {
         syntax,
         key_policy: tables::key_policy(section),
-        fingerprint: tables::fingerprint(section),
+        fingerprint,
+        fingerprint_headers,
         mismatch: tables::mismatch(section),
         dialect: tables::dialect(section),
         recovery: Recovery::Park,

@@ -175,6 +175,7 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         syntax,
         key_policy: KeyPolicy { min_length, max_length, alphabet, form, entropy_bits },
         fingerprint,
+        fingerprint_headers,
         mismatch,
         dialect,
         recovery,
@@ -219,6 +220,9 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
     headers.sort_unstable();
     write_newer(text, *status_ends_attempt, *dialect, keep_headers);
+    if !fingerprint_headers.is_empty() {
+        let _ = writeln!(text, "compares {fingerprint_headers:?}");
+    }
     write_accept(text, *mode, accept);
     let keys = format!("{min_length} {max_length} {} {} {entropy_bits}", alphabet.name(), form.name());
     let _ = writeln!(text, "{keys} {fingerprint:?} {mismatch}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body::Body as _;
 
 use super::canonical::canonical_json;
@@ -156,7 +156,7 @@ async fn keyed<P: Ports>(
     let body = read_body(gateway, body, policy.body_limit).await?;
     make_room(gateway, place, body.len())?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
-    let fingerprint = take_fingerprint(&policy.fingerprint, &head.method, &target, &head.headers, &body)?;
+    let fingerprint = take_fingerprint(&policy, &head.method, &target, &head.headers, &body)?;
     let deadline = gateway.settings().patience(&policy);
     let by = accept::by(&policy, &head.headers);
     let (request_id, mut headers) = (gateway.ports().dice().request_id(), head.headers);
@@ -247,7 +247,7 @@ fn forwarded<P: Ports>(
     make_room(gateway, place, forward.body.len())?;
     policy.key_policy.check(forward.id.key()).map_err(Problem::KeyRefused)?;
     let Forward { method, target, headers, body, .. } = &forward;
-    let fingerprint = take_fingerprint(&policy.fingerprint, method, target, headers, body)?;
+    let fingerprint = take_fingerprint(&policy, method, target, headers, body)?;
     let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
     let by = accept::by(&policy, &forward.headers);
     Ok(Ask {
@@ -302,9 +302,10 @@ fn make_room<P: Ports>(gateway: &Gateway<P>, place: &Place, bytes: usize) -> Res
 
 /// Takes two digests: of the raw bytes, and of the business signature if the route has one.
 /// Otherwise the second is of the canonical form, if the body is JSON and has a lossless one.
-/// Nothing replaces a signature: a body that cannot be signed is refused.
+/// Nothing replaces a signature: a body that cannot be signed is refused. The headers that count on
+/// the route are part of both digests.
 pub(super) fn take_fingerprint(
-    rule: &FingerprintRule,
+    policy: &Policy,
     method: &Method,
     target: &Uri,
     headers: &HeaderMap,
@@ -312,7 +313,7 @@ pub(super) fn take_fingerprint(
 ) -> Result<Fingerprint, Problem> {
     let target = target.path_and_query().map_or("/", |target| target.as_str());
     let method = method.as_str();
-    let canonical = match (rule, is_json(headers)) {
+    let canonical = match (&policy.fingerprint, is_json(headers)) {
         (FingerprintRule::Whole, true) => {
             canonical_json(body).ok().map(|text| fingerprint::canonical(method, target, &text))
         }
@@ -326,7 +327,11 @@ pub(super) fn take_fingerprint(
             Some(fingerprint::signature(method, target, &selection.canonical(), &selected))
         }
     };
-    Ok(Fingerprint { raw: fingerprint::raw(method, target, body), canonical })
+    let values =
+        |name: &HeaderName| headers.get_all(name).iter().map(HeaderValue::as_bytes).collect::<Vec<_>>();
+    let counted: Vec<(&str, Vec<&[u8]>)> =
+        policy.fingerprint_headers.iter().map(|name| (name.as_str(), values(name))).collect();
+    Ok(Fingerprint { raw: fingerprint::raw(method, target, body), canonical }.with_headers(&counted))
 }
 
 /// True if the body is JSON for every reader. With two content types, each reader may take another.

@@ -109,6 +109,8 @@ struct FingerprintJson<'a> {
     compared: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<Vec<&'a str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    headers: Vec<&'a str>,
 }
 
 /// Meaning of each status of an answer for the key; every possible status is in one list.
@@ -190,7 +192,7 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Terms<'_> {
             Binding::Tenant => "tenant",
             Binding::Principal => "principal",
         },
-        fingerprint: fingerprint(&policy.fingerprint),
+        fingerprint: fingerprint(policy),
         retention: match policy.retention {
             Retention::For(span) => RetentionJson::Seconds(span.as_secs()),
             Retention::Never => RetentionJson::Never("never"),
@@ -214,17 +216,18 @@ fn expired(policy: &Policy) -> Option<Expired> {
     }
 }
 
-fn fingerprint(rule: &FingerprintRule) -> FingerprintJson<'_> {
+fn fingerprint(policy: &Policy) -> FingerprintJson<'_> {
     fn texts(fields: &[Pointer]) -> Option<Vec<&str>> {
         Some(fields.iter().map(Pointer::as_str).collect())
     }
     const VALUES: &str = "JSON values (RFC 8785)";
-    let (body, compared, fields) = match rule {
+    let (body, compared, fields) = match &policy.fingerprint {
         FingerprintRule::Whole => ("whole", "bytes, or JSON values (RFC 8785) where that is lossless", None),
         FingerprintRule::Signature(Selection::Include(fields)) => ("include", VALUES, texts(fields)),
         FingerprintRule::Signature(Selection::Exclude(fields)) => ("exclude", VALUES, texts(fields)),
     };
-    FingerprintJson { parts: ["method", "target", "body"], body, compared, fields }
+    let headers = policy.fingerprint_headers.iter().map(http::HeaderName::as_str).collect();
+    FingerprintJson { parts: ["method", "target", "body"], body, compared, fields, headers }
 }
 
 fn statuses(sets: &OutcomeSets) -> Statuses {

@@ -80,6 +80,8 @@ pub struct Policy {
     pub key_policy: KeyPolicy,
     /// Parts of a body that count in the fingerprint.
     pub fingerprint: FingerprintRule,
+    /// Headers that count in the fingerprint, in the order of their names.
+    pub fingerprint_headers: Vec<HeaderName>,
     /// Refusal of a key that was used for another request.
     pub mismatch: Mismatch,
     /// The form of refusals.

@@ -298,7 +298,7 @@ impl Trial {
             Binding::Principal => self.principal,
             Binding::Tenant => None,
         };
-        let fingerprint = match take_fingerprint(&self.policy.fingerprint, method, target, headers, &body) {
+        let fingerprint = match take_fingerprint(&self.policy, method, target, headers, &body) {
             Ok(fingerprint) => fingerprint,
             Err(problem) => return self.judge(Verdict::refused(&problem)),
         };

@@ -12,6 +12,7 @@ use super::digest::digest;
 const RAW: &str = "onceway/fingerprint/raw/1";
 const CANONICAL: &str = "onceway/fingerprint/canonical/1";
 const SIGNATURE: &str = "onceway/fingerprint/signature/1";
+const HEADERS: &str = "onceway/fingerprint/headers/1";
 
 /// Digests of what a request asks. The canonical one exists only if the body has a lossless
 /// canonical form.
@@ -52,6 +53,27 @@ pub fn signature(method: &str, target: &str, rule: &str, selected: &[u8]) -> Dig
     digest(SIGNATURE, &[method.as_bytes(), target.as_bytes(), rule.as_bytes(), selected])
 }
 
+impl Fingerprint {
+    /// The digests of a request on a route where these headers are part of what it asks, each with
+    /// its values in their order. Without headers nothing changes.
+    pub fn with_headers(self, headers: &[(&str, Vec<&[u8]>)]) -> Self {
+        if headers.is_empty() {
+            return self;
+        }
+        let with = |inner: Digest32| {
+            let counts: Vec<[u8; 8]> =
+                headers.iter().map(|(_, values)| (values.len() as u64).to_be_bytes()).collect();
+            let mut parts: Vec<&[u8]> = vec![inner.as_bytes()];
+            for ((name, values), count) in headers.iter().zip(&counts) {
+                parts.extend([name.as_bytes(), count]);
+                parts.extend(values);
+            }
+            digest(HEADERS, &parts)
+        };
+        Self { raw: with(self.raw), canonical: self.canonical.map(with) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -78,6 +100,32 @@ mod tests {
             raw("POST", "/", b"").to_string(),
             "601fe91110977c87597770caff6fdb6c71c01f88129b9738fc01057abb6fc321"
         );
+    }
+
+    #[test]
+    fn headers_that_count_are_part_of_what_is_asked() {
+        let plain =
+            Fingerprint { raw: raw("POST", "/", b"1"), canonical: Some(canonical("POST", "/", b"1")) };
+        let with = |headers: &[(&str, Vec<&[u8]>)]| plain.with_headers(headers);
+        assert_eq!(with(&[]), plain);
+        let all = [
+            plain,
+            with(&[("a", vec![])]),
+            with(&[("a", vec![b""])]),
+            with(&[("a", vec![b"1"])]),
+            with(&[("a", vec![b"1", b"2"])]),
+            with(&[("a", vec![b"2", b"1"])]),
+            with(&[("a", vec![b"1"]), ("b", vec![])]),
+            with(&[("a", vec![]), ("b", vec![b"1"])]),
+            with(&[("b", vec![b"1"])]),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            for (other_at, other) in all.iter().enumerate() {
+                assert_eq!(one.same(other), at == other_at, "{at} {other_at}");
+            }
+        }
+        let spaced = Fingerprint { raw: raw("POST", "/", b" 1"), ..plain };
+        assert!(spaced.with_headers(&[("a", vec![b"1"])]).same(&with(&[("a", vec![b"1"])])));
     }
 
     #[test]

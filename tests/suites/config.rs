@@ -233,6 +233,7 @@ fn the_shared_digest_is_of_meanings_not_of_texts() {
         "key_policy = { entropy_bits = 9 }",
         "fingerprint = { include = [\"/a\"] }",
         "fingerprint = { exclude = [\"/a\"] }",
+        "fingerprint = { headers = [\"x-a\"] }",
     ] {
         assert_ne!(of_route(line), plain, "{line}");
     }

@@ -38,7 +38,11 @@ fn routes() -> String {
             "payouts",
             &format!("recovery = \"park\"\nbody_limit = \"16MiB\"\nmismatch = 409\n{signed}"),
         ),
-        route("sdk", "sdk", "recovery = \"park\"\ndialect = \"stripe\""),
+        route(
+            "sdk",
+            "sdk",
+            "recovery = \"park\"\ndialect = \"stripe\"\n[route.fingerprint]\nheaders = [\"Stripe-Account\"]",
+        ),
         "[[route]]\nname = \"notes\"\npath = \"/v1/notes\"\nkey = \"optional\"\nrecovery = \"park\"\n"
             .to_owned(),
         "[[route]]\nname = \"free\"\npath = \"/v1/free/*\"\nkey = \"off\"\n".to_owned(),
@@ -110,6 +114,12 @@ fn a_route_for_payment_sdks_refuses_as_they_expect() {
         assert_eq!(send("/v1/sdk", &key, BODY).await.status, 404);
         let reused = send("/v1/sdk", &key, "{}").await;
         assert_eq!(said(&reused), (400, "idempotency_error".into(), "false".to_owned()));
+        // A header that counts is part of what is asked.
+        let (public, key) = (solo().await.public(), support::key("account"));
+        for (account, expected) in [("acct_1", 404), ("acct_1", 404), ("acct_2", 400)] {
+            let request = post(&public, "/v1/sdk", &key, BODY).with("Stripe-Account", account);
+            assert_eq!(ask(request).await.status.as_u16(), expected, "{account}");
+        }
     });
 }
 

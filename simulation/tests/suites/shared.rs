@@ -165,6 +165,7 @@ pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
         syntax: Syntax::Lenient,
         key_policy: KeyPolicy::default(),
         fingerprint: FingerprintRule::Whole,
+        fingerprint_headers: Vec::new(),
         mismatch: Mismatch::Unprocessable,
         dialect: Dialect::Plain,
         recovery,

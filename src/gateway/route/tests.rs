@@ -90,6 +90,7 @@ fn policy() -> Arc<Policy> {
         syntax: Syntax::Lenient,
         key_policy: KeyPolicy::default(),
         fingerprint: FingerprintRule::Whole,
+        fingerprint_headers: Vec::new(),
         mismatch: Mismatch::Unprocessable,
         dialect: Dialect::Plain,
         recovery: Recovery::Park,
