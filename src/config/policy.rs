@@ -1,5 +1,5 @@
-//! The tables of a route: `[route.key_policy]`, `[route.fingerprint]`, its dialect for mismatches,
-//! and its escrow.
+//! The tables of a route: `[route.key_policy]`, `[route.fingerprint]`, the form of its refusals, and
+//! its escrow.
 //!
 //! `protocol::key_policy` and `gateway::signature` hold the values. A missing key keeps the
 //! gateway's default. This file must not read any other key of a route.
@@ -8,6 +8,7 @@ use http::HeaderName;
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
+use crate::adapters::headers::{FORWARDED_PREFIX, RESERVED_PREFIX, is_hop_by_hop, is_under};
 use crate::gateway::route::{Alone, Dialect, Escrow, Mismatch};
 use crate::gateway::signature::{FingerprintRule, Pointer, Selection};
 use crate::protocol::key::Key;
@@ -66,22 +67,22 @@ fn fits(policy: &KeyPolicy, section: &Section<'_>) {
     }
 }
 
-/// Headers that two tries of one request may differ in.
-const NEVER_COUNTED: [&str; 10] = [
+/// Headers that two tries of one request may differ in, beside those of one connection, those that
+/// the listener writes, and those that it takes away.
+const NEVER_COUNTED: [&str; 9] = [
     "authorization",
-    "connection",
     "content-length",
     "date",
+    "forwarded",
     "host",
     "idempotency-key",
     "traceparent",
     "tracestate",
-    "x-forwarded-for",
     "x-request-id",
 ];
 
-/// Reads the parts of a body, and the headers, that count for the fingerprint. An error is reported,
-/// and the default stays.
+/// Reads the parts of a body, and the headers, that count for the fingerprint. An error is
+/// reported, and the default stays.
 pub fn fingerprint(route: &Section<'_>) -> (FingerprintRule, Vec<HeaderName>) {
     let Some(section) = below(route, "fingerprint") else { return (FingerprintRule::Whole, Vec::new()) };
     let headers = section.optional("headers", counted);
@@ -114,7 +115,8 @@ fn counted(value: &DeValue<'_>) -> Result<Vec<HeaderName>, String> {
         let text = reader::text(item)?;
         let name =
             HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
-        match NEVER_COUNTED.contains(&name.as_str()) {
+        let listeners = [FORWARDED_PREFIX, RESERVED_PREFIX].iter().any(|prefix| is_under(&name, prefix));
+        match listeners || is_hop_by_hop(&name) || NEVER_COUNTED.contains(&name.as_str()) {
             true => Err(format!("{text:?} may differ between two tries of one request: remove it")),
             false => Ok(name),
         }

@@ -38,7 +38,7 @@ pub const REGION: HeaderName = HeaderName::from_static("onceway-region");
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
 /// The client's preference that was applied (RFC 7240 section 3).
 pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
-/// What a refusal says to Stripe's SDKs about a retry.
+/// Word of a refusal for Stripe's SDKs: `true` if a retry is safe.
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 /// Present on a replay whose body was over the stored limit.
 pub const BODY: HeaderName = HeaderName::from_static("onceway-body");

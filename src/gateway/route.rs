@@ -234,8 +234,8 @@ pub enum Mismatch {
     Conflict,
 }
 
-/// The form that a route's clients expect of refusals. It decides nothing: the problem, its code and
-/// whether a retry is safe are the same.
+/// The form that a route's clients expect of refusals. It decides nothing: the problem, its code
+/// and whether a retry is safe are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// RFC 9457, with the statuses of the IETF draft.

@@ -68,8 +68,8 @@ impl OutcomeSets {
 }
 
 impl Default for OutcomeSets {
-    /// Final: 2xx, 3xx and 4xx but for 408 and those below. Nothing happened: 401, 403, 421, 425, 429,
-    /// and 503 with `Retry-After`.
+    /// Final: 2xx, 3xx and 4xx but for 408 and those below. Nothing happened: 401, 403, 421, 425,
+    /// 429, and 503 with `Retry-After`.
     fn default() -> Self {
         let nothing = StatusSet::of(&[401, 403, 421, 425, 429]);
         let mut finals = StatusSet::default();

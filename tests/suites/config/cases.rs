@@ -190,6 +190,8 @@ pub const CASES: &[Case] = &[
         "routes.toml:10: route \"charges\": mismatch: must be 422 or 409"),
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nfingerprint = { headers = [\"Traceparent\"] }",
         "routes.toml:10: route \"charges\" [route.fingerprint]: headers: \"Traceparent\" may differ between two tries of one request: remove it"),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nfingerprint = { headers = [\"X-Forwarded-Proto\"] }",
+        "routes.toml:10: route \"charges\" [route.fingerprint]: headers: \"X-Forwarded-Proto\" may differ between two tries of one request: remove it"),
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\ndialect = \"stripe\"\nmismatch = 409",
         "routes.toml:11: route \"charges\": mismatch has no effect where dialect = \"stripe\", which answers 400: remove it"),
     ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\n[route.key_policy]\nmin_length = 0",
