@@ -178,6 +178,12 @@ impl KeyStore for SimStore {
         replied
     }
 
+    async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Result<Written, StoreError> {
+        let (again, said) = (attempt.clone(), answer.clone());
+        let late = || -> Ghost { Box::new(move |table| _ = table.doubt(&again, said)) };
+        self.write(Effect::At(Point::Doubt), |table| table.doubt(attempt, answer), late).await
+    }
+
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {
         self.call(|table| ids.iter().map(|id| table.read(id)).collect()).await
     }
@@ -187,7 +193,6 @@ impl KeyStore for SimStore {
         writes(Effect::At(Point::Settle), [attempt, answer])
             settle(attempt: &Attempt, answer: &Answer) -> Written;
         writes(Effect::At(Point::Release), [attempt]) release(attempt: &Attempt) -> Written;
-        writes(Effect::At(Point::Doubt), [attempt]) doubt(attempt: &Attempt, answer: Option<Unclear>) -> Written;
         writes(Effect::At(Point::Gate), [boot]) approve(version: GateVersion, boot: &Boot) -> Written;
     }
 }
@@ -257,6 +262,7 @@ impl Upkeep for SimStore {
     statements! {
         reads claims(after: Option<Place>, older: Duration, most: u32) -> ClaimPage;
         reads doubts(after: Option<&KeyId>, most: u32) -> Vec<ListedDoubt>;
+        reads excerpt(id: &KeyId) -> Option<String>;
         reads foreign(after: Option<&KeyId>, most: u32) -> ForeignPage;
         reads live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> KeyStretch;
         reads journal(id: &KeyId) -> Vec<Entry>;

@@ -107,7 +107,8 @@ pub(crate) struct Table {
     /// Origins whose rows are being copied for the first time. Their heartbeats already arrive.
     copying: BTreeSet<Origin>,
     memory: BTreeMap<Origin, PeerMemory>,
-    doubts: BTreeMap<KeyId, Date>,
+    /// The listed keys, since when, and what the upstream said.
+    doubts: BTreeMap<KeyId, (Date, Option<String>)>,
     journal: Vec<(Option<KeyId>, Entry)>,
     log: Vec<Commit>,
     jobs: BTreeMap<KeyId, jobs::Kept>,
@@ -413,16 +414,17 @@ impl Table {
     }
 
     pub(crate) fn doubt(&mut self, attempt: &Attempt, answer: Option<Unclear>) -> Written {
-        let status = answer.map(|answer| answer.status);
-        let written =
-            self.end(attempt, answer.is_some_and(|answer| answer.ends_attempt), |phase| match phase {
-                Phase::Claimed => Some(Some(Phase::InDoubt(status))),
-                Phase::InDoubt(_) => Some(None),
-                Phase::Released | Phase::Settled(..) | Phase::Tombstone => None,
-            });
+        let status = answer.as_ref().map(|answer| answer.status);
+        let ended = answer.as_ref().is_some_and(|answer| answer.ends_attempt);
+        let written = self.end(attempt, ended, |phase| match phase {
+            Phase::Claimed => Some(Some(Phase::InDoubt(status))),
+            Phase::InDoubt(_) => Some(None),
+            Phase::Released | Phase::Settled(..) | Phase::Tombstone => None,
+        });
         if written == Written::Done {
             let since = self.date();
-            self.doubts.entry(attempt.id.clone()).or_insert(since);
+            let excerpt = answer.and_then(|answer| answer.excerpt);
+            self.doubts.entry(attempt.id.clone()).or_insert((since, None)).1 = excerpt;
         }
         written
     }

@@ -198,8 +198,9 @@ fn picture(status: &Value) -> String {
         ("order", order.join(", ")),
         ("digest", word(&status["digest"])),
     ];
+    let said = status["excerpt"].as_str().map(|_| ("said", word(&status["excerpt"])));
     let lines: Vec<Vec<String>> =
-        lines.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+        lines.into_iter().chain(said).map(|(name, value)| vec![name.to_owned(), value]).collect();
     let mut text = columns(&[Side::Left, Side::Left], &lines);
     let header = ["origin", "state", "token", "status", "hold left", "expires", "request"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];

@@ -20,7 +20,7 @@ use super::problems::Problem;
 use super::race::{Won, race};
 use super::route::Dialect;
 use super::trace::{self, Trace};
-use super::{Gateway, admit, forwarded_verdict, metrics, percent, reply, spans};
+use super::{Gateway, admit, forwarded_verdict, metrics, percent, reply, request, spans};
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};
@@ -178,7 +178,7 @@ async fn here<P: Ports>(
             Here::Closed(Closed::Moving | Closed::CatchingUp) => Problem::Moving { after: shortly(gateway) },
             Here::Closed(Closed::NoLease) => Problem::NotAuthoritative { after },
             Here::Nobody => Problem::HomeUnavailable { after },
-            Here::Store(_) => Problem::StoreUnavailable { after },
+            Here::Unfit(why) => request::unfit(gateway, &why),
         }),
         Err(error) => {
             tracing::warn!(%error, "a key's state cannot be told");

@@ -50,7 +50,7 @@ pub(super) async fn answer<P: Ports>(
     let next = match gateway.here(&ask.id) {
         Here::Elsewhere(next) if next == owner => return finish(gateway, ask, request::moving(gateway)),
         Here::Elsewhere(next) => next,
-        Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Store(_) => {
+        Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => {
             match request::serve(gateway, ask).await {
                 Ok(reply) => return finish(gateway, ask, reply),
                 Err(next) => next,

@@ -123,6 +123,8 @@ mod tests {
             Problem::OutcomeUnknown { upstream: Some(500), after },
             Problem::OutcomeUnknown { upstream: None, after },
             Problem::StoreUnavailable { after },
+            Problem::NotFounded { after },
+            Problem::Outgrown { after },
             Problem::QuotaExceeded { after },
             Problem::Overloaded { after },
             Problem::Moving { after },

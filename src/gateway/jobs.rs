@@ -305,7 +305,7 @@ async fn prepared<P: Ports>(gateway: &Arc<Gateway<P>>, job: &Job) -> Result<(Ask
     match gateway.here(id) {
         Here::Run(_) => {}
         Here::Elsewhere(owner) => return Err(handed_on(gateway, job, own, request, &owner).await),
-        Here::Closed(_) | Here::Nobody | Here::Store(_) => {
+        Here::Closed(_) | Here::Nobody | Here::Unfit(_) => {
             return Err(waits(Duration::from_secs(1), "the region may not run its key now"));
         }
     }

@@ -215,7 +215,7 @@ impl<P: Ports> Gateway<P> {
             Here::Elsewhere(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
             Here::Nobody => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
             Here::Closed(closed) => return Err(Refusal::Closed { why: closed.told() }),
-            Here::Store(why) => return Err(Refusal::Store(StoreError::Definite(why))),
+            Here::Unfit(why) => return Err(Refusal::Store(StoreError::Definite(why.told().to_owned()))),
         }
         self.in_doubt(id, &act.ruling).await
     }

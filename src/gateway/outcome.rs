@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Response;
-use http::header::RETRY_AFTER;
+use http::header::{CONTENT_ENCODING, RETRY_AFTER};
+use http::{HeaderMap, Response};
 use tracing::Instrument;
 
 use super::admit::Ask;
@@ -31,6 +31,10 @@ use crate::protocol::time::{Date, Moment};
 
 /// Pause between two tries to store an outcome.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
+/// Bytes that are kept of what an upstream says when it leaves an attempt in doubt.
+const EXCERPT: usize = 500;
+/// Longest wait for them: the doubt is to be stored soon.
+const EXCERPT_WITHIN: Duration = Duration::from_millis(250);
 
 /// A durable claim of one request.
 pub(super) struct Claim {
@@ -87,7 +91,13 @@ pub(super) async fn answered<P: Ports>(
                 expires: claim.expires,
             }
         }
-        Outcome::Unknown => doubtful(gateway, ask, &claim, Some(status)).await,
+        Outcome::Unknown => {
+            let excerpt = Box::pin(excerpt(gateway, &head.headers, rest)).await;
+            let said = excerpt.as_deref();
+            tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, status, said, "outcome unknown");
+            let ends_attempt = ask.policy.status_ends_attempt || removed(Plant::StatusEndsNothing);
+            doubtful(gateway, ask, &claim, Some(Unclear { status, ends_attempt, excerpt })).await
+        }
         Outcome::Final => {
             let collected = body::collect(rest, ask.policy.stored_limit).await;
             gateway.observe_upstream(ask, started);
@@ -160,11 +170,11 @@ pub(super) async fn doubtful<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     ask: &Ask,
     claim: &Claim,
-    status: Option<u16>,
+    answer: Option<Unclear>,
 ) -> Reply {
     metrics::attempt(&ask.route, "unknown");
-    let ends_attempt = ask.policy.status_ends_attempt || removed(Plant::StatusEndsNothing);
-    let fact = Fact::InDoubt(status.map(|status| Unclear { status, ends_attempt }));
+    let status = answer.as_ref().map(|answer| answer.status);
+    let fact = Fact::InDoubt(answer);
     match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), fact).await {
         Stored::Yes | Stored::NotYet => {
             let after = jittered(gateway, Duration::from_secs(1));
@@ -172,6 +182,25 @@ pub(super) async fn doubtful<P: Ports>(
         }
         Stored::Lost => Box::pin(stored_instead(gateway, ask)).await,
     }
+}
+
+/// The beginning of an answer's body, as text without control characters. `None` if it is empty,
+/// encoded, or not here soon.
+async fn excerpt<P: Ports>(gateway: &Gateway<P>, headers: &HeaderMap, body: Body) -> Option<String> {
+    if headers.contains_key(CONTENT_ENCODING) {
+        return None;
+    }
+    let clock = gateway.ports.clock();
+    let collected = body::collect(body, EXCERPT);
+    let Won::First(Ok(Collected::Whole(bytes) | Collected::Over(bytes, _))) =
+        race(Box::pin(collected), clock.sleep_until(clock.now() + EXCERPT_WITHIN)).await
+    else {
+        return None;
+    };
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(EXCERPT)]);
+    let text: String = text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect();
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// Releases a claim of which nothing happened. If that cannot be stored, the claim ends with its
@@ -259,7 +288,7 @@ async fn persist<P: Ports>(
                 metrics::store("release", route, gateway, Box::pin(keys.release(attempt))).await
             }
             Fact::InDoubt(answer) => {
-                metrics::store("doubt", route, gateway, Box::pin(keys.doubt(attempt, *answer))).await
+                metrics::store("doubt", route, gateway, Box::pin(keys.doubt(attempt, answer.clone()))).await
             }
         };
         match written {

@@ -65,6 +65,10 @@ pub enum Problem {
     },
     /// The region's store does not answer, or restarted and is not approved yet; nothing was sent.
     StoreUnavailable { after: Duration },
+    /// The deployment's register has no view yet; nothing was sent.
+    NotFounded { after: Duration },
+    /// The regions go by a protocol version that this gateway does not speak; nothing was sent.
+    Outgrown { after: Duration },
     /// The tenant starts keys, or asks for them, faster than its quota, or has as many as it may.
     /// Nothing was stored or sent.
     QuotaExceeded { after: Duration },
@@ -192,6 +196,8 @@ impl Problem {
                 "outcome-unknown"
             }
             Problem::StoreUnavailable { .. } => "store-unavailable",
+            Problem::NotFounded { .. } => "not-founded",
+            Problem::Outgrown { .. } => "gateway-outdated",
             Problem::QuotaExceeded { .. } => "quota-exceeded",
             Problem::Overloaded { .. } => "overloaded",
             Problem::Moving { .. } => "moving",
@@ -213,6 +219,8 @@ impl Problem {
             | Problem::InDoubt { after }
             | Problem::OutcomeUnknown { after, .. }
             | Problem::StoreUnavailable { after }
+            | Problem::NotFounded { after }
+            | Problem::Outgrown { after }
             | Problem::QuotaExceeded { after }
             | Problem::Overloaded { after }
             | Problem::Moving { after }
@@ -284,6 +292,8 @@ impl Problem {
             | Problem::InDoubt { .. }
             | Problem::OutcomeUnknown { upstream: None, .. }
             | Problem::StoreUnavailable { .. }
+            | Problem::NotFounded { .. }
+            | Problem::Outgrown { .. }
             | Problem::QuotaExceeded { .. }
             | Problem::Overloaded { .. }
             | Problem::Moving { .. }

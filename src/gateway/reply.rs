@@ -283,6 +283,8 @@ pub(super) fn status(problem: &Problem, dialect: Dialect) -> StatusCode {
         }
         Problem::UpstreamUnavailable { .. } | Problem::UpstreamBroke => StatusCode::BAD_GATEWAY,
         Problem::StoreUnavailable { .. }
+        | Problem::NotFounded { .. }
+        | Problem::Outgrown { .. }
         | Problem::Overloaded { .. }
         | Problem::Moving { .. }
         | Problem::NotAuthoritative { .. }

@@ -13,7 +13,7 @@ use http::Response;
 use tracing::Instrument;
 
 use super::admit::{Ask, By};
-use super::authority::{Here, Permit};
+use super::authority::{Here, Permit, Unfit};
 use super::claim::{ClaimBasis, ClaimMode, Claimed, claim, store_unavailable};
 use super::escrow::NotLodged;
 use super::finish::{InFlight, finish, jittered, read, shortly, unknown};
@@ -139,9 +139,9 @@ pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Res
                 let after = jittered(gateway, second);
                 Step::Ended(Reply::Refused(Problem::HomeUnavailable { after }, None))
             }
-            Here::Store(why) => {
+            Here::Unfit(why) => {
                 metrics::claim_failed(&ask.route, ask.id.tenant());
-                copy_or(gateway, ask, store_unavailable(gateway, why)).await
+                copy_or(gateway, ask, unfit(gateway, &why)).await
             }
         };
         match step {
@@ -151,6 +151,17 @@ pub(super) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Res
     }
     let told = told.unwrap_or_else(|| Problem::Moving { after: shortly(gateway) });
     Ok(Reply::Refused(told, None))
+}
+
+/// The refusal of a gateway that runs no key at all.
+pub(super) fn unfit<P: Ports>(gateway: &Gateway<P>, why: &Unfit) -> Problem {
+    tracing::warn!(why = why.told(), "refused: no key is run here");
+    let after = jittered(gateway, Duration::from_secs(1));
+    match why {
+        Unfit::NotFounded => Problem::NotFounded { after },
+        Unfit::Outgrown(_) => Problem::Outgrown { after },
+        Unfit::Store(_) => Problem::StoreUnavailable { after },
+    }
 }
 
 /// Replays a final record, even if this region may not run the key; else refuses.

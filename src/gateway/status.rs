@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::authority::NOT_FOUNDED;
 use super::authority::status::AuthorityStatus;
 use super::authority::upstream::UpstreamStatus;
 use super::doubles::AuditStatus;
@@ -15,10 +16,10 @@ use super::operator::JournalEntry;
 use super::reloadable::ConfigStatus;
 use super::{Gateway, SHADOWED, StoreHealth};
 use crate::ports::store::StoreError;
-use crate::ports::{Clock, KeyStore, Ports, Replica};
+use crate::ports::{Clock, KeyStore, Ports, Replica, Upkeep};
 use crate::protocol::key::KeyId;
 use crate::protocol::lease::Waits;
-use crate::protocol::record::State;
+use crate::protocol::record::{Reading, State};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::majority;
 use crate::protocol::time::{Date, Moment};
@@ -134,6 +135,9 @@ pub struct KeyStatus {
     pub state: &'static str,
     /// Its rows, one per origin.
     pub rows: Vec<RowStatus>,
+    /// The beginning of what the upstream said when it left the key in doubt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excerpt: Option<String>,
     /// The journal's entries about it, newest first.
     pub journal: Vec<JournalEntry>,
 }
@@ -220,9 +224,7 @@ impl<P: Ports> Gateway<P> {
         let view = self.view();
         let me = &self.settings.me;
         if view.epoch() == 0 {
-            reasons.push(
-                "the register is not founded: run `onceway init` once, when all regions are up".to_owned(),
-            );
+            reasons.push(NOT_FOUNDED.to_owned());
             return false;
         }
         if !view.serves(me) {
@@ -354,7 +356,12 @@ impl<P: Ports> Gateway<P> {
             self.ports.store().look_up_beside(std::slice::from_ref(id)).await?.pop().unwrap_or_default();
         let described = rows.iter().map(row_status).collect();
         let journal = self.journal_of(id).await?;
-        let state = super::export::reading(&read(self, rows));
+        let reading = read(self, rows);
+        let excerpt = match &reading {
+            Reading::InDoubt(..) => self.ports.store().excerpt(id).await?,
+            _known => None,
+        };
+        let state = super::export::reading(&reading);
         let view = self.view();
         let ring = view.ring();
         Ok(KeyStatus {
@@ -365,6 +372,7 @@ impl<P: Ports> Gateway<P> {
             owner: self.view().owner(id).map(ToString::to_string),
             state,
             rows: described,
+            excerpt,
             journal,
         })
     }

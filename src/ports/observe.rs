@@ -41,7 +41,7 @@ macro_rules! metrics {
 
 metrics! {
     ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route, tenant and verdict (settled, released, replayed, accepted, in_progress, key_reused, key_expired, in_doubt, refused).";
-    REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code; overloaded are those that `[listen.limits]` leaves no room for, and upstream-unavailable, store-unavailable, escrow-unavailable, home-unavailable and not-authoritative those of which a part that they need is missing.";
+    REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code; overloaded are those that `[listen.limits]` leaves no room for, and upstream-unavailable, store-unavailable, not-founded, gateway-outdated, escrow-unavailable, home-unavailable and not-authoritative those of which a part that they need is missing.";
     DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";
     QUOTA_EXCEEDED = Counter "onceway_quota_exceeded_total" "Requests refused because their tenant was over a quota, by tenant and quota (new_keys, look_ups, misses, live_keys); nothing was stored or sent.";
     LIVE_KEYS = Gauge "onceway_live_keys" "Keys of each tenant that its region remembers of those that it started, as counted last; counted only where `[quota] live_keys` is set, and no further than that.";

@@ -139,13 +139,15 @@ pub enum Written {
 }
 
 /// An answer that leaves its attempt in doubt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unclear {
     /// The upstream's status.
     pub status: u16,
     /// True if the attempt surely ended with it: nothing between the gateway and the service could
     /// answer while the service still works.
     pub ends_attempt: bool,
+    /// The beginning of its body, for people, without control characters.
+    pub excerpt: Option<String>,
 }
 
 /// One attempt, as its holder names it.

@@ -187,6 +187,9 @@ pub trait Upkeep: Send + Sync + 'static {
         most: u32,
     ) -> impl Future<Output = Result<Vec<ListedDoubt>, StoreError>> + Send;
 
+    /// The beginning of the answer that left a listed key in doubt, if there was one.
+    fn excerpt(&self, id: &KeyId) -> impl Future<Output = Result<Option<String>, StoreError>> + Send;
+
     /// One stretch of the rows of other origins, in the order of keys, after a key; looks at `most`
     /// of them or few more. Returns the keys of open rows that no final row answers for and no row
     /// superseded knowingly.

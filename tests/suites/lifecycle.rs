@@ -6,7 +6,8 @@
 
 use crate::support::solo::{Solo, keyed};
 use crate::support::{
-    BODY, PATIENCE, ask, code, effects, ends, err, key, key_status, metrics, onceway, out, post, run, until,
+    BODY, PATIENCE, ask, code, effects, ends, err, key, key_status, log, metrics, onceway, out, post, run,
+    until,
 };
 use onceway::fleet::client::Ask;
 use onceway::fleet::region::{Action, Part};
@@ -124,6 +125,15 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
             onceway(&solo.region, &["doubts"]).await.status.code() == Some(0)
         })
         .await;
+
+        let failed = key("failed");
+        let answer =
+            ask(post(&solo.public(), "/v1/payouts", &failed, BODY).with("Demo-Behave", "status=500"));
+        assert_eq!(code(&answer.await), "outcome-unknown");
+        let shown = out(&onceway(&solo.region, &["key", "show", "acme", &failed]).await);
+        assert!(shown.contains("asked for by Demo-Behave"), "what the upstream said: {shown}");
+        let logged = log(&solo.region).await;
+        assert!(logged.contains("asked for by Demo-Behave"), "{logged}");
     });
 }
 

@@ -149,7 +149,7 @@ fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
         refuses_ap(us, "it speaks protocol versions 2-2, this process 1-1").await;
         closed_because(ap, "this process speaks 2-2").await;
         let refused = ask(post(&ap.public(), "/v1/charges", &key_at(us, "side").await, BODY)).await;
-        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "store-unavailable"));
+        assert_eq!((refused.status.as_u16(), code(&refused).as_str()), (503, "gateway-outdated"));
         replace(ap, None).await;
         ap.serves().await.unwrap();
 

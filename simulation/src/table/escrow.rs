@@ -132,7 +132,7 @@ impl Table {
         self.write(id, row);
         if is_open {
             let since = self.date();
-            self.doubts.entry(id.clone()).or_insert(since);
+            self.doubts.entry(id.clone()).or_insert((since, None));
         }
     }
 

@@ -120,7 +120,7 @@ impl Table {
             *origin == self.origin && matches!(row.phase, Phase::Claimed) && !row.left(now).is_zero()
         };
         let listed = self.doubts.iter().filter(|(id, _)| after.is_none_or(|after| *id > after));
-        let listed = listed.filter_map(|(id, since)| {
+        let listed = listed.filter_map(|(id, (since, _))| {
             let open = self.unanswered(id).into_iter().filter(|(origin, row)| !runs_again(origin, row));
             let (origin, row) = open.max_by(|a, b| a.1.token.cmp(&b.1.token).then_with(|| b.0.cmp(a.0)))?;
             let row = OpenAttempt {
@@ -132,6 +132,10 @@ impl Table {
             Some(ListedDoubt { open: row, since: *since })
         });
         listed.take(most as usize).collect()
+    }
+
+    pub(crate) fn excerpt(&self, id: &KeyId) -> Option<String> {
+        self.doubts.get(id).and_then(|(_, excerpt)| excerpt.clone())
     }
 
     /// The open rows of a key that no final row and no superseding row answers for.
@@ -172,7 +176,7 @@ impl Table {
     pub(crate) fn enlist(&mut self, ids: &[KeyId]) {
         let since = self.date();
         ids.iter().for_each(|id| {
-            self.doubts.entry(id.clone()).or_insert(since);
+            self.doubts.entry(id.clone()).or_insert((since, None));
         });
     }
 

@@ -67,9 +67,11 @@ impl KeyStore for PgStore {
 
     async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Result<Written, StoreError> {
         const WHAT: &str = "a doubt";
-        let status = answer.map(|answer| self::status(WHAT, answer.status)).transpose()?;
-        let ended = answer.is_some_and(|answer| answer.ends_attempt);
-        self.end(self.within, WHAT, attempt, &self.sql.doubt, &[&status, &ended], &Outcome::InDoubt).await
+        let status = answer.as_ref().map(|answer| self::status(WHAT, answer.status)).transpose()?;
+        let ended = answer.as_ref().is_some_and(|answer| answer.ends_attempt);
+        let excerpt = answer.and_then(|answer| answer.excerpt);
+        let params: Params<'_> = &[&status, &ended, &excerpt];
+        self.end(self.within, WHAT, attempt, &self.sql.doubt, params, &Outcome::InDoubt).await
     }
 
     async fn look_up(&self, ids: &[KeyId]) -> Result<Vec<Vec<Row>>, StoreError> {

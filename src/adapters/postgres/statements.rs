@@ -97,7 +97,7 @@ statements! {
     files:
         claim settle_many reclaim accept job_finish job_put_off job_bury job_erase job_one job_list job_load
         job_held gate gate_open keep_views views acceptor set_acceptor lodged void lodge_answer
-        reap_escrows heartbeats remember recall journal journal_of_many
+        reap_escrows heartbeats remember recall excerpt journal journal_of_many
         findings doubles keys_after enlist subscriptions slots settle release doubt standing
         look_up_one look_up_many approve set_gate beat job_revive job_discard reap open_claims
         doubts unlist live_keys foreign delist settle_by_hand release_by_hand note runs_at_risk

@@ -69,6 +69,12 @@ impl Upkeep for PgStore {
         .await
     }
 
+    async fn excerpt(&self, id: &KeyId) -> Result<Option<String>, StoreError> {
+        let call = Call::reads("reading what the upstream said", &self.sql.excerpt);
+        let named: Params<'_> = &[&id.tenant().as_str(), &id.key().as_bytes()];
+        Ok(self.list(Lane::Admin, call, named, |row| get(row, "excerpt")).await?.pop())
+    }
+
     async fn foreign(&self, after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError> {
         let call = Call::reads("looking for what other regions left open", &self.sql.foreign);
         // No tenant is empty: everything comes after the empty one.

@@ -45,6 +45,7 @@ impl Allowed {
             "moving",
             "not-authoritative",
             "store-unavailable",
+            "gateway-outdated",
             "escrow-unavailable",
             "stopping",
         ];

@@ -98,7 +98,8 @@ pub struct Failover {
 /// Reason why the gateway of a replaced store runs nothing.
 const REPLACED: &str = "this store was replaced: by the view the region has another generation of it";
 /// Reason why a deployment runs no keys before its register is founded.
-const NOT_FOUNDED: &str = "the register is not founded: run `onceway init` once, when all regions are up";
+pub(super) const NOT_FOUNDED: &str =
+    "the register is not founded: run `onceway init` once, when all regions are up";
 
 /// Period for reading again the views that the store keeps: their age ends the risk of stores that
 /// were replaced long ago.
@@ -182,8 +183,28 @@ pub(super) enum Here {
     Elsewhere(RegionName),
     /// No region of the key's order serves.
     Nobody,
-    /// The region's store cannot be relied on.
+    /// This gateway runs no key at all.
+    Unfit(Unfit),
+}
+
+/// Reason why a gateway runs no key, whichever it is.
+pub(super) enum Unfit {
+    /// The register has no view yet.
+    NotFounded,
+    /// The regions go by a protocol version that this process does not speak.
+    Outgrown(String),
+    /// The region's store does not answer, or cannot be relied on.
     Store(String),
+}
+
+impl Unfit {
+    /// The reason in words, for logs and operators.
+    pub(super) fn told(&self) -> &str {
+        match self {
+            Unfit::NotFounded => NOT_FOUNDED,
+            Unfit::Outgrown(why) | Unfit::Store(why) => why,
+        }
+    }
 }
 
 impl Authority {
@@ -303,11 +324,16 @@ impl<P: Ports> Gateway<P> {
 
     pub(super) fn here(&self, id: &KeyId) -> Here {
         if let Some(why) = self.outgrown() {
-            return Here::Store(why);
+            return Here::Unfit(Unfit::Outgrown(why));
         }
         let view = self.authority.view.load();
+        let store = self.store.load();
         if view.epoch() == 0 {
-            return Here::Store(NOT_FOUNDED.to_owned());
+            // The view is read from the store: a closed one says nothing about the register.
+            return Here::Unfit(match &**store {
+                StoreHealth::Open(_) => Unfit::NotFounded,
+                StoreHealth::Closed { why, .. } => Unfit::Store(why.clone()),
+            });
         }
         match view.owner(id) {
             None => return Here::Nobody,
@@ -315,12 +341,11 @@ impl<P: Ports> Gateway<P> {
             Some(_) => {}
         }
         if !view.is_present(&self.origin) {
-            return Here::Store(REPLACED.to_owned());
+            return Here::Unfit(Unfit::Store(REPLACED.to_owned()));
         }
-        let store = self.store.load();
         let gate = match &**store {
             StoreHealth::Open(gate) => gate,
-            StoreHealth::Closed { why, .. } => return Here::Store(why.clone()),
+            StoreHealth::Closed { why, .. } => return Here::Unfit(Unfit::Store(why.clone())),
         };
         // The gate may be one view behind. Keys that are this region's in both views go on under
         // the older one until the newer is adopted.

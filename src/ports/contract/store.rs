@@ -253,7 +253,7 @@ pub(super) async fn release<B: StoreBench>(bench: &B, attempt: &Attempt) -> Writ
 
 /// Puts an attempt in doubt; a status does not end it.
 pub(super) async fn doubt<B: StoreBench>(bench: &B, attempt: &Attempt, status: Option<u16>) -> Written {
-    let answer = status.map(|status| Unclear { status, ends_attempt: false });
+    let answer = status.map(|status| Unclear { status, ends_attempt: false, excerpt: None });
     bench.store().doubt(attempt, answer).await.expect("store: doubt failed")
 }
 

@@ -82,7 +82,9 @@ impl Bench {
             Statement::SettleByHand | Statement::ReleaseByHand => {
                 let attempt = won(&self.store, &asked).await;
                 assert_eq!(
-                    self.store.doubt(&attempt, Some(Unclear { status: 500, ends_attempt: true })).await,
+                    self.store
+                        .doubt(&attempt, Some(Unclear { status: 500, ends_attempt: true, excerpt: None }))
+                        .await,
                     Ok(Written::Done)
                 );
                 Some(attempt)

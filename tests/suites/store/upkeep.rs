@@ -101,7 +101,7 @@ async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
         let basis = onceway::protocol::decide::Basis::Known { own, over: Vec::new(), attempt: 1 };
         let again = won(&store, &ClaimAsk { basis, ..ask("second", 3, gate.version) }).await;
         assert_eq!(
-            store.doubt(&again, Some(Unclear { status: 500, ends_attempt: false })).await,
+            store.doubt(&again, Some(Unclear { status: 500, ends_attempt: false, excerpt: None })).await,
             Ok(Written::Done)
         );
         held.commit().await.unwrap();

@@ -188,6 +188,7 @@ impl Upkeep for Bent {
         reap(most: u32, away: Option<u64>) -> Result<Reaped, StoreError>;
         claims(after: Option<Place>, older: Duration, most: u32) -> Result<ClaimPage, StoreError>;
         doubts(after: Option<&KeyId>, most: u32) -> Result<Vec<ListedDoubt>, StoreError>;
+        excerpt(id: &KeyId) -> Result<Option<String>, StoreError>;
         foreign(after: Option<&KeyId>, most: u32) -> Result<ForeignPage, StoreError>;
         enlist(ids: &[KeyId]) -> Result<(), StoreError>;
         delist(ids: &[KeyId]) -> Result<(), StoreError>;

@@ -197,7 +197,7 @@ fn a_clock_that_was_years_behind_and_is_set_right_takes_no_key_along() {
 }
 
 /// An answer that ends nothing.
-pub const UNCLEAR: Option<Unclear> = Some(Unclear { status: 500, ends_attempt: false });
+pub const UNCLEAR: Option<Unclear> = Some(Unclear { status: 500, ends_attempt: false, excerpt: None });
 
 /// A claim of an absent key, under no gate yet.
 pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {

@@ -38,7 +38,7 @@ fn two_versions_share_a_store_until_the_view_goes_by_the_newer_one() {
         .await;
         assert!(!old.readiness().ready);
         let key = key_of(&eu, "after");
-        assert_eq!(ask(&old, "/probe", &key, "{}").await.said(), (503, "store-unavailable"));
+        assert_eq!(ask(&old, "/probe", &key, "{}").await.said(), (503, "gateway-outdated"));
         assert_eq!(bench.effects(&key).len(), 0);
         sleep(ms(5_000)).await;
         assert!(!old.authority_status().lease.held, "it renews no more");

@@ -14,6 +14,8 @@ fn a_founding_that_nobody_was_told_of_is_found() {
     for names in [&regions()[..], &[a()]] {
         on(async { Trio::unfounded(1, names, failover(), LIFE) }, async |trio| {
             names.iter().for_each(|name| trio.begin_process(name));
+            let unserved = async || trio.send(&a(), "/probe", "early").await.said() == (503, "not-founded");
+            trio.until("a request to be told that nothing is founded", ms(5_000), unserved).await;
             let founder = trio.node(&a()).gateway;
             let found = async || founder.found(BTreeSet::new(), None).await.map(|report| report.epoch);
             assert_eq!(trio.ask(found).await, Ok(1));

@@ -196,6 +196,8 @@ create table onceway.doubts (
     tenant text collate "C" not null,
     key bytea not null,
     since timestamptz not null default clock_timestamp(),
+    -- The beginning of what the upstream said when it left the attempt in doubt, for people.
+    excerpt text,
     primary key (tenant, key)
 );
 

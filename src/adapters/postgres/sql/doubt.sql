@@ -10,7 +10,7 @@ with doubted as (
        and exists (select from onceway.hold_gate(null))
     returning r.tenant, r.key
 ), listed as (
-    insert into onceway.doubts as d (tenant, key) select tenant, key from doubted
-    on conflict (tenant, key) do update set since = excluded.since
+    insert into onceway.doubts as d (tenant, key, excerpt) select tenant, key, $8 from doubted
+    on conflict (tenant, key) do update set since = excluded.since, excerpt = excluded.excerpt
 )
 select 1 from doubted

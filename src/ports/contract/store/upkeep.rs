@@ -368,7 +368,7 @@ pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
         (5, true, Ruling::Released, Written::Done),
     ] {
         let answered = claimed(bench, &format!("rule-answered-{nonce}"), nonce).await;
-        let unclear = Some(Unclear { status: 500, ends_attempt });
+        let unclear = Some(Unclear { status: 500, ends_attempt, excerpt: None });
         let doubted = bench.store().doubt(&answered, unclear).await;
         assert_eq!(doubted, Ok(Written::Done), "store: a claim must be doubted");
         assert_eq!(rule(bench, &answered, &act(ruling)).await, done, "store: {ends_attempt}");
@@ -384,6 +384,7 @@ pub async fn what_ends_an_attempt_stands_in_its_row<B: StoreBench>(bench: &B) {
     assert_eq!(row(bench, &attempt.id).await.settle_time, LONG);
     assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
     bench.pass(SHORT * 2).await;
+    assert_eq!(bench.store().excerpt(&attempt.id).await, Ok(None));
     let found = row(bench, &attempt.id).await;
     assert!(settles_in(&found).is_zero(), "store: the hold is over: {found:?}");
     assert!(over_in(&found) > LONG - SHORT * 10, "store: the settle time runs: {found:?}");
@@ -393,8 +394,10 @@ pub async fn what_ends_an_attempt_stands_in_its_row<B: StoreBench>(bench: &B) {
     (again.hold, again.settle_time) = (LONG, SHORT);
     let (again, _) = wins(bench, &again).await;
     assert_eq!(row(bench, &again.id).await.settle_time, SHORT);
-    let answer = Unclear { status: 500, ends_attempt: true };
+    let excerpt = Some("the ledger is locked".to_owned());
+    let answer = Unclear { status: 500, ends_attempt: true, excerpt: excerpt.clone() };
     assert_eq!(bench.store().doubt(&again, Some(answer)).await, Ok(Written::Done));
+    assert_eq!(bench.store().excerpt(&again.id).await, Ok(excerpt));
     let found = row(bench, &again.id).await;
     assert!(over_in(&found).is_zero(), "store: the answer ended it: {found:?}");
     assert!(matches!(found.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
