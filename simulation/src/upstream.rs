@@ -542,7 +542,12 @@ impl Upstream for SimUpstream {
         if sick { Err("503 Service Unavailable".to_owned()) } else { Ok(()) }
     }
 
-    async fn pass(&self, request: Request<Body>, within: Duration) -> Result<Response<Body>, SendError> {
+    async fn pass(
+        &self,
+        _one_for_all: Option<&str>,
+        request: Request<Body>,
+        within: Duration,
+    ) -> Result<Response<Body>, SendError> {
         self.process.runs().await;
         let (head, streamed) = request.into_parts();
         let read = body::collect(streamed, usize::MAX).await;

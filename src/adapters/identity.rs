@@ -325,7 +325,11 @@ fn chain_of(me: &RegionName, path: &Path) -> Result<Vec<CertificateDer<'static>>
     }
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
+/// Reads authorities. Blocks.
+///
+/// # Errors
+/// Names the file.
+pub fn roots(path: &Path) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
     for authority in chain(path)? {
         roots.add(authority).map_err(|cause| content(path, cause.to_string()))?;

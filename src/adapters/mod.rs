@@ -4,7 +4,6 @@
 //! An adapter must not resend, cache, or read meaning into a status.
 
 pub(crate) mod bundle;
-pub(crate) mod connection;
 pub(crate) mod expiry;
 pub(crate) mod headers;
 pub mod identity;
@@ -14,13 +13,11 @@ pub(crate) mod otlp;
 pub mod peers;
 pub mod postgres;
 pub(crate) mod streaming;
-mod strict;
 pub mod system;
 pub mod tls;
-mod upload;
 pub mod upstream;
 pub(crate) mod views;
 pub mod wire;
 pub mod witness;
 
-pub(crate) use strict::writes_through;
+pub(crate) use upstream::writes_through;

@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::connection::describe;
 use super::identity::{ALPN, PeerIdentity, server_name};
 use super::streaming::{Patience, streaming};
 use super::system::SystemDice;
+use super::upstream::describe;
 use super::wire;
 use super::wire::ask::{self, Replied};
 use crate::ports::body::{Collected, collect};

@@ -35,7 +35,7 @@ pub fn region_in_ring(me: &Located<RegionName>, others: &Others, file: &RingFile
         );
         return;
     }
-    let Others { addresses, elsewhere, shared: _, publishers } = others;
+    let Others { addresses, elsewhere, shared: _, named: _, file: _, publishers } = others;
     let members = Members { me, ring, problems };
     members.all_in(addresses, ADDRESSES, "its peer listener, host:port");
     for witness in witnesses.iter().filter(|witness| !addresses.mentions(witness)) {
@@ -127,7 +127,10 @@ impl Members<'_> {
 /// Checks the routes against the upstreams that can be asked: a probe goes to the region of the
 /// attempt.
 pub fn probes_reach(me: &RegionName, others: &Others, ring: &Ring, routes: &[RouteAt], problems: &Problems) {
-    let probes = |route: &&RouteAt| policy(route).is_some_and(|policy| policy.recovery == Recovery::Probe);
+    let probes = |route: &&RouteAt| {
+        let asks = |policy: &Policy| policy.recovery == Recovery::Probe && policy.upstream.is_none();
+        policy(route).is_some_and(asks)
+    };
     let (Some(false), Some(probed)) = (others.shared, routes.iter().find(probes)) else { return };
     let owners = ring.regions().iter().filter(|region| region.weight > 0 && region.name != *me);
     for region in owners.filter(|region| !others.elsewhere.mentions(&region.name)) {
@@ -139,6 +142,36 @@ pub fn probes_reach(me: &RegionName, others: &Others, ring: &Ring, routes: &[Rou
                 region.name, probed.value.name
             ),
         );
+    }
+}
+
+/// Checks that the upstreams that routes name exist here, and that those that are probed can answer
+/// for all regions.
+pub fn upstreams_exist(others: &Others, ring: &Ring, routes: &[RouteAt], problems: &Problems) {
+    for (route, name) in routes.iter().filter_map(|route| Some((route, route.value.upstream()?))) {
+        match others.named.get(&**name) {
+            None => problems.add(
+                &others.file,
+                format!(
+                    "route {:?} goes to upstream {name:?}, which is not here: add [upstreams.{name}] with its addresses",
+                    route.value.name
+                ),
+            ),
+            Some(Located { at, value: false })
+                if ring.regions().len() > 1
+                    && policy(route).is_some_and(|policy| policy.recovery == Recovery::Probe) =>
+            {
+                problems.add(
+                    at,
+                    format!(
+                        "[upstreams.{name}]: route {:?} probes it also for other regions' attempts: write shared = true if it knows of \
+                         all effects, or choose another recovery for the route",
+                        route.value.name
+                    ),
+                );
+            }
+            Some(_) => {}
+        }
     }
 }
 

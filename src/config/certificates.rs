@@ -12,6 +12,7 @@ use super::secret::{Need, Secret, Surroundings};
 use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
 use crate::adapters::postgres::address::{self, Address};
 use crate::adapters::tls;
+use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::protocol::region::RegionName;
 
 /// Checks the files of a region's or witness's own identity.
@@ -36,6 +37,18 @@ pub(super) fn of_clients(
 ) {
     if surroundings.checks() {
         tell(section, tls::wrong(certificate, key), &[("certificate", certificate), ("key", key)]);
+    }
+}
+
+/// Checks the files of TLS to an upstream.
+pub(super) fn of_upstream(section: &Section<'_>, files: &TlsFiles, surroundings: &Surroundings<'_>) {
+    if surroundings.checks() {
+        let own = files
+            .own
+            .iter()
+            .flat_map(|(certificate, key)| [("certificate", &**certificate), ("key", &**key)]);
+        let keys: Vec<(&'static str, &Path)> = own.chain(files.ca.as_deref().map(|ca| ("ca", ca))).collect();
+        tell(section, Tls::load(files).err().into_iter().collect(), &keys);
     }
 }
 

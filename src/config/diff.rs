@@ -141,9 +141,11 @@ fn of_route(one: &Route, other: &Route) -> Option<&'static str> {
         return Some("path");
     } else if *allow_overrides != other.allow_overrides {
         return Some("allow_overrides");
+    } else if one.upstream() != other.upstream() {
+        return Some("upstream");
     }
     match (protection, &other.protection) {
-        (Protection::Off { upstream_timeout: one }, Protection::Off { upstream_timeout: other }) => {
+        (Protection::Off { upstream_timeout: one, .. }, Protection::Off { upstream_timeout: other, .. }) => {
             (one != other).then_some("upstream_timeout")
         }
         (Protection::Optional(one), Protection::Optional(other))
@@ -176,11 +178,11 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
     first_differing! { one other:
         syntax "syntax", key_policy "key_policy", fingerprint "fingerprint",
         fingerprint_headers "fingerprint", mismatch "mismatch",
-        dialect "dialect",         recovery of_recovery, probe "probe", hold "hold", wait "wait",
+        dialect "dialect", recovery of_recovery, probe "probe", hold "hold", wait "wait",
         upstream_timeout "upstream_timeout", settle_time "settle_time",
         status_ends_attempt "status_ends_attempt", retention "retention", tombstone "tombstone",
         body_limit "body_limit", stored_limit "stored_limit", outcomes of_outcomes,
         mode "mode", accept "accept", keep_headers "accept.keep_headers", bind "bind",
-        replay_headers "replay_headers"; escrow
+        replay_headers "replay_headers"; escrow, upstream
     }
 }

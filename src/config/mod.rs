@@ -39,6 +39,7 @@ mod stamp;
 mod tokens;
 pub(crate) mod trusted;
 mod upstream_health;
+pub mod upstreams;
 pub mod witness;
 
 use std::fmt;
@@ -299,6 +300,7 @@ fn read_placed(
     }
     if let (Some(ring), Some(me), Some(routes)) = (&ring, &file.region, &routes) {
         across::probes_reach(&me.value, &file.others, &ring.ring, routes, problems);
+        across::upstreams_exist(&file.others, &ring.ring, routes, problems);
     }
     let shared = together(ring, routes, problems)?;
     let (me, credentials, process) = (file.region?.value, Arc::new(credentials?), file.process?);

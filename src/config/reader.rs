@@ -267,6 +267,22 @@ impl<'a> Section<'a> {
         all
     }
 
+    /// The tables below this one, whose keys are names. Counts as asking for all of them.
+    pub fn named_tables(&self) -> Vec<(String, Section<'a>)> {
+        let mut all = Vec::new();
+        for (key, value) in self.table.iter() {
+            let name: &str = key.get_ref();
+            let at = self.source.at(key.span().start).of(&self.at, name);
+            match value.get_ref() {
+                DeValue::Table(table) => all.push((name.to_owned(), self.below(table, at, name.to_owned()))),
+                other => {
+                    self.problems.add(&at, self.said(format!("{name} must be a table, not {}", kind(other))))
+                }
+            }
+        }
+        all
+    }
+
     /// All keys that are written.
     pub fn keys(&self) -> Vec<String> {
         self.table.keys().map(|key| key.get_ref().to_string()).collect()

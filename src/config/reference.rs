@@ -30,7 +30,8 @@ const BY_REGION: [&str; 3] = ["peer.addresses", "upstream.elsewhere", "provision
 pub struct Entry {
     /// Reference file of the key.
     pub file: &'static str,
-    /// Tables of the key and itself, such as `failover.lease`; `REGION` stands for a region's name.
+    /// Tables of the key and itself, such as `failover.lease`; `REGION` stands for a region's name,
+    /// `NAME` for an upstream's.
     pub path: String,
     /// Value in the file, as written.
     pub value: String,
@@ -162,7 +163,7 @@ fn header(line: &str) -> Option<(String, bool)> {
     let is_name =
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || b"._".contains(&byte));
     (is_name && (rest.is_empty() || rest.trim_start().starts_with('#')))
-        .then(|| (name.to_owned(), bare != line))
+        .then(|| (name.replace("upstreams.stripe", "upstreams.NAME"), bare != line))
 }
 
 fn assignment(line: &str) -> Option<Assignment<'_>> {

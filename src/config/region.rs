@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use toml::de::DeValue;
@@ -18,7 +19,8 @@ use super::provision::{self, Provision};
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Names, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
-use super::{quota, tokens, upstream_health};
+use super::upstreams::{Named, Service};
+use super::{quota, tokens, upstream_health, upstreams};
 use crate::adapters::identity::IdentityFiles;
 use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
@@ -47,6 +49,11 @@ pub(super) struct Others {
     pub elsewhere: ByRegion<String>,
     /// True if the upstreams are shared; `None` if the file does not say.
     pub shared: Option<bool>,
+    /// `[upstreams]`: the place of each, and whether it is shared. One that could not be read counts
+    /// as shared: its problems are reported already.
+    pub named: BTreeMap<String, Located<bool>>,
+    /// Place of the file, for what it lacks.
+    pub file: At,
     /// `[provision.publishers]`; `None` if there is no `[provision]`.
     pub publishers: Option<ByRegion<SecretSource>>,
 }
@@ -90,6 +97,8 @@ pub struct Process {
     pub accept_key: Option<Secret>,
     pub store: Store,
     pub upstream: Upstream,
+    /// The services that routes name.
+    pub upstreams: BTreeMap<Arc<str>, Named>,
     pub peer: Peer,
     /// Settings of `store init`; absent if another machine provisions.
     pub provision: Option<Provision>,
@@ -125,14 +134,12 @@ pub struct Store {
 
 #[derive(Clone, Debug)]
 pub struct Upstream {
-    /// `http://host:port` of this region's upstream.
-    pub address: String,
+    /// This region's upstream.
+    pub service: Service,
     /// True if any region's upstream can answer a probe about any effect.
     pub shared: bool,
-    /// `http://host:port` of other regions' upstreams, for probes.
+    /// Addresses of other regions' upstreams, for probes.
     pub elsewhere: BTreeMap<RegionName, String>,
-    /// Time for which a connection without requests is kept.
-    pub keep_idle: Duration,
     /// Checks of its health; `None` if it is not checked.
     pub health: Option<UpstreamHealth>,
 }
@@ -193,7 +200,8 @@ pub(super) fn read_text(
     let admin_token = tokens::admin(&top, base, admin, surroundings);
     let accept_key = tokens::accept_key(&top, base, surroundings);
     let store = store(&top, base, surroundings);
-    let (upstream, elsewhere, shared) = upstream(&top);
+    let (upstream, elsewhere, shared) = upstream(&top, base, surroundings);
+    let upstreams = upstreams::all(&top, base, surroundings);
     let me = region.as_ref().map(|region| &region.value);
     let (peer, addresses) = peer(&top, me, base, surroundings);
     let (provision, publishers) = top
@@ -212,6 +220,8 @@ pub(super) fn read_text(
         let otlp = otlp.map_or(Some(None), |written| written.map(Some))?;
         let (listen, admin_token, accept_key, store) = (listen?, admin_token?, accept_key?, store?);
         let (upstream, peer) = (upstream?, peer?);
+        let named = upstreams.iter().map(|(name, _, named)| Some((Arc::from(name.as_str()), named.clone()?)));
+        let upstreams = named.collect::<Option<_>>()?;
         Some(Process {
             shadow,
             quota,
@@ -220,6 +230,7 @@ pub(super) fn read_text(
             accept_key,
             store,
             upstream,
+            upstreams,
             peer,
             provision,
             log,
@@ -228,7 +239,11 @@ pub(super) fn read_text(
         })
     };
     let process = whole();
-    let others = Others { addresses, elsewhere, shared, publishers };
+    let named = upstreams
+        .into_iter()
+        .map(|(name, at, named)| (name, Located { at, value: named.is_none_or(|named| named.shared) }));
+    let (named, file) = (named.collect(), At::file(source.path()));
+    let others = Others { addresses, elsewhere, shared, named, file, publishers };
     Some(RegionFile { region, ring, routes, credentials, others, process })
 }
 
@@ -287,27 +302,28 @@ fn otlp(section: Section<'_>) -> Option<Otlp> {
     Some(Otlp { endpoint: endpoint?, sample_percent: u8::try_from(percent).unwrap_or(100) })
 }
 
-fn upstream(top: &Section<'_>) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {
+fn upstream(
+    top: &Section<'_>,
+    base: &Path,
+    surroundings: &Surroundings<'_>,
+) -> (Option<Upstream>, ByRegion<String>, Option<bool>) {
     let Some(section) = needed(top, "upstream", "say where the protected service is: address and shared")
     else {
-        return (None, by_region(None, top.at(), ELSEWHERE, http_address), None);
+        return (None, by_region(None, top.at(), ELSEWHERE, upstreams::address), None);
     };
     let advice = "say where the protected service is, such as address = \"http://127.0.0.1:7404\"";
-    let address = section.required("address", advice, http_address);
+    let address = section.required("address", advice, upstreams::address);
     let advice = "say true if any region's upstream can tell whether an effect happened anywhere, false if each knows its own only";
     let shared = section.required("shared", advice, reader::flag);
-    let elsewhere = by_region(section.table("elsewhere"), section.at(), ELSEWHERE, http_address);
-    let most = Duration::from_secs(600);
-    let keep_idle = section.optional("keep_idle", |value| reader::time(value, Duration::ZERO, most));
-    let keep_idle = keep_idle.unwrap_or(Duration::from_secs(2));
+    let elsewhere = by_region(section.table("elsewhere"), section.at(), ELSEWHERE, upstreams::address);
+    let service = upstreams::service(&section, address.map(|one| vec![one]), base, surroundings);
     let health = section.table("health").and_then(upstream_health::read);
     section.finish();
     let elsewhere_values = elsewhere.clone().values();
-    let upstream = address.zip(shared).map(|(address, shared)| Upstream {
-        address,
+    let upstream = service.zip(shared).map(|(service, shared)| Upstream {
+        service,
         shared,
         elsewhere: elsewhere_values,
-        keep_idle,
         health,
     });
     (upstream, elsewhere, shared)
@@ -411,7 +427,7 @@ fn host_and_port(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-fn is_host_and_port(text: &str) -> bool {
+pub(super) fn is_host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let host_is_right = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),

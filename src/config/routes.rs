@@ -125,14 +125,17 @@ fn route(mut section: Section<'_>) -> Option<Route> {
     let protection = match handling {
         Some(Handling::Off) => {
             refuse_policy(&section);
-            Some(Protection::Off { upstream_timeout: upstream_timeout(&section) })
+            Some(Protection::Off {
+                upstream_timeout: upstream_timeout(&section),
+                upstream: upstream(&section),
+            })
         }
         Some(Handling::Required) => policy(&section).map(|policy| Protection::Required(Arc::new(policy))),
         Some(Handling::Optional) => policy(&section).map(|policy| Protection::Optional(Arc::new(policy))),
         None => {
             // The intended handling is not known: all keys of a policy may be written, and none
             // must be.
-            for key in POLICY_KEYS.into_iter().chain(["upstream_timeout"]) {
+            for key in POLICY_KEYS.into_iter().chain(["upstream", "upstream_timeout"]) {
                 section.has(key);
             }
             None
@@ -155,6 +158,11 @@ fn upstream_timeout(section: &Section<'_>) -> Duration {
     let least = Duration::from_millis(10);
     let written = section.optional("upstream_timeout", |value| reader::time(value, least, MOST_TIME));
     written.unwrap_or(UPSTREAM_TIMEOUT)
+}
+
+/// The upstream that the route names. `across` checks that it exists.
+fn upstream(section: &Section<'_>) -> Option<Arc<str>> {
+    section.optional("upstream", name).map(Arc::from)
 }
 
 fn policy(section: &Section<'_>) -> Option<Policy> {
@@ -185,6 +193,7 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
         hold: span("hold", 1_000, 30_000),
         wait: span("wait", 0, 5_000),
         upstream_timeout: upstream_timeout(section),
+        upstream: upstream(section),
         escrow: tables::escrow(section),
         settle_time: span("settle_time", 0, 0),
         status_ends_attempt: section.optional("status_ends_attempt", reader::flag).unwrap_or(false),
@@ -344,11 +353,17 @@ fn method(value: &DeValue<'_>) -> Result<Method, String> {
 
 fn name(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
+    is_name(&text)?;
+    Ok(text)
+}
+
+/// Checks the name of a route or of an upstream.
+pub(super) fn is_name(text: &str) -> Result<(), String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    if text.len() > 64 || !text.bytes().all(allowed) {
+    if text.is_empty() || text.len() > 64 || !text.bytes().all(allowed) {
         return Err(format!("{text:?} must be 1 to 64 letters, digits, '-', '_' or '.'"));
     }
-    Ok(text)
+    Ok(())
 }
 
 /// Reports faults of two routes together.

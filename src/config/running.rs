@@ -10,6 +10,7 @@ use super::diff;
 use super::listen::Listen;
 use super::reader::{At, Located, Problems};
 use super::region::{Log, Peer, Process, Store, Upstream};
+use super::upstreams::Service;
 use super::{Config, timings};
 use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::route::Routes;
@@ -54,6 +55,7 @@ impl Running {
             accept_key,
             store,
             upstream,
+            upstreams,
             peer,
             provision,
             log,
@@ -65,6 +67,12 @@ impl Running {
         listeners(&next.process.listen, &listen, &mut differs);
         self::store(&next.process.store, &store, &mut differs);
         self::upstream(&next.process.upstream, &upstream, &mut differs);
+        differs("[upstreams]", upstreams.keys().ne(next.process.upstreams.keys()));
+        for (name, now) in &next.process.upstreams {
+            let Some(read) = upstreams.get(name) else { continue };
+            differs(&format!("[upstreams.{name}].shared"), read.shared != now.shared);
+            service(&format!("[upstreams.{name}]."), &now.service, &read.service, &mut differs);
+        }
         differs("peer.addresses", peer.addresses != next.process.peer.addresses);
         differs("[otlp]", otlp != next.process.otlp);
         differs("log.format", log.format != next.process.log.format);
@@ -80,6 +88,10 @@ impl Running {
         next.credentials = credentials;
         let now = &mut next.process;
         now.quota = quota;
+        now.upstream.service.renew(&upstream.service);
+        for (name, now) in &mut now.upstreams {
+            upstreams.get(name).into_iter().for_each(|read| now.service.renew(&read.service));
+        }
         // The token depends on the address: only a loopback address may have none.
         if listen.admin == now.listen.admin {
             now.admin_token = admin_token;
@@ -97,7 +109,13 @@ impl Running {
 
     /// Checks that the routes fit the settings that stay.
     fn fits(&self, routes: &Routes) -> Result<(), String> {
-        let shared = &self.config.shared;
+        let (shared, known) = (&self.config.shared, &self.config.process.upstreams);
+        let named = routes.0.iter().filter_map(|route| Some((&route.name, route.upstream()?)));
+        if let Some((route, name)) = named.into_iter().find(|(_, name)| !known.contains_key(&***name)) {
+            return Err(format!(
+                "route {route:?} goes to upstream {name:?}, which this process began without"
+            ));
+        }
         let at = At::file(std::path::Path::new("routes"));
         let placed: Vec<_> =
             routes.0.iter().map(|route| Located { at: at.clone(), value: route.clone() }).collect();
@@ -129,11 +147,32 @@ fn store(now: &Store, read: &Store, differs: &mut impl FnMut(&str, bool)) {
 }
 
 fn upstream(now: &Upstream, read: &Upstream, differs: &mut impl FnMut(&str, bool)) {
-    let Upstream { address, shared, elsewhere, keep_idle, health } = read;
-    differs("upstream.address", *address != now.address);
+    let Upstream { service, shared, elsewhere, health } = read;
+    self::service("upstream.", &now.service, service, differs);
     differs("upstream.shared", *shared != now.shared);
     differs("[upstream.elsewhere]", *elsewhere != now.elsewhere);
-    differs("upstream.keep_idle", *keep_idle != now.keep_idle);
     let shown = |health: &Option<UpstreamHealth>| format!("{health:?}");
     differs("[upstream.health]", shown(health) != shown(&now.health));
+}
+
+fn service(of: &str, now: &Service, read: &Service, differs: &mut impl FnMut(&str, bool)) {
+    let Service { addresses, host, bounds, resolve_every, tls: _, server_name, credential: _ } = read;
+    let address = if of == "upstream." { "address" } else { "addresses" };
+    let header = |service: &Service| service.credential.as_ref().map(|credential| credential.header.clone());
+    let bounds = [
+        ("keep_idle", bounds.keep_idle != now.bounds.keep_idle),
+        ("write_idle", bounds.write_idle != now.bounds.write_idle),
+        ("max_age", bounds.max_age != now.bounds.max_age),
+        ("connections", bounds.connections != now.bounds.connections),
+    ];
+    let others = [
+        (address, *addresses != now.addresses),
+        ("host", *host != now.host),
+        ("resolve_every", *resolve_every != now.resolve_every),
+        ("tls.server_name", *server_name != now.server_name),
+        ("credentials.header", header(read) != header(now)),
+    ];
+    for (key, is) in others.into_iter().chain(bounds) {
+        differs(&format!("{of}{key}"), is);
+    }
 }

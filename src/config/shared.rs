@@ -132,10 +132,13 @@ fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Fail
         if route.allow_overrides {
             text.push_str("allows overrides\n");
         }
+        if let Some(upstream) = route.upstream() {
+            let _ = writeln!(text, "goes to {upstream}");
+        }
         match &route.protection {
             // Without the default, as gateways of before 2026-11-24 write it.
-            Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT } => text.push_str("off\n"),
-            Protection::Off { upstream_timeout } => {
+            Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT, .. } => text.push_str("off\n"),
+            Protection::Off { upstream_timeout, .. } => {
                 let _ = writeln!(text, "off {}", upstream_timeout.as_nanos());
             }
             Protection::Optional(policy) => write_policy(&mut text, "optional", policy),
@@ -195,6 +198,8 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
         accept,
         keep_headers,
         bind,
+        // Of every route, whether it has a policy or not.
+        upstream: _,
         // The register says which routes are under escrow; the file only proposes.
         escrow: _,
     } = policy;

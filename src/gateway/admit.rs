@@ -15,7 +15,7 @@ use http_body::Body as _;
 use super::canonical::canonical_json;
 use super::concurrency::Place;
 use super::credentials::{Caller, Vouched};
-use super::passthrough::{NO_ROUTE, Passing, within};
+use super::passthrough::{NO_ROUTE, Passing, to};
 use super::problems::Problem;
 use super::quota::Charged;
 use super::race::{Won, race};
@@ -133,7 +133,7 @@ fn pass<P: Ports>(
     mut request: Request<Body>,
 ) -> Admitted {
     let trace = trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
-    let passing = Passing::of(gateway, route, within(matched), trace);
+    let passing = Passing::of(gateway, route, to(matched), trace);
     Admitted::Pass(Box::new(request), passing)
 }
 

@@ -181,7 +181,7 @@ mod tests {
             name: name.into(),
             methods: Vec::new(),
             path: PathPattern::parse(path).unwrap(),
-            protection: Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT },
+            protection: Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT, upstream: None },
             allow_overrides: false,
         };
         Routes(vec![route("search", "/v1/{shop}/search"), route("rest", "/open/*")])

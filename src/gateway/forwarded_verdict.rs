@@ -133,6 +133,7 @@ mod tests {
             Problem::CatchingUp { after, operator: true },
             Problem::HomeUnavailable { after },
             Problem::UpstreamUnavailable { after },
+            Problem::CredentialRefused { after },
             Problem::Stopping { after },
         ]
     }

@@ -423,6 +423,7 @@ fn ended<P: Ports>(gateway: &Gateway<P>, policy: &Policy, runs: u32, reply: Repl
     let hint = problem.retry_after();
     match problem {
         Problem::UpstreamUnavailable { .. } => again(None, "the upstream cannot be reached".to_owned()),
+        Problem::CredentialRefused { .. } => again(None, "the upstream refuses our credential".to_owned()),
         Problem::OutcomeUnknown { upstream: Some(status), .. } => {
             again(None, format!("the upstream answered {status}: the outcome is not known"))
         }

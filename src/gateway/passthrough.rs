@@ -26,33 +26,37 @@ pub struct Passing {
     route: Arc<str>,
     trace: Trace,
     arrived: Moment,
-    /// Time for which the upstream may be silent.
+    /// The upstream that gets it, and the time for which that may be silent.
+    pub(super) to: To,
+}
+
+/// The upstream of a request that passes.
+pub(super) struct To {
+    /// Its name; `None` is the default one.
+    pub(super) upstream: Option<Arc<str>>,
+    /// Time for which it may be silent.
     pub(super) within: Duration,
 }
 
-/// Time for which the upstream may be silent about a request that passes.
-pub(super) fn within(matched: Matched<'_>) -> Duration {
+/// The upstream of a request that passes.
+pub(super) fn to(matched: Matched<'_>) -> To {
     match matched {
-        Matched::Route(route) => route.upstream_timeout(),
-        Matched::PassThrough | Matched::Refused(_) => UNLISTED_TIMEOUT,
+        Matched::Route(route) => To { upstream: route.upstream().cloned(), within: route.upstream_timeout() },
+        Matched::PassThrough | Matched::Refused(_) => To { upstream: None, within: UNLISTED_TIMEOUT },
     }
 }
 
 impl Passing {
     /// A request of this trace, on this route.
-    pub(super) fn of<P: Ports>(
-        gateway: &Gateway<P>,
-        route: Arc<str>,
-        within: Duration,
-        trace: Trace,
-    ) -> Self {
-        Self { route, trace, arrived: gateway.ports.clock().now(), within }
+    pub(super) fn of<P: Ports>(gateway: &Gateway<P>, route: Arc<str>, to: To, trace: Trace) -> Self {
+        Self { route, trace, arrived: gateway.ports.clock().now(), to }
     }
 }
 
 impl<P: Ports> Gateway<P> {
     pub(super) async fn pass(&self, passing: Passing, request: Request<Body>) -> Response<Body> {
-        let answered = self.ports.upstream().pass(request, passing.within).await;
+        let To { upstream, within } = &passing.to;
+        let answered = self.ports.upstream().pass(upstream.as_deref(), request, *within).await;
         self.passed(&passing, answered)
     }
 
@@ -63,7 +67,7 @@ impl<P: Ports> Gateway<P> {
         answered: Result<Response<Body>, SendError>,
     ) -> Response<Body> {
         self.passes.count(&answered);
-        let Passing { route, trace, arrived, within: _ } = passing;
+        let Passing { route, trace, arrived, to: _ } = passing;
         let (region, epoch) = (&self.settings.me, self.view().epoch());
         let (response, verdict, code) = match answered {
             Ok(response) => (response, "passed", "-"),
@@ -72,6 +76,9 @@ impl<P: Ports> Gateway<P> {
                 let problem = match error {
                     SendError::NotSent(_) => {
                         Problem::UpstreamUnavailable { after: jittered(self, Duration::from_secs(1)) }
+                    }
+                    SendError::Refused(_) => {
+                        Problem::CredentialRefused { after: jittered(self, Duration::from_secs(1)) }
                     }
                     SendError::Unknown(_) => Problem::UpstreamBroke,
                     SendError::Late(_) => Problem::UpstreamSilent,

@@ -91,6 +91,8 @@ pub enum Problem {
     HomeUnavailable { after: Duration },
     /// The upstream refused the connection; nothing was sent.
     UpstreamUnavailable { after: Duration },
+    /// The upstream refused this gateway's own credential; nothing happened.
+    CredentialRefused { after: Duration },
     /// The upstream broke off after a request without a key was sent: nothing protects a retry.
     UpstreamBroke,
     /// The upstream was silent for too long after a request without a key was sent: nothing
@@ -205,6 +207,7 @@ impl Problem {
             Problem::EscrowUnavailable { .. } => "escrow-unavailable",
             Problem::CatchingUp { .. } | Problem::HomeUnavailable { .. } => "home-unavailable",
             Problem::UpstreamUnavailable { .. } => "upstream-unavailable",
+            Problem::CredentialRefused { .. } => "upstream-credential",
             Problem::UpstreamBroke => "upstream-broke",
             Problem::UpstreamSilent => "upstream-timeout",
             Problem::Stopping { .. } => "stopping",
@@ -229,6 +232,7 @@ impl Problem {
             | Problem::CatchingUp { after, .. }
             | Problem::HomeUnavailable { after }
             | Problem::UpstreamUnavailable { after }
+            | Problem::CredentialRefused { after }
             | Problem::Stopping { after } => Some(*after),
             Problem::Key(_)
             | Problem::KeyRefused(_)
@@ -301,6 +305,7 @@ impl Problem {
             | Problem::EscrowUnavailable { .. }
             | Problem::HomeUnavailable { .. }
             | Problem::UpstreamUnavailable { .. }
+            | Problem::CredentialRefused { .. }
             | Problem::Stopping { .. } => kind(code).advice.to_owned(),
         };
         let after = self.retry_after().map(|span| match self {

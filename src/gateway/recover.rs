@@ -93,8 +93,14 @@ pub(super) async fn question<P: Ports>(
     if region.is_none() {
         tracing::info!(key = %id.digest(), token = %doubt.token, "the view of the attempt is not known here: only an upstream of all regions can say");
     }
-    let question =
-        Probe { id: id.clone(), token: doubt.token, region, address: address.clone(), path: path.to_owned() };
+    let question = Probe {
+        upstream: policy.upstream.clone(),
+        id: id.clone(),
+        token: doubt.token,
+        region,
+        address: address.clone(),
+        path: path.to_owned(),
+    };
     let within = gateway.settings.timings.probe_within;
     match gateway.ports.upstream().probe(question, within, policy.stored_limit).await {
         ProbeReply::Happened(response)

@@ -281,7 +281,9 @@ pub(super) fn status(problem: &Problem, dialect: Dialect) -> StatusCode {
         Problem::FingerprintImpossible(_) | Problem::KeyReused { dialect: Mismatch::Unprocessable } => {
             StatusCode::UNPROCESSABLE_ENTITY
         }
-        Problem::UpstreamUnavailable { .. } | Problem::UpstreamBroke => StatusCode::BAD_GATEWAY,
+        Problem::UpstreamUnavailable { .. } | Problem::CredentialRefused { .. } | Problem::UpstreamBroke => {
+            StatusCode::BAD_GATEWAY
+        }
         Problem::StoreUnavailable { .. }
         | Problem::NotFounded { .. }
         | Problem::Outgrown { .. }

@@ -51,8 +51,16 @@ impl Route {
     /// Time limit for the upstream's answer to a request of this route.
     pub fn upstream_timeout(&self) -> Duration {
         match &self.protection {
-            Protection::Off { upstream_timeout } => *upstream_timeout,
+            Protection::Off { upstream_timeout, .. } => *upstream_timeout,
             Protection::Optional(policy) | Protection::Required(policy) => policy.upstream_timeout,
+        }
+    }
+
+    /// The upstream that gets its requests; `None` is the default one.
+    pub fn upstream(&self) -> Option<&Arc<str>> {
+        match &self.protection {
+            Protection::Off { upstream, .. } => upstream.as_ref(),
+            Protection::Optional(policy) | Protection::Required(policy) => policy.upstream.as_ref(),
         }
     }
 }
@@ -64,6 +72,8 @@ pub enum Protection {
     Off {
         /// Time for which the upstream may be silent.
         upstream_timeout: Duration,
+        /// The upstream that gets them; `None` is the default one.
+        upstream: Option<Arc<str>>,
     },
     /// Requests with a key are protected; those without stream straight through.
     Optional(Arc<Policy>),
@@ -97,6 +107,8 @@ pub struct Policy {
     /// Time limit for the upstream's whole answer. For a request that passes without a key: time
     /// for which the upstream may be silent.
     pub upstream_timeout: Duration,
+    /// The upstream that performs the effect; `None` is the default one.
+    pub upstream: Option<Arc<str>>,
     /// Time that a request may still be at work inside the upstream after its hold ran out.
     pub settle_time: Duration,
     /// An answer with an unknown status ends its attempt, so that "did not happen" counts at once.
@@ -136,6 +148,7 @@ impl Policy {
     /// True if both end a key in doubt in the same way.
     fn ends_alike(&self, other: &Self) -> bool {
         self.recovery == other.recovery
+            && self.upstream == other.upstream
             && self.probe == other.probe
             && self.outcomes == other.outcomes
             && self.stored_limit == other.stored_limit

@@ -16,7 +16,7 @@ use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
 
 use super::admit::{identify, take_fingerprint};
-use super::passthrough::{NO_ROUTE, Passing, within};
+use super::passthrough::{NO_ROUTE, Passing, to};
 use super::problems::Problem;
 use super::quota::Charged;
 use super::reloadable::Live;
@@ -182,7 +182,7 @@ pub(super) async fn pass<P: Ports>(
         Matched::PassThrough => None,
     };
     // The trace stays the client's: the request goes as it came.
-    let passing = Passing::of(gateway, route.clone(), within(matched), trace::of(&head.headers));
+    let passing = Passing::of(gateway, route.clone(), to(matched), trace::of(&head.headers));
     let trial = match policy {
         Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
         None => {
@@ -249,14 +249,15 @@ async fn watch<P: Ports>(
         move |copied| trial.came(copied, (&method, &target, &headers), ports.clock().now())
     };
     let body = tee(body, trial.policy.body_limit, at_end);
-    let answered = gateway.ports.upstream().pass(Request::from_parts(head, body), passing.within).await;
+    let (request, to) = (Request::from_parts(head, body), &passing.to);
+    let answered = gateway.ports.upstream().pass(to.upstream.as_deref(), request, to.within).await;
     let answer = match &answered {
         Ok(response) => {
             let status = response.status().as_u16();
             let told_when = response.headers().contains_key(RETRY_AFTER);
             (trial.policy.outcomes.classify(status, told_when), Some(status))
         }
-        Err(SendError::NotSent(_)) => (Outcome::NothingHappened, None),
+        Err(SendError::NotSent(_) | SendError::Refused(_)) => (Outcome::NothingHappened, None),
         Err(SendError::Unknown(_) | SendError::Late(_)) => (Outcome::Unknown, None),
     };
     trial.answered(answer, gateway.ports.clock().now());

@@ -4,6 +4,7 @@
 //! port must not know what a status means.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +21,9 @@ pub enum SendError {
     /// No byte of the request reached the upstream.
     #[error("upstream: {0} (nothing was sent)")]
     NotSent(String),
+    /// The upstream refused this gateway's own credential, with this status: nothing happened.
+    #[error("upstream: it refuses our credential with {0} (nothing happened)")]
+    Refused(u16),
     /// Some of the request may have reached the upstream.
     #[error("upstream: {0} (may have been sent)")]
     Unknown(String),
@@ -31,6 +35,8 @@ pub enum SendError {
 /// A request that carries a key, to be sent once.
 #[derive(Clone, Debug)]
 pub struct Send {
+    /// The upstream that the route names; `None` is the default one.
+    pub upstream: Option<Arc<str>>,
     /// The key; the upstream is told key and tenant.
     pub id: KeyId,
     /// The attempt's token: the upstream may refuse a smaller one than it has seen for the key.
@@ -50,6 +56,8 @@ pub struct Send {
 /// A question about an attempt in doubt.
 #[derive(Clone, Debug)]
 pub struct Probe {
+    /// The upstream that the route names; `None` is the default one.
+    pub upstream: Option<Arc<str>>,
     /// The key.
     pub id: KeyId,
     /// The attempt's token.
@@ -106,13 +114,15 @@ pub trait Upstream: std::marker::Send + Sync + 'static {
         within: Duration,
     ) -> impl Future<Output = Result<(), String>> + std::marker::Send;
 
-    /// Passes a request without key handling straight through, streaming both ways.
+    /// Passes a request without key handling straight through to the named upstream, streaming both
+    /// ways.
     ///
     /// The upstream is waited for at most `within` at one go: to take the next piece of the
     /// request, to begin its answer, to send the next piece. After that the call fails (`Late`), or
     /// the answer's body ends with an error. Time that the client takes does not count.
     fn pass(
         &self,
+        upstream: Option<&str>,
         request: Request<Body>,
         within: Duration,
     ) -> impl Future<Output = Result<Response<Body>, SendError>> + std::marker::Send;

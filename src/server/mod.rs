@@ -34,7 +34,8 @@ pub(crate) mod run;
 #[cfg(feature = "otlp")]
 mod spans;
 mod strangers;
-pub(crate) mod witness;
+pub(crate) mod upstreams;
+pub mod witness;
 pub(crate) mod witness_reload;
 mod write_timeout;
 

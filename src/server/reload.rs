@@ -15,8 +15,10 @@ use super::certificates::Expiries;
 use super::peer::PeerLimits;
 use super::replaceable::Replaceable;
 use super::run::{clients_tls, identity, peer_limits};
+use super::upstreams::upstreams;
 use super::{certificates, changed, descriptors};
 use crate::adapters::identity::PeerIdentity;
+use crate::adapters::upstream::Renewable;
 use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
 use crate::config::{Config, Errors, Watched};
@@ -48,6 +50,7 @@ pub(super) struct Replaced {
     pub token: Replaceable<Option<TokenDigest>>,
     tls: Option<Replaceable<ServerConfig>>,
     identity: PeerIdentity,
+    upstreams: Renewable,
     levels: Levels,
 }
 
@@ -56,6 +59,7 @@ struct Read {
     config: Config,
     tls: Option<ServerConfig>,
     identity: PeerIdentity,
+    upstreams: Renewable,
     expiries: Expiries,
 }
 
@@ -65,6 +69,7 @@ impl Replaced {
         config: &Config,
         tls: Option<Replaceable<ServerConfig>>,
         identity: PeerIdentity,
+        upstreams: Renewable,
         levels: Levels,
     ) -> Self {
         Self {
@@ -74,11 +79,12 @@ impl Replaced {
             token: token(config).into(),
             tls,
             identity,
+            upstreams,
             levels,
         }
     }
 
-    fn take(&self, config: &Config, tls: Option<ServerConfig>, newer: &PeerIdentity) {
+    fn take(&self, config: &Config, tls: Option<ServerConfig>, newer: &PeerIdentity, upstreams: &Renewable) {
         self.public.replace(config.process.listen.limits);
         self.trusted.replace(trusted(config));
         self.peers.replace(peer_limits(config));
@@ -87,6 +93,7 @@ impl Replaced {
             before.replace(after);
         }
         self.identity.renew(newer);
+        self.upstreams.renew(upstreams);
         if let Err(why) = (self.levels)(&config.process.log.level) {
             tracing::error!(why, "what is logged stays as it was");
         }
@@ -142,12 +149,13 @@ fn certified(config: Config) -> Result<Box<Read>, Vec<String>> {
     let said = |error: anyhow::Error| vec![format!("{error:#}")];
     let tls = clients_tls(&config).map_err(said)?;
     let identity = identity(&config).map_err(said)?;
+    let upstreams = upstreams(&config).map_err(said)?.renewable();
     let expiries = certificates::look(&config);
-    Ok(Box::new(Read { config, tls, identity, expiries }))
+    Ok(Box::new(Read { config, tls, identity, upstreams, expiries }))
 }
 
 fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Replaced, read: Read) {
-    let Read { config, tls, identity, expiries } = read;
+    let Read { config, tls, identity, upstreams, expiries } = read;
     let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
     let ring = config.shared.ring.digest();
     if ring != running.config().shared.ring.digest() {
@@ -158,7 +166,7 @@ fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Rep
     let (next, restart) = running.adopt(config);
     *running = next;
     let config = running.config();
-    replaced.take(config, tls, &identity);
+    replaced.take(config, tls, &identity, &upstreams);
     expiries.show();
     descriptors::for_gateway(config);
     changed::taken(&restart);

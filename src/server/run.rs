@@ -28,6 +28,7 @@ use super::reload::{Files, Levels, Replaced};
 use super::replaceable::Replaceable;
 #[cfg(feature = "otlp")]
 use super::spans;
+use super::upstreams::upstreams;
 use super::{Listeners, PeerService, PublicService, certificates, descriptors, public, reload};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
@@ -36,7 +37,7 @@ use crate::adapters::postgres::sealing::Sealer;
 use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
 use crate::adapters::tls;
-use crate::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
+use crate::adapters::upstream::{HttpUpstream, UpstreamSettings};
 use crate::config::Config;
 use crate::config::running::Running;
 use crate::gateway::concurrency::Place;
@@ -125,7 +126,8 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
     let identity = identity(&config)?.speaking(speaks);
     let tls: Option<Replaceable<_>> = clients_tls(&config)?.map(Into::into);
-    let ports = ports(&config, &identity)?;
+    let upstreams = upstreams(&config)?;
+    let ports = ports(&config, &identity, &upstreams)?;
     let settings = Settings { speaks, ..config.settings() };
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
     certificates::start(&config);
@@ -147,7 +149,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     gateway.start(JOB_SPAN);
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let replaced = Replaced::new(&config, tls.clone(), identity.clone(), levels);
+    let replaced = Replaced::new(&config, tls.clone(), identity.clone(), upstreams.renewable(), levels);
     public::listen(
         &mut listeners,
         public,
@@ -239,7 +241,7 @@ pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
     loaded.map(Some).map_err(said)
 }
 
-fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
+fn ports(config: &Config, identity: &PeerIdentity, upstreams: &UpstreamSettings) -> Result<RealPorts> {
     let process = &config.process;
     let origin = Origin { region: config.me.clone(), generation: process.store.generation };
     // The parser's error may quote the URL, and the URL may hold a password.
@@ -253,23 +255,12 @@ fn ports(config: &Config, identity: &PeerIdentity) -> Result<RealPorts> {
     };
     let connections = process.store.pool;
     let store = StoreConfig { connections, sealer, ..StoreConfig::new(origin, postgres) };
-    let mut others = std::collections::BTreeMap::new();
-    for (region, address) in &process.upstream.elsewhere {
-        others.insert(region.clone(), Base::parse(address)?);
-    }
-    let upstream = UpstreamSettings {
-        me: config.me.clone(),
-        base: Base::parse(&process.upstream.address)?,
-        others,
-        shared: process.upstream.shared,
-        keep_idle: process.upstream.keep_idle,
-    };
     Ok(RealPorts {
         clock: SystemClock,
         dice: SystemDice,
         store: PgStore::new(&store)?,
         peers: HttpPeers::new(identity, process.peer.addresses.clone()),
-        upstream: HttpUpstream::new(upstream),
+        upstream: HttpUpstream::new(upstreams),
     })
 }
 

@@ -237,6 +237,12 @@ fn the_shared_digest_is_of_meanings_not_of_texts() {
     ] {
         assert_ne!(of_route(line), plain, "{line}");
     }
+    let named = ("region", "[peer]", "[upstreams.pay]\naddresses = [\"http://p:1\"]\nshared = true\n[peer]");
+    assert_eq!(digest(&[named]), plain, "each region has doors of its own");
+    for route in ["hold = \"10s\"", "key = \"off\""] {
+        let goes = format!("{route}\nupstream = \"pay\"");
+        assert_ne!(digest(&[named, ("routes", route, &goes)]), plain, "{route}");
+    }
     for line in [
         "lease = \"9s\"",
         "multiple = 3",

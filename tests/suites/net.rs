@@ -16,3 +16,4 @@ mod slow;
 pub mod support;
 mod tls;
 mod upstream;
+mod verdicts;

@@ -162,6 +162,7 @@ pub fn route(name: &str, policy: Policy) -> Route {
 /// The policy of a route that waits, whose keys live for so long, and are refused for as long.
 pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
     Policy {
+        upstream: None,
         syntax: Syntax::Lenient,
         key_policy: KeyPolicy::default(),
         fingerprint: FingerprintRule::Whole,

@@ -76,6 +76,8 @@ pub(super) const KINDS: &[Kind] = kinds! {
         "Nothing was sent. Retry with the same key after Retry-After."
     "upstream-unavailable" "The upstream cannot be reached"
         "Nothing was sent. Retry with the same key after Retry-After."
+    "upstream-credential" "The upstream refuses this gateway"
+        "The gateway's own credential for the upstream is wrong or was withdrawn, so nothing happened. An operator has to put it right; retry with the same key after Retry-After."
     "upstream-broke" "The upstream broke off before it answered"
         "The request was sent without an Idempotency-Key and may have taken effect. Repeat it only if its method is idempotent; else find out by other means first."
     "upstream-timeout" "The upstream did not answer in time"

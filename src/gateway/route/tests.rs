@@ -76,7 +76,7 @@ fn routes(all: &[(&str, &str)]) -> Routes {
         methods: vec![],
         path: PathPattern::parse(path).unwrap(),
         protection: match *key {
-            "off" => Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT },
+            "off" => Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT, upstream: None },
             "optional" => Protection::Optional(policy()),
             _ => Protection::Required(policy()),
         },
@@ -87,6 +87,7 @@ fn routes(all: &[(&str, &str)]) -> Routes {
 
 fn policy() -> Arc<Policy> {
     Arc::new(Policy {
+        upstream: None,
         syntax: Syntax::Lenient,
         key_policy: KeyPolicy::default(),
         fingerprint: FingerprintRule::Whole,
@@ -163,7 +164,7 @@ fn a_route_means_the_requests_that_come_to_it() {
     assert_eq!(lodged(policy().escrow, policy().recovery), pay);
     assert_ne!(lodged(Escrow::Claim(Alone::Refuse), policy().recovery), pay);
     assert_ne!(lodged(policy().escrow, Recovery::Rerun { max_attempts: 77 }), pay);
-    let off = Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT };
+    let off = Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT, upstream: None };
     let open = Routes(vec![Route { protection: off, ..routes(&usual).0[0].clone() }]);
     assert!(open.meanings().is_empty(), "without keys there is nothing to prove");
 }

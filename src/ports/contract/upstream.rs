@@ -285,7 +285,7 @@ pub async fn whatever_else_cannot_say<B: UpstreamBench>(bench: &B) {
 /// A request without key handling arrives as given, exactly once, and its answer comes back.
 pub async fn a_passed_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B) {
     bench.behave(answers(203, "passed")).await;
-    let call = bench.upstream().pass(passed(), AMPLE);
+    let call = bench.upstream().pass(None, passed(), AMPLE);
     let response =
         bounded(bench.clock(), AMPLE, "upstream: pass", call).await.expect("upstream: pass failed");
     assert_eq!(response.status().as_u16(), 203, "upstream: the status changed on the way");
@@ -303,11 +303,11 @@ pub async fn a_passed_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B
 /// A passed request that fails is "not sent" only if that is sure, and is not sent again.
 pub async fn a_passed_request_tells_what_failed<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Refuse).await;
-    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(passed(), AMPLE));
+    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(None, passed(), AMPLE));
     let error = call.await.expect_err("upstream: a refused request was answered");
     assert!(matches!(error, SendError::NotSent(_)), "upstream: a refused connection sends nothing: {error}");
     bench.behave(UpstreamBehaviour::BreakAfterReading).await;
-    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(passed(), AMPLE));
+    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(None, passed(), AMPLE));
     let error = call.await.expect_err("upstream: a broken request was answered");
     assert!(matches!(error, SendError::Unknown(_)), "upstream: it was read, so it may have worked: {error}");
     assert_eq!(bench.arrived().await.len(), 1, "upstream: one request must arrive once, broken or not");
@@ -317,7 +317,7 @@ pub async fn a_passed_request_tells_what_failed<B: UpstreamBench>(bench: &B) {
 pub async fn a_passed_request_is_bounded<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Hang).await;
     let begun = bench.clock().now();
-    let call = bounded(bench.clock(), TIGHT, "upstream: pass", bench.upstream().pass(passed(), TIGHT));
+    let call = bounded(bench.clock(), TIGHT, "upstream: pass", bench.upstream().pass(None, passed(), TIGHT));
     let error = call.await.expect_err("upstream: a silent upstream answered");
     assert!(matches!(error, SendError::Late(_)), "upstream: silence after sending is unknown: {error}");
     let took = bench.clock().now().since(begun);
@@ -335,6 +335,7 @@ fn id(key: &str) -> KeyId {
 
 fn request(key: &str) -> Send {
     Send {
+        upstream: None,
         id: id(key),
         token: Token { epoch: 2, attempt: 3 },
         request_id: RequestId(7),
@@ -375,6 +376,7 @@ async fn failed<B: UpstreamBench>(bench: &B, request: Send, within: Duration) ->
 
 async fn probed<B: UpstreamBench>(bench: &B, within: Duration, limit: usize) -> ProbeReply {
     let probe = Probe {
+        upstream: None,
         id: id("probed"),
         token: Token { epoch: 2, attempt: 3 },
         region: Some(bench.region()),

@@ -295,7 +295,32 @@ pub const CASES: &[Case] = &[
     ("region", "shared = true", "shared = false",
         "region.toml:11: [upstream.elsewhere] has no west, but route \"charges\" probes and the upstreams are not shared: add its upstream's address, or write shared = true if any upstream can answer for all"),
     ("region", "\"http://127.0.0.1:7404\"", "\"https://127.0.0.1:7404\"",
-        "region.toml:12: [upstream]: address: must be http://host:port, without user, path or query (for TLS, put a proxy beside it)"),
+        "region.toml:11: [upstream]: https://127.0.0.1:7404 is a bare address, and a certificate names a host: write the name that it must have as server_name in its tls table"),
+    ("region", "\"http://127.0.0.1:7404\"", "\"https://user@pay.example/v1\"",
+        "region.toml:12: [upstream]: address: must be http://host:port or https://host:port, without user, path or query"),
+    ("region", "[peer]", "[upstream.tls]\nserver_name = \"10.0.0.1\"\nmin = \"1.1\"\nca = \"none.pem\"\n[peer]",
+        "region.toml:14: [upstream.tls]: has no effect, as no address is https://: write https://, or remove the table\n\
+         region.toml:15: [upstream.tls]: server_name: must be the name of a host, such as \"api.example.com\"\n\
+         region.toml:16: [upstream.tls]: min: must be \"1.2\" or \"1.3\", not \"1.1\""),
+    ("region", "[peer]", "[upstream.credentials]\nheader = \"Host\"\nvalue = \"Bearer sk\"\n[peer]",
+        "region.toml:15: [upstream.credentials]: header: \"Host\" is written by this gateway itself: name another header\n\
+         region.toml:16: [upstream.credentials]: value is a secret: write value_env with the name of an environment variable, or \
+         value_file with the path of a file, that holds the header's value, such as \"Bearer sk_live_...\""),
+    ("region", "[peer]", "[upstreams.pay]\naddresses = []\nhost = \"a b\"\nconnections = 0\nwrite_idle = \"1h\"\nmax_age = \"1ms\"\nkeep_idl = 1\n[peer]",
+        "region.toml:15: [upstreams.pay]: addresses: must hold at least one address\n\
+         region.toml:16: [upstreams.pay]: host: must be \"upstream\" (as its address is written), \"keep\" (the client's) or a host's name\n\
+         region.toml:17: [upstreams.pay]: connections: must be a whole number from 1 to 10000\n\
+         region.toml:18: [upstreams.pay]: write_idle: \"1h\" is out of range: use \"0s\" to \"10m\"\n\
+         region.toml:19: [upstreams.pay]: max_age: \"1ms\" is out of range: use \"1s\" to \"1d\"\n\
+         region.toml:20: [upstreams.pay]: unknown key \"keep_idl\": did you mean \"keep_idle\"?"),
+    ("region", "[peer]", "[upstreams.pay]\naddresses = [\"https://pay.example\"]\n[upstreams.pay.tls]\ncertificate = \"us.pem\"\n[peer]",
+        "region.toml:17: [upstreams.pay.tls]: certificate is written without its private key: add key"),
+    ("region", "[peer]", "[upstreams]\npay = \"https://pay.example\"\n[peer]",
+        "region.toml:15: [upstreams]: pay must be a table, not a text"),
+    ("region", "[peer]", "[upstreams.\"pay me\"]\naddresses = [\"https://pay.example\"]\n[peer]",
+        "region.toml:14: [upstreams.pay me]: \"pay me\" must be 1 to 64 letters, digits, '-', '_' or '.'"),
+    ("routes", "key = \"off\"", "key = \"off\"\nupstream = \"pay\"",
+        "region.toml: route \"search\" goes to upstream \"pay\", which is not here: add [upstreams.pay] with its addresses"),
     ("region", "[peer]", "[per]",
         "region.toml:14: unknown key \"per\": did you mean \"peer\"?\n\
          region.toml:18: [peer]: certificate is missing: name the region's certificate; `onceway certs` makes one\n\

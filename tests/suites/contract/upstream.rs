@@ -16,7 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use onceway::adapters::system::SystemClock;
-use onceway::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
+use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
 use onceway::fleet::wait;
 use onceway::ports::Body;
 use onceway::ports::body::{empty, full};
@@ -49,12 +49,15 @@ struct Played {
 impl Service {
     pub async fn start() -> Service {
         let door = Door::new();
-        let upstream = HttpUpstream::new(UpstreamSettings {
+        let base = Base::parse(&format!("http://{}", door.address)).unwrap();
+        let mut own = ServiceSettings::at(base).unwrap();
+        own.bounds.keep_idle = Duration::from_secs(60);
+        let upstream = HttpUpstream::new(&UpstreamSettings {
             me: region("eu"),
-            base: Base::parse(&format!("http://{}", door.address)).unwrap(),
-            others: BTreeMap::new(),
+            own,
             shared: false,
-            keep_idle: Duration::from_secs(60),
+            others: BTreeMap::new(),
+            named: BTreeMap::new(),
         });
         let played = Arc::new(Played {
             behaviour: Mutex::new(UpstreamBehaviour::Hang),

@@ -217,7 +217,7 @@ fn paths(objects: &[Value]) -> Vec<&Value> {
 }
 
 fn upstream(config: &Config) -> u16 {
-    config.process.upstream.address.rsplit(':').next().unwrap().parse().unwrap()
+    config.process.upstream.service.addresses[0].rsplit(':').next().unwrap().parse().unwrap()
 }
 
 /// The port of Postgres, as the reference file has it.

@@ -25,7 +25,7 @@ use rustls::client::WantsClientCert;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
@@ -213,7 +213,7 @@ async fn serve(mut stream: TcpStream, then: Then, seen: Arc<Mutex<Vec<String>>>)
 }
 
 /// A head and as many bytes of body as its `Content-Length` says; `None` when the client closed.
-pub async fn read_request(stream: &mut TcpStream) -> Option<String> {
+pub async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut read = Vec::new();
     let mut wanted = None;
     while wanted.is_none_or(|wanted| read.len() < wanted) {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request};
-use onceway::adapters::upstream::{Base, HttpUpstream, UpstreamSettings};
+use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
 use onceway::fleet::wait;
 use onceway::ports::Upstream;
 use onceway::ports::body::{empty, full};
@@ -32,13 +32,18 @@ fn at(address: &str) -> Arc<HttpUpstream> {
 
 /// An adapter that closes connections which were idle for `keep_idle`.
 fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
-    Arc::new(HttpUpstream::new(UpstreamSettings {
-        me: region("eu"),
-        base: Base::parse(&format!("http://{address}")).unwrap(),
-        others: BTreeMap::new(),
-        shared: false,
-        keep_idle,
-    }))
+    let mut settings = settings(address);
+    settings.own.bounds.keep_idle = keep_idle;
+    Arc::new(HttpUpstream::new(&settings))
+}
+
+fn settings(address: &str) -> UpstreamSettings {
+    let own = ServiceSettings::at(base(address)).unwrap();
+    UpstreamSettings { me: region("eu"), own, shared: false, others: BTreeMap::new(), named: BTreeMap::new() }
+}
+
+fn base(address: &str) -> Base {
+    Base::parse(&format!("http://{address}")).unwrap()
 }
 
 fn send(headers: &[(&'static str, &str)]) -> Send {
@@ -47,6 +52,7 @@ fn send(headers: &[(&'static str, &str)]) -> Send {
         map.append(*name, value.parse().unwrap());
     }
     Send {
+        upstream: None,
         id: key_id("acme", r#"a"b"#),
         token: Token { epoch: 7, attempt: 2 },
         request_id: RequestId(9),
@@ -343,6 +349,7 @@ async fn a_body_that_breaks_off_is_an_error() {
 
 fn probe(of: &str) -> Probe {
     Probe {
+        upstream: None,
         id: key_id("acme", "k"),
         token: Token { epoch: 7, attempt: 2 },
         region: Some(region(of)),
@@ -397,15 +404,9 @@ async fn only_a_clear_reply_to_a_probe_counts() {
 async fn a_probe_names_the_attempt_and_asks_the_right_region() {
     let none = Then::Answer("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n");
     let (own, other) = (RawServer::start(none).await, RawServer::start(none).await);
-    let base = |server: &RawServer| Base::parse(&format!("http://{}", server.address)).unwrap();
-    let mut settings = UpstreamSettings {
-        me: region("eu"),
-        base: base(&own),
-        others: BTreeMap::from([(region("us"), base(&other))]),
-        shared: false,
-        keep_idle: LONG,
-    };
-    let upstream = HttpUpstream::new(settings.clone());
+    let mut settings = settings(&own.address);
+    settings.others = BTreeMap::from([(region("us"), base(&other.address))]);
+    let upstream = HttpUpstream::new(&settings);
     assert!(matches!(soon(upstream.probe(probe("us"), LONG, 9)).await, ProbeReply::DidNotHappen));
     let unknown = soon(upstream.probe(probe("ap"), LONG, 9)).await;
     assert!(matches!(&unknown, ProbeReply::CannotSay(why) if why.contains("ap")), "{unknown:?}");
@@ -413,7 +414,7 @@ async fn a_probe_names_the_attempt_and_asks_the_right_region() {
     assert!(matches!(soon(upstream.probe(nobody(), LONG, 9)).await, ProbeReply::CannotSay(_)));
     assert_eq!((own.seen().len(), other.seen().len()), (0, 1));
     settings.shared = true;
-    let shared = HttpUpstream::new(settings);
+    let shared = HttpUpstream::new(&settings);
     for asked in [probe("ap"), nobody()] {
         assert!(matches!(soon(shared.probe(asked, LONG, 9)).await, ProbeReply::DidNotHappen));
     }
@@ -469,7 +470,7 @@ async fn passing_streams_both_ways() {
         .body(body)
         .unwrap();
     feed.send("first").unwrap();
-    let mut answer = soon(upstream.pass(request, LONG)).await.unwrap().into_body();
+    let mut answer = soon(upstream.pass(None, request, LONG)).await.unwrap().into_body();
     assert_eq!(piece(&mut answer).await.unwrap().unwrap(), "early");
     feed.send("last").unwrap();
     drop(feed);
@@ -492,7 +493,7 @@ async fn a_slow_client_is_no_silent_upstream() {
     let upstream = at(&server.address);
     let (feed, body) = fed();
     let request = Request::builder().method("PUT").uri("/upload").body(body).unwrap();
-    let passing = tokio::spawn(async move { upstream.pass(request, SHORT).await });
+    let passing = tokio::spawn(async move { upstream.pass(None, request, SHORT).await });
     for piece in ["a", "b", "c"] {
         wait::pause(SHORT * 2).await;
         feed.send(piece).unwrap();
@@ -507,19 +508,20 @@ async fn a_silent_upstream_is_waited_for_no_longer_than_its_bound() {
     let server = RawServer::start(Then::AnswerAndHang("")).await;
     for body in [empty(), full("content")] {
         let request = Request::builder().method("PUT").uri("/upload").body(body).unwrap();
-        let late = soon(at(&server.address).pass(request, SHORT)).await.map(|_| ()).unwrap_err();
+        let late = soon(at(&server.address).pass(None, request, SHORT)).await.map(|_| ()).unwrap_err();
         assert!(matches!(late, SendError::Late(_)), "{late}");
     }
     let begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi";
     let server = RawServer::start(Then::AnswerAndHang(begun)).await;
-    let mut body = soon(at(&server.address).pass(Request::new(empty()), SHORT)).await.unwrap().into_body();
+    let mut body =
+        soon(at(&server.address).pass(None, Request::new(empty()), SHORT)).await.unwrap().into_body();
     assert_eq!(piece(&mut body).await.unwrap().unwrap(), "hi");
     assert!(piece(&mut body).await.unwrap().unwrap_err().to_string().contains("in time"));
     // Pieces that each come in time may take longer together.
     let trickle = Then::Trickle("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\na\r\n");
     let server = RawServer::start(trickle).await;
     let upstream = at(&server.address);
-    let mut body = soon(upstream.pass(Request::new(empty()), SHORT)).await.unwrap().into_body();
+    let mut body = soon(upstream.pass(None, Request::new(empty()), SHORT)).await.unwrap().into_body();
     let begun = std::time::Instant::now();
     while begun.elapsed() < SHORT * 3 {
         assert_eq!(piece(&mut body).await.unwrap().unwrap(), "a");
@@ -531,13 +533,13 @@ async fn giving_an_answer_up_closes_its_connection() {
     let mut server =
         RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi")).await;
     let upstream = at(&server.address);
-    let answer = soon(upstream.pass(Request::new(empty()), LONG)).await.unwrap();
+    let answer = soon(upstream.pass(None, Request::new(empty()), LONG)).await.unwrap();
     drop(answer);
     soon(server.closed.recv()).await.unwrap();
     // The same holds when the wait for its head is given up.
     let mut silent = RawServer::start(Then::AnswerAndHang("")).await;
     let upstream = at(&silent.address);
-    let waiting = tokio::time::timeout(SHORT, upstream.pass(Request::new(empty()), LONG)).await;
+    let waiting = tokio::time::timeout(SHORT, upstream.pass(None, Request::new(empty()), LONG)).await;
     assert!(waiting.is_err());
     soon(silent.closed.recv()).await.unwrap();
 }
@@ -558,7 +560,7 @@ async fn an_answer_has_one_length_which_is_its_bodys() {
         let server = RawServer::start(Then::Answer(answer.leak())).await;
         let upstream = at(&server.address);
         for _ in 0..2 {
-            let answer = soon(upstream.pass(Request::new(empty()), LONG)).await.unwrap();
+            let answer = soon(upstream.pass(None, Request::new(empty()), LONG)).await.unwrap();
             let lengths = answer.headers().get_all("content-length").iter();
             let lengths: Vec<&str> = lengths.map(|value| value.to_str().unwrap()).collect();
             assert_eq!(lengths, Vec::from_iter(length), "{rest:?}");
@@ -576,7 +578,7 @@ async fn an_answer_has_one_length_which_is_its_bodys() {
     ] {
         let answer = format!("HTTP/1.1 200 OK\r\n{rest}");
         let server = RawServer::start(Then::AnswerAndClose(answer.leak())).await;
-        let broken = soon(at(&server.address).pass(Request::new(empty()), LONG)).await.map(|_| ());
+        let broken = soon(at(&server.address).pass(None, Request::new(empty()), LONG)).await.map(|_| ());
         assert!(matches!(broken, Err(SendError::Unknown(_))), "{rest:?}: {broken:?}");
     }
 }

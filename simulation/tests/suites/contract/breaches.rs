@@ -302,8 +302,13 @@ impl Upstream for BentUpstream {
         }
     }
 
-    async fn pass(&self, request: Request<Body>, within: Duration) -> Result<Response<Body>, SendError> {
-        self.inner.pass(request, self.call.within(within)).await
+    async fn pass(
+        &self,
+        upstream: Option<&str>,
+        request: Request<Body>,
+        within: Duration,
+    ) -> Result<Response<Body>, SendError> {
+        self.inner.pass(upstream, request, self.call.within(within)).await
     }
 
     handed_on! {

@@ -36,7 +36,7 @@ pub use crate::shared::{
 pub const HOLD: Duration = Duration::from_secs(10);
 /// The upstream's time limit on the route `unkeyed`, which looks at no key.
 pub const UNKEYED: Duration = Duration::from_secs(1);
-const UNKEYED_ROUTE: Protection = Protection::Off { upstream_timeout: UNKEYED };
+const UNKEYED_ROUTE: Protection = Protection::Off { upstream_timeout: UNKEYED, upstream: None };
 pub const RETENTION: Duration = Duration::from_secs(120);
 /// The time for which it is refused after that.
 pub const TOMBSTONE: Duration = Duration::from_secs(60);

@@ -5,16 +5,34 @@
 //! redirects, resend, or read meaning into the status of an answer. Only a probe's reply is
 //! interpreted, and strictly: an unclear reply means "cannot say".
 
+mod connection;
+mod credential;
+mod dial;
+mod endpoints;
+mod strict;
+mod upload;
+mod verdict;
+
+pub(super) use connection::describe;
+pub use connection::{Bounds, Host};
+pub use credential::Credential;
+pub use dial::{Tls, TlsFiles};
+pub(crate) use strict::writes_through;
+
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use rustls::pki_types::ServerName;
 
-use super::connection::{Limit, Pool};
+use self::connection::{Limit, Pool};
+use self::endpoints::{Endpoints, Target};
 use super::headers::{RESERVED_PREFIX, strip_hop_by_hop, strip_prefix};
+use super::identity::IdentityError;
 use crate::ports::body::{Collected, collect, empty, full};
 use crate::ports::upstream::{self, Probe, ProbeReply, SendError, Upstream};
 use crate::ports::{Body, BodyError};
@@ -31,23 +49,30 @@ const EFFECT: HeaderName = HeaderName::from_static("onceway-effect");
 const EFFECT_PATH: HeaderName = HeaderName::from_static("onceway-effect-path");
 const EFFECT_STATUS: HeaderName = HeaderName::from_static("onceway-effect-status");
 
-/// Address of an upstream: `http://host` or `http://host:port`.
+/// Address of an upstream: `http://host:port` or `https://host:port`; the port may be left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Base(Authority);
+pub struct Base {
+    authority: Authority,
+    is_encrypted: bool,
+}
 
 /// Error for a text that is not an upstream's address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("upstream address {0:?} must be written http://host:port, without user, path or query")]
+#[error("{0:?} must be written http://host:port or https://host:port, without user, path or query")]
 pub struct BaseError(String);
 
 impl Base {
-    /// Reads an address. Only plain HTTP so far: `config/us-east.toml` has the advice about TLS.
+    /// Reads an address.
     ///
     /// # Errors
     /// Any text that is not exactly scheme, host and optional port. A trailing `/` is allowed.
     pub fn parse(text: &str) -> Result<Self, BaseError> {
         let wrong = || BaseError(text.to_owned());
-        let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
+        let (rest, is_encrypted) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, false),
+            (None, Some(rest)) => (rest, true),
+            (None, None) => return Err(wrong()),
+        };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let authority: Authority = rest.parse().map_err(|_| wrong())?;
         if authority.as_str().contains('@') {
@@ -59,17 +84,85 @@ impl Base {
         if authority.host().is_empty() || port_is_wrong {
             return Err(wrong());
         }
-        Ok(Self(authority))
+        let bare = authority.host().trim_start_matches('[').trim_end_matches(']');
+        if is_encrypted && ServerName::try_from(bare).is_err() {
+            return Err(wrong());
+        }
+        Ok(Self { authority, is_encrypted })
     }
 
-    fn dialled(&self) -> String {
-        format!("{}:{}", self.0.host(), self.0.port_u16().unwrap_or(80))
+    /// True if it is reached by TLS.
+    pub fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+
+    /// True if a certificate can name its host: no bare address can be asked for by SNI (RFC 6066
+    /// section 3).
+    pub fn has_name(&self) -> bool {
+        matches!(ServerName::try_from(self.authority.host()), Ok(ServerName::DnsName(_)))
+    }
+
+    fn port(&self) -> u16 {
+        self.authority.port_u16().unwrap_or(if self.is_encrypted { 443 } else { 80 })
+    }
+
+    fn target(&self, server: Option<&ServerName<'static>>) -> Target {
+        let host = || self.authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        // What `parse` takes for a host is a name or an address.
+        let own = || ServerName::try_from(host()).expect("an authority has a host's name");
+        let authority =
+            HeaderValue::from_str(self.authority.as_str()).expect("an authority is visible ASCII");
+        Target {
+            host: self.authority.host().to_owned(),
+            port: self.port(),
+            authority,
+            tls: self.is_encrypted.then(|| server.cloned().unwrap_or_else(own)),
+        }
     }
 }
 
 impl fmt::Display for Base {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "http://{}", self.0)
+        let scheme = if self.is_encrypted { "https" } else { "http" };
+        write!(out, "{scheme}://{}", self.authority)
+    }
+}
+
+/// Settings of one service.
+#[derive(Clone, Debug)]
+pub struct ServiceSettings {
+    /// Its addresses. Every address of a name is an endpoint.
+    pub addresses: Vec<Base>,
+    /// The `Host` header that it gets.
+    pub host: Host,
+    /// Bounds of its connections.
+    pub bounds: Bounds,
+    /// How often names are asked for their addresses.
+    pub resolve_every: Duration,
+    /// The name that its certificates must have, if not the host's.
+    pub server_name: Option<ServerName<'static>>,
+    /// Used for the addresses that are `https://`.
+    pub tls: Arc<Tls>,
+    /// What takes the place of the client's `Authorization`.
+    pub credential: Option<Arc<Credential>>,
+}
+
+impl ServiceSettings {
+    /// A service at one address, with the defaults of the configuration.
+    ///
+    /// # Errors
+    /// Never, as no file is read.
+    pub fn at(address: Base) -> Result<Self, IdentityError> {
+        let tls = Arc::new(Tls::load(&TlsFiles::default())?);
+        Ok(Self {
+            addresses: vec![address],
+            host: Host::Upstream,
+            bounds: Bounds::default(),
+            resolve_every: Duration::from_secs(5),
+            server_name: None,
+            tls,
+            credential: None,
+        })
     }
 }
 
@@ -78,59 +171,120 @@ impl fmt::Display for Base {
 pub struct UpstreamSettings {
     /// This region.
     pub me: RegionName,
-    /// This region's upstream.
-    pub base: Base,
-    /// Other regions' upstreams, for probes only.
-    pub others: BTreeMap<RegionName, Base>,
-    /// True if all upstreams know of all effects, so that any may answer any probe.
+    /// This region's default upstream.
+    pub own: ServiceSettings,
+    /// True if any region's default upstream can answer any probe.
     pub shared: bool,
-    /// Time for which an idle connection is kept. Stay below the upstream's own keep-alive time.
-    pub keep_idle: Duration,
+    /// Other regions' default upstreams, for probes only.
+    pub others: BTreeMap<RegionName, Base>,
+    /// Services that routes name; true if any region's can answer any probe.
+    pub named: BTreeMap<Arc<str>, (ServiceSettings, bool)>,
 }
 
-/// The upstream of this region, and the upstreams of other regions for probes.
+/// What of the upstreams is read again while a process runs: by name, the default one first.
+#[derive(Debug)]
+pub struct Renewable(BTreeMap<Option<Arc<str>>, Secrets>);
+
+type Secrets = (Arc<Tls>, Option<Arc<Credential>>);
+
+impl UpstreamSettings {
+    /// Certificates and credentials. All copies of the settings share them.
+    pub fn renewable(&self) -> Renewable {
+        let of = |settings: &ServiceSettings| (settings.tls.clone(), settings.credential.clone());
+        let named = self.named.iter().map(|(name, (settings, _))| (Some(name.clone()), of(settings)));
+        Renewable([(None, of(&self.own))].into_iter().chain(named).collect())
+    }
+}
+
+impl Renewable {
+    /// Takes those of `newer` for all later connections and requests.
+    pub fn renew(&self, newer: &Self) {
+        for (name, (tls, credential)) in &self.0 {
+            let Some((newer_tls, newer_credential)) = newer.0.get(name) else { continue };
+            tls.renew(newer_tls);
+            if let (Some(now), Some(newer)) = (credential, newer_credential) {
+                now.renew(newer);
+            }
+        }
+    }
+}
+
+/// The upstreams of this region, and the default ones of other regions for probes.
 #[derive(Debug)]
 pub struct HttpUpstream {
     me: RegionName,
-    shared: bool,
     own: Service,
+    shared: bool,
     others: BTreeMap<RegionName, Service>,
+    named: BTreeMap<Arc<str>, (Service, bool)>,
 }
 
 #[derive(Debug)]
 struct Service {
-    host: HeaderValue,
     pool: Pool,
+    credential: Option<Arc<Credential>>,
 }
 
 impl Service {
-    fn new(base: &Base, keep_idle: Duration) -> Self {
-        let host = HeaderValue::from_str(base.0.as_str()).expect("an authority is visible ASCII");
-        Self { host, pool: Pool::new(base.dialled(), keep_idle) }
+    fn new(settings: &ServiceSettings) -> Self {
+        let ServiceSettings { addresses, host, bounds, resolve_every, server_name, tls, credential } =
+            settings;
+        let targets = addresses.iter().map(|base| base.target(server_name.as_ref())).collect();
+        let endpoints = Endpoints::new(targets, *resolve_every, endpoints::system);
+        let pool = Pool::new(endpoints, bounds.clone(), host.clone(), tls.clone());
+        Self { pool, credential: credential.clone() }
+    }
+
+    /// Sends once. What the service says of our credential is no answer to the client.
+    async fn exchange(
+        &self,
+        mut request: Request<Body>,
+        limit: Limit,
+        may_send: impl Fn() -> bool,
+    ) -> Result<Response<Body>, SendError> {
+        let Some(credential) = &self.credential else {
+            return self.pool.exchange(request, limit, may_send).await;
+        };
+        credential.put(request.headers_mut());
+        let answer = self.pool.exchange(request, limit, may_send).await?;
+        credential.judge(answer.status())?;
+        Ok(answer)
     }
 }
 
 impl HttpUpstream {
     /// Makes the upstreams. Connects to nothing yet.
-    pub fn new(settings: UpstreamSettings) -> Self {
-        let others = settings.others.iter();
+    pub fn new(settings: &UpstreamSettings) -> Self {
+        let UpstreamSettings { me, own, shared, others, named } = settings;
+        let elsewhere = |base: &Base| ServiceSettings { addresses: vec![base.clone()], ..own.clone() };
         Self {
-            own: Service::new(&settings.base, settings.keep_idle),
-            others: others
-                .map(|(region, base)| (region.clone(), Service::new(base, settings.keep_idle)))
+            me: me.clone(),
+            own: Service::new(own),
+            shared: *shared,
+            others: others.iter().map(|(at, base)| (at.clone(), Service::new(&elsewhere(base)))).collect(),
+            named: named
+                .iter()
+                .map(|(name, (settings, shared))| (name.clone(), (Service::new(settings), *shared)))
                 .collect(),
-            shared: settings.shared,
-            me: settings.me,
         }
     }
 
-    /// The upstream that knows about attempts of `region`.
-    fn witness(&self, region: Option<&RegionName>) -> Result<&Service, String> {
+    /// The service that a route names, or the default one.
+    fn service(&self, name: Option<&str>) -> Result<&Service, String> {
+        let Some(name) = name else { return Ok(&self.own) };
+        let found = self.named.get(name).map(|(service, _)| service);
+        found.ok_or_else(|| format!("this gateway has no [upstreams.{name}]"))
+    }
+
+    /// The service that knows about attempts of `region`.
+    fn witness(&self, name: Option<&str>, region: Option<&RegionName>) -> Result<&Service, String> {
+        let own = self.service(name)?;
+        let shared = name.map_or(self.shared, |name| self.named.get(name).is_some_and(|(_, shared)| *shared));
         match region {
-            _ if self.shared => Ok(&self.own),
-            Some(region) if *region == self.me => Ok(&self.own),
+            _ if shared => Ok(own),
+            Some(region) if *region == self.me => Ok(own),
             Some(region) => {
-                let other = self.others.get(region);
+                let other = self.others.get(region).filter(|_| name.is_none());
                 other.ok_or_else(|| format!("the upstream of region {region} is not known here"))
             }
             None => {
@@ -147,8 +301,9 @@ impl Upstream for HttpUpstream {
         within: Duration,
         may_send: impl Fn() -> bool + Send + Sync,
     ) -> Result<Response<Body>, SendError> {
+        let service = self.service(send.upstream.as_deref()).map_err(SendError::NotSent)?;
         let mut headers = send.headers;
-        prepare(&mut headers, &self.own.host);
+        prepare(&mut headers);
         name_attempt(&mut headers, &send.id, send.token);
         headers.insert(ATTEMPT, HeaderValue::from(send.token.attempts()));
         headers.insert(REQUEST_ID, header(&send.request_id.to_string()).expect("an id is visible ASCII"));
@@ -156,21 +311,20 @@ impl Upstream for HttpUpstream {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(send.body.len()));
         }
         let request = assemble(send.method, &send.target, headers, full(send.body));
-        self.own.pool.exchange(request, Limit::Whole(within), may_send).await.map(cleaned)
+        service.exchange(request, Limit::Whole(within), may_send).await.map(cleaned)
     }
 
     async fn probe(&self, probe: Probe, within: Duration, limit: usize) -> ProbeReply {
-        ask(self.witness(probe.region.as_ref()), &probe, within, limit)
+        ask(self.witness(probe.upstream.as_deref(), probe.region.as_ref()), &probe, within, limit)
             .await
             .unwrap_or_else(ProbeReply::CannotSay)
     }
 
     async fn check(&self, path: &Uri, within: Duration) -> Result<(), String> {
         let mut headers = HeaderMap::new();
-        headers.insert(HOST, self.own.host.clone());
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         let request = assemble(Method::GET, path, headers, empty());
-        let answered = self.own.pool.exchange(request, Limit::Whole(within), always).await;
+        let answered = self.own.exchange(request, Limit::Whole(within), always).await;
         let answer = answered.map_err(|error| error.to_string())?;
         match answer.status() {
             status if status.is_success() || status.is_redirection() => Ok(()),
@@ -178,12 +332,18 @@ impl Upstream for HttpUpstream {
         }
     }
 
-    async fn pass(&self, request: Request<Body>, within: Duration) -> Result<Response<Body>, SendError> {
+    async fn pass(
+        &self,
+        upstream: Option<&str>,
+        request: Request<Body>,
+        within: Duration,
+    ) -> Result<Response<Body>, SendError> {
+        let service = self.service(upstream).map_err(SendError::NotSent)?;
         let (head, body) = request.into_parts();
         let mut headers = head.headers;
-        prepare(&mut headers, &self.own.host);
+        prepare(&mut headers);
         let request = assemble(head.method, &head.uri, headers, body);
-        self.own.pool.exchange(request, Limit::Each(within), always).await.map(cleaned)
+        service.exchange(request, Limit::Each(within), always).await.map(cleaned)
     }
 }
 
@@ -192,16 +352,14 @@ fn always() -> bool {
     true
 }
 
-/// Leaves the client's end-to-end headers and names the host.
-///
-/// The length is removed; it is stated anew from the body itself.
-fn prepare(headers: &mut HeaderMap, host: &HeaderValue) {
+/// Leaves the client's end-to-end headers. The length is removed; it is stated anew from the body
+/// itself.
+fn prepare(headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     strip_prefix(headers, RESERVED_PREFIX);
     headers.remove(CONTENT_LENGTH);
     // The listener has answered it already.
     headers.remove(EXPECT);
-    headers.insert(HOST, host.clone());
 }
 
 fn name_attempt(headers: &mut HeaderMap, id: &KeyId, token: Token) {
@@ -260,13 +418,12 @@ async fn ask(
         return Err("the status address must be a path on the upstream".into());
     }
     let mut headers = HeaderMap::new();
-    headers.insert(HOST, witness.host.clone());
     name_attempt(&mut headers, &probe.id, probe.token);
     headers.insert(EFFECT_PATH, header(&probe.path)?);
     // The key is not in the URL: a cache on the way must not give one key's answer to another.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let request = assemble(Method::GET, &probe.address, headers, empty());
-    let asked = witness.pool.exchange(request, Limit::Whole(within), always).await;
+    let asked = witness.exchange(request, Limit::Whole(within), always).await;
     let reply = asked.map_err(|error| error.to_string())?;
     let status = reply.status();
     let effect = only(reply.headers(), &EFFECT)?.to_owned();
@@ -311,17 +468,22 @@ mod tests {
 
     #[test]
     fn addresses() {
-        for (text, dialled) in [
-            ("http://127.0.0.1:8080", "127.0.0.1:8080"),
-            ("http://upstream/", "upstream:80"),
-            ("http://[::1]:9", "[::1]:9"),
+        for (text, port, is_encrypted, has_name) in [
+            ("http://127.0.0.1:8080", 8080, false, false),
+            ("http://upstream/", 80, false, true),
+            ("http://[::1]:9", 9, false, false),
+            ("https://api.example", 443, true, true),
+            ("https://10.0.0.1:8443/", 8443, true, false),
         ] {
-            assert_eq!(Base::parse(text).unwrap().dialled(), dialled);
+            let base = Base::parse(text).unwrap();
+            assert_eq!((base.port(), base.is_encrypted(), base.has_name()), (port, is_encrypted, has_name));
+            assert_eq!(base.to_string(), text.strip_suffix('/').unwrap_or(text));
         }
         for bad in [
             "",
             "upstream:80",
-            "https://a",
+            "ftp://a",
+            "https://",
             "http://",
             "http:///",
             "http://u@a:1",

@@ -1,0 +1,567 @@
+//! HTTP/1.1 connections to one upstream, kept alive between requests: one request is one attempt.
+//! [`super::endpoints`] says which address is next, [`super::verdict`] what a failure means.
+//!
+//! hyper-util's pool is not used because it may resend on its own. This file must not resend: a
+//! request goes to another connection only if hyper gave it back unwritten (hyper's
+//! `TrySendError::take_message`: "the message was never even started").
+//!
+//! An upstream that closes an idle connection just as a request is written to it leaves an unknown
+//! outcome. So a connection is idle for a short time only, and for less where the request may
+//! change state.
+//!
+//! Whoever waits for an answer drives hyper's connection: no task stands between the right to send
+//! and the first byte, nor between an answer and its reader.
+
+use std::future::{Future, poll_fn};
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
+use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::dial::{Dialled, Judged, Tls, Wire, dial};
+use super::endpoints::{Choice, Endpoint, Endpoints, Turn};
+use super::strict::{Awaited, Strict};
+use super::upload::{Upload, watched};
+use super::verdict::Failure;
+use crate::adapters::streaming::{Carrier, Patience, streaming};
+use crate::ports::Body;
+use crate::ports::upstream::SendError;
+
+/// Longest time for making a connection to the last endpoint that is left to try.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Longest time for making a connection while another endpoint is left.
+const EACH: Duration = Duration::from_secs(1);
+/// Most idle connections that are kept.
+const MOST_IDLE: usize = 256;
+/// Time by which a connection is closed here before the upstream's `Keep-Alive: timeout=` ends.
+///
+/// It covers the way of the request, and clocks that tick in whole seconds.
+const MARGIN: Duration = Duration::from_millis(500);
+/// Part of its greatest age that a connection reaches at least: connections that were made together
+/// are not all made anew together.
+const YOUNGEST: f64 = 0.8;
+
+/// Bounds of an upstream's connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Longest time without a request.
+    pub keep_idle: Duration,
+    /// The same, for a request that may change state.
+    pub write_idle: Duration,
+    /// Greatest age of a connection that takes another request.
+    pub max_age: Duration,
+    /// Most connections to one endpoint.
+    pub connections: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            keep_idle: Duration::from_secs(2),
+            // Some upstreams close after a second and send no `Keep-Alive`.
+            write_idle: Duration::from_millis(500),
+            max_age: Duration::from_secs(300),
+            connections: 10_000,
+        }
+    }
+}
+
+/// The `Host` header that an upstream gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// As its address is written.
+    Upstream,
+    /// The client's own.
+    Keep,
+    /// This one.
+    Named(HeaderValue),
+}
+
+/// Connections to one upstream.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    bounds: Bounds,
+    host: Host,
+    tls: Arc<Tls>,
+    endpoints: Arc<Endpoints>,
+}
+
+/// The connections to one endpoint that no request is on.
+#[derive(Debug, Default)]
+pub struct Idle {
+    /// The connection used last is on top, so that surplus ones grow old at the bottom.
+    stack: Vec<Connection>,
+    /// True while a task runs that closes old connections.
+    closing: bool,
+    /// True once the endpoint is no address of its upstream any more.
+    retired: bool,
+}
+
+impl Idle {
+    /// Closes all, and those that come back later.
+    pub fn retire(&mut self) {
+        self.retired = true;
+        self.stack.clear();
+    }
+}
+
+#[derive(Debug)]
+struct Connection {
+    sender: SendRequest<Body>,
+    driver: Driver,
+    /// Notes each request, so that the head of its answer is judged.
+    awaited: Awaited,
+    /// A second handle of hyper's socket. It shows that the upstream closed the connection before
+    /// this runtime learns of it.
+    socket: OwnedFd,
+    is_encrypted: bool,
+    judged_late: Option<Judged>,
+    since: Instant,
+    /// Longest idle time: the pool's, or less if the upstream says less.
+    keep: Duration,
+    /// When it takes no further request.
+    ends: Instant,
+}
+
+/// hyper's side of a connection, which moves only when it is polled; `None` once it is over.
+#[derive(Debug)]
+struct Driver(Option<Box<http1::Connection<TokioIo<Strict<Wire>>, Body>>>);
+
+impl Driver {
+    /// Writes and reads what it can. The request on a connection gets the error that breaks it, so
+    /// the driver's own result adds nothing.
+    fn advance(&mut self, context: &mut Context<'_>) {
+        if self.0.as_mut().is_some_and(|driver| Pin::new(driver).poll(context).is_ready()) {
+            self.0 = None;
+        }
+    }
+
+    /// Waits for something that happens on this connection.
+    async fn until<T>(&mut self, happened: impl Future<Output = T>) -> T {
+        let mut happened = pin!(happened);
+        poll_fn(|context| {
+            self.advance(context);
+            happened.as_mut().poll(context)
+        })
+        .await
+    }
+}
+
+/// The connection of an answer whose body is being read.
+struct Answering {
+    connection: Connection,
+    /// True if the connection may be used again.
+    clear: bool,
+    turn: Turn,
+}
+
+impl Carrier for Answering {
+    fn drive(&mut self, context: &mut Context<'_>) {
+        self.connection.driver.advance(context);
+    }
+
+    fn end(mut self: Box<Self>) {
+        // It is ready once hyper has seen the end of both messages.
+        if !self.connection.sender.is_ready() {
+            self.connection.driver.advance(&mut Context::from_waker(Waker::noop()));
+        }
+        if !self.connection.sender.is_ready() {
+            // The upstream answered before it had the whole request, which it gets all the same.
+            if let Some(driver) = self.connection.driver.0.take() {
+                tokio::spawn(async move { drop(driver.await) });
+            }
+        } else if self.clear {
+            put_back(&self.turn.0, self.connection);
+        }
+    }
+}
+
+impl Connection {
+    fn is_old(&self, now: Instant) -> bool {
+        now - self.since >= self.keep || now >= self.ends
+    }
+
+    /// True if the upstream neither closed it nor sent anything unasked. Tickets for later
+    /// handshakes are read first, and so is a farewell.
+    fn is_quiet(&mut self) -> bool {
+        if self.is_encrypted {
+            self.driver.advance(&mut Context::from_waker(Waker::noop()));
+            if self.driver.0.is_none() || !self.sender.is_ready() {
+                return false;
+            }
+        }
+        nothing_waits(&self.socket)
+    }
+}
+
+/// The end of one try to send.
+enum Sent {
+    Answered(Response<Incoming>),
+    /// The connection took no byte of the request: hyper gave it back.
+    GaveBack(Request<Body>, hyper::Error),
+    Failed(Failure),
+}
+
+impl Connection {
+    async fn send(
+        &mut self,
+        request: Request<Body>,
+        limit: Limit,
+        until: Instant,
+        upload: Option<&Upload>,
+    ) -> Sent {
+        self.awaited.head();
+        // Pinned once: each arm would have room for one of its own.
+        let sending = pin!(self.driver.until(self.sender.try_send_request(request)));
+        let sent = match (limit, upload) {
+            (Limit::Whole(_), _) => timeout_at(until, sending).await.ok(),
+            (Limit::Each(span), Some(upload)) => upload.unless_silent(span, sending).await,
+            (Limit::Each(span), None) => timeout_at(Instant::now() + span, sending).await.ok(),
+        };
+        match sent {
+            None => Sent::Failed(Failure::Silent),
+            Some(Ok(answer)) => Sent::Answered(answer),
+            Some(Err(mut error)) => match error.take_message() {
+                Some(unsent) => Sent::GaveBack(unsent, error.into_error()),
+                None => {
+                    let unfinished = self.judged_late.as_ref().is_some_and(Judged::is_unfinished);
+                    Sent::Failed(Failure::Broken { error: error.into_error(), unfinished })
+                }
+            },
+        }
+    }
+}
+
+/// Time limit of an upstream.
+#[derive(Clone, Copy, Debug)]
+pub enum Limit {
+    /// For head and body together, counted from now on. The reader's time for the body does not
+    /// count.
+    Whole(Duration),
+    /// For each wait by itself: until the upstream takes the next piece of the request, begins its
+    /// answer, or sends the next piece of it. The client's time does not count.
+    Each(Duration),
+}
+
+impl Limit {
+    fn span(self) -> Duration {
+        match self {
+            Limit::Whole(span) | Limit::Each(span) => span,
+        }
+    }
+}
+
+impl Pool {
+    /// Makes a pool without connections.
+    pub fn new(endpoints: Endpoints, bounds: Bounds, host: Host, tls: Arc<Tls>) -> Self {
+        Self { endpoints: Arc::new(endpoints), bounds, host, tls }
+    }
+
+    /// Sends `request` once, and returns when the answer's head has arrived.
+    ///
+    /// `may_send` is asked right before the first byte is written: making a connection may take
+    /// seconds. Dropping the future or the body closes the connection.
+    ///
+    /// # Errors
+    /// `NotSent` only if no byte can have had an effect; `Late` if the limit passed after that; see
+    /// the port.
+    pub async fn exchange(
+        &self,
+        request: Request<Body>,
+        limit: Limit,
+        may_send: impl Fn() -> bool,
+    ) -> Result<Response<Body>, SendError> {
+        Ok(self.exchanged(request, limit, may_send).await?)
+    }
+
+    async fn exchanged(
+        &self,
+        request: Request<Body>,
+        limit: Limit,
+        may_send: impl Fn() -> bool,
+    ) -> Result<Response<Body>, Failure> {
+        let mut now = Instant::now();
+        let until = now + limit.span();
+        let is_safe = request.method().is_safe();
+        let mut choice = self.choice(now, until).await?;
+        let (mut request, upload) = match limit {
+            Limit::Whole(_) => (request, None),
+            Limit::Each(_) => watched(request),
+        };
+        let mut last = None;
+        while let Some(turn) = choice.next(self.bounds.connections, now) {
+            self.name_host(&mut request, &turn);
+            loop {
+                let (mut connection, pooled) = match self.take(&turn, is_safe, now) {
+                    Some(connection) => (connection, true),
+                    None => match self.connect(&turn, &choice, until).await {
+                        Ok(connection) => (connection, false),
+                        Err(why) => {
+                            last = Some(why);
+                            break;
+                        }
+                    },
+                };
+                if !pooled {
+                    now = Instant::now();
+                }
+                if now >= until {
+                    return Err(Failure::NoTime);
+                }
+                if !may_send() {
+                    return Err(Failure::NoRight);
+                }
+                match connection.send(request, limit, until, upload.as_ref()).await {
+                    Sent::Answered(answer) => return self.receive(answer, connection, turn, limit, until),
+                    // No byte of the request was written: a stale connection is no attempt.
+                    Sent::GaveBack(unsent, _) if pooled => (request, now) = (unsent, Instant::now()),
+                    Sent::GaveBack(_, error) => return Err(Failure::Unwritten(error)),
+                    Sent::Failed(failure) => {
+                        turn.blame(Instant::now());
+                        return Err(failure);
+                    }
+                }
+            }
+            now = Instant::now();
+            if now >= until {
+                break;
+            }
+        }
+        Err(match last {
+            Some(why) => Failure::NoConnection(why),
+            None => Failure::NoSlot { most: self.bounds.connections },
+        })
+    }
+
+    /// The endpoints for one request; begins the trials of those that are out.
+    async fn choice(&self, now: Instant, until: Instant) -> Result<Choice, Failure> {
+        let looked_up = timeout_at(until, self.endpoints.choice(now)).await;
+        let choice =
+            looked_up.unwrap_or_else(|_| Err(Failure::NoAddress("the resolver does not answer".into())))?;
+        for endpoint in choice.trials(now) {
+            tokio::spawn(try_again(self.clone(), endpoint.clone()));
+        }
+        Ok(choice)
+    }
+
+    fn name_host(&self, request: &mut Request<Body>, turn: &Turn) {
+        let headers = request.headers_mut();
+        match &self.host {
+            Host::Keep if headers.contains_key(HOST) => {}
+            Host::Upstream | Host::Keep => drop(headers.insert(HOST, turn.0.target.authority.clone())),
+            Host::Named(name) => drop(headers.insert(HOST, name.clone())),
+        }
+    }
+
+    fn receive(
+        &self,
+        answer: Response<Incoming>,
+        mut connection: Connection,
+        turn: Turn,
+        limit: Limit,
+        until: Instant,
+    ) -> Result<Response<Body>, Failure> {
+        if answer.status().is_server_error() {
+            turn.blame(Instant::now());
+        }
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(Failure::Unusable("the upstream switched protocols unasked".into()));
+        }
+        if answer.status().as_u16() > 599 {
+            return Err(Failure::Unusable(format!("the upstream answered {}", answer.status().as_u16())));
+        }
+        let mut answer = answer;
+        let clear = make_length_clear(&mut answer).map_err(|why| Failure::Unusable(why.into()))?;
+        if let Some(theirs) = keep_alive(answer.headers()) {
+            connection.keep = self.bounds.keep_idle.min(theirs.saturating_sub(MARGIN));
+        }
+        let patience = match limit {
+            Limit::Whole(_) => Patience::Within(until.saturating_duration_since(Instant::now())),
+            Limit::Each(span) => Patience::Each(span),
+        };
+        // If other readers could see two answers in this one, its connection is not used again.
+        let carrier = Box::new(Answering { connection, clear, turn });
+        let mut answer = answer.map(|body| streaming(body, patience, Some(carrier)));
+        *answer.version_mut() = Version::HTTP_11;
+        Ok(answer)
+    }
+
+    /// Takes an idle connection that still looks alive. It must be fresh unless the request is
+    /// safe.
+    fn take(&self, turn: &Turn, is_safe: bool, now: Instant) -> Option<Connection> {
+        let mut idle = lock(&turn.0.idle);
+        let Bounds { keep_idle, write_idle, .. } = self.bounds;
+        let most = if is_safe { keep_idle } else { keep_idle.min(write_idle) };
+        while let Some(mut connection) = idle.stack.pop_if(|connection| now - connection.since < most) {
+            if !connection.is_old(now) && connection.is_quiet() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    /// Makes a connection for this request.
+    async fn connect(&self, turn: &Turn, choice: &Choice, until: Instant) -> Result<Connection, String> {
+        let own = Instant::now() + if choice.has_more() { EACH } else { CONNECT };
+        let made = timeout_at(until.min(own), self.dial(&turn.0)).await;
+        let failed = |why: &str| format!("connect to {}: {why}", turn.0);
+        match made {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(why)) => {
+                choice.failed(turn, &why);
+                Err(failed(&why))
+            }
+            Err(_) => {
+                // It is not the endpoint's fault that the request has little time.
+                if own <= until {
+                    choice.failed(turn, "timed out");
+                }
+                Err(failed("timed out"))
+            }
+        }
+    }
+
+    async fn dial(&self, endpoint: &Endpoint) -> Result<Connection, String> {
+        let tls = endpoint.target.tls.as_ref().map(|name| (&*self.tls, name));
+        let Dialled { wire, socket, judged_late } =
+            dial(endpoint.address, tls).await.map_err(|error| error.to_string())?;
+        let awaited = Awaited::default();
+        // No `max_headers`: set, it makes hyper allocate and fill an array of that size per head.
+        let (sender, driver) = http1::Builder::new()
+            .handshake(TokioIo::new(Strict::new(wire, awaited.clone())))
+            .await
+            .map_err(|error| error.to_string())?;
+        endpoint.connected();
+        let (driver, since) = (Driver(Some(Box::new(driver))), Instant::now());
+        let Bounds { keep_idle: keep, max_age, .. } = self.bounds;
+        let ends = since + max_age.mul_f64(rand::random_range(YOUNGEST..=1.0));
+        let is_encrypted = tls.is_some();
+        Ok(Connection { sender, driver, awaited, socket, is_encrypted, judged_late, since, keep, ends })
+    }
+}
+
+/// Dials an endpoint that is out, in the background.
+async fn try_again(pool: Pool, endpoint: Arc<Endpoint>) {
+    let made = timeout_at(Instant::now() + CONNECT, pool.dial(&endpoint)).await;
+    match made.unwrap_or_else(|_| Err("timed out".to_owned())) {
+        Ok(connection) => put_back(&endpoint, connection),
+        Err(why) => endpoint.failed(Instant::now(), &why),
+    }
+}
+
+/// Leaves an answer at most one length: that of the body as hyper reads it (RFC 9112 section 6.3).
+///
+/// Returns whether the length was clear from the start. The next reader would believe a wrong
+/// header, and cut the answer off or break it.
+fn make_length_clear(answer: &mut Response<Incoming>) -> Result<bool, &'static str> {
+    let (body_is_over, length) = (answer.body().is_end_stream(), answer.body().size_hint().exact());
+    let headers = answer.headers_mut();
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter().map(HeaderValue::as_bytes);
+    match (codings.next(), codings.next()) {
+        (None, _) => {}
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => {
+            return Ok(headers.remove(CONTENT_LENGTH).is_none());
+        }
+        (Some(_), _) => return Err("the upstream's answer has a transfer coding that nobody asked for"),
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
+    let clear = match (lengths.next(), lengths.next()) {
+        (None, _) => true,
+        (Some(length), None) => !length.is_empty() && length.iter().all(u8::is_ascii_digit),
+        (Some(_), Some(_)) => false,
+    };
+    if !clear {
+        match length.filter(|_| !body_is_over) {
+            Some(length) => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
+            None => drop(headers.remove(CONTENT_LENGTH)),
+        }
+    }
+    Ok(clear)
+}
+
+/// True if the upstream neither closed the connection nor sent anything that was not read: one look
+/// at the kernel's buffer.
+fn nothing_waits(socket: &OwnedFd) -> bool {
+    let mut byte = [0_u8; 1];
+    let looked = recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    matches!(looked, Err(Errno::AGAIN))
+}
+
+/// The idle time that the upstream allows, from `Keep-Alive: timeout=5, max=100` (RFC 2068 section
+/// 19.7.1; seconds).
+///
+/// `None` if the header is absent or cannot be read.
+fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
+    let lines = headers.get_all("keep-alive").iter().filter_map(|line| line.to_str().ok());
+    let parameters = lines.flat_map(|line| line.split([',', ';']));
+    let seconds = parameters.filter_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        name.trim().eq_ignore_ascii_case("timeout").then(|| value.parse::<u32>().ok())?
+    });
+    seconds.min().map(|seconds| Duration::from_secs(seconds.into()))
+}
+
+fn put_back(endpoint: &Endpoint, mut connection: Connection) {
+    let now = Instant::now();
+    if connection.keep.is_zero() || now >= connection.ends {
+        return;
+    }
+    connection.since = now;
+    let mut held = lock(&endpoint.idle);
+    if held.stack.len() < MOST_IDLE && !held.retired {
+        held.stack.push(connection);
+    }
+    if !held.closing {
+        held.closing = true;
+        tokio::spawn(close_old(endpoint.idle.clone()));
+    }
+}
+
+/// Closes connections that were idle for their time. Ends when none is left.
+async fn close_old(idle: Arc<Mutex<Idle>>) {
+    loop {
+        let next = {
+            let mut idle = lock(&idle);
+            let now = Instant::now();
+            idle.stack.retain_mut(|connection| !connection.is_old(now) && connection.is_quiet());
+            let ends =
+                idle.stack.iter().map(|connection| connection.ends.min(connection.since + connection.keep));
+            let next = ends.min();
+            idle.closing = next.is_some();
+            next
+        };
+        match next {
+            Some(next) => sleep_until(next).await,
+            None => return,
+        }
+    }
+}
+
+/// No holder of this lock can panic halfway through a change, so poisoned connections are still
+/// whole.
+fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes an error with its causes in one line.
+pub fn describe(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

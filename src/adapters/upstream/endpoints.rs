@@ -1,0 +1,601 @@
+//! The endpoints of an upstream: the addresses that its names have, and the choice of one for the
+//! next request.
+//!
+//! Names are asked again in the background, and a failing resolver takes nothing away for a minute.
+//! Of two endpoints drawn at random the less busy one is taken. One that no connection can be made
+//! to is out, for a second at first, and a dial in the background brings it back. No request waits
+//! for a trial. This file must not send anything, and an answer must not put an endpoint out: its
+//! status may be about the request.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::HeaderValue;
+use rustls::pki_types::ServerName;
+use tokio::time::{Instant, timeout};
+
+use super::connection::Idle;
+use super::verdict::Failure;
+
+/// Time for which a name's last addresses count while its resolver fails.
+const KEPT: Duration = Duration::from_secs(60);
+/// Longest wait for a resolver.
+const LOOKUP: Duration = Duration::from_secs(5);
+/// Time without a new question after nothing was found at all.
+const NOTHING: Duration = Duration::from_secs(1);
+/// Most addresses of one upstream.
+const MOST: usize = 64;
+/// The first time that an endpoint is out, and the longest.
+const OUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Time for which a failure counts as one more request under way, so that an endpoint that fails
+/// fast draws no traffic.
+const BLAMED_FOR: Duration = Duration::from_secs(5);
+/// Most failures that count.
+const MOST_BLAMED: usize = 4_096;
+
+/// One configured address of an upstream.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub host: String,
+    pub port: u16,
+    /// The `Host` header for it.
+    pub authority: HeaderValue,
+    /// The name that its certificate must have; `None` for plain HTTP.
+    pub tls: Option<ServerName<'static>>,
+}
+
+impl Target {
+    fn literal(&self) -> Option<SocketAddr> {
+        let bare = self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&self.host);
+        bare.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, self.port))
+    }
+}
+
+/// A pending answer of a resolver.
+pub type Found = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
+/// Asks for the addresses of a host and port.
+pub type Lookup = fn(String, u16) -> Found;
+
+/// The system's resolver.
+pub fn system(host: String, port: u16) -> Found {
+    Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+}
+
+/// One address, and what is known of it.
+pub struct Endpoint {
+    pub target: Arc<Target>,
+    pub address: SocketAddr,
+    pub idle: Arc<Mutex<Idle>>,
+    /// Requests under way.
+    busy: AtomicUsize,
+    /// Number of entries of `blamed`, so that an endpoint without failures is read without a lock.
+    faults: AtomicUsize,
+    /// When each recent failure stops counting.
+    blamed: Mutex<VecDeque<Instant>>,
+    is_out: AtomicBool,
+    out: Mutex<Option<Out>>,
+}
+
+struct Out {
+    /// The next trial.
+    until: Instant,
+    span: Duration,
+    trying: bool,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.target.literal() {
+            Some(address) => write!(out, "{address}"),
+            None => write!(out, "{} ({})", self.target.host, self.address),
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Endpoint {
+    fn new(target: Arc<Target>, address: SocketAddr) -> Self {
+        Self {
+            target,
+            address,
+            idle: Arc::default(),
+            busy: AtomicUsize::new(0),
+            faults: AtomicUsize::new(0),
+            blamed: Mutex::default(),
+            is_out: AtomicBool::new(false),
+            out: Mutex::new(None),
+        }
+    }
+
+    pub fn is_out(&self) -> bool {
+        self.is_out.load(Ordering::Relaxed)
+    }
+
+    fn load(&self, now: Instant) -> usize {
+        let busy = self.busy.load(Ordering::Relaxed);
+        if self.faults.load(Ordering::Relaxed) == 0 {
+            return busy;
+        }
+        let mut blamed = lock(&self.blamed);
+        while blamed.pop_front_if(|until| *until <= now).is_some() {}
+        self.faults.store(blamed.len(), Ordering::Relaxed);
+        busy + blamed.len()
+    }
+
+    fn blame(&self, now: Instant) {
+        let mut blamed = lock(&self.blamed);
+        if blamed.len() < MOST_BLAMED {
+            blamed.push_back(now + BLAMED_FOR);
+        }
+        self.faults.store(blamed.len(), Ordering::Relaxed);
+    }
+
+    /// Puts it out after a failed dial: longer than the last time, if that was a trial.
+    pub fn failed(&self, now: Instant, why: &str) {
+        let mut out = lock(&self.out);
+        let span = match &*out {
+            None => {
+                tracing::warn!(endpoint = %self, why, "an endpoint of the upstream is out: no connection to it");
+                OUT.0
+            }
+            Some(before) if before.trying || before.until <= now => (before.span * 2).min(OUT.1),
+            Some(before) => before.span,
+        };
+        *out = Some(Out { until: now + span, span, trying: false });
+        self.is_out.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes it in: a connection was made.
+    pub fn connected(&self) {
+        if self.is_out.swap(false, Ordering::Relaxed) {
+            *lock(&self.out) = None;
+            tracing::info!(endpoint = %self, "an endpoint of the upstream is back");
+        }
+    }
+
+    /// True if a trial is due, which the caller begins now.
+    fn begins_trial(&self, now: Instant) -> bool {
+        let mut out = lock(&self.out);
+        let due = out.as_mut().filter(|out| !out.trying && out.until <= now);
+        due.map(|out| out.trying = true).is_some()
+    }
+}
+
+/// The place of one request at its endpoint.
+#[derive(Debug)]
+pub struct Turn(pub Arc<Endpoint>);
+
+impl Turn {
+    fn take(endpoint: &Arc<Endpoint>, most: usize) -> Option<Self> {
+        let before = endpoint.busy.fetch_add(1, Ordering::Relaxed);
+        let turn = Self(endpoint.clone());
+        (before < most).then_some(turn)
+    }
+
+    /// Counts a failure against the endpoint for a while: an outcome that is not known, an answer
+    /// that is late, or a 5xx.
+    pub fn blame(&self, now: Instant) {
+        self.0.blame(now);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The addresses of one target.
+#[derive(Clone, Debug)]
+struct Answer {
+    addresses: Vec<SocketAddr>,
+    /// When the resolver said so; `None` for a literal address, which stays.
+    at: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Known {
+    endpoints: Vec<Arc<Endpoint>>,
+    answers: Vec<Option<Answer>>,
+    /// When names were asked last; `None` before the first time.
+    asked: Option<Instant>,
+    /// The last failure, in words.
+    trouble: Option<String>,
+}
+
+/// All endpoints of one upstream.
+#[derive(Debug)]
+pub struct Endpoints {
+    targets: Vec<Arc<Target>>,
+    every: Duration,
+    lookup: Lookup,
+    known: ArcSwap<Known>,
+    asking: tokio::sync::Mutex<()>,
+    /// True while a task asks in the background.
+    refreshing: AtomicBool,
+}
+
+/// The endpoints that one request may go to.
+#[derive(Debug)]
+pub struct Choice {
+    known: Arc<Known>,
+    /// One bit for each endpoint that was tried.
+    tried: u64,
+}
+
+impl Endpoints {
+    pub fn new(targets: Vec<Target>, every: Duration, lookup: Lookup) -> Self {
+        let targets: Vec<Arc<Target>> = targets.into_iter().map(Arc::new).collect();
+        let literal = |target: &Arc<Target>| {
+            target.literal().map(|address| Answer { addresses: vec![address], at: None })
+        };
+        let answers: Vec<Option<Answer>> = targets.iter().map(literal).collect();
+        let known = merged(&targets, &[], answers, None, None);
+        Self {
+            targets,
+            every,
+            lookup,
+            known: ArcSwap::from_pointee(known),
+            asking: tokio::sync::Mutex::default(),
+            refreshing: AtomicBool::new(false),
+        }
+    }
+
+    /// The endpoints as they are known now. Waits only if no address is known, or none that counts
+    /// still.
+    ///
+    /// # Errors
+    /// `NoAddress`.
+    pub async fn choice(self: &Arc<Self>, now: Instant) -> Result<Choice, Failure> {
+        let known = self.known.load_full();
+        let known = match known.due(now, self.every) {
+            Due::No => known,
+            Due::Soon => {
+                if !self.refreshing.swap(true, Ordering::AcqRel) {
+                    let endpoints = self.clone();
+                    tokio::spawn(async move {
+                        endpoints.ask(now).await;
+                        endpoints.refreshing.store(false, Ordering::Release);
+                    });
+                }
+                known
+            }
+            Due::Now => self.ask(now).await,
+        };
+        if known.endpoints.is_empty() {
+            let why = known.trouble.clone().unwrap_or_else(|| "its name has no address".to_owned());
+            return Err(Failure::NoAddress(why));
+        }
+        Ok(Choice { known, tried: 0 })
+    }
+
+    /// Asks for all names, unless somebody has since `begun`.
+    async fn ask(&self, begun: Instant) -> Arc<Known> {
+        let _one = self.asking.lock().await;
+        let before = self.known.load_full();
+        if before.asked.is_some_and(|asked| asked > begun) {
+            return before;
+        }
+        let (mut answers, mut trouble) = (Vec::with_capacity(self.targets.len()), None);
+        for (target, last) in self.targets.iter().zip(&before.answers) {
+            if target.literal().is_some() {
+                answers.push(last.clone());
+                continue;
+            }
+            let asked = timeout(LOOKUP, (self.lookup)(target.host.clone(), target.port)).await;
+            let now = Instant::now();
+            let found = asked.unwrap_or_else(|_| Err(io::Error::other("the resolver does not answer")));
+            let found = found.and_then(|found| match found.is_empty() {
+                true => Err(io::Error::other("the name has no address")),
+                false => Ok(found),
+            });
+            answers.push(match found {
+                Ok(addresses) => Some(Answer { addresses, at: Some(now) }),
+                Err(error) => {
+                    trouble = Some(format!("look up {}: {error}", target.host));
+                    last.clone().filter(|last| last.at.is_some_and(|at| now < at + KEPT))
+                }
+            });
+        }
+        if let (Some(why), None) = (&trouble, &before.trouble) {
+            tracing::warn!(
+                why,
+                "an upstream's name cannot be looked up: its last addresses are kept for 60 s"
+            );
+        }
+        let known = merged(&self.targets, &before.endpoints, answers, Some(Instant::now()), trouble);
+        for gone in
+            before.endpoints.iter().filter(|one| !known.endpoints.iter().any(|kept| Arc::ptr_eq(one, kept)))
+        {
+            lock(&gone.idle).retire();
+        }
+        let known = Arc::new(known);
+        self.known.store(known.clone());
+        known
+    }
+}
+
+/// Reason to ask for names.
+enum Due {
+    No,
+    /// In the background.
+    Soon,
+    /// Before anything is sent.
+    Now,
+}
+
+impl Known {
+    fn due(&self, now: Instant, every: Duration) -> Due {
+        let named =
+            self.answers.iter().filter(|answer| answer.as_ref().is_none_or(|answer| answer.at.is_some()));
+        if named.clone().next().is_none() {
+            return Due::No;
+        }
+        let Some(asked) = self.asked else { return Due::Now };
+        if self.endpoints.is_empty() {
+            return if now < asked + NOTHING { Due::No } else { Due::Now };
+        }
+        let over = |answer: &Option<Answer>| {
+            answer.as_ref().and_then(|answer| answer.at).is_some_and(|at| at + KEPT <= now)
+        };
+        match now < asked + every {
+            true => Due::No,
+            false if named.clone().any(over) => Due::Now,
+            false => Due::Soon,
+        }
+    }
+}
+
+/// Keeps what is known of the endpoints that stay.
+fn merged(
+    targets: &[Arc<Target>],
+    before: &[Arc<Endpoint>],
+    answers: Vec<Option<Answer>>,
+    asked: Option<Instant>,
+    trouble: Option<String>,
+) -> Known {
+    let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
+    for (target, answer) in targets.iter().zip(&answers) {
+        for address in answer.iter().flat_map(|answer| &answer.addresses) {
+            let is = |one: &&Arc<Endpoint>| Arc::ptr_eq(&one.target, target) && one.address == *address;
+            if endpoints.len() < MOST && !endpoints.iter().any(|one| is(&one)) {
+                let known = before.iter().find(is).cloned();
+                endpoints.push(known.unwrap_or_else(|| Arc::new(Endpoint::new(target.clone(), *address))));
+            }
+        }
+    }
+    Known { endpoints, answers, asked, trouble }
+}
+
+impl Choice {
+    /// The place for this request at the next endpoint: of two drawn at random the less busy one,
+    /// first among those that are in. `None` if all were tried, or have `most` requests.
+    pub fn next(&mut self, most: usize, now: Instant) -> Option<Turn> {
+        let endpoints = &self.known.endpoints;
+        loop {
+            let tried = self.tried;
+            let left = |out: bool| {
+                let left = endpoints.iter().enumerate().filter(move |(_, one)| one.is_out() == out);
+                left.map(|(at, _)| at).filter(move |at| tried & (1 << at) == 0)
+            };
+            let out = left(false).next().is_none();
+            let count = left(out).count();
+            let nth = |nth: usize| left(out).nth(nth);
+            let at = match count {
+                0 => return None,
+                1 => nth(0)?,
+                _ => {
+                    let first = rand::random_range(0..count);
+                    let second = (first + rand::random_range(1..count)) % count;
+                    let (first, second) = (nth(first)?, nth(second)?);
+                    match endpoints[first].load(now) <= endpoints[second].load(now) {
+                        true => first,
+                        false => second,
+                    }
+                }
+            };
+            self.tried |= 1 << at;
+            if let Some(turn) = Turn::take(&endpoints[at], most) {
+                return Some(turn);
+            }
+        }
+    }
+
+    /// True if another endpoint is left to try.
+    pub fn has_more(&self) -> bool {
+        (self.tried.count_ones() as usize) < self.known.endpoints.len()
+    }
+
+    /// Puts an endpoint out that no connection was made to, unless there is no other.
+    pub fn failed(&self, turn: &Turn, why: &str) {
+        if self.known.endpoints.len() > 1 {
+            turn.0.failed(Instant::now(), why);
+        }
+    }
+
+    /// The endpoints that are to be tried in the background now.
+    pub fn trials(&self, now: Instant) -> impl Iterator<Item = &Arc<Endpoint>> {
+        let others = self.known.endpoints.iter().filter(|_| self.known.endpoints.len() > 1);
+        others.filter(move |one| one.is_out() && one.begins_trial(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// What the resolver says of each host; a host that is not here fails.
+    static NAMES: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+
+    fn scripted(host: String, port: u16) -> Found {
+        let known = lock(&NAMES).get(&host).cloned();
+        let found = known.ok_or_else(|| io::Error::other("no such name"));
+        Box::pin(async move {
+            let address = |last| SocketAddr::new([127, 0, 0, last].into(), port);
+            Ok(found?.into_iter().map(address).collect())
+        })
+    }
+
+    fn says(host: &str, addresses: &[u8]) {
+        lock(&NAMES).insert(host.to_owned(), addresses.to_vec());
+    }
+
+    fn of(hosts: &[&str]) -> Arc<Endpoints> {
+        let authority = HeaderValue::from_static("a");
+        let target = |host: &&str| Target {
+            host: (*host).to_owned(),
+            port: 1,
+            authority: authority.clone(),
+            tls: None,
+        };
+        Arc::new(Endpoints::new(hosts.iter().map(target).collect(), Duration::from_secs(5), scripted))
+    }
+
+    /// The last bytes of the addresses that a request may go to, in order.
+    async fn known(endpoints: &Arc<Endpoints>) -> Vec<u8> {
+        let Ok(mut choice) = endpoints.choice(Instant::now()).await else { return Vec::new() };
+        let turns = std::iter::from_fn(|| choice.next(9, Instant::now()));
+        let mut last: Vec<u8> = turns
+            .map(|turn| match turn.0.address.ip() {
+                IpAddr::V4(ip) => ip.octets()[3],
+                IpAddr::V6(_) => 0,
+            })
+            .collect();
+        last.sort_unstable();
+        last
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_is_asked_in_the_background_and_its_last_addresses_count_for_a_minute() {
+        let endpoints = of(&["changes"]);
+        assert_eq!(known(&endpoints).await, [0; 0], "no such name yet");
+        says("changes", &[1, 2]);
+        assert_eq!(known(&endpoints).await, [0; 0], "asked a moment ago");
+        sleep(NOTHING).await;
+        assert_eq!(known(&endpoints).await, [1, 2]);
+        says("changes", &[2, 3]);
+        sleep(Duration::from_secs(4)).await;
+        assert_eq!(known(&endpoints).await, [1, 2], "not due yet");
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(known(&endpoints).await, [1, 2], "nobody waits for the question");
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(known(&endpoints).await, [2, 3]);
+        lock(&NAMES).remove("changes");
+        for _ in 0..11 {
+            sleep(Duration::from_secs(5)).await;
+            assert_eq!(known(&endpoints).await, [2, 3]);
+        }
+        sleep(Duration::from_secs(6)).await;
+        assert_eq!(known(&endpoints).await, [0; 0], "a minute later");
+        // After a long pause nobody is sent to where the service was long ago.
+        says("changes", &[4]);
+        sleep(NOTHING).await;
+        assert_eq!(known(&endpoints).await, [4]);
+        says("changes", &[5]);
+        sleep(KEPT).await;
+        assert_eq!(known(&endpoints).await, [5]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_fails_takes_nothing_from_the_others() {
+        says("well", &[7]);
+        let endpoints = of(&["127.0.0.9", "well", "ill"]);
+        assert_eq!(known(&endpoints).await, [7, 9]);
+        let literal = of(&["127.0.0.9", "[::1]"]);
+        assert_eq!(known(&literal).await, [0, 9]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_stays_the_same_while_its_address_does() {
+        says("stays", &[1]);
+        let endpoints = of(&["stays"]);
+        let first = endpoints.choice(Instant::now()).await.unwrap().next(1, Instant::now()).unwrap();
+        says("stays", &[1, 2]);
+        sleep(KEPT).await;
+        assert_eq!(known(&endpoints).await, [1, 2]);
+        let mut choice = endpoints.choice(Instant::now()).await.unwrap();
+        let second = choice.next(1, Instant::now()).unwrap();
+        assert_eq!(second.0.address.ip(), IpAddr::from([127, 0, 0, 2]), "the other one has its request");
+        assert!(choice.next(1, Instant::now()).is_none());
+        drop(first);
+        let again = endpoints.choice(Instant::now()).await.unwrap().next(1, Instant::now()).unwrap();
+        assert_eq!(again.0.address.ip(), IpAddr::from([127, 0, 0, 1]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_less_busy_of_two_is_taken_and_failures_count_as_busy_for_a_while() {
+        let endpoints = of(&["127.0.0.1", "127.0.0.2"]);
+        let next = async || endpoints.choice(Instant::now()).await.unwrap().next(99, Instant::now()).unwrap();
+        let busy = next().await;
+        for _ in 0..20 {
+            assert_ne!(next().await.0.address, busy.0.address);
+        }
+        let failing = next().await;
+        for _ in 0..5 {
+            failing.blame(Instant::now());
+        }
+        let address = failing.0.address;
+        drop(failing);
+        for _ in 0..20 {
+            assert_ne!(next().await.0.address, address);
+        }
+        sleep(BLAMED_FOR).await;
+        for _ in 0..20 {
+            assert_eq!(next().await.0.address, address, "its failures are forgotten, the other is busy");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_that_takes_no_connection_is_out_and_tried_again_in_the_background() {
+        let endpoints = of(&["127.0.0.1", "127.0.0.2"]);
+        let choice = async || endpoints.choice(Instant::now()).await.unwrap();
+        let mut first = choice().await;
+        let turn = first.next(9, Instant::now()).unwrap();
+        first.failed(&turn, "refused");
+        let (out, mut span) = (turn.0.clone(), OUT.0);
+        for _ in 0..20 {
+            let mut later = choice().await;
+            assert_ne!(later.next(9, Instant::now()).unwrap().0.address, out.address);
+            assert_eq!(later.next(9, Instant::now()).unwrap().0.address, out.address, "the last resort");
+            assert_eq!(later.trials(Instant::now()).count(), 0);
+        }
+        for expected in [2, 4, 8, 16, 30, 30] {
+            sleep(span - Duration::from_millis(1)).await;
+            assert_eq!(choice().await.trials(Instant::now()).count(), 0, "{span:?}");
+            sleep(Duration::from_millis(1)).await;
+            assert_eq!(choice().await.trials(Instant::now()).count(), 1, "{span:?}");
+            assert_eq!(choice().await.trials(Instant::now()).count(), 0, "one trial at a time");
+            out.failed(Instant::now(), "refused");
+            span = Duration::from_secs(expected);
+        }
+        out.connected();
+        assert!(!out.is_out());
+        // Alone it is never out.
+        let endpoints = of(&["127.0.0.1"]);
+        let mut alone = endpoints.choice(Instant::now()).await.unwrap();
+        let turn = alone.next(9, Instant::now()).unwrap();
+        alone.failed(&turn, "refused");
+        assert!(!turn.0.is_out());
+    }
+}

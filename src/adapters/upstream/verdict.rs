@@ -1,0 +1,85 @@
+//! The meaning of a failure: was nothing of the request sent, or is its outcome unknown?
+//!
+//! The table in docs/upstream.md says the same, row by row. No other file of this room makes a
+//! [`SendError`]. A failure that is not surely "not sent" must be unknown.
+
+use std::io;
+
+use rustls::AlertDescription;
+
+use super::connection::describe;
+use crate::ports::upstream::SendError;
+
+/// A failure of one exchange.
+#[derive(Debug)]
+pub enum Failure {
+    /// The name has no address, or its resolver does not answer.
+    NoAddress(String),
+    /// No endpoint took a connection: refused, timed out, or its handshake failed. The last reason.
+    NoConnection(String),
+    /// All endpoints have as many connections as they may.
+    NoSlot { most: usize },
+    /// The time was over before a byte was written.
+    NoTime,
+    /// The right to send ended before a byte was written.
+    NoRight,
+    /// hyper gave the request back: its connection took no byte of it (RFC 9112 section 9.3.1).
+    Unwritten(hyper::Error),
+    /// The connection broke after the request was handed to it.
+    Broken {
+        error: hyper::Error,
+        /// True if the handshake was TLS 1.3's and nothing but one alert was read since: then the server
+        /// may not have ended it (RFC 8446 section 4.4.2.4), and has given no byte of the request to
+        /// its application.
+        unfinished: bool,
+    },
+    /// The answer cannot be believed.
+    Unusable(String),
+    /// The time was over after a byte may have been written.
+    Silent,
+}
+
+impl From<Failure> for SendError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NoAddress(why) | Failure::NoConnection(why) => Self::NotSent(why),
+            Failure::NoSlot { most } => Self::NotSent(format!("all {most} connections are in use")),
+            Failure::NoTime => Self::NotSent("no time is left".into()),
+            Failure::NoRight => Self::NotSent("the right to send ended before a byte was written".into()),
+            Failure::Unwritten(error) => Self::NotSent(describe(&error)),
+            Failure::Broken { error, unfinished: true } if refuses_a_certificate(&error) => {
+                Self::NotSent(format!("the upstream refuses our certificate: {}", describe(&error)))
+            }
+            Failure::Broken { error, .. } => Self::Unknown(describe(&error)),
+            Failure::Unusable(why) => Self::Unknown(why),
+            Failure::Silent => Self::Late("no answer in time".into()),
+        }
+    }
+}
+
+/// True if the cause is an alert by which a server refuses a client's certificate (RFC 8446 section
+/// 6.2). An `access_denied` is none: a service may send it later.
+fn refuses_a_certificate(error: &hyper::Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if let Some(rustls::Error::AlertReceived(alert)) = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+            .and_then(|inner| inner.downcast_ref::<rustls::Error>())
+        {
+            use AlertDescription::*;
+            return matches!(
+                alert,
+                BadCertificate
+                    | UnsupportedCertificate
+                    | CertificateRevoked
+                    | CertificateExpired
+                    | CertificateUnknown
+                    | UnknownCA
+                    | CertificateRequired
+            );
+        }
+        cause = error.source();
+    }
+    false
+}

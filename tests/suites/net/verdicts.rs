@@ -1,0 +1,435 @@
+//! The table of docs/upstream.md, row by row: what a failure at the upstream means for the request.
+//! Also TLS to upstreams, several endpoints, and our credential there.
+//!
+//! Each server here is scripted. A test must not take "unknown" for "not sent", nor the reverse.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use onceway::adapters::identity::files_in;
+use onceway::adapters::upstream::{
+    Base, Credential, Host, HttpUpstream, ServiceSettings, Tls, TlsFiles, UpstreamSettings,
+};
+use onceway::fleet::ports::free_run;
+use onceway::ports::Upstream;
+use onceway::ports::body::empty;
+use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
+use onceway::protocol::record::{RequestId, Token};
+use rustls::pki_types::ServerName;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::net::support::{Pki, RawServer, Then, key_id, read_request, region, soon, text};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+const AMPLE: Duration = Duration::from_secs(20);
+const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
+
+fn send(headers: &[(&'static str, &str)]) -> Send {
+    let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+    Send {
+        upstream: None,
+        id: key_id("acme", "k"),
+        token: Token { epoch: 1, attempt: 1 },
+        request_id: RequestId(9),
+        method: Method::POST,
+        target: "/v1".parse().unwrap(),
+        headers: HeaderMap::from_iter(headers),
+        body: "body".into(),
+    }
+}
+
+fn over(own: ServiceSettings) -> HttpUpstream {
+    HttpUpstream::new(&settings(own))
+}
+
+fn settings(own: ServiceSettings) -> UpstreamSettings {
+    UpstreamSettings { me: region("eu"), own, shared: false, others: BTreeMap::new(), named: BTreeMap::new() }
+}
+
+fn at(addresses: &[String]) -> ServiceSettings {
+    let mut bases = addresses.iter().map(|address| Base::parse(address).unwrap());
+    let first = ServiceSettings::at(bases.next().unwrap()).unwrap();
+    ServiceSettings { addresses: first.addresses.iter().cloned().chain(bases).collect(), ..first }
+}
+
+/// TLS that believes this authority, and shows the certificate of `own`.
+fn secured(address: &str, authority: &Pki, own: Option<(&Pki, &str)>) -> ServiceSettings {
+    let files = |pki: &Pki, name: &str| files_in(pki.path(), &region(name));
+    let own = own.map(|(pki, name)| (files(pki, name).certificate, files(pki, name).key));
+    let tls = TlsFiles { ca: Some(authority.path().join("ca.pem")), own, only_13: false };
+    ServiceSettings {
+        server_name: Some(ServerName::try_from("us.onceway").unwrap()),
+        tls: Arc::new(Tls::load(&tls).unwrap()),
+        ..at(&[format!("https://{address}")])
+    }
+}
+
+/// The knowledge after one send.
+async fn after(upstream: &HttpUpstream) -> Result<u16, SendError> {
+    sent(upstream, AMPLE, || true).await
+}
+
+async fn sent(
+    upstream: &HttpUpstream,
+    within: Duration,
+    may_send: impl Fn() -> bool + std::marker::Send + Sync,
+) -> Result<u16, SendError> {
+    let answer = soon(upstream.send(send(&[]), within, may_send)).await?;
+    let status = answer.status().as_u16();
+    text(answer.into_body()).await;
+    Ok(status)
+}
+
+#[track_caller]
+fn not_sent(told: Result<u16, SendError>, why: &str) {
+    assert!(matches!(&told, Err(SendError::NotSent(said)) if said.contains(why)), "{told:?}, not {why:?}");
+}
+
+#[track_caller]
+fn unknown(told: Result<u16, SendError>) {
+    assert!(matches!(told, Err(SendError::Unknown(_))), "{told:?}");
+}
+
+/// Handshakes of one kind, and what is done with each connection behind them.
+struct Secure {
+    address: String,
+    connections: Arc<Mutex<usize>>,
+}
+
+impl Secure {
+    async fn start<F>(
+        config: ServerConfig,
+        each: impl Fn(TlsStream<TcpStream>) -> F + std::marker::Send + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + std::marker::Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (acceptor, connections) = (TlsAcceptor::from(Arc::new(config)), Arc::<Mutex<usize>>::default());
+        let count = connections.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                *count.lock().unwrap() += 1;
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    tokio::spawn(each(stream));
+                }
+            }
+        });
+        Self { address, connections }
+    }
+}
+
+fn server(pki: &Pki, versions: &[&'static SupportedProtocolVersion], clients: Option<&Pki>) -> ServerConfig {
+    let files = files_in(pki.path(), &region("us"));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions).unwrap();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(clients) => {
+            let roots: RootCertStore =
+                onceway::adapters::identity::roots(&clients.path().join("ca.pem")).unwrap();
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let chain = onceway::adapters::identity::chain(&files.certificate).unwrap();
+    let key = onceway::adapters::identity::private_key(&files.key).unwrap();
+    let mut config = builder.with_single_cert(chain, key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.max_early_data_size = 16_384;
+    config
+}
+
+async fn answers(mut stream: TlsStream<TcpStream>) {
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    while let Some(request) = read_request(&mut stream).await {
+        assert!(stream.get_mut().1.early_data().is_none(), "{request}");
+        stream.write_all(OK.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_was_sent_if_no_connection_was_made() {
+    let refusing = format!("127.0.0.1:{}", free_run(1).unwrap());
+    not_sent(after(&over(at(&[format!("http://{refusing}")]))).await, &format!("connect to {refusing}: "));
+    not_sent(after(&over(at(&["http://nowhere.invalid".to_owned()]))).await, "look up nowhere.invalid: ");
+    // It accepts, and never shakes hands.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = silent.local_addr().unwrap();
+    let pki = Pki::new(&["us"]);
+    not_sent(after(&over(secured(&silent.to_string(), &pki, None))).await, "timed out");
+    let plain = RawServer::start(Then::Answer(OK)).await;
+    not_sent(after(&over(secured(&plain.address, &pki, None))).await, "connect to ");
+    assert_eq!(plain.seen().len(), 0);
+}
+
+#[tokio::test]
+async fn nothing_was_sent_if_the_certificate_is_not_the_upstreams() {
+    let (pki, other) = (Pki::new(&["us", "eu"]), Pki::new(&["us"]));
+    let served = Secure::start(server(&pki, BOTH, None), answers).await;
+    not_sent(after(&over(secured(&served.address, &other, None))).await, "UnknownIssuer");
+    let named = ServerName::try_from("eu.onceway").unwrap();
+    let settings = ServiceSettings { server_name: Some(named), ..secured(&served.address, &pki, None) };
+    not_sent(after(&over(settings)).await, "certificate not valid for name");
+    // None but the public authorities, unless the file says which.
+    let settings =
+        ServiceSettings { tls: at(&["https://a".to_owned()]).tls, ..secured(&served.address, &pki, None) };
+    not_sent(after(&over(settings)).await, "UnknownIssuer");
+    assert_eq!(after(&over(secured(&served.address, &pki, None))).await, Ok(200));
+}
+
+#[tokio::test]
+async fn nothing_was_sent_if_there_is_no_slot_or_no_right() {
+    let server = RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")).await;
+    let mut settings = at(&[format!("http://{}", server.address)]);
+    settings.bounds.connections = 1;
+    let upstream = over(settings);
+    not_sent(sent(&upstream, AMPLE, || false).await, "the right to send ended");
+    let first = soon(upstream.send(send(&[]), AMPLE, || true)).await.unwrap();
+    not_sent(after(&upstream).await, "all 1 connections are in use");
+    drop(first);
+    let again = soon(upstream.send(send(&[]), AMPLE, || true)).await;
+    assert_eq!(again.unwrap().status(), 200, "its slot is free again");
+    assert_eq!(server.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn tls_is_spoken_in_both_versions_and_one_connection_serves_many() {
+    let pki = Pki::new(&["us"]);
+    for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
+        // Tickets for later handshakes come behind TLS 1.3's: they break no idle connection.
+        let served = Secure::start(server(&pki, versions, None), answers).await;
+        let upstream = over(secured(&served.address, &pki, None));
+        for _ in 0..20 {
+            assert_eq!(after(&upstream).await, Ok(200));
+        }
+        assert_eq!(*served.connections.lock().unwrap(), 1);
+    }
+    let old = Secure::start(server(&pki, &[&rustls::version::TLS12], None), answers).await;
+    let files = TlsFiles { ca: Some(pki.path().join("ca.pem")), own: None, only_13: true };
+    let settings =
+        ServiceSettings { tls: Arc::new(Tls::load(&files).unwrap()), ..secured(&old.address, &pki, None) };
+    not_sent(after(&over(settings)).await, "ProtocolVersion");
+}
+
+/// An upstream that closes each connection as soon as it is idle. Nothing is in doubt from that.
+#[tokio::test]
+async fn an_upstream_that_closes_idle_connections_leaves_nothing_in_doubt() {
+    let pki = Pki::new(&["us"]);
+    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
+        if read_request(&mut stream).await.is_some() {
+            stream.write_all(OK.as_bytes()).await.unwrap();
+            let _ = stream.shutdown().await;
+        }
+    })
+    .await;
+    let upstream = over(secured(&served.address, &pki, None));
+    for number in 1..=20 {
+        assert_eq!(after(&upstream).await, Ok(200));
+        // Its farewell arrives before the next request, as it would from a service that is idle.
+        crate::support::until("the connection to be closed by its upstream", async || {
+            *served.connections.lock().unwrap() == number
+        })
+        .await;
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_our_certificate_was_sent_nothing_that_counts() {
+    let (pki, other) = (Pki::new(&["us", "eu"]), Pki::new(&["eu"]));
+    let served = Secure::start(server(&pki, &[&rustls::version::TLS13], Some(&pki)), answers).await;
+    assert_eq!(after(&over(secured(&served.address, &pki, Some((&pki, "eu"))))).await, Ok(200));
+    // Its alert comes behind a handshake that looks whole from here.
+    not_sent(
+        after(&over(secured(&served.address, &pki, Some((&other, "eu"))))).await,
+        "refuses our certificate",
+    );
+    not_sent(after(&over(secured(&served.address, &pki, None))).await, "refuses our certificate");
+    let older = Secure::start(server(&pki, &[&rustls::version::TLS12], Some(&pki)), answers).await;
+    not_sent(after(&over(secured(&older.address, &pki, Some((&other, "eu"))))).await, "connect to ");
+}
+
+#[tokio::test]
+async fn whatever_breaks_behind_a_handshake_is_unknown() {
+    let pki = Pki::new(&["us"]);
+    // It resets.
+    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
+        let _ = read_request(&mut stream).await;
+        stream.get_ref().0.set_zero_linger().unwrap();
+    })
+    .await;
+    unknown(after(&over(secured(&served.address, &pki, None))).await);
+    // It resets before it reads: here that cannot be told from the above.
+    let served = Secure::start(server(&pki, BOTH, None), async |stream| {
+        stream.get_ref().0.set_zero_linger().unwrap();
+    })
+    .await;
+    let told = after(&over(secured(&served.address, &pki, None))).await;
+    assert!(matches!(told, Err(SendError::Unknown(_) | SendError::NotSent(_))), "{told:?}");
+    // It says farewell.
+    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
+        let _ = read_request(&mut stream).await;
+        let _ = stream.shutdown().await;
+    })
+    .await;
+    unknown(after(&over(secured(&served.address, &pki, None))).await);
+    // It answers half.
+    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
+        let _ = read_request(&mut stream).await;
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nCont").await;
+        let _ = stream.shutdown().await;
+    })
+    .await;
+    unknown(after(&over(secured(&served.address, &pki, None))).await);
+    let silent = RawServer::start(Then::AnswerAndHang("")).await;
+    let told =
+        sent(&over(at(&[format!("http://{}", silent.address)])), Duration::from_millis(300), || true).await;
+    assert!(matches!(told, Err(SendError::Late(_))), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_replaced_counts_for_the_next_connection() {
+    let (pki, newer) = (Pki::new(&["us"]), Pki::new(&["us"]));
+    let served = Secure::start(server(&newer, BOTH, None), answers).await;
+    let mut old = secured(&served.address, &pki, None);
+    old.credential = Some(credential("Bearer old"));
+    let old = settings(old);
+    let upstream = HttpUpstream::new(&old);
+    not_sent(after(&upstream).await, "UnknownIssuer");
+    let mut new = secured(&served.address, &newer, None);
+    new.credential = Some(credential("Bearer new"));
+    old.renewable().renew(&settings(new).renewable());
+    assert_eq!(after(&upstream).await, Ok(200));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_down_or_silent_takes_nothing_down() {
+    let (one, two) = (RawServer::start(Then::Answer(OK)).await, RawServer::start(Then::Answer(OK)).await);
+    let dead = format!("http://127.0.0.1:{}", free_run(1).unwrap());
+    let pki = Pki::new(&["us"]);
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = format!("https://{}", silent.local_addr().unwrap());
+    let addresses = [dead, silent, format!("http://{}", one.address), format!("http://{}", two.address)];
+    let settings = ServiceSettings { addresses: at(&addresses).addresses, ..secured("a", &pki, None) };
+    let upstream = over(settings);
+    for _ in 0..40 {
+        assert_eq!(after(&upstream).await, Ok(200));
+    }
+    let seen = (one.seen().len(), two.seen().len());
+    assert!(seen.0 + seen.1 == 40 && seen.0 > 5 && seen.1 > 5, "{seen:?}");
+    // All are tried if all are out.
+    let dead = [free_run(1).unwrap(), free_run(1).unwrap()].map(|port| format!("http://127.0.0.1:{port}"));
+    let upstream = over(at(&dead));
+    for _ in 0..3 {
+        not_sent(after(&upstream).await, "connect to ");
+    }
+    let back = TcpListener::bind(dead[1].strip_prefix("http://").unwrap()).await.unwrap();
+    let back = RawServer::on(back, Then::Answer(OK));
+    assert_eq!(after(&upstream).await, Ok(200), "the last resort");
+    assert_eq!(back.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_fails_fast_draws_no_traffic() {
+    let failing = RawServer::start(Then::Answer("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")).await;
+    let well = RawServer::start(Then::Answer(OK)).await;
+    let upstream = over(at(&[&failing, &well].map(|server| format!("http://{}", server.address))));
+    for _ in 0..50 {
+        after(&upstream).await.unwrap();
+    }
+    assert_eq!((failing.seen().len(), well.seen().len()), (1, 49));
+}
+
+#[tokio::test]
+async fn the_host_is_the_addresss_the_clients_or_another() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let named = Host::Named(HeaderValue::from_static("internal.example"));
+    let own = server.address.clone();
+    for (host, sent, expected) in [
+        (Host::Upstream, Some("public.example"), own.as_str()),
+        (Host::Keep, Some("public.example"), "public.example"),
+        (Host::Keep, None, own.as_str()),
+        (named, Some("public.example"), "internal.example"),
+    ] {
+        let upstream = over(ServiceSettings { host, ..at(&[format!("http://{}", server.address)]) });
+        let headers: Vec<(&'static str, &str)> = sent.map(|host| ("host", host)).into_iter().collect();
+        soon(upstream.send(send(&headers), AMPLE, || true)).await.unwrap();
+        assert_eq!(server.headers().pop().unwrap()["host"], expected);
+    }
+}
+
+fn credential(value: &'static str) -> Arc<Credential> {
+    Arc::new(Credential::new(http::header::AUTHORIZATION, HeaderValue::from_static(value)))
+}
+
+#[tokio::test]
+async fn our_credential_takes_the_place_of_the_clients_and_its_refusal_is_no_answer() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    let refusing = RawServer::start(Then::Answer("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")).await;
+    let own = |server: &RawServer| ServiceSettings {
+        credential: Some(credential("Bearer sk_live")),
+        ..at(&[format!("http://{}", server.address)])
+    };
+    assert!(!format!("{:?}", own(&server)).contains("sk_live"));
+    let before = settings(own(&server));
+    let upstream = HttpUpstream::new(&before);
+    let client = [("authorization", "Bearer client"), ("cookie", "session=1"), ("x-other", "stays")];
+    soon(upstream.send(send(&client), AMPLE, || true)).await.unwrap();
+    let mut newer = own(&server);
+    newer.credential = Some(credential("Bearer newer"));
+    before.renewable().renew(&settings(newer).renewable());
+    let mut passed = Request::get("/p").body(empty()).unwrap();
+    passed.headers_mut().insert("authorization", HeaderValue::from_static("Bearer client"));
+    soon(upstream.pass(None, passed, AMPLE)).await.unwrap();
+    let seen = server.headers();
+    assert_eq!((seen[0]["authorization"].as_str(), seen[0]["x-other"].as_str()), ("Bearer sk_live", "stays"));
+    assert_eq!((seen[0].get("cookie"), seen[1]["authorization"].as_str()), (None, "Bearer newer"));
+
+    let upstream = over(own(&refusing));
+    assert_eq!(after(&upstream).await, Err(SendError::Refused(403)));
+    let passed = soon(upstream.pass(None, Request::get("/p").body(empty()).unwrap(), AMPLE)).await;
+    assert!(matches!(passed, Err(SendError::Refused(403))), "{passed:?}");
+    // Without one of ours it is the client's that was refused.
+    assert_eq!(after(&over(at(&[format!("http://{}", refusing.address)]))).await, Ok(403));
+}
+
+#[tokio::test]
+async fn a_doubt_is_asked_of_the_service_that_has_it() {
+    let none = Then::Answer("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n");
+    let (default, named) = (RawServer::start(none).await, RawServer::start(none).await);
+    let mut settings = settings(at(&[format!("http://{}", default.address)]));
+    let of = |server: &RawServer| at(&[format!("http://{}", server.address)]);
+    settings.named.insert("pay".into(), (of(&named), false));
+    settings.named.insert("shared".into(), (of(&named), true));
+    settings.shared = true;
+    let upstream = HttpUpstream::new(&settings);
+    let probe = async |name: &str, region: &str| {
+        let probe = Probe {
+            upstream: Some(name.into()),
+            id: key_id("acme", "k"),
+            token: Token { epoch: 1, attempt: 1 },
+            region: Some(crate::net::support::region(region)),
+            address: "/status".parse().unwrap(),
+            path: "/v1".to_owned(),
+        };
+        matches!(soon(upstream.probe(probe, AMPLE, 9)).await, ProbeReply::DidNotHappen)
+    };
+    assert!(probe("pay", "eu").await && probe("shared", "us").await);
+    assert!(!probe("pay", "us").await, "another region's service of that name may know more");
+    assert!(!probe("gone", "eu").await);
+    assert_eq!((default.seen().len(), named.seen().len()), (0, 2));
+    let send = Send { upstream: Some("gone".into()), ..send(&[]) };
+    let told = soon(upstream.send(send, AMPLE, || true)).await.map(|answer| answer.status().as_u16());
+    not_sent(told, "no [upstreams.gone]");
+}
