@@ -174,9 +174,14 @@ fn of_policy(one: &Policy, other: &Policy) -> Option<&'static str> {
         all.collect::<Vec<_>>()
     };
     let of_outcomes = if finals(one) == finals(other) { "nothing_happened" } else { "final" };
+    let of_key_headers = match (&one.key_headers, &other.key_headers) {
+        (one, other) if one.from != other.from => "key_from",
+        (one, other) if one.to.form != other.to.form => "forward_key",
+        _ => "forward_key_header",
+    };
     // The register says which routes are under escrow; the file only proposes.
     first_differing! { one other:
-        syntax "syntax", key_policy "key_policy", fingerprint "fingerprint",
+        key_headers of_key_headers, syntax "syntax", key_policy "key_policy", fingerprint "fingerprint",
         fingerprint_headers "fingerprint", mismatch "mismatch",
         dialect "dialect", recovery of_recovery, probe "probe", hold "hold", wait "wait",
         upstream_timeout "upstream_timeout", settle_time "settle_time",

@@ -9,9 +9,10 @@ use toml::de::DeValue;
 
 use super::reader::{self, Section};
 use crate::adapters::headers::{FORWARDED_PREFIX, RESERVED_PREFIX, is_hop_by_hop, is_under};
-use crate::gateway::route::{Alone, Dialect, Escrow, Mismatch};
+use crate::gateway::route::{Alone, Dialect, Escrow, KeyHeaders, Mismatch};
 use crate::gateway::signature::{FingerprintRule, Pointer, Selection};
-use crate::protocol::key::Key;
+use crate::ports::upstream::{ForwardKey, KeyForm};
+use crate::protocol::key::{Key, Syntax};
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
 
 /// Most fields that a signature names: each is compared at every level of a body.
@@ -81,6 +82,10 @@ const NEVER_COUNTED: [&str; 9] = [
     "x-request-id",
 ];
 
+/// Headers that cannot hold a key, beside those of one connection and the listener's.
+const NO_KEY: [&str; 8] =
+    ["authorization", "content-length", "content-type", "cookie", "date", "expect", "forwarded", "host"];
+
 /// Reads the parts of a body, and the headers, that count for the fingerprint. An error is
 /// reported, and the default stays.
 pub fn fingerprint(route: &Section<'_>) -> (FingerprintRule, Vec<HeaderName>) {
@@ -125,6 +130,53 @@ fn counted(value: &DeValue<'_>) -> Result<Vec<HeaderName>, String> {
     names.sort_by(|one, other| one.as_str().cmp(other.as_str()));
     names.dedup();
     Ok(names)
+}
+
+/// Reads the headers that a key is read from, and the one in which the upstream gets it. An error is
+/// reported, and the default stays.
+pub fn key_headers(route: &Section<'_>, syntax: Syntax, reruns: bool) -> KeyHeaders {
+    let defaults = KeyHeaders::default();
+    let from = route.optional("key_from", |value| {
+        let mut names: Vec<HeaderName> = Vec::new();
+        for name in reader::list(value, |item| {
+            let text = reader::text(item)?;
+            key_header(text.strip_prefix("header:").ok_or_else(|| {
+                format!(
+                    "{text:?} must be \"header:\" and the header's name, such as \"header:Idempotency-Key\""
+                )
+            })?)
+        })? {
+            if names.contains(&name) {
+                return Err(format!("{name} stands there twice: remove one"));
+            }
+            names.push(name);
+        }
+        if names.is_empty() { Err("must name at least one header".to_owned()) } else { Ok(names) }
+    });
+    let forms = [("quoted", KeyForm::Quoted), ("bare", KeyForm::Bare), ("as-sent", KeyForm::AsSent)];
+    let form = route.optional("forward_key", |value| reader::word(value, &forms)).unwrap_or(KeyForm::Quoted);
+    let header = route.optional("forward_key_header", |value| key_header(&reader::text(value)?));
+    if form == KeyForm::AsSent && reruns && syntax == Syntax::Lenient {
+        route.fail_at(
+            "forward_key",
+            "forward_key = \"as-sent\" gives \"abc\" and abc, which are one key here, to the upstream as two, so recovery = \"rerun\" would \
+             run twice: write \"quoted\" or \"bare\", or syntax = \"strict\"",
+        );
+    }
+    KeyHeaders {
+        from: from.unwrap_or(defaults.from),
+        to: ForwardKey { header: header.unwrap_or(defaults.to.header), form },
+    }
+}
+
+fn key_header(text: &str) -> Result<HeaderName, String> {
+    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
+    let listeners = [FORWARDED_PREFIX, RESERVED_PREFIX].iter().any(|prefix| is_under(&name, prefix));
+    let is_key = name == "idempotency-key";
+    match listeners || is_hop_by_hop(&name) || (!is_key && NO_KEY.contains(&name.as_str())) {
+        true => Err(format!("{text:?} has a meaning of its own: name another header")),
+        false => Ok(name),
+    }
 }
 
 fn fields(value: &DeValue<'_>) -> Result<Vec<Pointer>, String> {

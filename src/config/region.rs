@@ -316,7 +316,8 @@ fn upstream(
     let advice = "say true if any region's upstream can tell whether an effect happened anywhere, false if each knows its own only";
     let shared = section.required("shared", advice, reader::flag);
     let elsewhere = by_region(section.table("elsewhere"), section.at(), ELSEWHERE, upstreams::address);
-    let service = upstreams::service(&section, address.map(|one| vec![one]), base, surroundings);
+    let others: Vec<String> = elsewhere.clone().values().into_values().collect();
+    let service = upstreams::service(&section, address.map(|one| vec![one]), &others, base, surroundings);
     let health = section.table("health").and_then(upstream_health::read);
     section.finish();
     let elsewhere_values = elsewhere.clone().values();

@@ -29,7 +29,10 @@ use crate::protocol::outcome::Outcome;
 pub type RouteAt = Located<Route>;
 
 /// Keys that have a meaning only on routes that handle keys.
-const POLICY_KEYS: [&str; 24] = [
+const POLICY_KEYS: [&str; 27] = [
+    "key_from",
+    "forward_key",
+    "forward_key_header",
     "syntax",
     "key_policy",
     "fingerprint",
@@ -182,6 +185,11 @@ fn policy(section: &Section<'_>) -> Option<Policy> {
     let (fingerprint, fingerprint_headers) = tables::fingerprint(section);
     let modes = [Mode::Sync, Mode::Prefer, Mode::Accept].map(|mode| (mode.name(), mode));
     let policy = Policy {
+        key_headers: tables::key_headers(
+            section,
+            syntax,
+            matches!(recovery, Some((Recovery::Rerun { .. }, _))),
+        ),
         syntax,
         key_policy: tables::key_policy(section),
         fingerprint,

@@ -5,6 +5,8 @@
 //! anything opened at the start. Every field is named here, so that a new one needs a decision.
 //! `server::reload` reads the files. This file must not read a file.
 
+use std::sync::Arc;
+
 use super::across;
 use super::diff;
 use super::listen::Listen;
@@ -13,7 +15,7 @@ use super::region::{Log, Peer, Process, Store, Upstream};
 use super::upstreams::Service;
 use super::{Config, timings};
 use crate::gateway::authority::upstream::UpstreamHealth;
-use crate::gateway::route::Routes;
+use crate::gateway::route::{Route, Routes};
 
 /// The configuration by which one process runs.
 #[derive(Clone, Debug)]
@@ -115,6 +117,16 @@ impl Running {
             return Err(format!(
                 "route {route:?} goes to upstream {name:?}, which this process began without"
             ));
+        }
+        let probes = |route: &&Route| {
+            let unshared = |name: &Arc<str>| known.get(name).is_some_and(|named| !named.shared);
+            route.upstream().is_some_and(unshared)
+                && route.policy().is_some_and(|policy| policy.probe.is_some())
+        };
+        if shared.ring.regions().len() > 1
+            && let Some(route) = routes.0.iter().find(probes)
+        {
+            return Err(format!("route {:?} probes an upstream that is not shared here", route.name));
         }
         let at = At::file(std::path::Path::new("routes"));
         let placed: Vec<_> =

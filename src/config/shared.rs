@@ -20,9 +20,11 @@ use crate::gateway::authority::{self, Failover};
 use crate::gateway::concurrency::MostAtOnce;
 use crate::gateway::credentials::Credentials;
 use crate::gateway::route::{
-    Accept, Binding, Dialect, Escrow, Mismatch, Mode, Policy, Protection, Route, Routes, UPSTREAM_TIMEOUT,
+    Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, Policy, Protection, Route, Routes,
+    UPSTREAM_TIMEOUT,
 };
 use crate::gateway::signature::FingerprintRule;
+use crate::ports::upstream::ForwardKey;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::KeyPolicy;
@@ -175,6 +177,7 @@ fn write_failover(text: &mut String, failover: &Failover) {
 
 fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let Policy {
+        key_headers,
         syntax,
         key_policy: KeyPolicy { min_length, max_length, alphabet, form, entropy_bits },
         fingerprint,
@@ -225,6 +228,10 @@ fn write_policy(text: &mut String, key: &str, policy: &Policy) {
     let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
     headers.sort_unstable();
     write_newer(text, *status_ends_attempt, *dialect, keep_headers);
+    if *key_headers != KeyHeaders::default() {
+        let KeyHeaders { from, to: ForwardKey { header, form } } = key_headers;
+        let _ = writeln!(text, "key from {from:?} as {header} {form:?}");
+    }
     if !fingerprint_headers.is_empty() {
         let _ = writeln!(text, "compares {fingerprint_headers:?}");
     }

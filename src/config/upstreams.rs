@@ -39,8 +39,14 @@ pub struct Service {
 }
 
 impl Service {
-    /// Takes what is replaced while a process runs: certificates, and the value of the credential.
+    /// Takes what is replaced while a process runs: certificates, and the value of the credential. They
+    /// wait with an address that waits for a restart.
     pub(super) fn renew(&mut self, read: &Self) {
+        let header = |service: &Self| service.credential.as_ref().map(|credential| credential.header.clone());
+        let is_there = (&self.addresses, &self.server_name) == (&read.addresses, &read.server_name);
+        if !is_there || header(self) != header(read) {
+            return;
+        }
         self.tls = read.tls.clone();
         if let (Some(now), Some(read)) = (&mut self.credential, &read.credential) {
             now.value = read.value.clone();
@@ -95,13 +101,14 @@ pub(super) fn named(section: &Section<'_>, base: &Path, surroundings: &Surroundi
         if all.is_empty() { Err("must hold at least one address".to_owned()) } else { Ok(all) }
     });
     let shared = section.optional("shared", reader::flag).unwrap_or(false);
-    Some(Named { service: service(section, addresses, base, surroundings)?, shared })
+    Some(Named { service: service(section, addresses, &[], base, surroundings)?, shared })
 }
 
-/// Reads what every service may have beside its addresses.
+/// Reads what every service may have beside its addresses. `others` are those of other regions.
 pub(super) fn service(
     section: &Section<'_>,
     addresses: Option<Vec<String>>,
+    others: &[String],
     base: &Path,
     surroundings: &Surroundings<'_>,
 ) -> Option<Service> {
@@ -124,7 +131,8 @@ pub(super) fn service(
         connections: connections.and_then(|most| usize::try_from(most).ok()).unwrap_or(defaults.connections),
     };
     let bases: Vec<Base> = addresses.iter().flatten().filter_map(|text| Base::parse(text).ok()).collect();
-    let is_encrypted = bases.iter().any(Base::is_encrypted);
+    let is_encrypted =
+        bases.iter().any(Base::is_encrypted) || others.iter().any(|other| other.starts_with("https://"));
     let (tls, server_name) = match section.table("tls") {
         Some(mut one) => {
             one.rename(below(section, "tls"));

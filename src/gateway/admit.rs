@@ -31,7 +31,7 @@ use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::digest::Digest32;
 use crate::protocol::escrow::Meanings;
 use crate::protocol::fingerprint::{self, Fingerprint};
-use crate::protocol::key::{Key, KeyError, KeyId};
+use crate::protocol::key::{KeyError, KeyId};
 use crate::protocol::record::RequestId;
 use crate::protocol::time::Moment;
 
@@ -101,7 +101,7 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
     let live = gateway.live();
     let (method, path) = (request.method(), request.uri().path());
     let matched = live.routes.find(method, path, request.headers());
-    let with_key = request.headers().contains_key(&reply::KEY);
+    let with_key = matched.has_key(request.headers());
     gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused(_)));
     let (route, policy) = match matched {
         Matched::PassThrough => return pass(gateway, (NO_ROUTE.into(), matched), request),
@@ -116,7 +116,8 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
             }
         },
     };
-    let (echo, dialect) = (request.headers().get(&reply::KEY).cloned(), policy.dialect);
+    let echo = policy.key_headers.from.iter().find_map(|name| request.headers().get(name)).cloned();
+    let dialect = policy.dialect;
     match keyed(gateway, &live, (route, policy), request, place).await {
         Ok(ask) => Admitted::Keyed(Arc::new(ask)),
         Err(problem) => {
@@ -145,9 +146,9 @@ async fn keyed<P: Ports>(
     place: &Place,
 ) -> Result<Ask, Problem> {
     let arrived = gateway.ports().clock().now();
-    let (head, body) = request.into_parts();
-    let (id, principal) = identify(gateway, live, &policy, &head)?;
-    let echo = head.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    let (mut head, body) = request.into_parts();
+    let (id, principal, echo) = identify(gateway, live, &policy, &head)?;
+    policy.key_headers.move_into(&mut head.headers, &reply::KEY, echo.clone());
     if !place.is_of(Some(id.tenant())) {
         return Err(concurrency::overloaded(gateway));
     }
@@ -182,19 +183,19 @@ async fn keyed<P: Ports>(
     })
 }
 
-/// Reads the tenant and the principal from the credential, and the key from its header.
+/// Reads the tenant and the principal from the credential, and the key from its header, as it is
+/// written there.
 pub(super) fn identify<P: Ports>(
     gateway: &Gateway<P>,
     live: &Live<P>,
     policy: &Policy,
     head: &Parts,
-) -> Result<(KeyId, Option<Digest32>), Problem> {
+) -> Result<(KeyId, Option<Digest32>, HeaderValue), Problem> {
     let caller = who(gateway, live, head).ok_or(Problem::CredentialInvalid)?;
     check_named(policy, caller.principal)?;
-    let lines: Vec<&[u8]> = head.headers.get_all(&reply::KEY).iter().map(HeaderValue::as_bytes).collect();
-    let key = Key::from_header_values(&lines, policy.syntax).map_err(Problem::Key)?;
+    let (key, written) = policy.key_headers.read(&head.headers, policy.syntax).map_err(Problem::Key)?;
     policy.key_policy.check(&key).map_err(Problem::KeyRefused)?;
-    Ok((KeyId::new(caller.tenant, key), caller.principal))
+    Ok((KeyId::new(caller.tenant, key), caller.principal, written))
 }
 
 /// The caller. On a listener that is bound to a trusted front, the front names it; elsewhere the

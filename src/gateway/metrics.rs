@@ -197,7 +197,7 @@ impl Passed {
     pub(super) fn count(&self, answered: &Result<Response<Body>, SendError>) {
         let counter = match answered {
             Ok(_) => &self.answered,
-            Err(SendError::NotSent(_) | SendError::Refused(_)) => &self.not_sent,
+            Err(SendError::NotSent(_)) => &self.not_sent,
             Err(SendError::Unknown(_) | SendError::Late(_)) => &self.unknown,
         };
         counter.increment(1);

@@ -20,6 +20,7 @@ use super::reply::{self, Reply};
 use super::{Gateway, escrow, metrics};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::{Attempt, Unclear, Written};
+use crate::ports::upstream::CredentialRefused;
 use crate::ports::{Audit, Body, Clock, KeyStore, Ports};
 use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::hold::SendBy;
@@ -85,6 +86,10 @@ pub(super) async fn answered<P: Ports>(
         Outcome::NothingHappened => {
             metrics::attempt(&ask.route, "nothing_happened");
             released(gateway, ask, &claim).await;
+            if head.extensions.get::<CredentialRefused>().is_some() {
+                let after = jittered(gateway, Duration::from_secs(1));
+                return Reply::Refused(Problem::CredentialRefused { after }, Some(claim.expires));
+            }
             Reply::First {
                 response: Response::from_parts(head, rest),
                 settled: false,

@@ -14,7 +14,7 @@ use super::problems::Problem;
 use super::route::{Dialect, Matched, UNLISTED_TIMEOUT};
 use super::trace::Trace;
 use super::{Gateway, reply, spans};
-use crate::ports::upstream::SendError;
+use crate::ports::upstream::{CredentialRefused, SendError};
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::time::Moment;
 
@@ -70,15 +70,16 @@ impl<P: Ports> Gateway<P> {
         let Passing { route, trace, arrived, to: _ } = passing;
         let (region, epoch) = (&self.settings.me, self.view().epoch());
         let (response, verdict, code) = match answered {
+            Ok(response) if response.extensions().get::<CredentialRefused>().is_some() => {
+                let problem = Problem::CredentialRefused { after: jittered(self, Duration::from_secs(1)) };
+                (reply::refuse(&problem, Dialect::Plain), "refused", problem.code())
+            }
             Ok(response) => (response, "passed", "-"),
             Err(error) => {
                 tracing::warn!(%region, %error, %trace, "pass-through failed");
                 let problem = match error {
                     SendError::NotSent(_) => {
                         Problem::UpstreamUnavailable { after: jittered(self, Duration::from_secs(1)) }
-                    }
-                    SendError::Refused(_) => {
-                        Problem::CredentialRefused { after: jittered(self, Duration::from_secs(1)) }
                     }
                     SendError::Unknown(_) => Problem::UpstreamBroke,
                     SendError::Late(_) => Problem::UpstreamSilent,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::address;
 use super::problems::{self, Problem};
 use super::reply;
-use super::route::{Binding, Dialect, Mode, Policy, Protection, Route, Routes};
+use super::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
 use super::signature::{FingerprintRule, Pointer, Selection, Unsigned};
 use crate::protocol::key::{KeyError, Syntax};
 use crate::protocol::key_policy::Breach;
@@ -51,7 +51,7 @@ struct RouteJson<'a> {
 
 #[derive(Serialize)]
 struct Terms<'a> {
-    header: Header,
+    header: Header<'a>,
     key_policy: KeyPolicyJson,
     scope: [&'static str; 1],
     /// Callers within the scope that may get a replay.
@@ -88,8 +88,11 @@ struct Expired {
 }
 
 #[derive(Serialize)]
-struct Header {
+struct Header<'a> {
     name: &'static str,
+    /// The headers that a key is read from, if others than that one: the first that is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<Vec<&'a str>>,
     syntax: &'static str,
 }
 
@@ -175,6 +178,8 @@ fn terms(policy: &Policy, required: bool, quota: bool) -> Terms<'_> {
     Terms {
         header: Header {
             name: "Idempotency-Key",
+            names: (policy.key_headers.from != KeyHeaders::default().from)
+                .then(|| policy.key_headers.from.iter().map(http::HeaderName::as_str).collect()),
             syntax: match policy.syntax {
                 Syntax::Lenient => "lenient",
                 Syntax::Strict => "strict",

@@ -361,6 +361,7 @@ fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Resul
 async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Step {
     let send = Send {
         upstream: ask.policy.upstream.clone(),
+        key: ask.policy.key_headers.to.clone(),
         id: ask.id.clone(),
         token: claim.attempt.token,
         request_id: ask.request_id,
@@ -391,21 +392,12 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
         Err(SendError::NotSent(_)) if let Some(why) = refused.get() => {
             return unsendable(gateway, ask, &claim, *why).await;
         }
-        Err(error @ (SendError::NotSent(_) | SendError::Refused(_))) => {
-            tracing::warn!(key = %ask.id.digest(), %error, "nothing ran at the upstream; released");
+        Err(SendError::NotSent(why)) => {
+            tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
             metrics::attempt(&ask.route, "nothing_happened");
+            outcome::unsent(gateway, ask, &claim).await;
             let after = jittered(gateway, Duration::from_secs(1));
-            let problem = match error {
-                SendError::Refused(_) => {
-                    outcome::released(gateway, ask, &claim).await;
-                    Problem::CredentialRefused { after }
-                }
-                _unsent => {
-                    outcome::unsent(gateway, ask, &claim).await;
-                    Problem::UpstreamUnavailable { after }
-                }
-            };
-            Reply::Refused(problem, Some(claim.expires))
+            Reply::Refused(Problem::UpstreamUnavailable { after }, Some(claim.expires))
         }
         Err(SendError::Unknown(why) | SendError::Late(why)) => {
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "outcome unknown");

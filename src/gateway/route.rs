@@ -7,15 +7,16 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, Method, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
 use super::signature::FingerprintRule;
 use super::spelling::Plain;
+use crate::ports::upstream::ForwardKey;
 use crate::protocol::decide::Recovery;
 use crate::protocol::digest::digest;
 use crate::protocol::escrow::Meanings;
 use crate::protocol::job::Backoff;
-use crate::protocol::key::Syntax;
+use crate::protocol::key::{Key, KeyError, Syntax};
 use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::OutcomeSets;
@@ -81,9 +82,69 @@ pub enum Protection {
     Required(Arc<Policy>),
 }
 
+/// The headers from which a key is read, and the one in which the upstream gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHeaders {
+    /// The first of these that a request has holds its key.
+    pub from: Vec<HeaderName>,
+    /// The upstream's header, and the form there.
+    pub to: ForwardKey,
+}
+
+impl Default for KeyHeaders {
+    fn default() -> Self {
+        let to = ForwardKey::default();
+        Self { from: vec![to.header.clone()], to }
+    }
+}
+
+impl KeyHeaders {
+    /// True if one of the headers is there.
+    pub fn are_in(&self, headers: &HeaderMap) -> bool {
+        self.from.iter().any(|name| headers.contains_key(name))
+    }
+
+    /// Reads the key, with its header's value.
+    ///
+    /// # Errors
+    /// There is none, it is malformed, or two headers hold different ones: picking one would be a
+    /// guess.
+    pub fn read(&self, headers: &HeaderMap, syntax: Syntax) -> Result<(Key, HeaderValue), KeyError> {
+        let mut found = None;
+        for name in &self.from {
+            let lines: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+            let Some(written) = headers.get(name) else { continue };
+            let key = Key::from_header_values(&lines, syntax)?;
+            match &found {
+                None => found = Some((key, written.clone())),
+                Some((first, _)) if *first == key => {}
+                Some(_) => return Err(KeyError::Repeated),
+            }
+        }
+        found.ok_or(KeyError::Missing)
+    }
+
+    /// Leaves the key in `Idempotency-Key` alone, as it was written: in the headers that it was read
+    /// from, and in those that some services take for them (`X_Request_Key`), the upstream could find
+    /// another one.
+    pub fn move_into(&self, headers: &mut HeaderMap, own: &HeaderName, written: HeaderValue) {
+        if self.from.iter().any(|name| name != own) {
+            let is = |name: &HeaderName| {
+                let spelt = name.as_str().replace('_', "-");
+                self.from.iter().any(|from| from.as_str().replace('_', "-") == spelt)
+            };
+            let gone: Vec<HeaderName> = headers.keys().filter(|name| is(name)).cloned().collect();
+            gone.iter().for_each(|name| drop(headers.remove(name)));
+            headers.insert(own.clone(), written);
+        }
+    }
+}
+
 /// Policy for a route's keyed requests: how each is performed and remembered.
 #[derive(Clone, Debug)]
 pub struct Policy {
+    /// The headers of the key.
+    pub key_headers: KeyHeaders,
     /// Syntax of the key header.
     pub syntax: Syntax,
     /// Rule for acceptable keys.
@@ -387,6 +448,20 @@ pub enum Matched<'a> {
     PassThrough,
     /// Refused, so that nothing passes a route with keys by oversight.
     Refused(Refused),
+}
+
+impl Matched<'_> {
+    /// True if the request has a key.
+    pub fn has_key(&self, headers: &HeaderMap) -> bool {
+        let policy = match self {
+            Matched::Route(route) => route.policy(),
+            Matched::PassThrough | Matched::Refused(_) => None,
+        };
+        match policy {
+            Some(policy) => policy.key_headers.are_in(headers),
+            None => headers.contains_key("idempotency-key"),
+        }
+    }
 }
 
 /// Reason why the routes refuse a request.

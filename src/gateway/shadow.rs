@@ -20,7 +20,6 @@ use super::passthrough::{NO_ROUTE, Passing, to};
 use super::problems::Problem;
 use super::quota::Charged;
 use super::reloadable::Live;
-use super::reply;
 use super::route::{Binding, Matched, Policy, Protection};
 use super::{Gateway, metrics, trace};
 use crate::ports::upstream::SendError;
@@ -163,7 +162,7 @@ pub(super) async fn pass<P: Ports>(
     let (method, path) = (&head.method, head.uri.path());
     let live = gateway.live();
     let matched = live.routes.find(method, path, &head.headers);
-    let with_key = head.headers.contains_key(&reply::KEY);
+    let with_key = matched.has_key(&head.headers);
     gateway.coverage.saw(method, path, matched, with_key, false);
     let route = match matched {
         Matched::Route(route) => route.name.clone(),
@@ -207,7 +206,7 @@ fn try_out<P: Ports>(
     policy: Arc<Policy>,
     head: &Parts,
 ) -> Option<Trial> {
-    let (id, principal) = match identify(gateway, live, &policy, head) {
+    let (id, principal, _) = match identify(gateway, live, &policy, head) {
         Ok(identified) => identified,
         Err(problem) => {
             shadow.judge(&route, None, Verdict::refused(&problem));
@@ -257,7 +256,7 @@ async fn watch<P: Ports>(
             let told_when = response.headers().contains_key(RETRY_AFTER);
             (trial.policy.outcomes.classify(status, told_when), Some(status))
         }
-        Err(SendError::NotSent(_) | SendError::Refused(_)) => (Outcome::NothingHappened, None),
+        Err(SendError::NotSent(_)) => (Outcome::NothingHappened, None),
         Err(SendError::Unknown(_) | SendError::Late(_)) => (Outcome::Unknown, None),
     };
     trial.answered(answer, gateway.ports.clock().now());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderName, Method, Request, Response, Uri};
 
 use super::Body;
 use crate::protocol::key::KeyId;
@@ -21,15 +21,42 @@ pub enum SendError {
     /// No byte of the request reached the upstream.
     #[error("upstream: {0} (nothing was sent)")]
     NotSent(String),
-    /// The upstream refused this gateway's own credential, with this status: nothing happened.
-    #[error("upstream: it refuses our credential with {0} (nothing happened)")]
-    Refused(u16),
     /// Some of the request may have reached the upstream.
     #[error("upstream: {0} (may have been sent)")]
     Unknown(String),
     /// Some of the request may have reached the upstream, which did not answer in time.
     #[error("upstream: {0} (may have been sent)")]
     Late(String),
+}
+
+/// Extension of an answer, 401 or 403, that may be to this gateway's own credential.
+#[derive(Clone, Copy, Debug)]
+pub struct CredentialRefused;
+
+/// The form in which an upstream gets a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyForm {
+    /// An RFC 8941 string, in double quotes.
+    Quoted,
+    /// The key alone.
+    Bare,
+    /// As the client of this attempt wrote it, in the header `Idempotency-Key`.
+    AsSent,
+}
+
+/// The header in which an upstream gets a key, and its form there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardKey {
+    /// The header.
+    pub header: HeaderName,
+    /// The form.
+    pub form: KeyForm,
+}
+
+impl Default for ForwardKey {
+    fn default() -> Self {
+        Self { header: HeaderName::from_static("idempotency-key"), form: KeyForm::Quoted }
+    }
 }
 
 /// A request that carries a key, to be sent once.
@@ -39,6 +66,8 @@ pub struct Send {
     pub upstream: Option<Arc<str>>,
     /// The key; the upstream is told key and tenant.
     pub id: KeyId,
+    /// How it is told the key.
+    pub key: ForwardKey,
     /// The attempt's token: the upstream may refuse a smaller one than it has seen for the key.
     pub token: Token,
     /// The id of the request.

@@ -34,6 +34,7 @@ mod seeing;
 mod spellings;
 mod store;
 mod tidy;
+mod upstreams;
 mod versions;
 mod watch;
 mod watched;

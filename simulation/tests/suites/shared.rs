@@ -13,7 +13,8 @@ use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::concurrency::MostAtOnce;
 use onceway::gateway::credentials::Credentials;
 use onceway::gateway::route::{
-    Accept, Binding, Dialect, Escrow, Mismatch, Mode, PathPattern, Policy, Protection, Route, Routes,
+    Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, PathPattern, Policy, Protection, Route,
+    Routes,
 };
 use onceway::gateway::signature::FingerprintRule;
 use onceway::gateway::{Settings, Timings};
@@ -162,6 +163,7 @@ pub fn route(name: &str, policy: Policy) -> Route {
 /// The policy of a route that waits, whose keys live for so long, and are refused for as long.
 pub fn policy(recovery: Recovery, hold: Duration, life: Duration) -> Policy {
     Policy {
+        key_headers: KeyHeaders::default(),
         upstream: None,
         syntax: Syntax::Lenient,
         key_policy: KeyPolicy::default(),

@@ -27,6 +27,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::dial::{Dialled, Judged, Tls, Wire, dial};
@@ -40,6 +41,8 @@ use crate::ports::upstream::SendError;
 
 /// Longest time for making a connection to the last endpoint that is left to try.
 const CONNECT: Duration = Duration::from_secs(2);
+/// Longest time for the rest of a request whose answer has arrived whole.
+const REST: Duration = Duration::from_secs(30);
 /// Longest time for making a connection while another endpoint is left.
 const EACH: Duration = Duration::from_secs(1);
 /// Most idle connections that are kept.
@@ -109,6 +112,12 @@ pub struct Idle {
 }
 
 impl Idle {
+    /// Closes the oldest, so that at most so many stay.
+    fn leave(&mut self, most: usize) {
+        let surplus = self.stack.len().saturating_sub(most);
+        self.stack.drain(..surplus);
+    }
+
     /// Closes all, and those that come back later.
     pub fn retire(&mut self) {
         self.retired = true;
@@ -179,7 +188,11 @@ impl Carrier for Answering {
         if !self.connection.sender.is_ready() {
             // The upstream answered before it had the whole request, which it gets all the same.
             if let Some(driver) = self.connection.driver.0.take() {
-                tokio::spawn(async move { drop(driver.await) });
+                let turn = self.turn;
+                tokio::spawn(async move {
+                    let _turn = turn;
+                    let _over = timeout_at(Instant::now() + REST, driver).await;
+                });
             }
         } else if self.clear {
             put_back(&self.turn.0, self.connection);
@@ -223,7 +236,8 @@ impl Connection {
     ) -> Sent {
         self.awaited.head();
         // Pinned once: each arm would have room for one of its own.
-        let sending = pin!(self.driver.until(self.sender.try_send_request(request)));
+        // Not by turns with other work of this task: the first byte follows the right to send at once.
+        let sending = pin!(unconstrained(self.driver.until(self.sender.try_send_request(request))));
         let sent = match (limit, upload) {
             (Limit::Whole(_), _) => timeout_at(until, sending).await.ok(),
             (Limit::Each(span), Some(upload)) => upload.unless_silent(span, sending).await,
@@ -323,12 +337,22 @@ impl Pool {
                     return Err(Failure::NoRight);
                 }
                 match connection.send(request, limit, until, upload.as_ref()).await {
-                    Sent::Answered(answer) => return self.receive(answer, connection, turn, limit, until),
+                    Sent::Answered(answer) => {
+                        if answer.status().is_server_error() {
+                            choice.blame(&turn);
+                        }
+                        return self.receive(answer, connection, turn, limit, until);
+                    }
                     // No byte of the request was written: a stale connection is no attempt.
-                    Sent::GaveBack(unsent, _) if pooled => (request, now) = (unsent, Instant::now()),
-                    Sent::GaveBack(_, error) => return Err(Failure::Unwritten(error)),
+                    Sent::GaveBack(unsent, error) => {
+                        (request, now) = (unsent, Instant::now());
+                        if !pooled {
+                            last = Some(describe(&error));
+                            break;
+                        }
+                    }
                     Sent::Failed(failure) => {
-                        turn.blame(Instant::now());
+                        choice.blame(&turn);
                         return Err(failure);
                     }
                 }
@@ -372,9 +396,6 @@ impl Pool {
         limit: Limit,
         until: Instant,
     ) -> Result<Response<Body>, Failure> {
-        if answer.status().is_server_error() {
-            turn.blame(Instant::now());
-        }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Failure::Unusable("the upstream switched protocols unasked".into()));
         }
@@ -413,6 +434,7 @@ impl Pool {
 
     /// Makes a connection for this request.
     async fn connect(&self, turn: &Turn, choice: &Choice, until: Instant) -> Result<Connection, String> {
+        lock(&turn.0.idle).leave(turn.spare(self.bounds.connections));
         let own = Instant::now() + if choice.has_more() { EACH } else { CONNECT };
         let made = timeout_at(until.min(own), self.dial(&turn.0)).await;
         let failed = |why: &str| format!("connect to {}: {why}", turn.0);
@@ -518,7 +540,7 @@ fn put_back(endpoint: &Endpoint, mut connection: Connection) {
     if connection.keep.is_zero() || now >= connection.ends {
         return;
     }
-    connection.since = now;
+    (connection.since, connection.judged_late) = (now, None);
     let mut held = lock(&endpoint.idle);
     if held.stack.len() < MOST_IDLE && !held.retired {
         held.stack.push(connection);

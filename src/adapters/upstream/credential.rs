@@ -1,15 +1,16 @@
 //! The credential of an upstream: it takes the place of the client's own at the moment of sending.
 //!
-//! No store, job, forward or log holds it, as nothing before this file knows it. A 401 or 403 that
-//! answers it is no answer to the client's request.
+//! No store, job, forward or log holds it, as nothing before this file knows it. A 401 or 403 is
+//! marked: the gateway says whether it is an answer to the client's request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use http::header::{AUTHORIZATION, COOKIE};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
-use crate::ports::upstream::SendError;
+use crate::adapters::headers::strip_look_alikes;
+use crate::ports::upstream::CredentialRefused;
 
 /// A header, and the value that it has now.
 #[derive(Debug)]
@@ -27,6 +28,10 @@ impl Credential {
         Self { header, value: ArcSwap::from_pointee(value), refused: AtomicBool::new(false) }
     }
 
+    pub(super) fn header(&self) -> &HeaderName {
+        &self.header
+    }
+
     /// Takes the value of `newer` for all later requests.
     pub fn renew(&self, newer: &Self) {
         self.value.store(newer.value.load_full());
@@ -36,30 +41,26 @@ impl Credential {
     pub(super) fn put(&self, headers: &mut HeaderMap) {
         headers.remove(AUTHORIZATION);
         headers.remove(COOKIE);
+        strip_look_alikes(headers, &self.header);
         headers.insert(self.header.clone(), HeaderValue::clone(&self.value.load()));
     }
 
-    /// Says if the upstream took it.
-    ///
-    /// # Errors
-    /// `Refused`; logged once, until another answer comes.
-    pub(super) fn judge(&self, status: StatusCode) -> Result<(), SendError> {
-        let refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        if refused != self.refused.load(Ordering::Relaxed)
-            && refused != self.refused.swap(refused, Ordering::Relaxed)
-        {
-            match refused {
-                true => tracing::error!(
+    /// Marks an answer that may be to our credential and not to the request. Logged once, until the
+    /// upstream takes it again.
+    pub(super) fn judge<B>(&self, answer: &mut Response<B>) {
+        let status = answer.status();
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            answer.extensions_mut().insert(CredentialRefused);
+            if !self.refused.swap(true, Ordering::Relaxed) {
+                tracing::error!(
                     status = status.as_u16(),
                     header = %self.header,
-                    "the upstream refuses our credential: nothing runs there until value_file is right"
-                ),
-                false => tracing::info!("the upstream takes our credential again"),
+                    "the upstream refuses our credential: look at its value_file"
+                );
             }
-        }
-        match refused {
-            true => Err(SendError::Refused(status.as_u16())),
-            false => Ok(()),
+        } else if status.is_success() && self.refused.load(Ordering::Relaxed) {
+            self.refused.store(false, Ordering::Relaxed);
+            tracing::info!("the upstream takes our credential again");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::HeaderValue;
 use rustls::pki_types::ServerName;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::connection::Idle;
@@ -164,17 +165,22 @@ impl Endpoint {
 
     /// Takes it in: a connection was made.
     pub fn connected(&self) {
-        if self.is_out.swap(false, Ordering::Relaxed) {
-            *lock(&self.out) = None;
+        if !self.is_out() {
+            return;
+        }
+        let mut out = lock(&self.out);
+        self.is_out.store(false, Ordering::Relaxed);
+        if out.take().is_some() {
             tracing::info!(endpoint = %self, "an endpoint of the upstream is back");
         }
     }
 
-    /// True if a trial is due, which the caller begins now.
+    /// True if a trial is due, which the caller begins now. The next one is due even if this one ends
+    /// without a word.
     fn begins_trial(&self, now: Instant) -> bool {
         let mut out = lock(&self.out);
-        let due = out.as_mut().filter(|out| !out.trying && out.until <= now);
-        due.map(|out| out.trying = true).is_some()
+        let due = out.as_mut().filter(|out| out.until <= now);
+        due.map(|out| (out.until, out.trying) = (now + OUT.1, true)).is_some()
     }
 }
 
@@ -189,10 +195,9 @@ impl Turn {
         (before < most).then_some(turn)
     }
 
-    /// Counts a failure against the endpoint for a while: an outcome that is not known, an answer
-    /// that is late, or a 5xx.
-    pub fn blame(&self, now: Instant) {
-        self.0.blame(now);
+    /// Idle connections that may stay beside one more, if the endpoint has `most` in all.
+    pub fn spare(&self, most: usize) -> usize {
+        most.saturating_sub(self.0.busy.load(Ordering::Relaxed))
     }
 }
 
@@ -227,9 +232,11 @@ pub struct Endpoints {
     every: Duration,
     lookup: Lookup,
     known: ArcSwap<Known>,
-    asking: tokio::sync::Mutex<()>,
-    /// True while a task asks in the background.
-    refreshing: AtomicBool,
+    /// Held while what is known is replaced.
+    replacing: Mutex<()>,
+    /// True while a task asks.
+    asking: AtomicBool,
+    asked: Notify,
 }
 
 /// The endpoints that one request may go to.
@@ -253,8 +260,9 @@ impl Endpoints {
             every,
             lookup,
             known: ArcSwap::from_pointee(known),
-            asking: tokio::sync::Mutex::default(),
-            refreshing: AtomicBool::new(false),
+            replacing: Mutex::default(),
+            asking: AtomicBool::new(false),
+            asked: Notify::new(),
         }
     }
 
@@ -264,21 +272,24 @@ impl Endpoints {
     /// # Errors
     /// `NoAddress`.
     pub async fn choice(self: &Arc<Self>, now: Instant) -> Result<Choice, Failure> {
-        let known = self.known.load_full();
-        let known = match known.due(now, self.every) {
-            Due::No => known,
-            Due::Soon => {
-                if !self.refreshing.swap(true, Ordering::AcqRel) {
-                    let endpoints = self.clone();
-                    tokio::spawn(async move {
-                        endpoints.ask(now).await;
-                        endpoints.refreshing.store(false, Ordering::Release);
-                    });
-                }
-                known
+        let mut known = self.known.load_full();
+        if known.is_over(now) {
+            // Nobody is sent to where the service was long ago.
+            known = self.replace(|before| (before.answers_at(now), before.asked, before.trouble.clone()));
+        }
+        if known.is_due(now, self.every) {
+            let asked = self.asked.notified();
+            let mut asked = pin!(asked);
+            asked.as_mut().enable();
+            if !self.asking.swap(true, Ordering::AcqRel) {
+                let asking = Asking(self.clone());
+                tokio::spawn(async move { ask(&asking).await });
             }
-            Due::Now => self.ask(now).await,
-        };
+            if known.endpoints.is_empty() {
+                asked.await;
+                known = self.known.load_full();
+            }
+        }
         if known.endpoints.is_empty() {
             let why = known.trouble.clone().unwrap_or_else(|| "its name has no address".to_owned());
             return Err(Failure::NoAddress(why));
@@ -286,33 +297,63 @@ impl Endpoints {
         Ok(Choice { known, tried: 0 })
     }
 
-    /// Asks for all names, unless somebody has since `begun`.
-    async fn ask(&self, begun: Instant) -> Arc<Known> {
-        let _one = self.asking.lock().await;
+    fn replace(
+        &self,
+        next: impl FnOnce(&Known) -> (Vec<Option<Answer>>, Option<Instant>, Option<String>),
+    ) -> Arc<Known> {
+        let _one = lock(&self.replacing);
         let before = self.known.load_full();
-        if before.asked.is_some_and(|asked| asked > begun) {
-            return before;
+        let (answers, asked, trouble) = next(&before);
+        let known = Arc::new(merged(&self.targets, &before.endpoints, answers, asked, trouble));
+        let stays = |one: &Arc<Endpoint>| known.endpoints.iter().any(|kept| Arc::ptr_eq(one, kept));
+        for gone in before.endpoints.iter().filter(|one| !stays(one)) {
+            lock(&gone.idle).retire();
         }
-        let (mut answers, mut trouble) = (Vec::with_capacity(self.targets.len()), None);
-        for (target, last) in self.targets.iter().zip(&before.answers) {
-            if target.literal().is_some() {
-                answers.push(last.clone());
-                continue;
+        self.known.store(known.clone());
+        known
+    }
+}
+
+/// The one task that asks; whoever waits for it is told of its end, whatever that is.
+struct Asking(Arc<Endpoints>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.asking.store(false, Ordering::Release);
+        self.0.asked.notify_waiters();
+    }
+}
+
+/// Asks for all names at once. A task of its own: a request that gives up must not end a question
+/// that others wait for.
+async fn ask(Asking(endpoints): &Asking) {
+    let one = |target: &Arc<Target>| {
+        let looked_up =
+            target.literal().is_none().then(|| (endpoints.lookup)(target.host.clone(), target.port));
+        looked_up.map(|looked_up| tokio::spawn(timeout(LOOKUP, looked_up)))
+    };
+    let pending: Vec<_> = endpoints.targets.iter().map(one).collect();
+    let mut found = Vec::with_capacity(pending.len());
+    for looked_up in pending {
+        found.push(match looked_up {
+            None => None,
+            Some(looked_up) => Some(match looked_up.await {
+                Ok(Ok(Ok(addresses))) if addresses.is_empty() => Err("the name has no address".to_owned()),
+                Ok(Ok(Ok(addresses))) => Ok(addresses),
+                Ok(Ok(Err(error))) => Err(error.to_string()),
+                Ok(Err(_)) | Err(_) => Err("the resolver does not answer".to_owned()),
+            }),
+        });
+    }
+    let now = Instant::now();
+    endpoints.replace(|before| {
+        let (mut answers, mut trouble) = (before.answers_at(now), None);
+        for ((target, answer), found) in endpoints.targets.iter().zip(&mut answers).zip(found) {
+            match found {
+                None => {}
+                Some(Ok(addresses)) => *answer = Some(Answer { addresses, at: Some(now) }),
+                Some(Err(why)) => trouble = Some(format!("look up {}: {why}", target.host)),
             }
-            let asked = timeout(LOOKUP, (self.lookup)(target.host.clone(), target.port)).await;
-            let now = Instant::now();
-            let found = asked.unwrap_or_else(|_| Err(io::Error::other("the resolver does not answer")));
-            let found = found.and_then(|found| match found.is_empty() {
-                true => Err(io::Error::other("the name has no address")),
-                false => Ok(found),
-            });
-            answers.push(match found {
-                Ok(addresses) => Some(Answer { addresses, at: Some(now) }),
-                Err(error) => {
-                    trouble = Some(format!("look up {}: {error}", target.host));
-                    last.clone().filter(|last| last.at.is_some_and(|at| now < at + KEPT))
-                }
-            });
         }
         if let (Some(why), None) = (&trouble, &before.trouble) {
             tracing::warn!(
@@ -320,46 +361,32 @@ impl Endpoints {
                 "an upstream's name cannot be looked up: its last addresses are kept for 60 s"
             );
         }
-        let known = merged(&self.targets, &before.endpoints, answers, Some(Instant::now()), trouble);
-        for gone in
-            before.endpoints.iter().filter(|one| !known.endpoints.iter().any(|kept| Arc::ptr_eq(one, kept)))
-        {
-            lock(&gone.idle).retire();
-        }
-        let known = Arc::new(known);
-        self.known.store(known.clone());
-        known
+        (answers, Some(now), trouble)
+    });
+}
+
+impl Answer {
+    fn is_over(&self, now: Instant) -> bool {
+        self.at.is_some_and(|at| at + KEPT <= now)
     }
 }
 
-/// Reason to ask for names.
-enum Due {
-    No,
-    /// In the background.
-    Soon,
-    /// Before anything is sent.
-    Now,
-}
-
 impl Known {
-    fn due(&self, now: Instant, every: Duration) -> Due {
-        let named =
-            self.answers.iter().filter(|answer| answer.as_ref().is_none_or(|answer| answer.at.is_some()));
-        if named.clone().next().is_none() {
-            return Due::No;
-        }
-        let Some(asked) = self.asked else { return Due::Now };
-        if self.endpoints.is_empty() {
-            return if now < asked + NOTHING { Due::No } else { Due::Now };
-        }
-        let over = |answer: &Option<Answer>| {
-            answer.as_ref().and_then(|answer| answer.at).is_some_and(|at| at + KEPT <= now)
-        };
-        match now < asked + every {
-            true => Due::No,
-            false if named.clone().any(over) => Due::Now,
-            false => Due::Soon,
-        }
+    fn is_over(&self, now: Instant) -> bool {
+        self.answers.iter().flatten().any(|answer| answer.is_over(now))
+    }
+
+    /// The answers that count still.
+    fn answers_at(&self, now: Instant) -> Vec<Option<Answer>> {
+        let counts = |answer: &Option<Answer>| answer.clone().filter(|answer| !answer.is_over(now));
+        self.answers.iter().map(counts).collect()
+    }
+
+    /// True if names are to be asked for.
+    fn is_due(&self, now: Instant, every: Duration) -> bool {
+        let is_named = |answer: &Option<Answer>| answer.as_ref().is_none_or(|answer| answer.at.is_some());
+        let every = if self.endpoints.is_empty() { NOTHING } else { every };
+        self.answers.iter().any(is_named) && self.asked.is_none_or(|asked| now >= asked + every)
     }
 }
 
@@ -390,21 +417,20 @@ impl Choice {
     pub fn next(&mut self, most: usize, now: Instant) -> Option<Turn> {
         let endpoints = &self.known.endpoints;
         loop {
-            let tried = self.tried;
-            let left = |out: bool| {
-                let left = endpoints.iter().enumerate().filter(move |(_, one)| one.is_out() == out);
-                left.map(|(at, _)| at).filter(move |at| tried & (1 << at) == 0)
-            };
-            let out = left(false).next().is_none();
-            let count = left(out).count();
-            let nth = |nth: usize| left(out).nth(nth);
-            let at = match count {
+            // One look at each: an endpoint may go out or come back meanwhile.
+            let (mut well, mut out) = (0_u64, 0_u64);
+            for (at, endpoint) in endpoints.iter().enumerate().filter(|(at, _)| self.tried & (1 << at) == 0) {
+                *(if endpoint.is_out() { &mut out } else { &mut well }) |= 1 << at;
+            }
+            let left = if well == 0 { out } else { well };
+            let nth = |nth: u32| (0..nth).fold(left, |left, _| left & (left - 1)).trailing_zeros() as usize;
+            let at = match left.count_ones() {
                 0 => return None,
-                1 => nth(0)?,
-                _ => {
+                1 => nth(0),
+                count => {
                     let first = rand::random_range(0..count);
                     let second = (first + rand::random_range(1..count)) % count;
-                    let (first, second) = (nth(first)?, nth(second)?);
+                    let (first, second) = (nth(first), nth(second));
                     match endpoints[first].load(now) <= endpoints[second].load(now) {
                         true => first,
                         false => second,
@@ -421,6 +447,14 @@ impl Choice {
     /// True if another endpoint is left to try.
     pub fn has_more(&self) -> bool {
         (self.tried.count_ones() as usize) < self.known.endpoints.len()
+    }
+
+    /// Counts a failure against the endpoint for a while: an outcome that is not known, an answer that
+    /// is late, or a 5xx. Without another endpoint there is nothing to choose.
+    pub fn blame(&self, turn: &Turn) {
+        if self.known.endpoints.len() > 1 {
+            turn.0.blame(Instant::now());
+        }
     }
 
     /// Puts an endpoint out that no connection was made to, unless there is no other.
@@ -475,7 +509,7 @@ mod tests {
     /// The last bytes of the addresses that a request may go to, in order.
     async fn known(endpoints: &Arc<Endpoints>) -> Vec<u8> {
         let Ok(mut choice) = endpoints.choice(Instant::now()).await else { return Vec::new() };
-        let turns = std::iter::from_fn(|| choice.next(9, Instant::now()));
+        let turns = std::iter::from_fn(|| choice.next(1, Instant::now()));
         let mut last: Vec<u8> = turns
             .map(|turn| match turn.0.address.ip() {
                 IpAddr::V4(ip) => ip.octets()[3],
@@ -521,9 +555,31 @@ mod tests {
     async fn a_name_that_fails_takes_nothing_from_the_others() {
         says("well", &[7]);
         let endpoints = of(&["127.0.0.9", "well", "ill"]);
+        assert_eq!(known(&endpoints).await, [9], "nobody waits while there is an address");
+        sleep(Duration::from_millis(1)).await;
         assert_eq!(known(&endpoints).await, [7, 9]);
         let literal = of(&["127.0.0.9", "[::1]"]);
         assert_eq!(known(&literal).await, [0, 9]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_gives_up_ends_no_question_that_others_wait_for() {
+        fn slow(host: String, port: u16) -> Found {
+            Box::pin(async move {
+                sleep(Duration::from_secs(3)).await;
+                scripted(host, port).await
+            })
+        }
+        says("slow", &[1]);
+        let target =
+            Target { host: "slow".to_owned(), port: 1, authority: HeaderValue::from_static("a"), tls: None };
+        let endpoints = Arc::new(Endpoints::new(vec![target], Duration::from_secs(5), slow));
+        for _ in 0..2 {
+            assert!(timeout(Duration::from_secs(1), endpoints.choice(Instant::now())).await.is_err());
+        }
+        let begun = Instant::now();
+        assert_eq!(known(&endpoints).await, [1]);
+        assert_eq!(begun.elapsed(), Duration::from_secs(1), "the first one's question");
     }
 
     #[tokio::test(start_paused = true)]
@@ -532,8 +588,9 @@ mod tests {
         let endpoints = of(&["stays"]);
         let first = endpoints.choice(Instant::now()).await.unwrap().next(1, Instant::now()).unwrap();
         says("stays", &[1, 2]);
-        sleep(KEPT).await;
-        assert_eq!(known(&endpoints).await, [1, 2]);
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(known(&endpoints).await, [0; 0], "its one place is taken");
+        sleep(Duration::from_millis(1)).await;
         let mut choice = endpoints.choice(Instant::now()).await.unwrap();
         let second = choice.next(1, Instant::now()).unwrap();
         assert_eq!(second.0.address.ip(), IpAddr::from([127, 0, 0, 2]), "the other one has its request");
@@ -553,7 +610,7 @@ mod tests {
         }
         let failing = next().await;
         for _ in 0..5 {
-            failing.blame(Instant::now());
+            failing.0.blame(Instant::now());
         }
         let address = failing.0.address;
         drop(failing);
@@ -586,11 +643,16 @@ mod tests {
             sleep(Duration::from_millis(1)).await;
             assert_eq!(choice().await.trials(Instant::now()).count(), 1, "{span:?}");
             assert_eq!(choice().await.trials(Instant::now()).count(), 0, "one trial at a time");
+            assert!(out.is_out());
             out.failed(Instant::now(), "refused");
             span = Duration::from_secs(expected);
         }
+        sleep(span).await;
+        assert_eq!(choice().await.trials(Instant::now()).count(), 1);
+        sleep(OUT.1).await;
+        assert_eq!(choice().await.trials(Instant::now()).count(), 1, "the one before ended without a word");
         out.connected();
-        assert!(!out.is_out());
+        assert!(!out.is_out() && lock(&out.out).is_none());
         // Alone it is never out.
         let endpoints = of(&["127.0.0.1"]);
         let mut alone = endpoints.choice(Instant::now()).await.unwrap();

@@ -34,7 +34,7 @@ use self::endpoints::{Endpoints, Target};
 use super::headers::{RESERVED_PREFIX, strip_hop_by_hop, strip_prefix};
 use super::identity::IdentityError;
 use crate::ports::body::{Collected, collect, empty, full};
-use crate::ports::upstream::{self, Probe, ProbeReply, SendError, Upstream};
+use crate::ports::upstream::{self, ForwardKey, KeyForm, Probe, ProbeReply, SendError, Upstream};
 use crate::ports::{Body, BodyError};
 use crate::protocol::key::{Key, KeyId};
 use crate::protocol::record::Token;
@@ -185,24 +185,36 @@ pub struct UpstreamSettings {
 #[derive(Debug)]
 pub struct Renewable(BTreeMap<Option<Arc<str>>, Secrets>);
 
-type Secrets = (Arc<Tls>, Option<Arc<Credential>>);
+#[derive(Debug)]
+struct Secrets {
+    /// Where they are sent, and under which header: others must not be sent there.
+    place: String,
+    tls: Arc<Tls>,
+    credential: Option<Arc<Credential>>,
+}
 
 impl UpstreamSettings {
     /// Certificates and credentials. All copies of the settings share them.
     pub fn renewable(&self) -> Renewable {
-        let of = |settings: &ServiceSettings| (settings.tls.clone(), settings.credential.clone());
+        let of = |settings: &ServiceSettings| {
+            let ServiceSettings { addresses, server_name, tls, credential, .. } = settings;
+            let header = credential.as_ref().map(|credential| credential.header());
+            let place = format!("{addresses:?} {server_name:?} {header:?}");
+            Secrets { place, tls: tls.clone(), credential: credential.clone() }
+        };
         let named = self.named.iter().map(|(name, (settings, _))| (Some(name.clone()), of(settings)));
         Renewable([(None, of(&self.own))].into_iter().chain(named).collect())
     }
 }
 
 impl Renewable {
-    /// Takes those of `newer` for all later connections and requests.
+    /// Takes those of `newer` for all later connections and requests. A service that is elsewhere in
+    /// `newer` keeps its own: its new place waits for a restart, and so do they.
     pub fn renew(&self, newer: &Self) {
-        for (name, (tls, credential)) in &self.0 {
-            let Some((newer_tls, newer_credential)) = newer.0.get(name) else { continue };
-            tls.renew(newer_tls);
-            if let (Some(now), Some(newer)) = (credential, newer_credential) {
+        for (name, now) in &self.0 {
+            let Some(newer) = newer.0.get(name).filter(|newer| newer.place == now.place) else { continue };
+            now.tls.renew(&newer.tls);
+            if let (Some(now), Some(newer)) = (&now.credential, &newer.credential) {
                 now.renew(newer);
             }
         }
@@ -235,7 +247,7 @@ impl Service {
         Self { pool, credential: credential.clone() }
     }
 
-    /// Sends once. What the service says of our credential is no answer to the client.
+    /// Sends once.
     async fn exchange(
         &self,
         mut request: Request<Body>,
@@ -246,8 +258,8 @@ impl Service {
             return self.pool.exchange(request, limit, may_send).await;
         };
         credential.put(request.headers_mut());
-        let answer = self.pool.exchange(request, limit, may_send).await?;
-        credential.judge(answer.status())?;
+        let mut answer = self.pool.exchange(request, limit, may_send).await?;
+        credential.judge(&mut answer);
         Ok(answer)
     }
 }
@@ -256,7 +268,16 @@ impl HttpUpstream {
     /// Makes the upstreams. Connects to nothing yet.
     pub fn new(settings: &UpstreamSettings) -> Self {
         let UpstreamSettings { me, own, shared, others, named } = settings;
-        let elsewhere = |base: &Base| ServiceSettings { addresses: vec![base.clone()], ..own.clone() };
+        let is_encrypted = own.addresses.iter().any(Base::is_encrypted);
+        let elsewhere = |base: &Base| ServiceSettings {
+            addresses: vec![base.clone()],
+            // These are the own one's.
+            host: Host::Upstream,
+            server_name: None,
+            // What goes by TLS here goes nowhere in the clear.
+            credential: own.credential.clone().filter(|_| base.is_encrypted() || !is_encrypted),
+            ..own.clone()
+        };
         Self {
             me: me.clone(),
             own: Service::new(own),
@@ -304,6 +325,7 @@ impl Upstream for HttpUpstream {
         let service = self.service(send.upstream.as_deref()).map_err(SendError::NotSent)?;
         let mut headers = send.headers;
         prepare(&mut headers);
+        put_key(&mut headers, send.id.key(), send.key);
         name_attempt(&mut headers, &send.id, send.token);
         headers.insert(ATTEMPT, HeaderValue::from(send.token.attempts()));
         headers.insert(REQUEST_ID, header(&send.request_id.to_string()).expect("an id is visible ASCII"));
@@ -362,8 +384,18 @@ fn prepare(headers: &mut HeaderMap) {
     headers.remove(EXPECT);
 }
 
+/// Writes the key into its header, and nowhere else.
+fn put_key(headers: &mut HeaderMap, key: &Key, ForwardKey { header, form }: ForwardKey) {
+    let written = headers.remove(IDEMPOTENCY_KEY);
+    let value = match (form, written) {
+        (KeyForm::AsSent, Some(written)) => written,
+        (KeyForm::Bare, _) => self::header(key.as_str()).expect("a key is visible ASCII"),
+        (KeyForm::Quoted | KeyForm::AsSent, _) => quoted(key),
+    };
+    headers.insert(header, value);
+}
+
 fn name_attempt(headers: &mut HeaderMap, id: &KeyId, token: Token) {
-    headers.insert(IDEMPOTENCY_KEY, quoted(id.key()));
     // Both alphabets are within visible ASCII.
     headers.insert(TENANT, header(id.tenant().as_str()).expect("a tenant is visible ASCII"));
     headers.insert(TOKEN, header(&token.to_string()).expect("a token is visible ASCII"));
@@ -418,6 +450,7 @@ async fn ask(
         return Err("the status address must be a path on the upstream".into());
     }
     let mut headers = HeaderMap::new();
+    headers.insert(IDEMPOTENCY_KEY, quoted(probe.id.key()));
     name_attempt(&mut headers, &probe.id, probe.token);
     headers.insert(EFFECT_PATH, header(&probe.path)?);
     // The key is not in the URL: a cache on the way must not give one key's answer to another.

@@ -1,7 +1,7 @@
 //! The meaning of a failure: was nothing of the request sent, or is its outcome unknown?
 //!
-//! The table in docs/upstream.md says the same, row by row. No other file of this room makes a
-//! [`SendError`]. A failure that is not surely "not sent" must be unknown.
+//! The table in docs/upstream.md says the same, row by row. No other file of this room judges an
+//! exchange. A failure that is not surely "not sent" must be unknown.
 
 use std::io;
 
@@ -15,7 +15,8 @@ use crate::ports::upstream::SendError;
 pub enum Failure {
     /// The name has no address, or its resolver does not answer.
     NoAddress(String),
-    /// No endpoint took a connection: refused, timed out, or its handshake failed. The last reason.
+    /// No endpoint took a connection, or any byte on it: refused, timed out, its handshake failed, or
+    /// hyper gave the request back (RFC 9112 section 9.3.1). The last reason.
     NoConnection(String),
     /// All endpoints have as many connections as they may.
     NoSlot { most: usize },
@@ -23,8 +24,6 @@ pub enum Failure {
     NoTime,
     /// The right to send ended before a byte was written.
     NoRight,
-    /// hyper gave the request back: its connection took no byte of it (RFC 9112 section 9.3.1).
-    Unwritten(hyper::Error),
     /// The connection broke after the request was handed to it.
     Broken {
         error: hyper::Error,
@@ -46,7 +45,6 @@ impl From<Failure> for SendError {
             Failure::NoSlot { most } => Self::NotSent(format!("all {most} connections are in use")),
             Failure::NoTime => Self::NotSent("no time is left".into()),
             Failure::NoRight => Self::NotSent("the right to send ended before a byte was written".into()),
-            Failure::Unwritten(error) => Self::NotSent(describe(&error)),
             Failure::Broken { error, unfinished: true } if refuses_a_certificate(&error) => {
                 Self::NotSent(format!("the upstream refuses our certificate: {}", describe(&error)))
             }

@@ -69,6 +69,38 @@ fn a_path_tells_its_policy_where_all_that_take_it_end_doubts_alike() {
     assert!(with(&[patch], &[post]).of_path("/a").is_none());
 }
 
+#[test]
+fn a_key_is_read_from_the_first_header_that_has_it_and_left_in_no_other() {
+    let own = HeaderName::from_static("idempotency-key");
+    let from = vec![own.clone(), HeaderName::from_static("x-request-key")];
+    let both = KeyHeaders { from, to: ForwardKey::default() };
+    let headers = |lines: &[(&'static str, &'static str)]| -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        let mut all = HeaderMap::new();
+        lines.iter().map(pair).for_each(|(name, value)| _ = all.append(name, value));
+        all
+    };
+    let read = |lines: &[(&'static str, &'static str)]| {
+        both.read(&headers(lines), Syntax::Lenient).map(|(key, written)| (key.as_str().to_owned(), written))
+    };
+    let written = |key: &str, written: &'static str| Ok((key.to_owned(), HeaderValue::from_static(written)));
+    assert_eq!(read(&[("x-request-key", "\"a\"")]), written("a", "\"a\""));
+    assert_eq!(read(&[("x-request-key", "\"a\""), ("idempotency-key", "a")]), written("a", "a"));
+    assert_eq!(read(&[("x-request-key", "b"), ("idempotency-key", "a")]), Err(KeyError::Repeated));
+    assert_eq!(read(&[("x-request-key", "a"), ("x-request-key", "a")]), Err(KeyError::Repeated));
+    assert_eq!(read(&[("x-request-key", ""), ("idempotency-key", "a")]), Err(KeyError::Empty));
+    assert_eq!(read(&[("x_request_key", "a")]), Err(KeyError::Missing));
+    let all = [("x-request-key", "a"), ("idempotency-key", "a"), ("x_request_key", "b"), ("x-other", "c")];
+    let mut left = headers(&all);
+    both.move_into(&mut left, &own, HeaderValue::from_static("a"));
+    assert_eq!(left, headers(&[("x-other", "c"), ("idempotency-key", "a")]));
+    let mut left = headers(&all);
+    KeyHeaders::default().move_into(&mut left, &own, HeaderValue::from_static("a"));
+    assert_eq!(left, headers(&all), "other headers are the client's own");
+}
+
 /// Routes of these paths and with these words for keys, which take any method.
 fn routes(all: &[(&str, &str)]) -> Routes {
     let route = |(path, key): &(&str, &str)| Route {
@@ -87,6 +119,7 @@ fn routes(all: &[(&str, &str)]) -> Routes {
 
 fn policy() -> Arc<Policy> {
     Arc::new(Policy {
+        key_headers: KeyHeaders::default(),
         upstream: None,
         syntax: Syntax::Lenient,
         key_policy: KeyPolicy::default(),

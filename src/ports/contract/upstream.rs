@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 
 use super::{bounded, whole};
-use crate::ports::upstream::{Probe, ProbeReply, Send, SendError};
+use crate::ports::upstream::{ForwardKey, Probe, ProbeReply, Send, SendError};
 use crate::ports::{Body, Clock, Upstream, body};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{RequestId, Token};
@@ -337,6 +337,7 @@ fn request(key: &str) -> Send {
     Send {
         upstream: None,
         id: id(key),
+        key: ForwardKey::default(),
         token: Token { epoch: 2, attempt: 3 },
         request_id: RequestId(7),
         method: Method::POST,

@@ -319,6 +319,15 @@ pub const CASES: &[Case] = &[
         "region.toml:15: [upstreams]: pay must be a table, not a text"),
     ("region", "[peer]", "[upstreams.\"pay me\"]\naddresses = [\"https://pay.example\"]\n[peer]",
         "region.toml:14: [upstreams.pay me]: \"pay me\" must be 1 to 64 letters, digits, '-', '_' or '.'"),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nkey_from = [\"X-Key\"]\nforward_key_header = \"Cookie\"",
+        "routes.toml:10: route \"charges\": key_from: \"X-Key\" must be \"header:\" and the header's name, such as \"header:Idempotency-Key\"\n\
+         routes.toml:11: route \"charges\": forward_key_header: \"Cookie\" has a meaning of its own: name another header"),
+    ("routes", "upstream_timeout = \"5s\"", "upstream_timeout = \"5s\"\nkey_from = [\"header:X-Key\", \"header:x-key\"]\nforward_key = \"raw\"",
+        "routes.toml:10: route \"charges\": key_from: x-key stands there twice: remove one\n\
+         routes.toml:11: route \"charges\": forward_key: must be \"quoted\" or \"bare\" or \"as-sent\", not \"raw\""),
+    ("routes", "recovery = \"rerun\"", "recovery = \"rerun\"\nforward_key = \"as-sent\"",
+        "routes.toml:15: route \"emails\": forward_key = \"as-sent\" gives \"abc\" and abc, which are one key here, to the upstream as two, \
+         so recovery = \"rerun\" would run twice: write \"quoted\" or \"bare\", or syntax = \"strict\""),
     ("routes", "key = \"off\"", "key = \"off\"\nupstream = \"pay\"",
         "region.toml: route \"search\" goes to upstream \"pay\", which is not here: add [upstreams.pay] with its addresses"),
     ("region", "[peer]", "[per]",

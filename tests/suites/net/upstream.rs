@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, HeaderName, Method, Request};
 use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
 use onceway::fleet::wait;
 use onceway::ports::Upstream;
 use onceway::ports::body::{empty, full};
-use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
+use onceway::ports::upstream::{ForwardKey, KeyForm, Probe, ProbeReply, Send, SendError};
 use onceway::protocol::record::{RequestId, Token};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -54,6 +54,7 @@ fn send(headers: &[(&'static str, &str)]) -> Send {
     Send {
         upstream: None,
         id: key_id("acme", r#"a"b"#),
+        key: ForwardKey::default(),
         token: Token { epoch: 7, attempt: 2 },
         request_id: RequestId(9),
         method: Method::POST,
@@ -108,6 +109,26 @@ async fn the_upstream_is_told_the_attempt_and_gets_end_to_end_headers_only() {
     ];
     assert_eq!(lines, expected);
     assert_eq!(body, "body");
+}
+
+#[tokio::test]
+async fn the_key_is_told_in_one_header_and_form() {
+    let server = RawServer::start(Then::Answer(OK)).await;
+    for (form, name, expected) in [
+        (KeyForm::Quoted, "idempotency-key", r#""a\"b""#),
+        (KeyForm::Bare, "x-key", "a\"b"),
+        (KeyForm::AsSent, "x-key", "as it came"),
+    ] {
+        let header = HeaderName::from_static(name);
+        let sent = Send {
+            key: ForwardKey { header, form },
+            ..send(&[("idempotency-key", "as it came"), ("x-key", "theirs")])
+        };
+        soon(at(&server.address).send(sent, LONG, always)).await.unwrap();
+        let seen = server.headers().pop().unwrap();
+        assert_eq!(seen[name], expected);
+        assert_eq!(seen.contains_key("idempotency-key"), name == "idempotency-key");
+    }
 }
 
 #[tokio::test]
