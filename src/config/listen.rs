@@ -4,17 +4,19 @@
 //! `region` reads the rest of the file. This file must not open a port, nor read the files that it
 //! names.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::uri::Authority;
+use http::{HeaderValue, Uri};
 use toml::de::DeValue;
 
 use super::certificates;
 use super::reader::{self, Section};
 use super::region::{needed, pem};
 use super::secret::Surroundings;
-use super::trusted::{self, Trusted};
+use super::trusted::{self, Network, Trusted};
 use crate::gateway::concurrency::MostAtOnce;
 
 /// Least room for bodies, in bytes.
@@ -36,10 +38,30 @@ pub struct Listen {
     pub trusted: Option<Trusted>,
     /// TLS for clients of `public`.
     pub tls: Option<TlsFiles>,
+    /// What stands before `public`, and who asks through it.
+    pub edge: Edge,
     /// Bounds of the public listener.
     pub limits: PublicLimits,
     /// Most requests at once.
     pub at_once: MostAtOnce,
+}
+
+/// What stands before the public listener, and who asks through it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    /// Addresses of proxies that are believed about the client.
+    pub trusted_proxies: Vec<Network>,
+    /// True if each connection must begin with a header of the PROXY protocol, version 2.
+    pub proxy_protocol: bool,
+    /// Origins whose pages may ask, as browsers write them.
+    pub cors: Vec<HeaderValue>,
+}
+
+impl Edge {
+    /// True if a proxy with this address is believed about the client.
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted_proxies.iter().any(|network| network.contains(address))
+    }
 }
 
 /// TLS for clients.
@@ -106,6 +128,7 @@ pub(super) fn read(
         true => section.table("trusted").and_then(trusted::read).map(Some),
         false => Some(None),
     };
+    let edge = edge(&section);
     let usual = || Some((PublicLimits::default(), MostAtOnce::default()));
     let limits = section.table("limits").map_or_else(usual, limits);
     section.finish();
@@ -114,7 +137,7 @@ pub(super) fn read(
     let whole = || -> Option<Listen> {
         let (limits, at_once) = limits?;
         let (public, admin, peer) = (public?, admin?, peer?);
-        Some(Listen { public, admin, peer, trusted: trusted?, tls: tls?, limits, at_once })
+        Some(Listen { public, admin, peer, trusted: trusted?, tls: tls?, edge: edge?, limits, at_once })
     };
     (whole(), admin)
 }
@@ -131,6 +154,59 @@ pub(super) fn apart(top: &Section<'_>, all: &[(&str, Option<SocketAddr>)]) {
                 top.fail_at("listen", text + ": give each a port of its own");
             }
         }
+    }
+}
+
+fn edge(section: &Section<'_>) -> Option<Edge> {
+    let proxies = section.optional("trusted_proxies", trusted::networks);
+    let protocols = [("none", false), ("v2", true)];
+    let proxy_protocol = section.optional("proxy_protocol", |value| reader::word(value, &protocols));
+    let has_proxies = section.has("trusted_proxies");
+    if proxy_protocol == Some(true) && !has_proxies {
+        section.fail_at(
+            "proxy_protocol",
+            "proxy_protocol = \"v2\" needs trusted_proxies, as whoever connects could write any address: write trusted_proxies = [\"10.0.0.0/8\"] with the load balancer's addresses",
+        );
+    }
+    let cors = match section.table("cors") {
+        None => Some(Vec::new()),
+        Some(mut cors) => {
+            cors.rename("[listen.cors]".to_owned());
+            let advice =
+                "name the origins of the pages that may ask, such as origins = [\"https://shop.example\"]";
+            let origins = cors.required("origins", advice, |value| reader::list(value, origin));
+            cors.finish();
+            origins
+        }
+    };
+    if has_proxies && proxies.is_none() {
+        return None;
+    }
+    let trusted_proxies = proxies.unwrap_or_default();
+    Some(Edge { trusted_proxies, proxy_protocol: proxy_protocol.unwrap_or(false), cors: cors? })
+}
+
+/// Reads an origin: scheme, host and port as a browser writes them, or `null` never.
+fn origin(value: &DeValue<'_>) -> Result<HeaderValue, String> {
+    let text = reader::text(value)?;
+    let wrong =
+        || format!("{text:?} must be an origin as browsers write it, such as \"https://shop.example\"");
+    let uri: Uri = text.parse().map_err(|_| wrong())?;
+    let host = uri.authority().filter(|host| !host.as_str().contains('@')).map(Authority::as_str);
+    let scheme = uri.scheme_str().filter(|scheme| ["http", "https"].contains(scheme));
+    let usual = match scheme {
+        Some("https") => ":443",
+        _http => ":80",
+    };
+    match scheme.zip(host) {
+        Some((scheme, host))
+            if format!("{scheme}://{host}") == text
+                && text == text.to_ascii_lowercase()
+                && !host.ends_with(usual) =>
+        {
+            HeaderValue::from_str(&text).map_err(|_| wrong())
+        }
+        Some(_) | None => Err(wrong()),
     }
 }
 

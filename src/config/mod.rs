@@ -37,7 +37,7 @@ pub mod shared;
 pub(crate) mod span;
 mod stamp;
 mod tokens;
-pub(crate) mod trusted;
+pub mod trusted;
 mod upstream_health;
 pub mod upstreams;
 pub mod witness;

@@ -143,11 +143,14 @@ impl Running {
 }
 
 fn listeners(now: &Listen, read: &Listen, differs: &mut impl FnMut(&str, bool)) {
-    let Listen { public, admin, peer, trusted, tls, limits: _, at_once: _ } = read;
+    let Listen { public, admin, peer, trusted, tls, edge, limits: _, at_once: _ } = read;
     differs("listen.public", *public != now.public);
     differs("listen.admin", *admin != now.admin);
     differs("listen.peer", *peer != now.peer);
     differs("[listen.trusted]", *trusted != now.trusted);
+    differs("listen.trusted_proxies", edge.trusted_proxies != now.edge.trusted_proxies);
+    differs("listen.proxy_protocol", edge.proxy_protocol != now.edge.proxy_protocol);
+    differs("[listen.cors]", edge.cors != now.edge.cors);
     differs("[listen.tls] as such", tls.is_some() != now.tls.is_some());
 }
 

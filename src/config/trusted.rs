@@ -90,6 +90,13 @@ fn bits(address: IpAddr) -> u128 {
     }
 }
 
+/// Reads ranges of addresses, at least one.
+pub(super) fn networks(value: &DeValue<'_>) -> Result<Vec<Network>, String> {
+    let read = |one: &DeValue<'_>| reader::text(one).and_then(|text| Network::parse(&text));
+    let list = reader::list(value, read)?;
+    if list.is_empty() { Err("must name at least one range of addresses".to_owned()) } else { Ok(list) }
+}
+
 pub(super) fn read(mut section: Section<'_>) -> Option<Trusted> {
     section.rename("[listen.trusted]".to_owned());
     let advice = "say where the front connects, such as address = \"127.0.0.1:7405\"";
@@ -97,11 +104,7 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Trusted> {
     let advice = "name the header in which the front names the tenant, such as tenant_header = \"X-Tenant\"";
     let tenant_header = section.required("tenant_header", advice, header);
     let principal_header = section.optional("principal_header", header);
-    let from = section.optional("from", |value| {
-        let read = |one: &DeValue<'_>| reader::text(one).and_then(|text| Network::parse(&text));
-        let list = reader::list(value, read)?;
-        if list.is_empty() { Err("must name at least one range of addresses".to_owned()) } else { Ok(list) }
-    });
+    let from = section.optional("from", networks);
     if tenant_header.is_some() && tenant_header == principal_header {
         section.fail_at("principal_header", "tenant_header and principal_header must be two headers");
     }

@@ -16,6 +16,7 @@ use http::header::{
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Method, Request, Uri, Version};
 
+use super::forwarded;
 use super::guard::Refusal;
 use super::head::MOST_HEADERS;
 use super::listener_kind::Door;
@@ -64,6 +65,7 @@ pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Prob
     check_headers(&head.headers)?;
     check_connection(&head.headers)?;
     strip_hop_by_hop(&mut head.headers);
+    let seen = client.door.edge().map(|edge| forwarded::seen(&head.headers, client.ip, edge));
     strip_prefix(&mut head.headers, RESERVED_PREFIX);
     strip_prefix(&mut head.headers, FORWARDED_PREFIX);
     head.headers.remove(FORWARDED);
@@ -72,13 +74,25 @@ pub fn admit<B>(request: Request<B>, client: &Client) -> Result<Request<B>, Prob
     }
     client.door.pass(&mut head);
     join_cookies(&mut head.headers)?;
-    let host = HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII");
-    let proto = HeaderValue::from_static(if client.tls { "https" } else { "http" });
+    let host = written(&host);
+    let (from, tls, asked) = match seen {
+        Some(seen) if seen.ip != client.ip || seen.tls.is_some() || seen.host.is_some() => {
+            let from = HeaderValue::from_str(&seen.ip.to_string()).expect("an address is visible ASCII");
+            (from, seen.tls.unwrap_or(client.tls), seen.host.as_ref().map(written))
+        }
+        Some(_) | None => (client.forwarded_for.clone(), client.tls, None),
+    };
+    let proto = HeaderValue::from_static(if tls { "https" } else { "http" });
+    forwarded::overwrite_others(&mut head.headers, &from);
     head.headers.insert(HOST, host.clone());
-    head.headers.insert(HeaderName::from_static("x-forwarded-for"), client.forwarded_for.clone());
-    head.headers.insert(HeaderName::from_static("x-forwarded-host"), host);
+    head.headers.insert(HeaderName::from_static("x-forwarded-for"), from);
+    head.headers.insert(HeaderName::from_static("x-forwarded-host"), asked.unwrap_or(host));
     head.headers.insert(HeaderName::from_static("x-forwarded-proto"), proto);
     Ok(Request::from_parts(head, body))
+}
+
+fn written(host: &Authority) -> HeaderValue {
+    HeaderValue::from_str(host.as_str()).expect("an authority is visible ASCII")
 }
 
 fn check_method(method: &Method) -> Result<(), Problem> {
@@ -199,7 +213,7 @@ mod tests {
     use super::*;
 
     fn client(tls: bool) -> Client {
-        Client::new("192.0.2.7".parse().unwrap(), tls, Door::Public(None))
+        Client::new("192.0.2.7".parse().unwrap(), tls, Door::Public(None, std::sync::Arc::default()))
     }
 
     fn ask_over(

@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 
 use crate::adapters::headers::strip_look_alikes;
+use crate::config::listen::Edge;
 use crate::config::trusted::Trusted;
 use crate::gateway::credentials::{Caller, PRINCIPAL_LIMIT, Vouched, Voucher};
 use crate::protocol::key::Tenant;
@@ -21,7 +22,7 @@ use crate::protocol::key::Tenant;
 pub enum Door {
     /// For everybody. The headers of the process's trusted front, if it has one, mean nothing here
     /// and are removed.
-    Public(Option<Arc<Trusted>>),
+    Public(Option<Arc<Trusted>>, Arc<Edge>),
     /// For the trusted front.
     Trusted(Arc<Trusted>),
 }
@@ -30,16 +31,24 @@ impl Door {
     /// True if a client with this address may connect.
     pub(super) fn allows(&self, peer: IpAddr) -> bool {
         match self {
-            Door::Public(_) => true,
+            Door::Public(..) => true,
             Door::Trusted(front) => front.allows(peer),
+        }
+    }
+
+    /// What stands before it; nothing before the trusted one but its front.
+    pub(super) fn edge(&self) -> Option<&Edge> {
+        match self {
+            Door::Public(_, edge) => Some(edge),
+            Door::Trusted(_) => None,
         }
     }
 
     /// Removes the front's headers. On the trusted listener, notes the caller that they name.
     pub(super) fn pass(&self, head: &mut Parts) {
         match self {
-            Door::Public(None) => {}
-            Door::Public(Some(front)) => drop(take(front, &mut head.headers)),
+            Door::Public(None, _) => {}
+            Door::Public(Some(front), _) => drop(take(front, &mut head.headers)),
             Door::Trusted(front) => {
                 let caller = take(front, &mut head.headers);
                 head.extensions.insert(Vouched(caller));
@@ -106,7 +115,12 @@ mod tests {
     #[test]
     fn only_the_trusted_door_takes_a_tenant_from_its_header() {
         let lines = [("accept", "a"), ("X-Tenant", "acme"), ("X-User", "ann"), ("X_Tenant", "globex")];
-        assert!(through(&Door::Public(Some(front())), &lines).extensions.get::<Vouched>().is_none());
+        assert!(
+            through(&Door::Public(Some(front()), Arc::default()), &lines)
+                .extensions
+                .get::<Vouched>()
+                .is_none()
+        );
         let head = through(&Door::Trusted(front()), &lines);
         let Some(Vouched(Some(caller))) = head.extensions.get::<Vouched>() else { panic!("not vouched for") };
         assert_eq!(*caller, Caller::new(Tenant::parse("acme").unwrap(), Voucher::Front, Some("ann")));

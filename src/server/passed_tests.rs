@@ -90,7 +90,15 @@ fn a_passed_request_allocates_little_and_makes_no_connection() {
         let mut listeners = Listeners::new(CLOSE_WITHIN);
         let (service, heads) = (Arc::new(Service(gateway)), Arc::default());
         let limits = PublicLimits::default();
-        public::listen(&mut listeners, listener, None, service, limits, Door::Public(None), &heads);
+        public::listen(
+            &mut listeners,
+            listener,
+            None,
+            service,
+            limits,
+            Door::Public(None, Arc::default()),
+            &heads,
+        );
         (listeners, address)
     });
     let client = ask(&runtime, TcpStream::connect(address).unwrap(), FIRST);

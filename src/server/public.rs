@@ -9,7 +9,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use tokio_rustls::TlsAcceptor;
 use super::admission::{Client, admit};
 use super::blocks::Blocks;
 use super::connection::drive;
-use super::connection_limit::Places;
+use super::connection_limit::{Place, Places};
 use super::drain_body::lingering;
 use super::guard::Guard;
 use super::head::HEAD_LIMIT;
@@ -42,6 +42,7 @@ use super::problem::Problem;
 use super::replaceable::Replaceable;
 use super::write_timeout::Paced;
 use super::{Listeners, PublicService, Stop};
+use super::{cors, proxy_protocol};
 use crate::adapters::headers::strip_hop_by_hop;
 use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::tls::HTTP2;
@@ -99,20 +100,18 @@ pub fn listen<S: PublicService>(
     listeners.add(listener, move || most.now().connections, move |stream, address: SocketAddr, stop| {
         // A connection keeps its first settings to its end.
         let (limits, tls) = (*limits.now(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.now())));
-        let place = places.take(address.ip(), limits.connections_per_ip);
         let (service, door, heads) = (service.clone(), door.clone(), heads.clone());
+        let place = take_place(&places, address.ip(), &door, &limits);
+        let places = places.clone();
         async move {
             if !door.allows(address.ip()) {
                 tracing::warn!(peer = %address.ip(), "refused a connection: the trusted listener is not for this address");
                 return;
             }
-            let client = Client::new(address.ip(), tls.is_some(), door);
+            let bounds = Bounds { limits, heads };
             let served = match place {
-                Some(_) => serve(stream, client, tls, stop, service, Bounds { limits, heads }).await,
-                None => {
-                    count_cut("crowded");
-                    Err("the client holds all the connections that one address may have".to_owned())
-                }
+                Some(_) => introduced(stream, address.ip(), door, tls, stop, service, bounds, &places).await,
+                None => crowded(),
             };
             if let Err(why) = served {
                 tracing::debug!(client = %address.ip(), why, "a client's connection was ended");
@@ -120,6 +119,50 @@ pub fn listen<S: PublicService>(
             drop(place);
         }
     });
+}
+
+/// The place of a connection from this address. A trusted proxy has one for each of its clients.
+fn take_place(places: &Arc<Places>, from: IpAddr, door: &Door, limits: &PublicLimits) -> Option<Place> {
+    let is_proxy = door.edge().is_some_and(|edge| edge.trusts(from));
+    places.take(from, if is_proxy { limits.connections } else { limits.connections_per_ip })
+}
+
+fn crowded() -> Result<(), String> {
+    count_cut("crowded");
+    Err("the client holds all the connections that one address may have".to_owned())
+}
+
+/// Serves a connection whose client is known, or is named first by the PROXY protocol.
+#[expect(clippy::too_many_arguments, reason = "what a connection is made of")]
+async fn introduced<S: PublicService>(
+    mut stream: TcpStream,
+    mut from: IpAddr,
+    door: Door,
+    tls: Option<TlsAcceptor>,
+    mut stop: Stop,
+    service: Arc<S>,
+    bounds: Bounds,
+    places: &Arc<Places>,
+) -> Result<(), String> {
+    let mut place = None;
+    if let Some(edge) = door.edge().filter(|edge| edge.proxy_protocol) {
+        if !edge.trusts(from.to_canonical()) {
+            return Err("a connection without a trusted proxy, which the PROXY protocol requires".to_owned());
+        }
+        let told = Box::pin(in_time(proxy_protocol::read(&mut stream), &mut stop, bounds.limits.head_time));
+        let Some(told) = told.await? else { return Ok(()) };
+        if let Some(client) = told {
+            from = client;
+            place = take_place(places, from, &door, &bounds.limits);
+            if place.is_none() {
+                return crowded();
+            }
+        }
+    }
+    let client = Client::new(from, tls.is_some(), door);
+    let served = serve(stream, client, tls, stop, service, bounds).await;
+    drop(place);
+    served
 }
 
 async fn serve<S: PublicService>(
@@ -282,11 +325,13 @@ async fn answer<S: PublicService>(
     let open = watch.open();
     let version = request.version();
     let limits = bounds.limits;
+    let origin = client.door.edge().and_then(|edge| cors::origin(request.headers(), edge));
     let admitted = match admit(request, client).and_then(|request| hold(request, bounds)) {
         Ok(request) => without_a_body_it_denies(request, limits.body_stall).await,
         Err(problem) => Err(problem),
     };
-    let response = match admitted {
+    let mut response = match admitted {
+        Ok(request) if let Some(answer) = origin.as_ref().and_then(|_| cors::preflight(&request)) => answer,
         Ok(request) => {
             let patience = Patience::Between(limits.body_stall);
             let body = |body| match version < Version::HTTP_2 {
@@ -308,6 +353,9 @@ async fn answer<S: PublicService>(
             response
         }
     };
+    if let Some(origin) = origin {
+        cors::allow(response.headers_mut(), origin);
+    }
     Ok(open.answered(response))
 }
 
@@ -391,7 +439,7 @@ mod tests {
         let (mut client, ours) = duplex(1_024);
         let stopping = watch::Sender::new(false);
         let heads = Arc::<Heads>::default();
-        let from = Client::new("::1".parse().unwrap(), false, Door::Public(None));
+        let from = Client::new("::1".parse().unwrap(), false, Door::Public(None, Arc::default()));
         let bounds = Bounds { limits: PublicLimits::default(), heads: heads.clone() };
         let stop = Stop(stopping.subscribe());
         let served =

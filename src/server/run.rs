@@ -156,7 +156,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
         tls,
         service.clone(),
         replaced.public.clone(),
-        Door::Public(front),
+        Door::Public(front, Arc::new(listen.edge.clone())),
         &heads,
     );
     if let Some((listener, front)) = trusted {

@@ -4,6 +4,7 @@
 //! `net/support.rs` has the shared parts. It must not sleep for a fixed time, nor reach beyond
 //! loopback.
 
+mod edge;
 pub mod frames;
 mod framing;
 pub mod harness;

@@ -281,6 +281,12 @@ pub const CASES: &[Case] = &[
         "region.toml:10: [listen.limits]: connections: must be a whole number from 1 to 1000000\n\
          region.toml:11: [listen.limits]: connections_per_ip: must be a whole number from 1 to 1000000, not a text\n\
          region.toml:12: [listen.limits]: head_time: \"1ms\" is out of range: use \"100ms\" to \"10m\""),
+    ("region", "[store]", "proxy_protocol = \"v1\"\ntrusted_proxies = [\"0.0.0.0/0\"]\n[listen.cors]\norigins = [\"https://Shop.example/\"]\n[store]",
+        "region.toml:9: [listen]: proxy_protocol: must be \"none\" or \"v2\", not \"v1\"\n\
+         region.toml:10: [listen]: trusted_proxies: \"0.0.0.0/0\" is everybody: name the front's own addresses\n\
+         region.toml:12: [listen.cors]: origins: \"https://Shop.example/\" must be an origin as browsers write it, such as \"https://shop.example\""),
+    ("region", "[store]", "proxy_protocol = \"v2\"\n[store]",
+        "region.toml:9: [listen]: proxy_protocol = \"v2\" needs trusted_proxies, as whoever connects could write any address: write trusted_proxies = [\"10.0.0.0/8\"] with the load balancer's addresses"),
     ("region", "[store]", "[listen.limits]\nrequests = 0\nbodies = 5\n[store]",
         "region.toml:10: [listen.limits]: requests: must be a whole number from 1 to 1000000\n\
          region.toml:11: [listen.limits]: bodies: must be a size in quotes, from \"1MiB\" to \"1024GiB\", not a whole number"),

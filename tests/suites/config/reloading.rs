@@ -113,6 +113,8 @@ fn what_waits_is_named_and_keeps_its_value() {
         (("region", "[upstream]", "pool = 9\n[upstream]"), "store.pool"),
         (("region", "[upstream]", "generation = 2\n[upstream]"), "store.generation"),
         (("region", "127.0.0.1:7404", "127.0.0.1:7405"), "upstream.address"),
+        (("region", "[store]", "trusted_proxies = [\"10.0.0.0/8\"]\n[store]"), "listen.trusted_proxies"),
+        (("region", "[store]", "[listen.cors]\norigins = [\"https://a.b\"]\n[store]"), "[listen.cors]"),
         (("region", "[peer]", "[upstreams.pay]\naddresses = [\"http://p:1\"]\n[peer]"), "[upstreams]"),
         (("region", "[peer]", "host = \"keep\"\n[peer]"), "upstream.host"),
         (("region", "[peer]", "write_idle = \"1s\"\n[peer]"), "upstream.write_idle"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use onceway::config::listen::PublicLimits;
+use onceway::config::listen::{Edge, PublicLimits};
 use onceway::ports::Body;
 use onceway::ports::body::{Collected, collect, full};
 use onceway::server::listener_kind::Door;
@@ -139,8 +139,22 @@ pub async fn run(limits: PublicLimits) -> Running {
     run_within(limits, Duration::from_secs(20), None).await
 }
 
+/// Runs it behind what stands before it.
+pub async fn run_behind(limits: PublicLimits, edge: Edge) -> Running {
+    run_through(limits, Duration::from_secs(20), None, edge).await
+}
+
 /// Runs it with another grace period, and over TLS if a configuration is given.
 pub async fn run_within(limits: PublicLimits, grace: Duration, tls: Option<ServerConfig>) -> Running {
+    run_through(limits, grace, tls, Edge::default()).await
+}
+
+async fn run_through(
+    limits: PublicLimits,
+    grace: Duration,
+    tls: Option<ServerConfig>,
+    edge: Edge,
+) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (tell, events) = mpsc::unbounded_channel();
@@ -157,7 +171,7 @@ pub async fn run_within(limits: PublicLimits, grace: Duration, tls: Option<Serve
         tls.map(Into::into),
         service.clone(),
         limits,
-        Door::Public(None),
+        Door::Public(None, Arc::new(edge)),
         &Arc::default(),
     );
     Running { address, service, events, listeners }

@@ -1,0 +1,149 @@
+//! What stands before the public listener: trusted proxies, the PROXY protocol, and pages of other
+//! origins.
+//!
+//! `server::forwarded` has the table of forwarded addresses. A test must not trust loopback by
+//! default: only the edge that it writes does.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use onceway::config::listen::{Edge, PublicLimits};
+use onceway::config::trusted::Network;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::net::harness::{Running, read_until, rest, run_behind};
+use crate::net::support::soon;
+
+fn loopback() -> Vec<Network> {
+    vec![Network::parse("127.0.0.0/8").unwrap()]
+}
+
+fn few() -> PublicLimits {
+    PublicLimits { connections_per_ip: 2, head_time: Duration::from_millis(500), ..PublicLimits::default() }
+}
+
+async fn headers_after(running: &Running, begin: &[u8], lines: &str) -> String {
+    let asked = format!("GET /headers HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{lines}\r\n");
+    rest(&mut running.say([begin, asked.as_bytes()].concat()).await).await
+}
+
+/// A header of the PROXY protocol for a client of this last byte.
+fn proxied(last: u8) -> Vec<u8> {
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".to_vec();
+    header.extend([203, 0, 113, last, 10, 0, 0, 1, 0x12, 0x67, 0x01, 0xbb]);
+    header
+}
+
+#[tokio::test]
+async fn what_a_trusted_proxy_says_of_the_client_reaches_the_service_and_nobody_elses_word() {
+    let lines = "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\n\
+                 X-Real-IP: 6.6.6.6\r\nTrue_Client_IP: 6.6.6.6\r\nCF-Connecting-IP: 6.6.6.6\r\n";
+    let behind = run_behind(few(), Edge { trusted_proxies: loopback(), ..Edge::default() }).await;
+    let seen = headers_after(&behind, b"", lines).await;
+    for expected in [
+        "x-forwarded-for: 203.0.113.9\n",
+        "x-forwarded-proto: https\n",
+        "x-forwarded-host: shop.example\n",
+        "x-real-ip: 203.0.113.9\n",
+        "cf-connecting-ip: 203.0.113.9\n",
+        "host: a\n",
+    ] {
+        assert!(seen.contains(expected), "{expected} in {seen}");
+    }
+    let open = run_behind(few(), Edge::default()).await;
+    let seen = headers_after(&open, b"", lines).await;
+    for expected in ["x-forwarded-for: 127.0.0.1\n", "x-forwarded-proto: http\n", "x-real-ip: 127.0.0.1\n"] {
+        assert!(seen.contains(expected), "{expected} in {seen}");
+    }
+    assert!(!seen.contains("6.6.6.6") && !seen.contains("shop.example") && !seen.contains("true"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_trusted_proxys_connections_do_not_share_one_clients_bound() {
+    let held = async |edge: Edge| {
+        let running = run_behind(few(), edge).await;
+        let mut all = Vec::new();
+        for _ in 0..4 {
+            all.push(running.say(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi").await);
+        }
+        let mut served = 0;
+        for mut one in all {
+            served += usize::from(soon(one.read(&mut [0; 1])).await.is_ok_and(|count| count > 0));
+        }
+        served
+    };
+    assert_eq!(held(Edge::default()).await, 2);
+    assert_eq!(held(Edge { trusted_proxies: loopback(), ..Edge::default() }).await, 4);
+}
+
+#[tokio::test]
+async fn the_proxy_protocol_names_the_client_and_nothing_else_passes() {
+    let edge = Edge { trusted_proxies: loopback(), proxy_protocol: true, ..Edge::default() };
+    let running = run_behind(few(), edge).await;
+    let seen = headers_after(&running, &proxied(9), "X-Forwarded-For: 6.6.6.6\r\n").await;
+    assert!(seen.contains("x-forwarded-for: 203.0.113.9\n"), "{seen}");
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+    assert!(headers_after(&running, local, "").await.contains("x-forwarded-for: 127.0.0.1\n"));
+    for begin in [&b""[..], b"PROXY TCP4 203.0.113.9 10.0.0.1 4711 443\r\n"] {
+        let mut stream = TcpStream::connect(&running.address).await.unwrap();
+        stream.write_all(&[begin, b"GET /headers HTTP/1.1\r\nHost: a\r\n\r\n"].concat()).await.unwrap();
+        let mut answer = Vec::new();
+        let _reset = soon(stream.read_to_end(&mut answer)).await;
+        assert_eq!(answer, b"");
+    }
+    // Silence is cut like any other.
+    let mut silent = running.say(&proxied(9)[..10]).await;
+    let _reset = soon(silent.read_to_end(&mut Vec::new())).await;
+    // Each client has its own bound.
+    let mut held = Vec::new();
+    for last in [1, 1, 2] {
+        let mut one = running
+            .say([&proxied(last)[..], b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi"].concat())
+            .await;
+        read_until(&mut one, "hi").await;
+        held.push(one);
+    }
+    let mut third =
+        running.say([&proxied(1)[..], b"GET /headers HTTP/1.1\r\nHost: a\r\n\r\n"].concat()).await;
+    assert!(!soon(third.read(&mut [0; 1])).await.is_ok_and(|count| count > 0), "its two are taken");
+    // From elsewhere nobody may say who it is.
+    let others = vec![Network::parse("10.0.0.0/8").unwrap()];
+    let closed =
+        run_behind(few(), Edge { trusted_proxies: others, proxy_protocol: true, ..Edge::default() }).await;
+    let mut stream = TcpStream::connect(&closed.address).await.unwrap();
+    let _reset = stream.write_all(&proxied(9)).await;
+    assert!(!soon(stream.read(&mut [0; 1])).await.is_ok_and(|count| count > 0));
+}
+
+#[tokio::test]
+async fn pages_of_the_listed_origins_read_refusals_too_and_others_nothing() {
+    let edge = Edge { cors: vec![HeaderValue::from_static("https://shop.example")], ..Edge::default() };
+    let running = run_behind(PublicLimits::default(), edge).await;
+    let ask = async |head: &str, origin: &str| {
+        let head = format!("{head} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{origin}\r\n");
+        rest(&mut running.say(head).await).await.to_lowercase()
+    };
+    let (listed, other) = ("Origin: https://shop.example\r\n", "Origin: https://evil.example\r\n");
+    let allowed = "access-control-allow-origin: https://shop.example\r\n";
+    for head in ["GET /headers", "GET /refuse", "POST *"] {
+        let answer = ask(head, listed).await;
+        assert!(answer.contains(allowed) && answer.contains("vary: origin\r\n"), "{answer}");
+        assert!(answer.contains("retry-after") && answer.contains("idempotent-replayed"), "{answer}");
+        assert!(!ask(head, other).await.contains("access-control"));
+        assert!(!ask(head, &format!("{listed}{other}")).await.contains("access-control-allow-origin"));
+    }
+    let wants = "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: idempotency-key\r\n";
+    let before = running.service.seen.lock().unwrap().len();
+    let preflight = ask("OPTIONS /v1/charges", &format!("{listed}{wants}")).await;
+    assert!(preflight.starts_with("http/1.1 204 ") && preflight.contains(allowed), "{preflight}");
+    for line in
+        ["access-control-allow-methods: post\r\n", "access-control-allow-headers: idempotency-key\r\n"]
+    {
+        assert!(preflight.contains(line), "{preflight}");
+    }
+    assert_eq!(running.service.seen.lock().unwrap().len(), before, "it is answered at the door");
+    let passed = ask("OPTIONS /v1/charges", &format!("{other}{wants}")).await;
+    assert!(!passed.contains("access-control-allow-origin"), "{passed}");
+    assert_eq!(running.service.seen.lock().unwrap().len(), before + 1);
+}
