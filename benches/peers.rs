@@ -63,6 +63,8 @@ enum Name {
     Pass,
     /// The same with the default log, ÷ nginx with its access log
     Logged,
+    /// Requests that pass to an upstream behind TLS, log off: CPU ÷ nginx's; and new keys there
+    Tls,
     /// One request at a time on one core: what it adds ÷ what nginx adds
     Alone,
     /// New keys at 64 and 256 at once, ÷ two statements by pgbench, and their CPU
@@ -85,12 +87,14 @@ fn main() -> Result<()> {
 
 async fn run(wanted: &[Name], write: bool, tools: Tools) -> Result<()> {
     let before = table::load();
-    let mut stand = Stand::start(tools).await?;
+    let secure = wanted.is_empty() || wanted.contains(&Name::Tls);
+    let mut stand = Stand::start(tools, secure).await?;
     let mut measured = Vec::new();
     for name in Name::value_variants().iter().filter(|name| wanted.is_empty() || wanted.contains(name)) {
         measured.extend(match name {
             Name::Pass => rows::pass(&mut stand, false).await?,
             Name::Logged => rows::pass(&mut stand, true).await?,
+            Name::Tls => rows::secure(&mut stand).await?,
             Name::Alone => rows::alone(&mut stand).await?,
             Name::NewKeys => rows::new_keys(&mut stand).await?,
             Name::Syncs => rows::syncs(&mut stand).await?,

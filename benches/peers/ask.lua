@@ -1,5 +1,6 @@
 -- The requests of one turn. Arguments: get, passed (no key is looked at), fresh (a new key each) or same (500
--- keys again and again), and a word that keys of no other turn begin with.
+-- keys again and again), passed and fresh also as secure-passed and secure-fresh (to an upstream behind TLS), and a
+-- word that keys of no other turn begin with.
 local BODY = '{"amount":2000,"currency":"usd","source":"tok_visa","note":"' .. string.rep("onceway ", 56) .. '"}'
 local made, asked, fresh, seed, path = {}, 0, false, "", ""
 
@@ -13,9 +14,9 @@ local function build(number)
 end
 
 function init(args)
-  local kind = args[1]
+  local kind, secure = string.gsub(args[1], "^secure%-", "")
   seed, fresh = kind == "same" and "00000000-0000" or args[2], kind == "fresh"
-  path = kind == "passed" and "/v1/blobs" or "/v1/charges"
+  path = (secure == 1 and "/v2" or "/v1") .. (kind == "passed" and "/blobs" or "/charges")
   if kind == "get" then
     made[1] = wrk.format("GET", "/v1/blobs")
     return

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use onceway::fleet::wait;
 
-use super::stand::Tools;
+use super::stand::{NginxPorts, Tools};
 
 /// The body of each answer.
 const LENGTH: usize = 1024;
@@ -20,8 +20,8 @@ const LENGTH: usize = 1024;
 pub struct Nginx(Child);
 
 impl Nginx {
-    /// Answers everything with 1 KiB that compresses badly, as most bodies would.
-    pub fn upstream(tools: &Tools, dir: &Path, port: u16) -> Result<Nginx> {
+    /// Answers everything with 1 KiB that compresses badly, as most bodies would, plain and over TLS.
+    pub fn upstream(tools: &Tools, dir: &Path, [port, secure]: [u16; 2]) -> Result<Nginx> {
         let mut state = 7_u64;
         let letter = |_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -29,25 +29,37 @@ impl Nginx {
         };
         let body: String = (0..LENGTH).map(letter).collect();
         let server = format!(
-            "server {{ listen 127.0.0.1:{port}; access_log off; default_type application/json; \
+            "server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{secure} ssl; access_log off; default_type application/json; \
+             ssl_certificate ../certs/here.pem; ssl_certificate_key ../certs/here.key; \
              location / {{ return 200 \"{body}\"; }} }}"
         );
         Nginx::start(tools, &dir.join("nginx-upstream"), port, &server)
     }
 
-    /// Passes everything on, at one port without a log and at the other with an access log.
-    pub fn proxy(tools: &Tools, dir: &Path, [quiet, logged]: [u16; 2], upstream: u16) -> Result<Nginx> {
-        let at = |port, log| {
+    /// Passes everything on: without a log, with an access log, and without one to the upstream's TLS.
+    pub fn proxy(tools: &Tools, dir: &Path, ports: NginxPorts) -> Result<Nginx> {
+        let at = |port, log, to| {
             format!(
-                "server {{ listen 127.0.0.1:{port}; access_log {log}; location / {{ proxy_pass http://up; \
+                "server {{ listen 127.0.0.1:{port}; access_log {log}; location / {{ proxy_pass {to}; \
                  proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}\n"
             )
         };
-        let up = format!(
-            "upstream up {{ server 127.0.0.1:{upstream}; keepalive 512; keepalive_requests 1000000000; }}\n"
-        );
-        let servers = up + &at(quiet, "off") + &at(logged, "access.log");
-        Nginx::start(tools, &dir.join("nginx-proxy"), logged, &servers)
+        let up = |name, port| {
+            format!(
+                "upstream {name} {{ server 127.0.0.1:{port}; keepalive 512; keepalive_requests 1000000000; }}\n"
+            )
+        };
+        let verified = "proxy_ssl_verify on; proxy_ssl_trusted_certificate ../certs/ca.pem; proxy_ssl_name here.onceway; \
+             proxy_ssl_server_name on;\n";
+        let servers = [
+            verified,
+            &up("up", ports.direct),
+            &up("secure", ports.secure_direct),
+            &at(ports.quiet, "off", "http://up"),
+            &at(ports.logged, "access.log", "http://up"),
+            &at(ports.secure, "off", "https://secure"),
+        ];
+        Nginx::start(tools, &dir.join("nginx-proxy"), ports.logged, &servers.concat())
     }
 
     fn start(tools: &Tools, dir: &Path, port: u16, servers: &str) -> Result<Nginx> {

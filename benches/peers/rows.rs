@@ -68,6 +68,37 @@ pub async fn pass(stand: &mut Stand, logged: bool) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// The same for an upstream behind TLS, and what TLS costs new keys.
+pub async fn secure(stand: &mut Stand) -> Result<Vec<Row>> {
+    let gateway = stand.gateway(Form::Quiet, false).await?;
+    let [all, first, last] = cpus()?;
+    let (nginx, ports, public) = (stand.proxy.pid(), stand.nginx_ports, stand.region.ports.public);
+    pin(gateway, &last)?;
+    pin(nginx, &last)?;
+    pin(stand.upstream.pid(), &first)?;
+    let turn = |name, port, proxy, asks, cpus: &str| Turn {
+        name,
+        load: Load::Wrk { port, connections: 64, asks, cpus: cpus.to_owned() },
+        proxy: Some(proxy),
+        lasts: 1,
+    };
+    let theirs = turn("nginx, to TLS", ports.secure, nginx, "secure-passed", &first);
+    let ours = turn("onceway, passed to TLS", public, gateway, "secure-passed", &first);
+    let seen = rounds(stand, &[theirs, ours]).await?;
+    let passed = row("pass-through POST to TLS, log off: CPU ÷ nginx", "", &seen, |[theirs, ours]| {
+        ours.proxy_each() / theirs.proxy_each()
+    });
+    unpinned(stand, gateway, &all)?;
+    let gateway = stand.gateway(Form::Usual, false).await?;
+    let plain = turn("64 new keys", public, gateway, "fresh", &all);
+    let secure = turn("64 new keys, to TLS", public, gateway, "secure-fresh", &all);
+    let seen = rounds(stand, &[plain, secure]).await?;
+    let keys = row("new keys/s at 64 to TLS ÷ to plain HTTP", "", &seen, |[plain, secure]| {
+        secure.rate() / plain.rate()
+    });
+    Ok(vec![passed, keys])
+}
+
 fn unpinned(stand: &Stand, gateway: u32, all: &str) -> Result<()> {
     [gateway, stand.proxy.pid(), stand.upstream.pid()].into_iter().try_for_each(|pid| pin(pid, all))
 }

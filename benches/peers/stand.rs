@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use onceway::adapters::issue::generate;
 use onceway::adapters::postgres::provision;
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::client::Ask;
@@ -29,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub const NAIVE: &str = "naive";
 const ROUTES: &str = "[[route]]\nname = \"charges\"\nmethods = [\"POST\"]\npath = \"/v1/charges\"\nkey = \"required\"\nrecovery = \"rerun\"\n\n\
      [[route]]\nname = \"blobs\"\nmethods = [\"POST\"]\npath = \"/v1/blobs\"\nkey = \"off\"\n";
+const SECURE_ROUTES: &str = "\n[[route]]\nname = \"secure-charges\"\nmethods = [\"POST\"]\npath = \"/v2/charges\"\nkey = \"required\"\nrecovery = \"rerun\"\nupstream = \"secure\"\n\n\
+     [[route]]\nname = \"secure-blobs\"\nmethods = [\"POST\"]\npath = \"/v2/blobs\"\nkey = \"off\"\nupstream = \"secure\"\n";
 const LIMITS: &str = "\n[listen.limits]\nconnections_per_ip = 10000\n";
 const TABLES: &str = "\
     create table idem (key text primary key, fp bytea, token int8, state int2 default 0, \
@@ -86,6 +89,9 @@ pub struct NginxPorts {
     pub direct: u16,
     pub quiet: u16,
     pub logged: u16,
+    /// The upstream over TLS, and the proxy in front of that.
+    pub secure_direct: u16,
+    pub secure: u16,
 }
 
 pub struct Stand {
@@ -103,24 +109,36 @@ pub struct Stand {
 }
 
 impl Stand {
-    pub async fn start(tools: Tools) -> Result<Stand> {
+    /// Starts it. `secure`: the gateway knows the upstream over TLS, too, which older builds cannot.
+    pub async fn start(tools: Tools, secure: bool) -> Result<Stand> {
         raise_descriptors();
         let dir = scratch::create("onceway-peers")?;
         let janitor = Janitor::spawn(&tools.gateway, &dir, true)?;
-        let port = free_run(14)?;
+        let port = free_run(16)?;
         let ports = FleetPorts::lay_out(port, 1)?.regions[0];
-        let nginx_ports = NginxPorts { direct: ports.upstream, quiet: port + 11, logged: port + 12 };
-        let upstream = Nginx::upstream(&tools, &dir, nginx_ports.direct)?;
-        let proxy = Nginx::proxy(&tools, &dir, [nginx_ports.quiet, nginx_ports.logged], nginx_ports.direct)?;
+        let nginx_ports = NginxPorts {
+            direct: ports.upstream,
+            quiet: port + 11,
+            logged: port + 12,
+            secure_direct: port + 14,
+            secure: port + 15,
+        };
         let me = origin("here")?;
+        let certs = dir.join("certs");
+        fs::create_dir_all(&certs)?;
+        generate(std::slice::from_ref(&me.region))?.write(&certs)?;
+        let upstream = Nginx::upstream(&tools, &dir, [nginx_ports.direct, nginx_ports.secure_direct])?;
+        let proxy = Nginx::proxy(&tools, &dir, nginx_ports)?;
         let cluster = store(&tools, &dir, ports.postgres, &me).await?;
         let name = me.region;
         let names = std::slice::from_ref(&name);
         files::write_shared(&dir, names, names)?;
-        files::write(&dir, "routes.toml", ROUTES)?;
+        let (routes, lines) =
+            if secure { (SECURE_ROUTES, secured(nginx_ports)) } else { ("", String::new()) };
+        files::write(&dir, "routes.toml", &format!("{ROUTES}{routes}"))?;
         let file = files::RegionFile { name: &name, ports, peers: Vec::new(), publishers: Vec::new() };
         let file = files::write_region(&dir, &file)?;
-        fs::write(&file, fs::read_to_string(&file)? + LIMITS)?;
+        fs::write(&file, fs::read_to_string(&file)? + LIMITS + &lines)?;
         let launch = Launch {
             program: tools.gateway.clone(),
             args: vec![OsString::from("serve"), OsString::from("--config"), file.into_os_string()],
@@ -230,6 +248,15 @@ async fn serves(admin: &str) -> Result<()> {
         Ok(ready.is_ok_and(|ready| ready.json()["serves"] == true).then_some(()))
     };
     wait::for_some("the gateway to serve", PATIENCE, ready).await
+}
+
+/// The upstream over TLS, as the gateway's file has it.
+fn secured(ports: NginxPorts) -> String {
+    format!(
+        "\n[upstreams.secure]\naddresses = [\"https://127.0.0.1:{}\"]\n\
+         [upstreams.secure.tls]\nca = \"certs/ca.pem\"\nserver_name = \"here.onceway\"\n",
+        ports.secure_direct
+    )
 }
 
 async fn cluster(tools: &Tools, dir: &Path, port: u16) -> Result<Cluster> {

@@ -132,7 +132,8 @@ impl Turn {
     /// their way when wrk left, and make keys that it does not count.
     fn check(&self, seen: Seen) -> Result<()> {
         let Seen { done, keys, .. } = seen;
-        let expected = if matches!(self.load, Load::Wrk { asks: "fresh", .. }) { done } else { 0.0 };
+        let expected =
+            if matches!(self.load, Load::Wrk { asks: "fresh" | "secure-fresh", .. }) { done } else { 0.0 };
         ensure!(
             (keys - expected).abs() <= 256.0 + expected / 100.0,
             "{}: {done} answers, and {keys} new keys",

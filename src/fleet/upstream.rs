@@ -50,6 +50,7 @@ pub const EFFECT_PATH: &str = "onceway-effect-path";
 
 const TENANT: &str = "onceway-tenant";
 const KEY: &str = "idempotency-key";
+const FORM: &[u8] = b"application/x-www-form-urlencoded";
 const BEHAVE: &str = "demo-behave";
 const MOST_BODY_BYTES: usize = 16 * 1024 * 1024;
 
@@ -208,6 +209,8 @@ impl Door {
         prefix: &'static str,
         object: &'static str,
     ) -> Reply {
+        let is_form =
+            request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(FORM));
         let order = Order {
             key: key(request.headers()),
             tenant: text(request.headers(), TENANT),
@@ -223,7 +226,7 @@ impl Door {
             }
             Err(_caller_left) => return Err(NoAnswer),
         };
-        let wanted = match Wanted::parse(&body) {
+        let wanted = match if is_form { Wanted::parse_form(&body) } else { Wanted::parse(&body) } {
             Ok(wanted) => wanted,
             Err(what) => return Ok(problem(StatusCode::BAD_REQUEST, what)),
         };
@@ -314,6 +317,16 @@ impl Wanted {
             .map(|currency| currency.as_str().ok_or("`currency` must be text"))
             .transpose()?;
         Ok(Wanted { amount, currency: currency.map(str::to_owned) })
+    }
+
+    /// Reads a form, as Stripe's clients send it.
+    fn parse_form(body: &[u8]) -> Result<Wanted, &'static str> {
+        let field = |name| form_urlencoded::parse(body).find(|(key, _)| key == name).map(|(_, value)| value);
+        let whole = |text: std::borrow::Cow<'_, str>| {
+            text.parse().map_err(|_| "`amount` must be a whole number, not below 0")
+        };
+        let amount = field("amount").map(whole).transpose()?;
+        Ok(Wanted { amount, currency: field("currency").map(|currency| currency.into_owned()) })
     }
 
     fn answer(&self, effect: u64, prefix: &str, object: &str, region: &str) -> Bytes {

@@ -60,6 +60,22 @@ async fn sent(ask: Ask) -> Answer {
 }
 
 #[tokio::test]
+async fn a_form_is_taken_as_stripes_clients_send_it() {
+    let shop = Shop::open().await;
+    let form = |body: &'static str| {
+        let mut ask = shop.post("/v1/charges", "form", "", body);
+        ask.headers[0].1 = "application/x-www-form-urlencoded".to_owned();
+        ask
+    };
+    let answer = sent(form("amount=2000&currency=usd&source=tok_visa&metadata[order]=1")).await;
+    assert_eq!(answer.status, StatusCode::CREATED);
+    let answer = answer.json();
+    assert_eq!((&answer["amount"], &answer["currency"]), (&2000.into(), &"usd".into()));
+    assert_eq!(sent(form("amount=much")).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(shop.effects("form"), 1);
+}
+
+#[tokio::test]
 async fn every_call_has_one_effect_and_nothing_is_deduplicated() {
     let shop = Shop::open().await;
     let first = shop.charge("k\\\"1", "").await.unwrap();

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests measure real time")]
 
 mod alerts;
+mod clients;
 mod console;
 mod container;
 mod drill;
