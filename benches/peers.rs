@@ -44,7 +44,7 @@ struct Args {
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo bench --bench peers                                all rows, four minutes
+  cargo bench --bench peers                                all rows, five minutes
   cargo bench --bench peers -- new-keys replays            two groups of rows
   TMPDIR=/dev/shm cargo bench --bench peers -- --write     a RAM disk, so that no disk decides
   cargo bench --bench peers -- --gateway old/onceway pass  another build, with today's bench

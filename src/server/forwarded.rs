@@ -10,7 +10,7 @@ use http::header::HeaderName;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};
 
-use crate::adapters::headers::strip_look_alikes;
+use crate::adapters::headers::{is_under, strip_look_alikes};
 use crate::config::listen::Edge;
 
 /// Headers in which other proxies write the client's address: their own readers believe them.
@@ -75,6 +75,13 @@ fn address(text: &str) -> Option<IpAddr> {
 /// Writes the client's address into the headers of other proxies that are there: the upstream must
 /// not find an address that the client made up.
 pub fn overwrite_others(headers: &mut HeaderMap, ip: &HeaderValue) {
+    let spelt = |name: &HeaderName, other: &HeaderName| {
+        name.as_str().len() == other.as_str().len() && is_under(name, other.as_str())
+    };
+    // Most requests have none of them: one look.
+    if !headers.keys().any(|name| OTHERS.iter().any(|other| spelt(name, other))) {
+        return;
+    }
     for name in &OTHERS {
         strip_look_alikes(headers, name);
         if headers.contains_key(name) {

@@ -15,6 +15,7 @@ mod gateways;
 mod goodput;
 mod guide;
 mod histories;
+mod idle_upstream;
 mod runbook;
 mod storm;
 mod tenants;
