@@ -20,7 +20,8 @@ const LENGTH: usize = 1024;
 pub struct Nginx(Child);
 
 impl Nginx {
-    /// Answers everything with 1 KiB that compresses badly, as most bodies would, plain and over TLS.
+    /// Answers everything with 1 KiB that compresses badly, as most bodies would, plain and over
+    /// TLS.
     pub fn upstream(tools: &Tools, dir: &Path, [port, secure]: [u16; 2]) -> Result<Nginx> {
         let mut state = 7_u64;
         let letter = |_| {
@@ -36,7 +37,8 @@ impl Nginx {
         Nginx::start(tools, &dir.join("nginx-upstream"), port, &server)
     }
 
-    /// Passes everything on: without a log, with an access log, and without one to the upstream's TLS.
+    /// Passes everything on: without a log, with an access log, and without one to the upstream's
+    /// TLS.
     pub fn proxy(tools: &Tools, dir: &Path, ports: NginxPorts) -> Result<Nginx> {
         let at = |port, log, to| {
             format!(

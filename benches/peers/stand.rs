@@ -109,7 +109,8 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// Starts it. `secure`: the gateway knows the upstream over TLS, too, which older builds cannot.
+    /// Starts it. `secure`: the gateway knows the upstream over TLS, too, which older builds
+    /// cannot.
     pub async fn start(tools: Tools, secure: bool) -> Result<Stand> {
         raise_descriptors();
         let dir = scratch::create("onceway-peers")?;

@@ -55,9 +55,12 @@ pub fn strip_prefix(headers: &mut HeaderMap, prefix: &str) {
 
 /// Removes every header that is not `own` but that some readers take for it, `_` for `-`.
 pub fn strip_look_alikes(headers: &mut HeaderMap, own: &HeaderName) {
-    let own_text = own.as_str();
-    let is_like = |name: &HeaderName| name.as_str().len() == own_text.len() && is_under(name, own_text);
-    remove_where(headers, |name| name != own && is_like(name));
+    remove_where(headers, |name| name != own && is_like(name, own));
+}
+
+/// True if some readers take the one name for the other, `_` for `-`.
+pub fn is_like(name: &HeaderName, own: &HeaderName) -> bool {
+    name.as_str().len() == own.as_str().len() && is_under(name, own.as_str())
 }
 
 fn dashed(byte: u8) -> u8 {

@@ -38,7 +38,7 @@ pub struct Listen {
     pub trusted: Option<Trusted>,
     /// TLS for clients of `public`.
     pub tls: Option<TlsFiles>,
-    /// What stands before `public`, and who asks through it.
+    /// Proxies before `public`, and origins that ask through it.
     pub edge: Edge,
     /// Bounds of the public listener.
     pub limits: PublicLimits,
@@ -46,7 +46,7 @@ pub struct Listen {
     pub at_once: MostAtOnce,
 }
 
-/// What stands before the public listener, and who asks through it.
+/// Proxies before the public listener, and origins that ask through it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// Addresses of proxies that are believed about the client.

@@ -1,5 +1,5 @@
-//! The tables of a route: `[route.key_policy]`, `[route.fingerprint]`, the form of its refusals, and
-//! its escrow.
+//! The tables of a route: `[route.key_policy]`, `[route.fingerprint]`, the form of its refusals,
+//! and its escrow.
 //!
 //! `protocol::key_policy` and `gateway::signature` hold the values. A missing key keeps the
 //! gateway's default. This file must not read any other key of a route.
@@ -132,8 +132,8 @@ fn counted(value: &DeValue<'_>) -> Result<Vec<HeaderName>, String> {
     Ok(names)
 }
 
-/// Reads the headers that a key is read from, and the one in which the upstream gets it. An error is
-/// reported, and the default stays.
+/// Reads the headers that a key is read from, and the one in which the upstream gets it. An error
+/// is reported, and the default stays.
 pub fn key_headers(route: &Section<'_>, syntax: Syntax, reruns: bool) -> KeyHeaders {
     let defaults = KeyHeaders::default();
     let from = route.optional("key_from", |value| {

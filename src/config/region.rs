@@ -49,8 +49,8 @@ pub(super) struct Others {
     pub elsewhere: ByRegion<String>,
     /// True if the upstreams are shared; `None` if the file does not say.
     pub shared: Option<bool>,
-    /// `[upstreams]`: the place of each, and whether it is shared. One that could not be read counts
-    /// as shared: its problems are reported already.
+    /// `[upstreams]`: the place of each, and whether it is shared. One that could not be read
+    /// counts as shared: its problems are reported already.
     pub named: BTreeMap<String, Located<bool>>,
     /// Place of the file, for what it lacks.
     pub file: At,

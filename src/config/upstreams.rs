@@ -1,8 +1,8 @@
 //! `[upstream]` and `[upstreams.NAME]` of the region file: where a protected service is, and how it
 //! is reached.
 //!
-//! `routes` say which requests go to a named one, `across` that it exists, `adapters::upstream` does
-//! what is said here. This file must not open a connection.
+//! `routes` say which requests go to a named one, `across` that it exists, `adapters::upstream`
+//! does what is said here. This file must not open a connection.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Service {
     pub host: Host,
     /// Bounds of its connections.
     pub bounds: Bounds,
-    /// How often names are asked for their addresses.
+    /// Period after which names are asked for their addresses anew.
     pub resolve_every: Duration,
     /// The files of its TLS.
     pub tls: TlsFiles,
@@ -39,8 +39,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Takes what is replaced while a process runs: certificates, and the value of the credential. They
-    /// wait with an address that waits for a restart.
+    /// Takes what is replaced while a process runs: certificates, and the value of the credential.
+    /// They wait with an address that waits for a restart.
     pub(super) fn renew(&mut self, read: &Self) {
         let header = |service: &Self| service.credential.as_ref().map(|credential| credential.header.clone());
         let is_there = (&self.addresses, &self.server_name) == (&read.addresses, &read.server_name);
@@ -54,7 +54,7 @@ impl Service {
     }
 }
 
-/// What takes the place of the client's `Authorization`.
+/// Credential that takes the place of the client's `Authorization`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     /// The header.

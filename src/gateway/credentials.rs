@@ -91,8 +91,8 @@ impl Credentials {
     }
 
     /// The caller of a request with exactly one `Authorization` header. Its token must be a known
-    /// API token, or signed by a known issuer; otherwise `None`. `now` is the wall clock's: a signed
-    /// token has its own end.
+    /// API token, or signed by a known issuer; otherwise `None`. `now` is the wall clock's: a
+    /// signed token has its own end.
     pub fn caller(&self, headers: &HeaderMap, now: Date) -> Option<Caller> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return None };

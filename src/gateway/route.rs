@@ -124,9 +124,9 @@ impl KeyHeaders {
         found.ok_or(KeyError::Missing)
     }
 
-    /// Leaves the key in `Idempotency-Key` alone, as it was written: in the headers that it was read
-    /// from, and in those that some services take for them (`X_Request_Key`), the upstream could find
-    /// another one.
+    /// Leaves the key in `Idempotency-Key` alone, as it was written: in the headers that it was
+    /// read from, and in those that some services take for them (`X_Request_Key`), the upstream
+    /// could find another one.
     pub fn move_into(&self, headers: &mut HeaderMap, own: &HeaderName, written: HeaderValue) {
         if self.from.iter().any(|name| name != own) {
             let is = |name: &HeaderName| {

@@ -66,7 +66,7 @@ pub struct Send {
     pub upstream: Option<Arc<str>>,
     /// The key; the upstream is told key and tenant.
     pub id: KeyId,
-    /// How it is told the key.
+    /// Header and form of the key there.
     pub key: ForwardKey,
     /// The attempt's token: the upstream may refuse a smaller one than it has seen for the key.
     pub token: Token,

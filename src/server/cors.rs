@@ -2,8 +2,8 @@
 //!
 //! Every answer to such an origin carries the headers, refusals and replays too: they are written
 //! per request, at the listener, and nothing stores them. A preflight is answered here, as it can
-//! have no key. This file must not refuse anything: an origin that is not listed gets no headers, and
-//! its browser refuses by itself.
+//! have no key. This file must not refuse anything: an origin that is not listed gets no headers,
+//! and its browser refuses by itself.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use crate::config::listen::Edge;
 use crate::ports::{Body, body};
 
-/// What a page may read beside the headers that every page may.
+/// Headers that a page may read beside those that every page may.
 const EXPOSED: &str = "Idempotency-Key, Idempotent-Replayed, Idempotency-Expires, Original-Request-Id, \
     Onceway-Request-Id, Onceway-Region, Retry-After, Location, Link";
 /// Seconds for which a browser remembers a preflight.

@@ -10,7 +10,7 @@ use http::header::HeaderName;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};
 
-use crate::adapters::headers::{is_under, strip_look_alikes};
+use crate::adapters::headers::{is_like, strip_look_alikes};
 use crate::config::listen::Edge;
 
 /// Headers in which other proxies write the client's address: their own readers believe them.
@@ -20,7 +20,7 @@ const OTHERS: [HeaderName; 3] = [
     HeaderName::from_static("cf-connecting-ip"),
 ];
 
-/// What the nearest trusted proxy says of a request.
+/// Facts about a request, as the nearest trusted proxy tells them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The client's address; the connection's, if no proxy is trusted.
@@ -52,7 +52,8 @@ pub fn seen(headers: &HeaderMap, peer: IpAddr, edge: &Edge) -> Seen {
 fn client(headers: &HeaderMap, peer: IpAddr, edge: &Edge) -> IpAddr {
     let mut last = peer;
     for line in headers.get_all("x-forwarded-for").iter().rev() {
-        // What is no text, or no address, ends what is believed: the proxy that wrote it is the client.
+        // What is no text, or no address, ends what is believed: the proxy that wrote it is the
+        // client.
         let Ok(line) = line.to_str() else { return last };
         for entry in line.rsplit(',') {
             let Some(ip) = address(entry.trim()) else { return last };
@@ -75,11 +76,8 @@ fn address(text: &str) -> Option<IpAddr> {
 /// Writes the client's address into the headers of other proxies that are there: the upstream must
 /// not find an address that the client made up.
 pub fn overwrite_others(headers: &mut HeaderMap, ip: &HeaderValue) {
-    let spelt = |name: &HeaderName, other: &HeaderName| {
-        name.as_str().len() == other.as_str().len() && is_under(name, other.as_str())
-    };
     // Most requests have none of them: one look.
-    if !headers.keys().any(|name| OTHERS.iter().any(|other| spelt(name, other))) {
+    if !headers.keys().any(|name| OTHERS.iter().any(|other| is_like(name, other))) {
         return;
     }
     for name in &OTHERS {

@@ -36,7 +36,7 @@ impl Door {
         }
     }
 
-    /// What stands before it; nothing before the trusted one but its front.
+    /// Proxies and origins before it; before the trusted one is its front alone.
     pub(super) fn edge(&self) -> Option<&Edge> {
         match self {
             Door::Public(_, edge) => Some(edge),

@@ -40,7 +40,7 @@ impl Program {
     }
 }
 
-/// Where the packages are installed.
+/// Folder of the installed packages.
 struct Installed(tempfile::TempDir);
 
 impl Installed {
@@ -94,7 +94,7 @@ struct Stage {
     installed: Installed,
 }
 
-/// What is sent in one case.
+/// The request of one case.
 #[derive(Clone)]
 struct Case {
     path: &'static str,
@@ -146,7 +146,7 @@ impl Stage {
     }
 }
 
-/// What a caller got, in a few words.
+/// The result for a caller, in a few words.
 fn said(told: &Value) -> String {
     let status = told["status"].as_u64().map_or_else(|| "nothing".to_owned(), |status| status.to_string());
     match told["threw"].as_str() {

@@ -1,5 +1,5 @@
-//! A thousand requests to an upstream behind TLS, 20 ms away, that closes what is idle for a second:
-//! none may be left in doubt by that, nor by the tickets that such servers send.
+//! A thousand requests to an upstream behind TLS, 20 ms away, that closes what is idle for a
+//! second: none may be left in doubt by that, nor by the tickets that such servers send.
 //!
 //! `suites::net::verdicts` plays one close at a time. This file must not choose the gaps between
 //! requests so that they avoid the second.

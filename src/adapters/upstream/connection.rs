@@ -139,7 +139,7 @@ struct Connection {
     since: Instant,
     /// Longest idle time: the pool's, or less if the upstream says less.
     keep: Duration,
-    /// When it takes no further request.
+    /// Moment from which it takes no further request.
     ends: Instant,
 }
 
@@ -236,7 +236,8 @@ impl Connection {
     ) -> Sent {
         self.awaited.head();
         // Pinned once: each arm would have room for one of its own.
-        // Not by turns with other work of this task: the first byte follows the right to send at once.
+        // Not by turns with other work of this task: the first byte follows the right to send at
+        // once.
         let sending = pin!(unconstrained(self.driver.until(self.sender.try_send_request(request))));
         let sent = match (limit, upload) {
             (Limit::Whole(_), _) => timeout_at(until, sending).await.ok(),

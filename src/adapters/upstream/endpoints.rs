@@ -79,7 +79,7 @@ pub struct Endpoint {
     busy: AtomicUsize,
     /// Number of entries of `blamed`, so that an endpoint without failures is read without a lock.
     faults: AtomicUsize,
-    /// When each recent failure stops counting.
+    /// Moments at which recent failures stop counting.
     blamed: Mutex<VecDeque<Instant>>,
     is_out: AtomicBool,
     out: Mutex<Option<Out>>,
@@ -175,8 +175,8 @@ impl Endpoint {
         }
     }
 
-    /// True if a trial is due, which the caller begins now. The next one is due even if this one ends
-    /// without a word.
+    /// True if a trial is due, which the caller begins now. The next one is due even if this one
+    /// ends without a word.
     fn begins_trial(&self, now: Instant) -> bool {
         let mut out = lock(&self.out);
         let due = out.as_mut().filter(|out| out.until <= now);
@@ -211,7 +211,7 @@ impl Drop for Turn {
 #[derive(Clone, Debug)]
 struct Answer {
     addresses: Vec<SocketAddr>,
-    /// When the resolver said so; `None` for a literal address, which stays.
+    /// Moment of the resolver's answer; `None` for a literal address, which stays.
     at: Option<Instant>,
 }
 
@@ -219,7 +219,7 @@ struct Answer {
 struct Known {
     endpoints: Vec<Arc<Endpoint>>,
     answers: Vec<Option<Answer>>,
-    /// When names were asked last; `None` before the first time.
+    /// Moment of the last question; `None` before the first one.
     asked: Option<Instant>,
     /// The last failure, in words.
     trouble: Option<String>,
@@ -449,8 +449,8 @@ impl Choice {
         (self.tried.count_ones() as usize) < self.known.endpoints.len()
     }
 
-    /// Counts a failure against the endpoint for a while: an outcome that is not known, an answer that
-    /// is late, or a 5xx. Without another endpoint there is nothing to choose.
+    /// Counts a failure against the endpoint for a while: an outcome that is not known, an answer
+    /// that is late, or a 5xx. Without another endpoint there is nothing to choose.
     pub fn blame(&self, turn: &Turn) {
         if self.known.endpoints.len() > 1 {
             turn.0.blame(Instant::now());
@@ -479,7 +479,7 @@ mod tests {
 
     use super::*;
 
-    /// What the resolver says of each host; a host that is not here fails.
+    /// Answers of the resolver by host; a host that is not here fails.
     static NAMES: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
     fn scripted(host: String, port: u16) -> Found {

@@ -137,13 +137,13 @@ pub struct ServiceSettings {
     pub host: Host,
     /// Bounds of its connections.
     pub bounds: Bounds,
-    /// How often names are asked for their addresses.
+    /// Period after which names are asked for their addresses anew.
     pub resolve_every: Duration,
     /// The name that its certificates must have, if not the host's.
     pub server_name: Option<ServerName<'static>>,
     /// Used for the addresses that are `https://`.
     pub tls: Arc<Tls>,
-    /// What takes the place of the client's `Authorization`.
+    /// Credential that takes the place of the client's `Authorization`.
     pub credential: Option<Arc<Credential>>,
 }
 
@@ -181,13 +181,13 @@ pub struct UpstreamSettings {
     pub named: BTreeMap<Arc<str>, (ServiceSettings, bool)>,
 }
 
-/// What of the upstreams is read again while a process runs: by name, the default one first.
+/// Parts of the upstreams that are read again while a process runs, by name.
 #[derive(Debug)]
 pub struct Renewable(BTreeMap<Option<Arc<str>>, Secrets>);
 
 #[derive(Debug)]
 struct Secrets {
-    /// Where they are sent, and under which header: others must not be sent there.
+    /// Place and header that they are sent to: others must not be sent there.
     place: String,
     tls: Arc<Tls>,
     credential: Option<Arc<Credential>>,
@@ -208,8 +208,8 @@ impl UpstreamSettings {
 }
 
 impl Renewable {
-    /// Takes those of `newer` for all later connections and requests. A service that is elsewhere in
-    /// `newer` keeps its own: its new place waits for a restart, and so do they.
+    /// Takes those of `newer` for all later connections and requests. A service that is elsewhere
+    /// in `newer` keeps its own: its new place waits for a restart, and so do they.
     pub fn renew(&self, newer: &Self) {
         for (name, now) in &self.0 {
             let Some(newer) = newer.0.get(name).filter(|newer| newer.place == now.place) else { continue };

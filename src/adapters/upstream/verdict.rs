@@ -15,8 +15,8 @@ use crate::ports::upstream::SendError;
 pub enum Failure {
     /// The name has no address, or its resolver does not answer.
     NoAddress(String),
-    /// No endpoint took a connection, or any byte on it: refused, timed out, its handshake failed, or
-    /// hyper gave the request back (RFC 9112 section 9.3.1). The last reason.
+    /// No endpoint took a connection, or any byte on it: refused, timed out, its handshake failed,
+    /// or hyper gave the request back (RFC 9112 section 9.3.1). The last reason.
     NoConnection(String),
     /// All endpoints have as many connections as they may.
     NoSlot { most: usize },
@@ -27,9 +27,9 @@ pub enum Failure {
     /// The connection broke after the request was handed to it.
     Broken {
         error: hyper::Error,
-        /// True if the handshake was TLS 1.3's and nothing but one alert was read since: then the server
-        /// may not have ended it (RFC 8446 section 4.4.2.4), and has given no byte of the request to
-        /// its application.
+        /// True if the handshake was TLS 1.3's and nothing but one alert was read since: then the
+        /// server may not have ended it (RFC 8446 section 4.4.2.4), and has given no byte of the
+        /// request to its application.
         unfinished: bool,
     },
     /// The answer cannot be believed.

@@ -1,4 +1,4 @@
-//! What stands before the public listener: trusted proxies, the PROXY protocol, and pages of other
+//! The public listener behind trusted proxies and the PROXY protocol, and asked by pages of other
 //! origins.
 //!
 //! `server::forwarded` has the table of forwarded addresses. A test must not trust loopback by
