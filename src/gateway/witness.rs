@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard as MutexGuardStd, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{Mutex, MutexGuard};
@@ -17,14 +18,15 @@ use super::hearing::Hearing;
 use crate::ports::peers::{PeerMessage, Pong, Question, Told};
 use crate::ports::store::{StoreError, Written};
 use crate::ports::{Acceptors, Clock};
-use crate::protocol::bounds::{Known, near_epoch, within};
+use crate::protocol::bounds::{Known, within};
+use crate::protocol::confirm::{Shown, chosen_by_letters};
 use crate::protocol::digest::Digest32;
 use crate::protocol::grants::{Admission, GrantWatch};
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Acceptor, Message, Reply};
 use crate::protocol::ring::Ring;
 use crate::protocol::speakers::Sender;
-use crate::protocol::time::Drift;
+use crate::protocol::time::{Drift, Moment};
 use crate::protocol::versions::{OLDEST, Versions};
 use crate::protocol::view::{AcceptorId, View};
 
@@ -47,8 +49,7 @@ pub struct Witness<A, C> {
     acceptors: A,
     clock: C,
     seat: Mutex<Seat>,
-    /// The view that the acceptor accepted last: it says who may speak here. A view that a peer
-    /// told does not count, as a witness never asks whether a majority holds it.
+    /// The view that the acceptor accepted last: it says who may speak here.
     known: StdMutex<Arc<View>>,
     hearing: Hearing,
     counts: Counts,
@@ -58,14 +59,43 @@ pub struct Witness<A, C> {
 struct Seat {
     watch: GrantWatch,
     admission: Admission,
-    /// The newest chosen view that a peer told.
+    /// The time when each region of the files spoke last; at the start, that of the start.
+    heard: BTreeMap<RegionName, Moment>,
+    /// The view that each region told last.
+    letters: Shown,
+    /// The newest view that enough of them told at a time (docs/protocol.md#rule-16).
     chosen: Option<Arc<View>>,
 }
 
+/// Time after which a region that says nothing is not waited for. Each of them asks every second.
+const HEARD_WITHIN: Duration = Duration::from_secs(10);
+
 impl Seat {
-    fn learn(&mut self, view: &Arc<View>) {
-        if self.chosen.as_ref().is_none_or(|known| known.epoch() < view.epoch()) {
-            self.chosen = Some(view.clone());
+    fn new(duty: &Duty, held: &Acceptor, now: Moment) -> Self {
+        let mut watch = GrantWatch::new(duty.drift);
+        watch.observe(held, now);
+        Self {
+            watch,
+            admission: Admission::new(duty.drift),
+            heard: duty.ring.regions().iter().map(|region| (region.name.clone(), now)).collect(),
+            letters: Shown::new(),
+            chosen: None,
+        }
+    }
+
+    fn hears(&mut self, from: &RegionName, now: Moment) {
+        if let Some(last) = self.heard.get_mut(from) {
+            *last = now;
+        }
+    }
+
+    fn learn(&mut self, from: RegionName, view: &Arc<View>, now: Moment) {
+        self.letters.insert(from, view.clone());
+        let heard = self.heard.iter().filter(|(_, last)| now.since(**last) <= HEARD_WITHIN);
+        let told = chosen_by_letters(&self.letters, heard.map(|(name, _)| name));
+        let epoch = self.chosen.as_ref().map_or(0, |known| known.epoch());
+        if let Some(told) = told.filter(|view| view.epoch() > epoch) {
+            self.chosen = Some(told);
         }
     }
 }
@@ -113,10 +143,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
     /// # Errors
     /// The acceptor holds a view of a protocol version that this process does not speak.
     pub fn new(duty: Duty, acceptors: A, clock: C, held: &Acceptor) -> Result<Self, String> {
-        let mut watch = GrantWatch::new(duty.drift);
-        watch.observe(held, clock.now());
-        let admission = Admission::new(duty.drift);
-        let seat = Mutex::new(Seat { watch, admission, chosen: None });
+        let seat = Mutex::new(Seat::new(&duty, held, clock.now()));
         let accepted = held.accepted.as_ref().map(|accepted| accepted.view.clone());
         let foreign = accepted.as_ref().and_then(|view| duty.foreign(view.protocol()));
         let known = StdMutex::new(accepted.unwrap_or_else(|| Arc::new(View::unfounded(duty.ring.clone()))));
@@ -206,12 +233,13 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             tracing::error!(%from, why, "refused a question");
             return self.refuse(why);
         }
+        self.seat.lock().await.hears(&from, self.clock.now());
         match question {
             Question::Acceptor { to, message } => match self.bounded(&from, &message).await {
-                Ok(()) => self.message(to, &message).await,
+                Ok(()) => self.message(from, to, &message).await,
                 Err(why) => self.refuse(why),
             },
-            Question::Adopt { view } => self.adopt(view).await,
+            Question::Adopt { view } => self.adopt(from, &view).await,
             Question::Views { .. }
             | Question::Release { .. }
             | Question::Frontier { .. }
@@ -251,9 +279,13 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         Sender::of(from, &view, self.duty.ring.weight(from).is_some(), *from == self.duty.me)
     }
 
-    async fn message(&self, to: Option<AcceptorId>, message: &Message) -> Told {
+    async fn message(&self, from: RegionName, to: Option<AcceptorId>, message: &Message) -> Told {
         let answered = {
             let mut seat = self.seat.lock().await;
+            if let Message::Renew { view, .. } = message {
+                // Whoever renews has adopted the view.
+                seat.learn(from, view, self.clock.now());
+            }
             self.answer(&mut seat, to, message).await
         };
         match answered {
@@ -286,10 +318,6 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         to: Option<AcceptorId>,
         message: &Message,
     ) -> Result<Option<Reply>, StoreError> {
-        if let Message::Renew { view, .. } = message {
-            // Whoever renews has adopted the view, so it is a chosen one.
-            seat.learn(view);
-        }
         self.admit(seat).await?;
         let (version, acceptor) = self.acceptors.acceptor().await?;
         let now = self.clock.now();
@@ -321,12 +349,10 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
         Ok(())
     }
 
-    /// A chosen view, as a region tells it.
-    async fn adopt(&self, view: Arc<View>) -> Told {
+    /// A view that a region says was chosen.
+    async fn adopt(&self, from: RegionName, view: &Arc<View>) -> Told {
         let mut seat = self.seat.lock().await;
-        if near_epoch(view.epoch(), self.known().epoch()).is_ok() {
-            seat.learn(&view);
-        }
+        seat.learn(from, view, self.clock.now());
         let epoch = seat.chosen.as_ref().map_or(0, |known| known.epoch());
         if let Err(error) = self.admit(&mut seat).await {
             tracing::error!(%error, "this witness could not write its file");

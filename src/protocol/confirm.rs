@@ -3,6 +3,7 @@
 //!
 //! A peer's message alone is worth nothing: any region could declare all others lost by one. Names
 //! count here, not acceptors' ids: a voter that was made anew since then still shows its view.
+//! A witness never asks, so it counts the letters that regions send it by themselves.
 //! This file must not look at a clock.
 
 use std::collections::BTreeMap;
@@ -83,6 +84,20 @@ fn counts(known: &View, told: &View, shown: &Shown, named: &dyn Fn(&RegionName) 
 fn forced_by_a_region(known: &View, told: &View, shows: &dyn Fn(&RegionName) -> bool) -> bool {
     let region = |name: &RegionName| known.ring().weight(name).is_some();
     is_forced(known, told) && told.voters().keys().any(|name| region(name) && shows(name))
+}
+
+/// The view that a witness may take for chosen, by each region's last letter: a majority of the
+/// regions that it hears told this very view. One that is lost, and silent, is not waited for.
+pub fn chosen_by_letters<'h>(
+    letters: &Shown,
+    heard: impl Iterator<Item = &'h RegionName>,
+) -> Option<Arc<View>> {
+    let heard: Vec<&RegionName> = heard.collect();
+    let counts = |view: &Arc<View>| {
+        let tell = heard.iter().filter(|name| letters.get(**name).is_some_and(|told| **told == **view));
+        tell.count() >= majority(heard.len())
+    };
+    letters.values().filter(|view| counts(view)).max_by_key(|view| view.epoch()).cloned()
 }
 
 #[cfg(test)]

@@ -370,21 +370,51 @@ fn new_witness(folder: &Path, clock: &Hand) -> Witness<AcceptorFile, Hand> {
     Witness::new(duty, file, clock.clone(), &held).unwrap()
 }
 
-/// A witness that misses a view learns from a lease's renewal that it votes.
+/// A new witness learns from what both regions say that it votes, and is silent for a lease then.
+/// One region alone could say it early: the witness would vote with a lease still running.
 #[tokio::test]
-async fn a_renewal_tells_a_new_witness_that_it_votes() {
+async fn a_new_witness_votes_a_lease_after_most_regions_told_it() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hand::default();
     let witness = new_witness(folder.path(), &clock);
     let chosen = view(4, 5);
-    let mut told = Vec::new();
-    for _ in 0..3 {
+    let renews = async || {
         let question = Question::Acceptor { to: None, message: renew("us-east", &chosen) };
-        told.push(witness.ask(region("us-east"), question).await);
+        let told = witness.ask(region("us-east"), question).await;
         clock.pass(750);
-    }
+        told
+    };
     let not_founded = Told::Acceptor(Reply::NotFounded(AcceptorId(5)));
+    for _ in 0..9 {
+        assert_eq!(renews().await, not_founded);
+        let alone = witness.ask(region("us-east"), Question::Adopt { view: chosen.clone() }).await;
+        assert_eq!(alone, Told::Adopted(0));
+    }
+    let both = witness.ask(region("eu-west"), Question::Adopt { view: chosen.clone() }).await;
+    assert_eq!(both, Told::Adopted(4));
+    let told = [renews().await, renews().await, renews().await];
     assert_eq!(told, [not_founded.clone(), not_founded, Told::Acceptor(Reply::Granted(1))]);
+}
+
+/// A region that breaks the glass is the only one that is left.
+#[tokio::test]
+async fn a_new_witness_does_not_wait_for_a_region_that_says_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Hand::default();
+    let witness = new_witness(folder.path(), &clock);
+    let (chosen, mut told) = (view(4, 5), Vec::new());
+    for second in 0..12 {
+        let alone = witness.ask(region("us-east"), Question::Adopt { view: chosen.clone() }).await;
+        told.push(alone);
+        if second == 0 {
+            let read = Question::Acceptor { to: None, message: Message::Read };
+            witness.ask(region("eu-west"), read).await;
+        }
+        clock.pass(1_000);
+    }
+    let (waits, last) = told.split_at(11);
+    assert!(waits.iter().all(|told| *told == Told::Adopted(0)), "{waits:?}");
+    assert_eq!(last, [Told::Adopted(4)]);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Maintains the voters: the acceptors of the ring's regions and the witnesses, each with its
-//! present id.
+//! present id. Each region tells a new witness by itself that it votes: one letter is not enough.
 //!
 //! The first serving region does this, one voter at a time; majorities of both sets agree. An
 //! acceptor that was made anew has another id, and is no voter before the voters change
@@ -10,7 +10,8 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use super::{Gateway, acceptor, asking, propose, protocol_version};
-use crate::ports::{Acceptors, Clock, Ports};
+use crate::ports::peers::Question;
+use crate::ports::{Acceptors, Clock, Peers, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::{Message, Reply};
@@ -27,6 +28,7 @@ pub(super) async fn voters_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         admit(&strong).await;
         strong.agree_on_lives(&strong.live().routes).await;
         let view = strong.view();
+        tell_witnesses(&strong, &view).await;
         let first = view.serving().next() == Some(&strong.settings.me);
         if first && strong.holds_lease(now) {
             look(&strong, &view).await;
@@ -50,6 +52,21 @@ async fn admit<P: Ports>(gateway: &Arc<Gateway<P>>) {
             Err(error) => tracing::warn!(%error, "the own acceptor could not be admitted yet"),
         }
         acceptor::look(gateway).await;
+    }
+}
+
+/// Reads each witness, which so knows that this region is there, and tells the view to one that votes
+/// by it and holds nothing yet. It believes a majority of the regions that it hears, also of those
+/// that are drained and renew nothing (docs/protocol.md#rule-16).
+async fn tell_witnesses<P: Ports>(gateway: &Arc<Gateway<P>>, view: &Arc<View>) {
+    for name in &gateway.settings.failover.witnesses {
+        let reply = asking::ask(gateway, name, None, Message::Read, ASK_WITHIN).await;
+        if matches!(reply, Some(Reply::NotFounded(id)) if view.voters().get(name) == Some(&id)) {
+            let question = Question::Adopt { view: view.clone() };
+            if let Err(error) = gateway.ports.peers().ask(name, question, ASK_WITHIN).await {
+                tracing::debug!(%name, %error, "a new witness was not told that it votes");
+            }
+        }
     }
 }
 

@@ -170,3 +170,27 @@ fn a_newcomer_goes_by_a_majority_whom_its_files_name() {
     let held = shown(&[("a", &mixed), ("x", &mixed)]);
     assert_eq!(epochs(&nobody, &[&mixed], &held), [] as [u64; 0], "of those named only one shows it");
 }
+
+/// By one letter an acceptor would vote before it was a voter, and hold a view that nobody chose.
+#[test]
+fn a_witness_believes_a_view_that_most_regions_told_last() {
+    let first = founded(&["a", "b", "c", "w"]);
+    let second = next(&first);
+    let by = |letters: &[(&str, &Arc<View>)], heard: &[&str]| {
+        let heard: Vec<RegionName> = heard.iter().map(|text| name(text)).collect();
+        chosen_by_letters(&shown(letters), heard.iter()).map(|view| view.epoch())
+    };
+    let abc = &["a", "b", "c"];
+    assert_eq!(by(&[("a", &second), ("c", &second)], abc), Some(2));
+    let late = [("a", &second), ("b", &second), ("c", &first)];
+    assert_eq!(by(&late, abc), Some(2), "one is behind");
+    for few in
+        [&[][..], &[("a", &second)], &[("a", &second), ("b", &first)], &[("a", &second), ("w", &second)]]
+    {
+        assert_eq!(by(few, abc), None, "{few:?}");
+    }
+    assert_eq!(by(&[("a", &second), ("c", &first)], &["a", "b"]), None);
+    assert_eq!(by(&[("a", &second), ("b", &first)], &["a"]), Some(2), "the others are silent");
+    // A later view that is made up supports no earlier one.
+    assert_eq!(by(&[("a", &first), ("b", &second)], &["a", "b"]), None);
+}

@@ -5,10 +5,12 @@
 //! forbidden one is refused before it is handled. It must not look into a gateway for facts that a
 //! peer or a client can see.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use onceway::gateway::authority::Failover;
 use onceway::ports::authority::{Lodged, Lodging};
 use onceway::ports::contract::escrow::lodging_of;
 use onceway::ports::peers::{PeerError, Question, Told};
@@ -164,6 +166,29 @@ impl Hostile {
     }
 }
 
+/// The panics of this thread, on which every task of a play runs.
+struct Panics(usize);
+
+thread_local! { static SEEN: Cell<usize> = const { Cell::new(0) }; }
+
+impl Panics {
+    fn watch() -> Self {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let tells = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                SEEN.set(SEEN.get() + 1);
+                tells(panic);
+            }));
+        });
+        Self(SEEN.get())
+    }
+
+    fn seen(&self) -> usize {
+        SEEN.get() - self.0
+    }
+}
+
 /// Sends random messages to all of these. A gateway that refuses does so before it acts, and none
 /// panics.
 async fn speaks(trio: &Trio, name: &RegionName, to: &[RegionName], seed: u64, may: bool) {
@@ -220,19 +245,22 @@ fn whatever_a_region_says_that_left_nothing_changes() {
     }
 }
 
-/// A member that lies can do what a member may. No numbers in its messages make a gateway panic,
-/// and each loop of each gateway goes on.
+/// A member that lies can do what a member may. No numbers in its messages make a gateway or a
+/// witness panic, in a loop or in an answer, and each loop of each gateway goes on.
 #[test]
-fn no_message_of_a_member_panics_a_gateway() {
+fn no_message_of_a_member_panics_a_gateway_or_a_witness() {
     for seed in 0..6 {
-        on(Trio::start(seed), async |trio| {
+        let with_witness = |plain| Failover { witnesses: vec![witness()], ..plain };
+        on(Trio::start_as(seed, with_witness), async |trio| {
             trio.node(&c()).process.kill();
-            speaks(&trio, &c(), &[a(), b()], seed, true).await;
+            let panics = Panics::watch();
+            speaks(&trio, &c(), &[a(), b(), witness()], seed, true).await;
             let beats = async || {
                 let mut all = Vec::new();
                 for name in [a(), b()] {
-                    let pong = trio.node(&name).gateway.pong().await;
-                    all.push(pong.beat.map_or(0, |beat| beat.seq));
+                    let gateway = trio.node(&name).gateway;
+                    assert_eq!(gateway.dead_loop(), None, "a loop of {name} died");
+                    all.push(gateway.pong().await.beat.map_or(0, |beat| beat.seq));
                 }
                 all
             };
@@ -240,6 +268,10 @@ fn no_message_of_a_member_panics_a_gateway() {
             sleep(ms(2_000)).await;
             let after = beats().await;
             assert!(before.iter().zip(&after).all(|(before, after)| before < after), "{before:?} {after:?}");
+            let read = Question::Acceptor { to: None, message: Message::Read };
+            let told = trio.world.network.peers(&a()).ask(&witness(), read, WITHIN).await;
+            assert!(matches!(told, Ok(Told::Acceptor(_))), "{told:?}");
+            assert_eq!(panics.seen(), 0, "a task of a gateway or of the witness panicked");
         });
     }
 }

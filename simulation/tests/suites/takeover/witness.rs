@@ -3,10 +3,11 @@
 //! The root's suite `witness` has the process of a witness. A test must not look into a gateway.
 
 use onceway::protocol::versions::{NEXT, Versions};
+use simulation::letters::{Letter, Post};
 use simulation::peers::LinkMode;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::trio::{ONE_WAY, TAKEOVER, Trio, a, b, checked, key_under, ms, witness};
+use super::trio::{LEASE, ONE_WAY, TAKEOVER, Trio, a, b, checked, key_under, ms, witness};
 
 fn keys(trio: &Trio, word: &str) -> (String, String) {
     let view = trio.gate(&a()).view;
@@ -93,5 +94,24 @@ fn who_does_not_speak_the_version_of_the_view_is_no_new_voter() {
         }
         anew.starts_speaking(Versions::OURS);
         trio.until("it votes", ms(10_000), async || votes()).await;
+    });
+}
+
+/// b is drained, so it renews nothing: it tells by itself which view it goes by. The new witness
+/// does not believe a alone, and is silent for a lease after b told it, too.
+#[test]
+fn a_new_witness_votes_a_lease_after_a_drained_region_has_told_it_too() {
+    checked(Trio::duo(8), async |trio| {
+        trio.drain(&a(), &b(), false).await.unwrap();
+        trio.world.network.set_letters(&b(), &witness(), Letter::Adopt, Some(Post::Lost));
+        let anew = trio.new_witness(&witness(), Versions::OURS);
+        let votes = || trio.gate(&a()).view.voters()[&witness()] == anew.acceptor().id;
+        trio.until("it is a voter", ms(10_000), async || votes()).await;
+        sleep(LEASE * 4 + ms(10_000)).await;
+        assert!(!anew.acceptor().admitted, "it believed one region");
+        let told = Instant::now();
+        trio.world.network.set_letters(&b(), &witness(), Letter::Adopt, None);
+        trio.until("it votes", ms(20_000), async || anew.acceptor().admitted).await;
+        assert!(told.elapsed() >= LEASE);
     });
 }
