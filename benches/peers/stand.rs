@@ -137,7 +137,13 @@ impl Stand {
         let (routes, lines) =
             if secure { (SECURE_ROUTES, secured(nginx_ports)) } else { ("", String::new()) };
         files::write(&dir, "routes.toml", &format!("{ROUTES}{routes}"))?;
-        let file = files::RegionFile { name: &name, ports, peers: Vec::new(), publishers: Vec::new() };
+        let file = files::RegionFile {
+            name: &name,
+            ports,
+            peers: Vec::new(),
+            publishers: Vec::new(),
+            endpoints: Vec::new(),
+        };
         let file = files::write_region(&dir, &file)?;
         fs::write(&file, fs::read_to_string(&file)? + LIMITS + &lines)?;
         let launch = Launch {

@@ -28,7 +28,8 @@ Examples:
   onceway demo --rtt 200ms --port-base 9400
 
 Ports: region number i (0, 1, 2) has base + 10·i and: +1 public, +2 admin, +3 peer, +4 sample upstream, +5 Postgres. Base itself
-is control: GET /regions, GET /ledger, POST /regions/eu-west/kill, POST /links/us-east/eu-west/cut and more.
+is control: GET /regions, GET /ledger, POST /regions/eu-west/kill, POST /links/us-east/eu-west/cut,
+POST /endpoints/us-east/1/kill and more: each region's upstream has two endpoints behind TLS, beside its plain port.
 Postgres 15 or newer is found by ONCEWAY_PG_BIN, pg_config or the distribution's folders. Without one, root gets it by apt-get,
 and other users by `python3 -m pip` into ~/.cache/onceway.
 

@@ -2,6 +2,7 @@
 //!
 //! - `POST /regions/{name}/{kill|stop|start|pause|resume}` (`?part=gateway|postgres`),
 //!   `GET /regions`
+//! - `POST /endpoints/{name}/{1|2}/{kill|start}`: the endpoints of a region's upstream
 //! - `POST /links/{a}/{b}/{cut|heal|freeze}` and `POST /links/{a}/{b}?rtt=200ms` (`?oneway=1`)
 //! - `GET /ledger` (`?key=K`)
 //!
@@ -113,13 +114,40 @@ async fn route(
             let _ = events.send(json!({ "event": "region", "region": name, "action": word, "part": part_word(part) }));
             serde_json::to_value(region.show()).map_err(broken)
         }
+        (&Method::POST, ["endpoints", name, number, action]) => {
+            endpoint(deployment, events, (name, number), action).await
+        }
         (&Method::POST, ["links", a, b, action]) => link(deployment, events, (a, b), action, &query),
         (&Method::POST, ["links", a, b]) => link(deployment, events, (a, b), "rtt", &query),
         _ => Err((
             StatusCode::NOT_FOUND,
-            "ask GET /regions, GET /ledger, POST /regions/{name}/{kill|stop|start|pause|resume}, POST /links/{a}/{b}/{cut|heal|freeze} or POST /links/{a}/{b}?rtt=200ms".to_owned(),
+            "ask GET /regions, GET /ledger, POST /regions/{name}/{kill|stop|start|pause|resume}, POST /endpoints/{name}/{1|2}/{kill|start}, POST /links/{a}/{b}/{cut|heal|freeze} or POST /links/{a}/{b}?rtt=200ms".to_owned(),
         )),
     }
+}
+
+async fn endpoint(
+    deployment: &Deployment,
+    events: &UnboundedSender<Value>,
+    (name, number): (&str, &str),
+    action: &str,
+) -> Result<Value, Refusal> {
+    let region = deployment.number(name).ok_or_else(|| no_such_region(name))?;
+    let [first, second] = &deployment.endpoints[region];
+    let endpoint = match number {
+        "1" => first,
+        "2" => second,
+        other => return Err((StatusCode::NOT_FOUND, format!("no endpoint {other:?}: 1 or 2"))),
+    };
+    match action {
+        "kill" => endpoint.kill().await,
+        "start" => endpoint.open().await.map_err(broken)?,
+        other => return Err((StatusCode::NOT_FOUND, format!("no action {other:?}: kill or start"))),
+    }
+    let address = format!("https://{}", endpoint.address());
+    let event = json!({ "event": "endpoint", "region": name, "number": number, "action": action, "address": address });
+    let _ = events.send(event.clone());
+    Ok(event)
 }
 
 fn link(

@@ -147,6 +147,9 @@ fn in_words(event: &Value) -> String {
     let word = |name: &str| event[name].as_str().unwrap_or("?").to_owned();
     match event["event"].as_str() {
         Some("region") => format!("{} {} ({})", word("action"), word("region"), word("part")),
+        Some("endpoint") => {
+            format!("{} endpoint {} of {}'s upstream", word("action"), word("number"), word("region"))
+        }
         Some("link") => format!("link {} – {}: {}", word("from"), word("to"), word("action")),
         Some(_) | None => event.to_string(),
     }

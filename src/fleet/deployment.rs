@@ -22,10 +22,10 @@ use super::gateway::Gateway;
 use super::janitor::Janitor;
 use super::ledger::Ledger;
 use super::links::{Endpoints, LinkKind, Links};
-use super::ports::{FleetPorts, GatewayPorts};
+use super::ports::{FleetPorts, GatewayPorts, free_run};
 use super::process::Launch;
 use super::region::{Action, Part, Region};
-use super::upstream::Upstream;
+use super::upstream::{Endpoint, Upstream};
 use super::{lock, scratch, wait};
 use crate::adapters::postgres::provision;
 use crate::protocol::region::{Origin, RegionName};
@@ -82,6 +82,8 @@ pub struct Deployment {
     pub ledger: Arc<Ledger>,
     /// The ports.
     pub ports: FleetPorts,
+    /// Each region's endpoints of its sample upstream behind TLS, by region number.
+    pub endpoints: Vec<[Endpoint; 2]>,
     upstreams: Vec<Upstream>,
     dir: PathBuf,
     scratch: bool,
@@ -135,27 +137,34 @@ impl Deployment {
             set_rtt(&links, all.len(), options.rtt)?;
             let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
             let ledger = Ledger::create(&dir.join(format!("ledger-{stamp}.jsonl")))?;
-            let mut upstreams = Vec::new();
+            let (mut upstreams, mut endpoints) = (Vec::new(), Vec::new());
+            let acceptor = files::certify_provider(&dir)?;
             for (name, ports) in all.iter().zip(&ports.regions) {
-                upstreams.push(Upstream::start(name.as_str(), local(ports.upstream), ledger.clone()).await?);
+                let upstream = Upstream::start(name.as_str(), local(ports.upstream), ledger.clone()).await?;
+                let first = free_run(2)?;
+                let pair = [first, first + 1].map(|port| upstream.endpoint(local(port), acceptor.clone()));
+                for endpoint in &pair {
+                    endpoint.open().await?;
+                }
+                upstreams.push(upstream);
+                endpoints.push(pair);
             }
             files::write_shared(&dir, names, &all)?;
-            if let Some(routes) = &options.routes {
-                files::write(&dir, "routes.toml", routes)?;
-            }
+            let routes = options.routes.clone().unwrap_or_else(files::routes_to_provider);
+            files::write(&dir, "routes.toml", &routes)?;
             if let Some(failover) = &options.failover {
                 files::write(&dir, "ring.toml", &files::ring(names, &[1; 3], failover))?;
             }
             let mut regions = Vec::new();
             for number in 0..all.len() {
                 let members: Vec<usize> = (0..names.len()).collect();
-                let files = write_files(&dir, &all, &ports, &links, number, &members)?;
+                let files = write_files(&dir, &all, &ports, (&links, &endpoints[number]), number, &members)?;
                 regions.push(region(&all[number], &ports, number, &files, &dir, &binaries, options).await?);
             }
             let spare = regions.split_off(names.len()).pop();
-            Ok((ledger, upstreams, regions, spare))
+            Ok((ledger, upstreams, endpoints, regions, spare))
         };
-        let (ledger, upstreams, regions, spare) = match made.await {
+        let (ledger, upstreams, endpoints, regions, spare) = match made.await {
             Ok(made) => made,
             Err(error) => {
                 drop(janitor);
@@ -163,7 +172,7 @@ impl Deployment {
             }
         };
         let deployment =
-            Deployment { regions, spare, links, ledger, ports, upstreams, dir, scratch, janitor };
+            Deployment { regions, spare, links, ledger, ports, endpoints, upstreams, dir, scratch, janitor };
         match deployment.bring_up(names, progress).await {
             Ok(()) => Ok(deployment),
             Err(error) => {
@@ -230,7 +239,8 @@ impl Deployment {
     /// spare region has the last number.
     pub fn write_file(&self, mine: usize, members: &[usize]) -> Result<()> {
         let names: Vec<RegionName> = self.all().map(|region| region.name.clone()).collect();
-        write_files(&self.dir, &names, &self.ports, &self.links, mine, members).map(drop)
+        let endpoints = self.endpoints.get(mine).context("a region of this deployment")?;
+        write_files(&self.dir, &names, &self.ports, (&self.links, endpoints), mine, members).map(drop)
     }
 
     /// Makes a region's sample upstream fail its health checks (`sick`) or pass them.
@@ -339,7 +349,7 @@ fn write_files(
     dir: &Path,
     names: &[RegionName],
     ports: &FleetPorts,
-    links: &Links,
+    (links, endpoints): (&Links, &[Endpoint; 2]),
     mine: usize,
     members: &[usize],
 ) -> Result<Vec<PathBuf>> {
@@ -348,7 +358,9 @@ fn write_files(
         peers.push((names[other].clone(), links.address(mine, other, LinkKind::Peer)?));
         publishers.push((names[other].clone(), links.address(mine, other, LinkKind::Replication)?));
     }
-    let mut file = RegionFile { name: &names[mine], ports: ports.regions[mine], peers, publishers };
+    let endpoints = endpoints.iter().map(Endpoint::address).collect();
+    let (name, ports_of) = (&names[mine], ports.regions[mine]);
+    let mut file = RegionFile { name, ports: ports_of, peers, publishers, endpoints };
     let one = files::write_region(dir, &file)?;
     let mut several = Vec::new();
     for (number, own) in ports.gateways[mine].iter().enumerate() {

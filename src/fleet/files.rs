@@ -9,13 +9,15 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use tokio_rustls::TlsAcceptor;
 
 use super::cluster::{Cluster, SUPERUSER};
 use super::ports::RegionPorts;
 use crate::adapters::postgres::provision::{MIGRATIONS, Plan, Role};
-use crate::adapters::{identity, issue};
+use crate::adapters::{identity, issue, tls};
 use crate::gateway::credentials;
 use crate::protocol::region::{Origin, RegionName};
 
@@ -102,7 +104,12 @@ pub struct RegionFile<'a> {
     pub peers: Vec<(RegionName, SocketAddr)>,
     /// Their Postgres, as reached from here.
     pub publishers: Vec<(RegionName, SocketAddr)>,
+    /// The endpoints of the upstream [`PROVIDER`], behind TLS; none leaves it out.
+    pub endpoints: Vec<SocketAddr>,
 }
+
+/// The named upstream of a deployment's routes, and the folder of its certificates.
+pub const PROVIDER: &str = "provider";
 
 /// Writes the shared files into `dir`: ring, routes, credentials, and certificates for all of
 /// `certified`, future regions included.
@@ -113,7 +120,7 @@ pub fn write_shared(dir: &Path, regions: &[RegionName], certified: &[RegionName]
         ring.push_str("mode = \"manual\"\n");
     }
     write(dir, "ring.toml", &ring)?;
-    let mut routes = ROUTES.replace("recovery =", &format!("{POLICY}recovery ="));
+    let mut routes = routes();
     if regions.len() == 1 {
         // In a deployment of one region, no other region can hold a claim.
         routes = routes.replace("escrow = \"claim\"\n", "");
@@ -132,6 +139,26 @@ pub fn write_shared(dir: &Path, regions: &[RegionName], certified: &[RegionName]
         issue::generate(certified)?.write(&certificates)?;
     }
     Ok(())
+}
+
+fn routes() -> String {
+    ROUTES.replace("recovery =", &format!("{POLICY}recovery ="))
+}
+
+/// The text of the demo's routes, which go to [`PROVIDER`].
+pub fn routes_to_provider() -> String {
+    routes().replace("\nkey = ", &format!("\nupstream = \"{PROVIDER}\"\nkey = "))
+}
+
+/// Makes the certificate of [`PROVIDER`] under an authority of its own; keeps one that is there.
+pub fn certify_provider(dir: &Path) -> Result<TlsAcceptor> {
+    let (folder, name) = (dir.join(PROVIDER), RegionName::parse(PROVIDER).context("a name")?);
+    if !folder.join("ca.pem").exists() {
+        fs::create_dir_all(&folder)?;
+        issue::generate(std::slice::from_ref(&name))?.write(&folder)?;
+    }
+    let files = identity::files_in(&folder, &name);
+    Ok(TlsAcceptor::from(Arc::new(tls::load(&files.certificate, &files.key)?)))
 }
 
 /// The text of a ring file: these regions with these weights, and the rules of failover.
@@ -156,7 +183,7 @@ pub fn write_gateway(dir: &Path, number: usize, region: &RegionFile<'_>) -> Resu
 }
 
 fn write_as(dir: &Path, file: &str, region: &RegionFile<'_>) -> Result<PathBuf> {
-    let RegionFile { name, ports, peers, publishers } = region;
+    let RegionFile { name, ports, peers, publishers, endpoints } = region;
     let mut text = format!(
         r#"region = "{name}"
 ring = "ring.toml"
@@ -190,6 +217,14 @@ ca = "certificates/ca.pem"
     );
     for (peer, address) in peers {
         writeln!(text, "{peer} = \"{address}\"")?;
+    }
+    if !endpoints.is_empty() {
+        let addresses: Vec<String> = endpoints.iter().map(|at| format!("\"https://{at}\"")).collect();
+        let addresses = addresses.join(", ");
+        write!(
+            text,
+            "\n[upstreams.{PROVIDER}]\naddresses = [{addresses}]\nshared = true\n\n[upstreams.{PROVIDER}.tls]\nca = \"{PROVIDER}/ca.pem\"\nserver_name = \"{PROVIDER}.onceway\"\n"
+        )?;
     }
     let admin = format!("postgres://{SUPERUSER}@127.0.0.1:{}/{DATABASE}", ports.postgres);
     write!(text, "\n[provision]\nadmin_url = \"{admin}\"\n\n[provision.publishers]\n")?;

@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
 const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}"#;
 const COPIES: usize = 200;
+const PAYMENTS: usize = 20;
 
 /// Prints the events, for people or for programs.
 pub struct Narrator {
@@ -76,7 +77,8 @@ pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
     tour.other_amount().await?;
     tour.killed_in_mid_payment().await?;
     tour.home_unreachable().await?;
-    tour.without_onceway().await
+    tour.without_onceway().await?;
+    tour.endpoint_killed().await
 }
 
 /// Prints the ledger's totals.
@@ -367,6 +369,37 @@ impl Tour<'_> {
             "the naive design pays twice, onceway does not",
             json!({ "naive": naive, "onceway": onceway }),
         );
+        Ok(())
+    }
+
+    /// Kills one of the two endpoints of a region's upstream while payments go on.
+    async fn endpoint_killed(&self) -> Result<()> {
+        let [us, _, _] = self.regions()?;
+        self.narrator.step(8, "One of the two endpoints of us-east's provider, behind TLS, is killed.");
+        let [first, _] = self.deployment.endpoints.first().context("us-east has endpoints")?;
+        self.narrator.curl(&format!("curl -X POST {}/endpoints/us-east/1/kill", self.control()));
+        let (mut keys, mut again) = (Vec::new(), 0);
+        for number in 0..PAYMENTS {
+            keys.push(self.key_homed_at(&format!("endpoint-{number}"), us).await?);
+        }
+        for (number, key) in keys.iter().enumerate() {
+            if number == PAYMENTS / 2 {
+                first.kill().await;
+            }
+            while charge(us, key, BODY, None).await?.status != 201 {
+                again += 1;
+                ensure!(again < PAYMENTS, "payments are refused: the other endpoint does not take them");
+                wait::pause(Duration::from_millis(200)).await;
+            }
+        }
+        for key in &keys {
+            self.effects(key, 1)?;
+        }
+        first.open().await?;
+        let fact = format!(
+            "{PAYMENTS} payments, one effect each, {again} asked to come again: the other endpoint took them"
+        );
+        self.narrator.shown(8, &fact, json!({ "payments": PAYMENTS, "again": again }));
         Ok(())
     }
 

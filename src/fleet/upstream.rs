@@ -12,8 +12,8 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,14 +26,16 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use super::behave::{Behave, Then};
 use super::ledger::{Answer, Ledger, Order, Outcome};
-use super::wait;
+use super::{lock, wait};
 
 /// Path of a gateway's health check; 503 while the service is set to be sick.
 const HEALTH_PATH: &str = "/healthz";
@@ -79,13 +81,19 @@ impl Upstream {
         let address = listener.local_addr()?;
         let (stopping, stopped) = watch::channel(false);
         let door = Arc::new(Door { region: region.to_owned(), ledger, sick: AtomicBool::new(false) });
-        let accepting = tokio::spawn(accept(listener, door.clone(), stopped));
+        let accepting = tokio::spawn(accept(listener, None, door.clone(), stopped));
         Ok(Upstream { address, stopping, door, accepting })
     }
 
     /// Address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// One more address of the service, behind TLS. It is not open yet.
+    pub fn endpoint(&self, address: SocketAddr, acceptor: TlsAcceptor) -> Endpoint {
+        let (stopped, door) = (self.stopping.subscribe(), self.door.clone());
+        Endpoint { address, acceptor, door, stopped, accepting: Mutex::default() }
     }
 
     /// Makes the service fail its health checks (`sick`) or pass them. Other calls work as before.
@@ -107,7 +115,58 @@ impl Drop for Upstream {
     }
 }
 
-async fn accept(listener: TcpListener, door: Arc<Door>, stopped: watch::Receiver<bool>) {
+/// An address of the service behind TLS, which can be killed alone.
+pub struct Endpoint {
+    address: SocketAddr,
+    acceptor: TlsAcceptor,
+    door: Arc<Door>,
+    stopped: watch::Receiver<bool>,
+    accepting: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Endpoint {
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Listens; does nothing if it does already.
+    pub async fn open(&self) -> std::io::Result<()> {
+        if lock(&self.accepting).is_some() {
+            return Ok(());
+        }
+        let listener = TcpListener::bind(self.address).await?;
+        let (door, acceptor) = (self.door.clone(), self.acceptor.clone());
+        let accepting = tokio::spawn(accept(listener, Some(acceptor), door, self.stopped.clone()));
+        *lock(&self.accepting) = Some(accepting);
+        Ok(())
+    }
+
+    /// Closes the listener and all connections at once, as a dying process would. Ordered effects
+    /// still happen.
+    pub async fn kill(&self) {
+        let running = lock(&self.accepting).take();
+        if let Some(accepting) = running {
+            accepting.abort();
+            let _cancelled = accepting.await;
+        }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(accepting) = lock(&self.accepting).take() {
+            accepting.abort();
+        }
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    acceptor: Option<TlsAcceptor>,
+    door: Arc<Door>,
+    stopped: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
     let mut stop = stopped.clone();
     loop {
@@ -119,7 +178,7 @@ async fn accept(listener: TcpListener, door: Arc<Door>, stopped: watch::Receiver
             Some(_done) = connections.join_next() => {}
             accepted = listener.accept() => {
                 if let Ok((stream, _)) = accepted {
-                    connections.spawn(converse(stream, door.clone(), stopped.clone()));
+                    connections.spawn(greet(stream, acceptor.clone(), door.clone(), stopped.clone()));
                 }
             }
         }
@@ -128,8 +187,28 @@ async fn accept(listener: TcpListener, door: Arc<Door>, stopped: watch::Receiver
     while connections.join_next().await.is_some() {}
 }
 
-async fn converse(stream: TcpStream, door: Arc<Door>, mut stopped: watch::Receiver<bool>) {
+async fn greet(
+    stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    door: Arc<Door>,
+    stopped: watch::Receiver<bool>,
+) {
     let _ = stream.set_nodelay(true);
+    match acceptor {
+        None => converse(stream, door, stopped).await,
+        Some(acceptor) => {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                converse(stream, door, stopped).await;
+            }
+        }
+    }
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    door: Arc<Door>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let service = service_fn(move |request| door.clone().serve(request));
     // No time limit on idle connections: a caller's pool must not meet a connection that closes
     // just as the caller sends.

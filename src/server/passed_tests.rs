@@ -36,7 +36,8 @@ fn config(folder: &Path, upstream: u16) -> Config {
     files::write(folder, "routes.toml", ROUTES).unwrap();
     // Nothing listens on the others, nor is asked.
     let ports = RegionPorts { public: 1, admin: 2, peer: 3, upstream, postgres: 5 };
-    let file = RegionFile { name: &name, ports, peers: Vec::new(), publishers: Vec::new() };
+    let file =
+        RegionFile { name: &name, ports, peers: Vec::new(), publishers: Vec::new(), endpoints: Vec::new() };
     Config::load(&files::write_region(folder, &file).unwrap()).unwrap()
 }
 

@@ -1,5 +1,5 @@
-//! Three real regions under load while their gateways are killed at random: no key ever has two
-//! effects, and no key two answers.
+//! Three real regions under load while their gateways, and the endpoints of their upstreams, are
+//! killed at random: no key ever has two effects, and no key two answers.
 //!
 //! 1,000 keys with five attempts each, from a seed that is printed. Half of the keys are on a route
 //! that probes, half on one that parks. The answers to clients are compared with the ledger of the
@@ -29,7 +29,7 @@ const BETWEEN_KILLS: u32 = 60;
 
 /// Policies as short as the configuration allows, so that doubts are over soon.
 fn routes() -> String {
-    let short = "key = \"required\"\nhold = \"6s\"\nwait = \"500ms\"\nupstream_timeout = \"1s\"\n";
+    let short = "upstream = \"provider\"\nkey = \"required\"\nhold = \"6s\"\nwait = \"500ms\"\nupstream_timeout = \"1s\"\n";
     let probes = "recovery = \"probe\"\nprobe = \"/onceway/effects\"";
     route("charges", &format!("{short}{probes}")) + &route("payouts", &format!("{short}recovery = \"park\""))
 }
@@ -172,11 +172,15 @@ impl Storm {
             if dice.below(4) == 0 {
                 killed.push((first + 1 + dice.below(2)) % 3);
             }
+            // One of its two endpoints, behind TLS, of a region that may live.
+            let endpoint = &self.three.endpoints[dice.below(3)][dice.below(2)];
+            endpoint.kill().await;
             for number in &killed {
                 self.three.regions[*number].act(Action::Kill, Part::Gateway).await.unwrap();
                 self.kills.fetch_add(1, SeqCst);
             }
             self.progress((self.ended.load(SeqCst) + BETWEEN_KILLS).min(all)).await;
+            endpoint.open().await.unwrap();
             for number in killed {
                 self.three.regions[number].act(Action::Start, Part::Gateway).await.unwrap();
             }

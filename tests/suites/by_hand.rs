@@ -34,7 +34,11 @@ fn write(dir: &Path, ports: &[RegionPorts]) {
         let (own, other) = (ports[number], ports[1 - number]);
         let at = |port| vec![(names[1 - number].clone(), (Ipv4Addr::LOCALHOST, port).into())];
         let (peers, publishers) = (at(other.peer), at(other.postgres));
-        let file = files::write_region(dir, &RegionFile { name, ports: own, peers, publishers }).unwrap();
+        let file = files::write_region(
+            dir,
+            &RegionFile { name, ports: own, peers, publishers, endpoints: Vec::new() },
+        )
+        .unwrap();
         let text = fs::read_to_string(&file).unwrap();
         fs::write(file, text + "\n[admin]\ntoken_file = \"token\"\n").unwrap();
     }

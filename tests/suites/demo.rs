@@ -110,6 +110,7 @@ fn the_ready_line_and_the_controls_keep_their_contract() {
         ledger_is_kept(&demo).await;
         parts_are_controlled(&mut demo).await;
         links_are_controlled(&mut demo).await;
+        endpoints_are_controlled(&mut demo).await;
         assert_eq!(demo.end(Signal::TERM).await, Some(0));
     });
 }
@@ -174,6 +175,33 @@ async fn links_are_controlled(demo: &mut Demo) {
         "/links/us-east/eu-west",
     ] {
         assert!(demo.control(path).await.status.is_client_error(), "{path}");
+    }
+}
+
+/// With one of its two endpoints killed, each region's upstream goes on.
+async fn endpoints_are_controlled(demo: &mut Demo) {
+    for region in ["us-east", "eu-west", "ap-south"] {
+        let killed = demo.control(&format!("/endpoints/{region}/2/kill")).await;
+        assert_eq!(killed.status, 200, "{}", killed.text());
+        let address = killed.json()["address"].as_str().unwrap().replace("https://", "");
+        assert!(tokio::net::TcpStream::connect(&address).await.is_err(), "it still listens");
+        assert_eq!(demo.event().await["event"], "endpoint");
+    }
+    for number in 0..6 {
+        let key = key("endpoints");
+        // A region that was just started refuses for a moment.
+        until("a payment to be made", async || {
+            let charge = ask(post(&demo.url(number % 3, "public"), "/v1/charges", &key, BODY)).await;
+            assert!([201, 503].contains(&charge.status.as_u16()), "{}", charge.text());
+            charge.status == 201
+        })
+        .await;
+    }
+    let started = demo.control("/endpoints/us-east/2/start").await;
+    let address = started.json()["address"].as_str().unwrap().replace("https://", "");
+    assert!(tokio::net::TcpStream::connect(&address).await.is_ok());
+    for path in ["/endpoints/mars/1/kill", "/endpoints/us-east/3/kill", "/endpoints/us-east/1/cut"] {
+        assert_eq!(demo.control(path).await.status, 404, "{path}");
     }
 }
 

@@ -32,7 +32,7 @@ fn folder() -> tempfile::TempDir {
     let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
     let peers = vec![(names[1].clone(), at(other.peer)), (names[2].clone(), at(other.admin))];
     let publishers = vec![(names[1].clone(), at(other.postgres))];
-    let file = files::RegionFile { name: &names[0], ports: *own, peers, publishers };
+    let file = files::RegionFile { name: &names[0], ports: *own, peers, publishers, endpoints: Vec::new() };
     let file = files::write_region(dir, &file).unwrap();
     let limits = "[listen.limits]\nconnections = 50\nconnections_per_ip = 50\nrequests = 100\n\n[store]\n";
     let text = fs::read_to_string(&file).unwrap().replacen("[store]\n", limits, 1);

@@ -11,6 +11,7 @@ mod accept;
 mod builds;
 mod by_hand;
 mod cli;
+mod clients;
 mod config;
 mod console;
 mod contract;

@@ -7,6 +7,7 @@
 
 #![allow(dead_code, reason = "each suite uses its own part")]
 
+pub mod clients;
 pub mod console;
 pub mod dice;
 pub mod documents;

@@ -79,7 +79,13 @@ impl Solo {
         let seen = RegionPorts { upstream, ..ports };
         let file = files::write_region(
             &dir,
-            &files::RegionFile { name: &name, ports: seen, peers: Vec::new(), publishers: Vec::new() },
+            &files::RegionFile {
+                name: &name,
+                ports: seen,
+                peers: Vec::new(),
+                publishers: Vec::new(),
+                endpoints: Vec::new(),
+            },
         );
         let file = file.expect("a region file");
         edit(&dir);

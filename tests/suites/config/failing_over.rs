@@ -200,8 +200,13 @@ fn the_demos_files_are_right_for_any_number_of_regions() {
         let ports = FleetPorts::lay_out(7_400, names.len()).unwrap();
         let at = |name: &RegionName| (name.clone(), "127.0.0.1:7403".parse().unwrap());
         let peers: Vec<_> = names[1..].iter().map(at).collect();
-        let region =
-            RegionFile { name: &names[0], ports: ports.regions[0], peers: peers.clone(), publishers: peers };
+        let region = RegionFile {
+            name: &names[0],
+            ports: ports.regions[0],
+            peers: peers.clone(),
+            publishers: peers,
+            endpoints: Vec::new(),
+        };
         let config = Config::load_with(&write_region(folder.path(), &region).unwrap(), &|_| None).unwrap();
         assert_eq!(config.shared.failover.mode, mode);
         assert_eq!(config.shared.failover.lease, Duration::from_secs(3));

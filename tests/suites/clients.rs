@@ -1,0 +1,32 @@
+//! The SDKs of a payment API, through a real gateway: a lost answer is retried and replayed, and a
+//! refusal throws.
+//!
+//! Needs PyPI, npm and Node. `tests/long/clients.rs` has the other clients and cases. A client that
+//! makes a second effect, or takes a refusal for a payment, fails here.
+
+use crate::support::clients::{Case, Clients};
+use crate::support::solo::Solo;
+use crate::support::{effects, not_checked, route, run};
+
+#[test]
+fn the_sdks_retry_a_lost_answer_and_throw_on_a_refusal() {
+    run(async {
+        let install = tokio::task::spawn_blocking(Clients::install);
+        let policy = "key = \"required\"\nhold = \"12s\"\nwait = \"0s\"\nupstream_timeout = \"6s\"\n\
+            recovery = \"probe\"\nprobe = \"/onceway/effects\"\ndialect = \"stripe\"";
+        let solo = Solo::start(&route("charges", policy), None).await;
+        let clients = match install.await.unwrap() {
+            Ok(clients) => clients,
+            Err(why) => return not_checked(&format!("the SDKs of the registries: {why}")),
+        };
+        for client in ["stripe (Python)", "stripe (Node)"] {
+            let lost = Case { behave: Some("drop-answer"), ..Case::new(4) };
+            let told = clients.send(client, &solo.public(), &lost).await;
+            assert_eq!((told["status"].as_u64(), effects(&solo.ledger, &lost.key)), (Some(201), 1), "{told}");
+            let other = Case { path: "/v1/charges?other=1", behave: None, retries: 0, ..lost };
+            let told = clients.send(client, &solo.public(), &other).await;
+            assert_eq!(told["status"], 400, "{client}: {told}");
+            assert!(told["threw"].is_string(), "{client} takes a refusal for a payment: {told}");
+        }
+    });
+}
