@@ -37,7 +37,6 @@ use super::upload::{Upload, watched};
 use super::verdict::Failure;
 use crate::adapters::streaming::{Carrier, Patience, streaming};
 use crate::ports::Body;
-use crate::ports::upstream::SendError;
 
 /// Longest time for making a connection to the last endpoint that is left to try.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -296,20 +295,17 @@ impl Pool {
         request: Request<Body>,
         limit: Limit,
         may_send: impl Fn() -> bool,
-    ) -> Result<Response<Body>, SendError> {
-        Ok(self.exchanged(request, limit, may_send).await?)
-    }
-
-    async fn exchanged(
-        &self,
-        request: Request<Body>,
-        limit: Limit,
-        may_send: impl Fn() -> bool,
     ) -> Result<Response<Body>, Failure> {
         let mut now = Instant::now();
         let until = now + limit.span();
         let is_safe = request.method().is_safe();
-        let mut choice = self.choice(now, until).await?;
+        let mut choice = match self.endpoints.known(now) {
+            Some(choice) => choice,
+            None => Box::pin(self.choice(now, until)).await?,
+        };
+        for endpoint in choice.trials(now) {
+            tokio::spawn(try_again(self.clone(), endpoint.clone()));
+        }
         let (mut request, upload) = match limit {
             Limit::Whole(_) => (request, None),
             Limit::Each(_) => watched(request),
@@ -320,7 +316,9 @@ impl Pool {
             loop {
                 let (mut connection, pooled) = match self.take(&turn, is_safe, now) {
                     Some(connection) => (connection, true),
-                    None => match self.connect(&turn, &choice, until).await {
+                    // Boxed: rare, and a handshake is large. Every request would carry its room.
+                    // Boxed, as it is rare: each request would carry the room of a handshake.
+                    None => match Box::pin(self.connect(&turn, &choice, until)).await {
                         Ok(connection) => (connection, false),
                         Err(why) => {
                             last = Some(why);
@@ -369,15 +367,10 @@ impl Pool {
         })
     }
 
-    /// The endpoints for one request; begins the trials of those that are out.
+    /// The endpoints for one request, if their names have to be asked first.
     async fn choice(&self, now: Instant, until: Instant) -> Result<Choice, Failure> {
         let looked_up = timeout_at(until, self.endpoints.choice(now)).await;
-        let choice =
-            looked_up.unwrap_or_else(|_| Err(Failure::NoAddress("the resolver does not answer".into())))?;
-        for endpoint in choice.trials(now) {
-            tokio::spawn(try_again(self.clone(), endpoint.clone()));
-        }
-        Ok(choice)
+        looked_up.unwrap_or_else(|_| Err(Failure::NoAddress("the resolver does not answer".into())))
     }
 
     fn name_host(&self, request: &mut Request<Body>, turn: &Turn) {

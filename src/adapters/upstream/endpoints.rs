@@ -266,6 +266,13 @@ impl Endpoints {
         }
     }
 
+    /// The endpoints as they are known now; `None` if [`Endpoints::choice`] has more to do.
+    pub fn known(&self, now: Instant) -> Option<Choice> {
+        let known = self.known.load_full();
+        let is_known = !known.is_over(now) && !known.is_due(now, self.every) && !known.endpoints.is_empty();
+        is_known.then_some(Choice { known, tried: 0 })
+    }
+
     /// The endpoints as they are known now. Waits only if no address is known, or none that counts
     /// still.
     ///

@@ -254,12 +254,13 @@ impl Service {
         limit: Limit,
         may_send: impl Fn() -> bool,
     ) -> Result<Response<Body>, SendError> {
-        let Some(credential) = &self.credential else {
-            return self.pool.exchange(request, limit, may_send).await;
-        };
-        credential.put(request.headers_mut());
+        if let Some(credential) = &self.credential {
+            credential.put(request.headers_mut());
+        }
         let mut answer = self.pool.exchange(request, limit, may_send).await?;
-        credential.judge(&mut answer);
+        if let Some(credential) = &self.credential {
+            credential.judge(&mut answer);
+        }
         Ok(answer)
     }
 }
