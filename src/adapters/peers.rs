@@ -109,6 +109,11 @@ impl HttpPeers {
         Self { me: identity.me.clone(), speaks, peers: addresses.into_iter().map(peer).collect() }
     }
 
+    /// No peers: the deployment has one region.
+    pub fn none(me: RegionName, speaks: Versions) -> Self {
+        Self { me, speaks, peers: BTreeMap::new() }
+    }
+
     async fn exchange(
         &self,
         to: &RegionName,

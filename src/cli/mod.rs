@@ -24,11 +24,13 @@ mod jobs;
 mod key;
 mod logging;
 mod manual;
+mod new;
 mod protocol;
 mod region;
 mod rehearsal;
 mod ring;
 mod ring_change;
+mod sample_postgres;
 mod sample_upstream;
 mod serve;
 mod shadow;
@@ -125,6 +127,8 @@ enum Command {
     Coverage(coverage::Coverage),
     Shadow(shadow::Shadow),
     SampleUpstream(sample_upstream::SampleUpstream),
+    SamplePostgres(sample_postgres::SamplePostgres),
+    New(new::New),
     Top(top::Top),
     Completion(manual::Completion),
     Man(manual::Man),
@@ -188,6 +192,8 @@ impl Command {
             Self::Coverage(coverage) => coverage.run(),
             Self::Shadow(shadow) => shadow.run(),
             Self::SampleUpstream(sample) => sample.run(),
+            Self::SamplePostgres(sample) => sample.run(),
+            Self::New(new) => new.run(),
             Self::Top(top) => top.run(),
             Self::Completion(completion) => completion.run(),
             Self::Man(man) => man.run(),

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::protocol::Speech;
-use super::{Failure, block_on, logging};
+use super::{Failure, block_on, logging, store};
 use crate::config::Config;
 use crate::config::region::NO_OTLP;
 use crate::server::reload::Files;
-use crate::server::run::{self, LoopDied};
+use crate::server::run::{self, LoopDied, Start};
 
 /// Run one gateway of one region, until SIGTERM or SIGINT.
 ///
@@ -33,7 +33,8 @@ Examples:
   onceway serve --config config/us-east.toml
   ONCEWAY_LOG=onceway=debug onceway serve --config config/us-east.toml
 
-Before the first start: `onceway check FILE`, then `onceway store init --config FILE`.
+Before the first start: `onceway check FILE`. With --init it makes the store as `onceway store init` does; without [provision] in
+the file the role of [store] makes it, in a database of its own. A ring of several regions is founded by `onceway init`.
 
 It raises its soft limit of open files to the hard one, and warns where [listen.limits] can need more.
 
@@ -43,6 +44,10 @@ pub struct Serve {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
     config: PathBuf,
+    /// Make the store first, and found the register if the ring has this region alone. For the
+    /// first start only: a store that was emptied would be founded anew, without its keys.
+    #[arg(long)]
+    init: bool,
     #[command(flatten)]
     speech: Speech,
 }
@@ -66,7 +71,11 @@ impl Serve {
         block_on(async {
             #[cfg(feature = "otlp")]
             let exporting = exporter.map(crate::adapters::otlp::Exporter::start);
-            let ended = run::run(config, files, levels, self.speech.versions()).await;
+            if self.init {
+                store::make(&self.config, &config).await?;
+            }
+            let start = Start { founds: self.init, speaks: self.speech.versions() };
+            let ended = run::run(config, files, levels, start).await;
             #[cfg(feature = "otlp")]
             if let Some(exporting) = exporting {
                 exporting.stop().await;

@@ -11,10 +11,10 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{Failure, block_on, logging, print};
-use crate::adapters::postgres::address::BadAddress;
+use crate::adapters::postgres::address::{Address, BadAddress};
 use crate::adapters::postgres::provision::{self, Hint, Line, Plan, Report, Role, Script, Status, Whence};
 use crate::config::provision::{Provision, conninfo};
-use crate::config::region::LogFormat;
+use crate::config::region::{LogFormat, Process};
 use crate::config::secret::{Secret, SecretSource};
 use crate::config::{Config, span};
 use crate::protocol::region::{Origin, RegionName};
@@ -238,6 +238,44 @@ fn object(plan: &Plan, report: &Report, dry_run: bool) -> Value {
     said
 }
 
+/// Makes the store of a gateway that is about to serve, and says so in one line. Without
+/// `[provision]` the gateway's own role makes it, in a deployment of one region.
+pub(super) async fn make(file: &Path, config: &Config) -> Result<(), Failure> {
+    let plan = match &config.process.provision {
+        Some(provision) => Wanted { file, config: config.clone(), provision: provision.clone() }.plan()?,
+        None => of_one(file, config)?,
+    };
+    let report = provision::init(&plan).await.map_err(Failure::failed)?;
+    if report.is_broken() {
+        return Err(Failure::Failed(format!(
+            "{report}the store needs a person: see the lines marked broken"
+        )));
+    }
+    tracing::info!(region = %plan.me, complete = report.is_complete(), changed = report.changes(), "the store is made");
+    Ok(())
+}
+
+fn of_one(file: &Path, config: &Config) -> Result<Plan, Failure> {
+    if config.shared.ring.regions().len() > 1 {
+        return Err(bad(file, "has no [provision], which a ring of several regions needs to make the store"));
+    }
+    let Process { store, .. } = &config.process;
+    let me = Origin { region: config.me.clone(), generation: store.generation };
+    let admin: Address =
+        store.url.reveal().parse().map_err(|why: BadAddress| bad(file, &format!("[store]: {why}")))?;
+    Ok(Plan {
+        all: vec![me.clone()],
+        me,
+        deployment: config.shared.deployment.clone(),
+        gateway_role: Role { name: admin.role().to_owned(), password: None },
+        replication_role: None,
+        admin,
+        subscribe: Vec::new(),
+        publishers_ca: None,
+        migrations: provision::MIGRATIONS,
+    })
+}
+
 /// The region's store as its files demand it. Provisioning finds out the generations of other
 /// regions' stores.
 struct Wanted<'a> {
@@ -295,7 +333,10 @@ impl<'a> Wanted<'a> {
             all: self.all()?,
             deployment: config.shared.deployment.clone(),
             gateway_role: role(&provision.gateway_role, provision.gateway_password.as_ref())?,
-            replication_role: role(&provision.replication_role, provision.replication_password.as_ref())?,
+            replication_role: Some(role(
+                &provision.replication_role,
+                provision.replication_password.as_ref(),
+            )?),
             admin: admin
                 .map_err(|why: BadAddress| bad(file, &format!("[provision]: the admin URL: {why}")))?,
             subscribe: subscribe.collect::<Result<_, Failure>>()?,

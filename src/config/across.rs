@@ -35,7 +35,22 @@ pub fn region_in_ring(me: &Located<RegionName>, others: &Others, file: &RingFile
         );
         return;
     }
-    let Others { addresses, elsewhere, shared: _, named: _, file: _, publishers } = others;
+    let Others { addresses, elsewhere, shared: _, named: _, file, hears_and_knows, publishers } = others;
+    if ring.regions().len() > 1 || !witnesses.is_empty() {
+        let (hears, knows) = hears_and_knows;
+        if !hears {
+            let text =
+                "[listen]: peer is missing: say where other regions connect, such as peer = \"0.0.0.0:7403\"";
+            problems.add(file, text.to_owned());
+        }
+        if !knows {
+            let text = "[peer] is missing: say how peers are known and found: certificate, key, ca and [peer.addresses]";
+            problems.add(file, text.to_owned());
+        }
+    } else if *hears_and_knows == (true, false) {
+        let text = "[listen]: peer is there without a [peer]: a deployment of one region needs neither, so remove it";
+        problems.add(file, text.to_owned());
+    }
     let members = Members { me, ring, problems };
     members.all_in(addresses, ADDRESSES, "its peer listener, host:port");
     for witness in witnesses.iter().filter(|witness| !addresses.mentions(witness)) {

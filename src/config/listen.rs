@@ -32,8 +32,8 @@ pub struct Listen {
     pub public: SocketAddr,
     /// For operators and health checks, plain HTTP.
     pub admin: SocketAddr,
-    /// For peers, mTLS.
-    pub peer: SocketAddr,
+    /// For peers, mTLS; `None` in a deployment of one region.
+    pub peer: Option<SocketAddr>,
     /// For a front that has verified the caller, plain HTTP; `None` if there is none.
     pub trusted: Option<Trusted>,
     /// TLS for clients of `public`.
@@ -118,7 +118,9 @@ pub(super) fn read(
     let at = |key, advice| section.required(key, advice, socket);
     let public = at("public", "say where clients connect, such as public = \"0.0.0.0:7401\"");
     let admin = at("admin", "say where operators connect, such as admin = \"127.0.0.1:7402\"");
-    let peer = at("peer", "say where other regions connect, such as peer = \"0.0.0.0:7403\"");
+    // `across` says whether it is needed.
+    let has_peer = section.has("peer");
+    let peer = section.optional("peer", socket);
     // A [listen.tls] or [listen.trusted] that exists must be right. Its absence is right, too.
     let tls = match section.has("tls") {
         true => section.table("tls").and_then(|tls| self::tls(tls, base, surroundings)).map(Some),
@@ -136,7 +138,8 @@ pub(super) fn read(
     apart(top, &[("public", public), ("admin", admin), ("peer", peer), ("trusted", front)]);
     let whole = || -> Option<Listen> {
         let (limits, at_once) = limits?;
-        let (public, admin, peer) = (public?, admin?, peer?);
+        let (public, admin) = (public?, admin?);
+        let peer = if has_peer { Some(peer?) } else { None };
         Some(Listen { public, admin, peer, trusted: trusted?, tls: tls?, edge: edge?, limits, at_once })
     };
     (whole(), admin)

@@ -54,6 +54,9 @@ pub(super) struct Others {
     pub named: BTreeMap<String, Located<bool>>,
     /// Place of the file, for what it lacks.
     pub file: At,
+    /// True if `[listen]` has a `peer`, and true if there is a `[peer]`. A file without `[listen]`
+    /// has both: its problem is reported already.
+    pub hears_and_knows: (bool, bool),
     /// `[provision.publishers]`; `None` if there is no `[provision]`.
     pub publishers: Option<ByRegion<SecretSource>>,
 }
@@ -99,7 +102,8 @@ pub struct Process {
     pub upstream: Upstream,
     /// The services that routes name.
     pub upstreams: BTreeMap<Arc<str>, Named>,
-    pub peer: Peer,
+    /// `None` in a deployment of one region.
+    pub peer: Option<Peer>,
     /// Settings of `store init`; absent if another machine provisions.
     pub provision: Option<Provision>,
     pub log: Log,
@@ -197,12 +201,14 @@ pub(super) fn read_text(
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
     let (listen, admin) = listen::read(&top, base, surroundings);
+    let hears = listen.as_ref().is_none_or(|listen| listen.peer.is_some());
     let admin_token = tokens::admin(&top, base, admin, surroundings);
     let accept_key = tokens::accept_key(&top, base, surroundings);
     let store = store(&top, base, surroundings);
     let (upstream, elsewhere, shared) = upstream(&top, base, surroundings);
     let upstreams = upstreams::all(&top, base, surroundings);
     let me = region.as_ref().map(|region| &region.value);
+    let has_peer = top.has("peer");
     let (peer, addresses) = peer(&top, me, base, surroundings);
     let (provision, publishers) = top
         .table("provision")
@@ -219,7 +225,8 @@ pub(super) fn read_text(
         let quota = quota.map_or(Some(None), |written| written.map(Some))?;
         let otlp = otlp.map_or(Some(None), |written| written.map(Some))?;
         let (listen, admin_token, accept_key, store) = (listen?, admin_token?, accept_key?, store?);
-        let (upstream, peer) = (upstream?, peer?);
+        let upstream = upstream?;
+        let peer = if has_peer { Some(peer?) } else { None };
         let named = upstreams.iter().map(|(name, _, named)| Some((Arc::from(name.as_str()), named.clone()?)));
         let upstreams = named.collect::<Option<_>>()?;
         Some(Process {
@@ -243,7 +250,8 @@ pub(super) fn read_text(
         .into_iter()
         .map(|(name, at, named)| (name, Located { at, value: named.is_none_or(|named| named.shared) }));
     let (named, file) = (named.collect(), At::file(source.path()));
-    let others = Others { addresses, elsewhere, shared, named, file, publishers };
+    let hears_and_knows = (hears, has_peer);
+    let others = Others { addresses, elsewhere, shared, named, file, hears_and_knows, publishers };
     Some(RegionFile { region, ring, routes, credentials, others, process })
 }
 
@@ -336,8 +344,7 @@ fn peer(
     base: &Path,
     surroundings: &Surroundings<'_>,
 ) -> (Option<Peer>, ByRegion<String>) {
-    let advice = "say how peers are known and found: certificate, key, ca and [peer.addresses]";
-    let Some(section) = needed(top, "peer", advice) else {
+    let Some(section) = top.table("peer") else {
         return (None, by_region(None, top.at(), ADDRESSES, host_and_port));
     };
     let advice = "name the region's certificate; `onceway certs` makes one";
@@ -455,7 +462,7 @@ fn http_address(value: &DeValue<'_>) -> Result<String, String> {
 }
 
 /// Checks a Postgres URL. It may hold a password, so no message repeats it.
-pub(super) fn database_url(text: &str) -> Result<(), String> {
+pub fn database_url(text: &str) -> Result<(), String> {
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
         return text.parse::<Address>().map(drop).map_err(|why| format!("cannot be used: {why}"));
     }

@@ -75,7 +75,9 @@ impl Running {
             differs(&format!("[upstreams.{name}].shared"), read.shared != now.shared);
             service(&format!("[upstreams.{name}]."), &now.service, &read.service, &mut differs);
         }
-        differs("peer.addresses", peer.addresses != next.process.peer.addresses);
+        differs("[peer] as such", peer.is_some() != next.process.peer.is_some());
+        let peers = peer.as_ref().zip(next.process.peer.as_ref());
+        differs("peer.addresses", peers.is_some_and(|(peer, now)| peer.addresses != now.addresses));
         differs("[otlp]", otlp != next.process.otlp);
         differs("log.format", log.format != next.process.log.format);
         let mut at_once = listen.at_once;
@@ -102,7 +104,9 @@ impl Running {
         if now.listen.tls.is_some() && listen.tls.is_some() {
             now.listen.tls = listen.tls;
         }
-        now.peer = Peer { addresses: std::mem::take(&mut now.peer.addresses), ..peer };
+        if let (Some(now), Some(peer)) = (&mut now.peer, peer) {
+            *now = Peer { addresses: std::mem::take(&mut now.addresses), ..peer };
+        }
         now.provision = provision;
         now.log = Log { format: now.log.format, level: log.level };
         now.drain = drain;

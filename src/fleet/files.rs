@@ -254,7 +254,7 @@ pub fn plan(
         all,
         deployment: DEPLOYMENT.to_owned(),
         gateway_role: role(GATEWAY_ROLE),
-        replication_role: role(REPLICATION_ROLE),
+        replication_role: Some(role(REPLICATION_ROLE)),
         admin: cluster.url(DATABASE).parse()?,
         subscribe,
         publishers_ca: None,

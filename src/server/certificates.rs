@@ -55,7 +55,10 @@ fn look_of_store(address: &Address) -> Expiries {
 /// it reads the files.
 pub(super) fn look(config: &Config) -> Expiries {
     let (peer, public) = (&config.process.peer, &config.process.listen.tls);
-    let mut files = vec![("peer", &*peer.certificate), ("authority", &*peer.ca)];
+    let mut files = Vec::new();
+    if let Some(peer) = peer {
+        files.extend([("peer", &*peer.certificate), ("authority", &*peer.ca)]);
+    }
     files.extend(public.as_ref().map(|files| ("public", &*files.certificate)));
     look_at(&files)
 }

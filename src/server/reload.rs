@@ -49,7 +49,7 @@ pub(super) struct Replaced {
     /// Token that the admin listener requires.
     pub token: Replaceable<Option<TokenDigest>>,
     tls: Option<Replaceable<ServerConfig>>,
-    identity: PeerIdentity,
+    identity: Option<PeerIdentity>,
     upstreams: Renewable,
     levels: Levels,
 }
@@ -58,7 +58,7 @@ pub(super) struct Replaced {
 struct Read {
     config: Config,
     tls: Option<ServerConfig>,
-    identity: PeerIdentity,
+    identity: Option<PeerIdentity>,
     upstreams: Renewable,
     expiries: Expiries,
 }
@@ -68,7 +68,7 @@ impl Replaced {
     pub fn new(
         config: &Config,
         tls: Option<Replaceable<ServerConfig>>,
-        identity: PeerIdentity,
+        identity: Option<PeerIdentity>,
         upstreams: Renewable,
         levels: Levels,
     ) -> Self {
@@ -84,7 +84,13 @@ impl Replaced {
         }
     }
 
-    fn take(&self, config: &Config, tls: Option<ServerConfig>, newer: &PeerIdentity, upstreams: &Renewable) {
+    fn take(
+        &self,
+        config: &Config,
+        tls: Option<ServerConfig>,
+        newer: Option<&PeerIdentity>,
+        upstreams: &Renewable,
+    ) {
         self.public.replace(config.process.listen.limits);
         self.trusted.replace(trusted(config));
         self.peers.replace(peer_limits(config));
@@ -92,7 +98,9 @@ impl Replaced {
         if let (Some(before), Some(after)) = (&self.tls, tls) {
             before.replace(after);
         }
-        self.identity.renew(newer);
+        if let (Some(before), Some(newer)) = (&self.identity, newer) {
+            before.renew(newer);
+        }
         self.upstreams.renew(upstreams);
         if let Err(why) = (self.levels)(&config.process.log.level) {
             tracing::error!(why, "what is logged stays as it was");
@@ -166,7 +174,7 @@ fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Rep
     let (next, restart) = running.adopt(config);
     *running = next;
     let config = running.config();
-    replaced.take(config, tls, &identity, &upstreams);
+    replaced.take(config, tls, identity.as_ref(), &upstreams);
     expiries.show();
     descriptors::for_gateway(config);
     changed::taken(&restart);

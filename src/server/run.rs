@@ -50,6 +50,8 @@ use crate::protocol::versions::Versions;
 
 /// Longest time for what runs and for connections to finish after a loop died.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
+/// Time between two tries to found the register.
+const FOUND_EVERY: Duration = Duration::from_millis(200);
 /// Longest time for connections to finish after the last request was answered.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 /// Bounds of the store-seconds and upstream-seconds histograms, in seconds.
@@ -64,6 +66,15 @@ const JOB_SPAN: Option<Begin> = None;
 #[derive(Debug, thiserror::Error)]
 #[error("the loop `{0}` died: the log says why; start the gateway again, and report it")]
 pub struct LoopDied(&'static str);
+
+/// Particulars of one start.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// True if a deployment of one region founds its register.
+    pub founds: bool,
+    /// The protocol versions that it speaks with its peers.
+    pub speaks: Versions,
+}
 
 struct Service(Arc<Gateway<RealPorts>>);
 
@@ -113,21 +124,22 @@ impl PeerService for Service {
 
 /// Runs a gateway until a signal asks it to leave.
 ///
-/// It speaks `speaks` with its peers. `files` is the place from which `config` is read again;
+/// `files` is the place from which `config` is read again;
 /// `levels` sets the log levels then.
 ///
 /// # Errors
 /// The setting, file or port at fault; [`LoopDied`].
-pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions) -> Result<()> {
+pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> Result<()> {
+    let Start { founds, speaks } = start;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
     let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.build_recorder();
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
-    let identity = identity(&config)?.speaking(speaks);
+    let identity = identity(&config)?.map(|identity| identity.speaking(speaks));
     let tls: Option<Replaceable<_>> = clients_tls(&config)?.map(Into::into);
     let upstreams = upstreams(&config)?;
-    let ports = ports(&config, &identity, &upstreams)?;
+    let ports = ports(&config, identity.as_ref(), speaks, &upstreams)?;
     let settings = Settings { speaks, ..config.settings() };
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
     certificates::start(&config);
@@ -136,9 +148,9 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     let (listen, heads) = (&config.process.listen, Arc::<Heads>::default());
     let public = bind(listen.public, "public").await?;
     // In shadow mode a gateway knows nothing about keys: peers must not rely on it.
-    let peer = match config.process.shadow {
-        false => Some(bind(listen.peer, "peer").await?),
-        true => None,
+    let peer = match (&identity, listen.peer) {
+        (Some(identity), Some(at)) if !config.process.shadow => Some((bind(at, "peer").await?, identity)),
+        _ => None,
     };
     let admin = bind(listen.admin, "admin").await?;
     let front = listen.trusted.clone().map(Arc::new);
@@ -164,18 +176,15 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
         let bounds = replaced.trusted.clone();
         public::listen(&mut listeners, listener, None, service.clone(), bounds, Door::Trusted(front), &heads);
     }
-    if let Some(peer) = peer {
-        peer::listen(&mut listeners, peer, &identity, service, replaced.peers.clone());
+    if let Some((peer, identity)) = peer {
+        peer::listen(&mut listeners, peer, identity, service, replaced.peers.clone());
     }
     let service = Admin::new(gateway.clone(), metrics, replaced.token.clone());
     admin::listen(&mut listeners, admin, Arc::new(service));
-    if config.process.shadow {
-        tracing::warn!("shadow mode: every request passes straight to the upstream; nothing is protected");
+    announce(&config);
+    if founds {
+        found_alone(&gateway, &config);
     }
-    tracing::info!(
-        region = %config.me, public = %listen.public, peer = %listen.peer, admin = %listen.admin, "listening"
-    );
-
     gateway.loaded(Vec::new());
     let running = Arc::new(Mutex::new(Running::start(config)));
     let watching = tokio::spawn(reload::watch(gateway.clone(), running.clone(), files, replaced, hangup));
@@ -190,6 +199,37 @@ pub async fn run(config: Config, files: Files, levels: Levels, speaks: Versions)
     let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
     leave(&gateway, listeners, drain).await;
     Ok(())
+}
+
+fn announce(config: &Config) {
+    let listen = &config.process.listen;
+    if config.process.shadow {
+        tracing::warn!("shadow mode: every request passes straight to the upstream; nothing is protected");
+    }
+    tracing::info!(
+        region = %config.me, public = %listen.public, peer = listen.peer.map(tracing::field::display), admin = %listen.admin, "listening"
+    );
+}
+
+/// Founds the register of a deployment of one region in the background, once its store answers.
+fn found_alone(gateway: &Arc<Gateway<RealPorts>>, config: &Config) {
+    let failover = &config.shared.failover;
+    if config.shared.ring.regions().len() > 1 || !failover.witnesses.is_empty() {
+        tracing::info!("the register is not founded here: run `onceway init` once all regions are up");
+        return;
+    }
+    let (gateway, escrow) = (Arc::downgrade(gateway), config.shared.escrow());
+    tokio::spawn(async move {
+        while let Some(gateway) = gateway.upgrade() {
+            match gateway.found(escrow.clone(), None).await {
+                Ok(report) => return tracing::info!(epoch = report.epoch, "founded the register"),
+                Err(error) if error.code == "not-yet" => tracing::debug!(%error, "not founded yet"),
+                Err(error) => return tracing::info!(%error, "the register is not founded anew"),
+            }
+            drop(gateway);
+            tokio::time::sleep(FOUND_EVERY).await;
+        }
+    });
 }
 
 /// Waits for a signal to stop, or for the death of a loop, and names that.
@@ -220,14 +260,15 @@ async fn leave(gateway: &Gateway<RealPorts>, listeners: Listeners, drain: Durati
     tracing::info!("stopped");
 }
 
-pub(super) fn identity(config: &Config) -> Result<PeerIdentity> {
-    let files = &config.process.peer;
+/// The identity that peers know this process by; `None` in a deployment of one region.
+pub(super) fn identity(config: &Config) -> Result<Option<PeerIdentity>> {
+    let Some(files) = &config.process.peer else { return Ok(None) };
     let files = IdentityFiles {
         certificate: files.certificate.clone(),
         key: files.key.clone(),
         authorities: files.ca.clone(),
     };
-    Ok(PeerIdentity::load(config.me.clone(), &files)?)
+    Ok(Some(PeerIdentity::load(config.me.clone(), &files)?))
 }
 
 /// TLS settings for clients, if there are any.
@@ -241,7 +282,12 @@ pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
     loaded.map(Some).map_err(said)
 }
 
-fn ports(config: &Config, identity: &PeerIdentity, upstreams: &UpstreamSettings) -> Result<RealPorts> {
+fn ports(
+    config: &Config,
+    identity: Option<&PeerIdentity>,
+    speaks: Versions,
+    upstreams: &UpstreamSettings,
+) -> Result<RealPorts> {
     let process = &config.process;
     let origin = Origin { region: config.me.clone(), generation: process.store.generation };
     // The parser's error may quote the URL, and the URL may hold a password.
@@ -259,7 +305,10 @@ fn ports(config: &Config, identity: &PeerIdentity, upstreams: &UpstreamSettings)
         clock: SystemClock,
         dice: SystemDice,
         store: PgStore::new(&store)?,
-        peers: HttpPeers::new(identity, process.peer.addresses.clone()),
+        peers: match identity.zip(process.peer.as_ref()) {
+            Some((identity, peer)) => HttpPeers::new(identity, peer.addresses.clone()),
+            None => HttpPeers::none(config.me.clone(), speaks),
+        },
         upstream: HttpUpstream::new(upstreams),
     })
 }

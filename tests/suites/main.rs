@@ -26,6 +26,7 @@ mod fuzz;
 mod lifecycle;
 mod listener;
 mod net;
+mod new;
 mod policy;
 mod reference;
 mod regions;

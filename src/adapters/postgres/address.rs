@@ -64,6 +64,11 @@ impl FromStr for Address {
 }
 
 impl Address {
+    /// The role to connect as; empty if the address names none.
+    pub fn role(&self) -> &str {
+        self.config.get_user().unwrap_or_default()
+    }
+
     /// Files of certificates that the address names. A check of a configuration looks for them.
     pub fn files(&self) -> Vec<&Path> {
         let (authorities, own) = match &self.protection {

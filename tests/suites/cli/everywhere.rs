@@ -52,9 +52,9 @@ const READS: [&str; 17] = [
     "status",
 ];
 /// Other commands with JSON: they run something, or show it live.
-const RUNS: [&str; 5] = ["demo", "drill", "store check", "top", "witness"];
+const RUNS: [&str; 6] = ["demo", "drill", "new", "store check", "top", "witness"];
 /// Commands without JSON: they print a script, or no answer.
-const MUTE: [&str; 3] = ["completion", "sample-upstream", "serve"];
+const MUTE: [&str; 4] = ["completion", "sample-postgres", "sample-upstream", "serve"];
 
 /// All commands that can be run, as words.
 fn commands() -> Vec<String> {

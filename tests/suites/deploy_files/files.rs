@@ -102,7 +102,7 @@ fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
     assert!(said.contains("-vV") && !said.contains("failed to parse manifest"), "{said}");
 
     let listen = reference().process.listen;
-    let ports = [listen.public, listen.admin, listen.peer].map(|address| address.port().to_string());
+    let ports = [listen.public, listen.admin, listen.peer.unwrap()].map(|address| address.port().to_string());
     assert_eq!(instructions(&file, "EXPOSE"), [ports.each_ref().map(String::as_str)]);
     let entry = file.lines().find_map(|line| line.strip_prefix("ENTRYPOINT ")).unwrap();
     assert_eq!(serde_json::from_str::<Vec<String>>(entry).unwrap(), [binary.unwrap()]);

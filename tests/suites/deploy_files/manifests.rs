@@ -157,7 +157,8 @@ fn a_pod_finds_a_valid_configuration_of_its_region() {
         let config = pod.config();
         assert_eq!(config.me.as_str(), name);
         assert!(config.process.provision.is_none(), "no pod makes stores");
-        let peers: BTreeSet<&str> = config.process.peer.addresses.keys().map(|peer| peer.as_str()).collect();
+        let peers: BTreeSet<&str> =
+            config.process.peer.as_ref().unwrap().addresses.keys().map(|peer| peer.as_str()).collect();
         assert_eq!(peers, REGIONS.into_iter().filter(|other| *other != name).collect());
     }
 }
@@ -171,7 +172,7 @@ fn ports_are_those_that_a_gateway_listens_on() {
         let real = BTreeMap::from([
             ("public", listen.public.port()),
             ("admin", listen.admin.port()),
-            ("peer", listen.peer.port()),
+            ("peer", listen.peer.unwrap().port()),
         ]);
         let ports = &container(&objects)["ports"];
         assert_eq!(items(ports).len(), real.len());

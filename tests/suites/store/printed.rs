@@ -55,7 +55,7 @@ fn wanted(plan: &Plan, publisher: Whence) -> Script {
         all: plan.all.clone(),
         deployment: plan.deployment.clone(),
         gateway_role: (plan.gateway_role.name.clone(), false),
-        replication_role: (plan.replication_role.name.clone(), false),
+        replication_role: (plan.replication_role.as_ref().unwrap().name.clone(), false),
         subscribe: plan.subscribe.iter().map(|(peer, _)| (peer.clone(), publisher.clone())).collect(),
     }
 }

@@ -422,7 +422,7 @@ async fn a_wrong_plan_is_refused_before_anything_is_asked() {
     let mut bad = vec![good.clone(), good.clone(), good.clone(), good.clone(), good.clone()];
     bad[0].all.clear();
     bad[1].gateway_role.name = "gw; drop".to_owned();
-    bad[2].replication_role.name = "gw".to_owned();
+    bad[2].replication_role.as_mut().unwrap().name = "gw".to_owned();
     bad[3].subscribe = vec![(origin("us#1"), "host=".to_owned() + "'")];
     bad[4].subscribe = vec![(origin("eu#1"), "host=x".to_owned())];
     for plan in &bad {

@@ -67,7 +67,7 @@ fn plan(region: &Region, peer: &Region) -> Plan {
     let role = |name: &str| Role { name: name.to_owned(), password: None };
     Plan {
         gateway_role: role("onceway_gateway"),
-        replication_role: role("onceway_replication"),
+        replication_role: Some(role("onceway_replication")),
         admin: address(region, "onceway_owner", "OWNER").parse().unwrap(),
         subscribe: vec![(peer.origin.clone(), address(peer, "onceway_replication", "REPLICATION"))],
         ..region.plan(&[peer], &[])

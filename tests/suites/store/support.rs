@@ -63,7 +63,7 @@ impl Region {
             all,
             deployment: "test".to_owned(),
             gateway_role: Role { name: "gw".to_owned(), password: None },
-            replication_role: Role { name: "repl".to_owned(), password: None },
+            replication_role: Some(Role { name: "repl".to_owned(), password: None }),
             admin: self.cluster.url(DATABASE).parse().unwrap(),
             subscribe: peers.iter().map(|peer| (peer.origin.clone(), peer.conninfo())).collect(),
             publishers_ca: None,

@@ -71,8 +71,9 @@ pub struct Plan {
     pub deployment: String,
     /// The role of this region's gateways: reads everything, writes only the own leaves.
     pub gateway_role: Role,
-    /// The role by which peers' subscriptions read this region's leaves.
-    pub replication_role: Role,
+    /// The role by which peers' subscriptions read this region's leaves. `None` leaves it out, and
+    /// the publication, too: the deployment has one region.
+    pub replication_role: Option<Role>,
     /// Address of the region's Postgres, as the owner of the store. The database must exist.
     pub admin: Address,
     /// For each peer, the libpq connection string by which the region's Postgres reaches the
@@ -173,14 +174,19 @@ async fn init_within(plan: &Plan) -> Result<Report, Error> {
     alone(&client).await?;
     let plan = &generations::present(&client, plan).await?;
     let mut report = Report::default();
-    server(&client, &mut report).await?;
+    server(&client, plan, &mut report).await?;
+    if plan.replication_role.is_none() {
+        own_database(&client).await?;
+    }
     execute(&client, "beginning", "begin").await?;
     schema::init(&client, plan, &mut report).await?;
     roles::init(&client, plan, &mut report).await?;
     execute(&client, "committing the schema", "commit").await?;
     // After the commit: looking at peers takes a while, and no other transaction may wait for the
     // schema meanwhile.
-    mesh::init_publication(&client, plan, &mut report).await?;
+    if plan.replication_role.is_some() {
+        mesh::init_publication(&client, plan, &mut report).await?;
+    }
     for (peer, conninfo) in &plan.subscribe {
         mesh::init_subscription(&client, plan, peer, conninfo, &mut report).await?;
     }
@@ -194,12 +200,14 @@ async fn check_within(plan: &Plan) -> Result<Report, Error> {
     execute(&client, "beginning", "set default_transaction_read_only = on").await?;
     let plan = &generations::present(&client, plan).await?;
     let mut report = Report::default();
-    server(&client, &mut report).await?;
+    server(&client, plan, &mut report).await?;
     if !schema::check(&client, plan, &mut report).await? {
         return Ok(report);
     }
     roles::check(&client, plan, &mut report).await?;
-    mesh::check_publication(&client, plan, &mut report).await?;
+    if plan.replication_role.is_some() {
+        mesh::check_publication(&client, plan, &mut report).await?;
+    }
     for (peer, conninfo) in &plan.subscribe {
         mesh::check_subscription(&client, plan, peer, conninfo, &mut report).await?;
     }
@@ -214,6 +222,21 @@ async fn reseed_within(plan: &Plan, from: &RegionName) -> Result<Report, Error> 
     let mut report = Report::default();
     reseed::reseed(&client, plan, from, &mut report).await?;
     Ok(report)
+}
+
+/// Checks that the database holds nothing else: where the gateway's role makes its own store, that
+/// role's settings in this database change.
+async fn own_database(client: &Client) -> Result<(), Error> {
+    const WHAT: &str = "looking for other tables";
+    let sql = "select exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+                where c.relkind in ('r', 'p') and n.nspname <> 'onceway' and n.nspname <> 'information_schema' \
+                  and n.nspname not like 'pg\\_%')";
+    match holds(client, WHAT, sql, &[]).await? {
+        true => Err(Error::Foreign(
+            "the database has tables of others, and onceway changes settings of its role there: make one of its own, such as `createdb onceway`".to_owned(),
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Waits for other provisioning of this store to end.
@@ -231,12 +254,16 @@ fn check_plan(plan: &Plan) -> Result<(), Error> {
     if !plan.all.contains(&plan.me) {
         return wrong(format!("{} is not among all origins", plan.me));
     }
-    for role in [&plan.gateway_role.name, &plan.replication_role.name] {
+    let replication = plan.replication_role.as_ref().map(|role| &role.name);
+    for role in std::iter::once(&plan.gateway_role.name).chain(replication) {
         if !names::is_plain_role(role) {
             return wrong("a role's name must be 1 to 63 of a-z, 0-9 and '_', not first a digit".to_owned());
         }
     }
-    if plan.gateway_role.name == plan.replication_role.name {
+    if replication.is_none() && plan.all.len() > 1 {
+        return wrong("peers need a replication role".to_owned());
+    }
+    if Some(&plan.gateway_role.name) == replication {
         return wrong("the gateway and the replication role must be two roles".to_owned());
     }
     for (peer, conninfo) in &plan.subscribe {
@@ -263,7 +290,7 @@ async fn connect(plan: &Plan) -> Result<Client, Error> {
         .map_err(|error| Error::Unreachable { region: plan.me.region.to_string(), why: errors::told(&error) })
 }
 
-async fn server(client: &Client, report: &mut Report) -> Result<(), Error> {
+async fn server(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
     const WHAT: &str = "reading the server's settings";
     let sql = "select current_setting('server_version_num')::int, current_setting('wal_level')";
     let rows = query(client, WHAT, sql, &[]).await?;
@@ -274,7 +301,7 @@ async fn server(client: &Client, report: &mut Report) -> Result<(), Error> {
             what,
             if version < OLDEST_SERVER {
                 Status::Broken("Postgres 15 or newer is needed".to_owned())
-            } else if wal_level != "logical" {
+            } else if wal_level != "logical" && plan.all.len() > 1 {
                 Status::Broken(
                     "peers cannot subscribe: set wal_level = logical and restart Postgres".to_owned(),
                 )

@@ -83,7 +83,7 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
     changed |= grant(client, &gateway.name, &gateway_rights(&plan.me, &plan.all)).await?;
     add(client, plan, gateway, changed, report).await?;
 
-    let replication = &plan.replication_role;
+    let Some(replication) = &plan.replication_role else { return Ok(()) };
     let service = replicates_by_membership(client).await?;
     let attributes = if service { "login" } else { "login replication" };
     let mut changed = create(client, replication, attributes).await?;
@@ -96,10 +96,9 @@ pub(super) async fn init(client: &Client, plan: &Plan, report: &mut Report) -> R
 
 /// Reports missing roles, settings and rights, and rights too many.
 pub(super) async fn check(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
-    for (role, rights) in [
-        (&plan.gateway_role, gateway_rights(&plan.me, &plan.all)),
-        (&plan.replication_role, replication_rights(&plan.me)),
-    ] {
+    let replication = plan.replication_role.iter().map(|role| (role, replication_rights(&plan.me)));
+    let gateway = (&plan.gateway_role, gateway_rights(&plan.me, &plan.all));
+    for (role, rights) in std::iter::once(gateway).chain(replication) {
         let line = role_line(role);
         if !exists(client, role).await? {
             report.add(line, Status::Pending("it is missing: run `onceway store init`".to_owned()));
@@ -150,7 +149,10 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
     let Some(row) = rows.first() else { return Ok(Some("it vanished meanwhile".to_owned())) };
     let (superuser, login): (bool, bool) = (get(row, WHAT, 0)?, get(row, WHAT, 1)?);
     let (creates_roles, replicates): (bool, bool) = (get(row, WHAT, 2)?, get(row, WHAT, 3)?);
-    let is_replication = role.name == plan.replication_role.name;
+    let is_replication = plan.replication_role.as_ref().is_some_and(|other| other.name == role.name);
+    if is_owner(client, plan, role).await? {
+        return Ok(None);
+    }
     if superuser {
         return Ok(Some("it is a superuser and could write every leaf: use a role of its own".to_owned()));
     }
@@ -183,6 +185,13 @@ async fn excess(client: &Client, plan: &Plan, role: &Role) -> Result<Option<Stri
         }
     }
     Ok(None)
+}
+
+/// True if the gateway's role made the store, which it may where there is one region: no leaf is
+/// another region's.
+async fn is_owner(client: &Client, plan: &Plan, role: &Role) -> Result<bool, Error> {
+    Ok(plan.replication_role.is_none()
+        && holds(client, WHAT, "select $1 = current_user", &[&role.name]).await?)
 }
 
 /// True for a service where a membership stands for the attribute, which nobody can set there.

@@ -1,0 +1,221 @@
+//! A deployment of one region as a new user makes it: the README's three commands, in front of a
+//! service that nobody here wrote.
+//!
+//! It has no certificate, no peer listener and no logical replication. A test must not write a
+//! file that `onceway new` writes, but for ports.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use onceway::fleet::binaries::Binaries;
+use onceway::fleet::client::Ask;
+use onceway::fleet::cluster::Cluster;
+use onceway::fleet::ports::free_run;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::support::documents::text;
+use crate::support::{PATIENCE, found, key, program, room, run};
+
+/// A service with ten lines of Python: each POST has one effect, and says which.
+const WSGI: &str = "\
+from wsgiref.simple_server import make_server
+import sys
+made = []
+def app(environ, start_response):
+    if environ['REQUEST_METHOD'] == 'POST':
+        made.append(environ['HTTP_IDEMPOTENCY_KEY'])
+        start_response('201 Created', [('Content-Type', 'text/plain')])
+        return [f'made {len(made)}'.encode()]
+    start_response('200 OK', [('Content-Type', 'text/plain')])
+    return [f'{len(made)} made'.encode()]
+make_server('127.0.0.1', int(sys.argv[1]), app).serve_forever()
+";
+
+/// A folder, and the ports that its files get.
+struct Place {
+    dir: tempfile::TempDir,
+    service: u16,
+    public: u16,
+    postgres: u16,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let base = free_run(4).unwrap();
+        Self { dir, service: base, public: base + 1, postgres: base + 3 }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn run(&self, words: &[&str]) -> Child {
+        let (program, words) = match words {
+            ["onceway", rest @ ..] => (program(), rest),
+            [other, rest @ ..] => (PathBuf::from(*other), rest),
+            [] => panic!("no command"),
+        };
+        let log = fs::File::create(self.path().join("log")).unwrap();
+        let mut command = Command::new(program);
+        command.args(words).current_dir(self.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command.kill_on_drop(true).spawn().unwrap()
+    }
+
+    /// Runs a command to its end. Returns its exit code, and what it said.
+    async fn ended(&self, words: &[&str]) -> (Option<i32>, String) {
+        let output = self.run(words).wait_with_output().await.unwrap();
+        let log = fs::read_to_string(self.path().join("log")).unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap() + &log)
+    }
+
+    /// The files of `onceway new` with this test's ports; returns the token.
+    async fn new_gateway(&self, words: &[&str]) -> String {
+        let (code, said) = self.ended(words).await;
+        assert_eq!(code, Some(0), "{said}");
+        let file = self.path().join("gateway/us-east.toml");
+        let written = fs::read_to_string(&file).unwrap();
+        let own = written
+            .replace(":7401", &format!(":{}", self.public))
+            .replace(":7402", &format!(":{}", self.public + 1));
+        fs::write(file, own).unwrap();
+        let (_, token) = said.split_once("shown only now: ").unwrap();
+        token.lines().next().unwrap().to_owned()
+    }
+
+    fn ask(&self, ask: Ask, token: &str) -> Ask {
+        let url = format!("http://127.0.0.1:{}{}", self.public, ask.url);
+        Ask { url, ..ask }.with("Authorization", format!("Bearer {token}"))
+    }
+
+    /// The body of a GET through the gateway, once that answers.
+    async fn page(&self, token: &str) -> String {
+        found("the gateway to answer", async || {
+            let answer = self.ask(Ask::get("/"), token).send(PATIENCE).await.ok()?;
+            (answer.status == 200).then(|| answer.text())
+        })
+        .await
+    }
+}
+
+/// The three commands of the README.
+fn commands() -> Vec<String> {
+    let readme = text("README.md");
+    let (_, rest) = readme.split_once("## In front of your own service\n").expect("the README has them");
+    let block = rest.split("```").nth(1).unwrap().trim_start_matches("sh\n");
+    block
+        .lines()
+        .map(|line| line.split('#').next().unwrap().trim_end_matches(['&', ' ']).to_owned())
+        .collect()
+}
+
+#[test]
+fn the_three_commands_of_the_readme_put_a_gateway_in_front_of_a_service() {
+    run(async {
+        let (place, _room) = (Place::new(), room(1).await);
+        let commands = commands();
+        let [postgres, new, serve] = &commands[..] else { panic!("three commands: {commands:?}") };
+        let url = format!("postgres://postgres@127.0.0.1:{}/onceway", place.postgres);
+        let port = place.postgres.to_string();
+        let words = |command: &str| -> Vec<String> {
+            let own =
+                command.replace("cargo run -- ", "onceway ").replace(":3000", &format!(":{}", place.service));
+            own.split_whitespace().map(str::to_owned).collect()
+        };
+        let with = |command: &str, more: &[&str]| -> Vec<String> {
+            words(command).into_iter().chain(more.iter().map(|word| (*word).to_owned())).collect()
+        };
+        let start = |words: Vec<String>| place.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let service = place.service.to_string();
+        let _service = place.run(&["python3", "-m", "http.server", "--bind", "127.0.0.1", &service]);
+        let mut postgres = start(with(postgres, &["--port", &port]));
+        let mut said = BufReader::new(postgres.stdout.take().unwrap()).lines();
+        assert_eq!(said.next_line().await.unwrap(), Some(format!("listens: {url}")));
+        let new = with(new, &["--store", &url]);
+        let token = place.new_gateway(&new.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        let _gateway = start(words(serve));
+        assert!(place.page(&token).await.contains("Directory listing"));
+    });
+}
+
+/// The database's owner is no superuser, and its Postgres replicates nothing logically.
+#[test]
+fn one_region_needs_no_certificate_no_logical_wal_and_no_superuser() {
+    run(async {
+        let (place, _room) = (Place::new(), room(1).await);
+        let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
+        let data = place.path().join("postgres");
+        let cluster =
+            Cluster::create(&binaries, &data, place.postgres, &[("wal_level", "replica")]).await.unwrap();
+        cluster.start().await.unwrap();
+        let admin = cluster.connect("postgres").await.unwrap();
+        admin.batch_execute("create role me login").await.unwrap();
+        admin.batch_execute("create database mine owner me").await.unwrap();
+        fs::write(place.path().join("service.py"), WSGI).unwrap();
+        let _service = place.run(&["python3", "service.py", &place.service.to_string()]);
+        let store = format!("postgres://me@127.0.0.1:{}/mine", place.postgres);
+        let upstream = format!("http://127.0.0.1:{}", place.service);
+        let new = ["onceway", "new", "gateway", "--upstream", &upstream, "--store", &store];
+        let token = place.new_gateway(&new).await;
+        assert_eq!(place.ended(&["onceway", "check", "--serve", "gateway/us-east.toml"]).await.0, Some(0));
+        let (code, said) = place.ended(&new).await;
+        assert!(code == Some(2) && said.contains("is there already"), "{said}");
+
+        let serve = ["onceway", "serve", "--config", "gateway/us-east.toml", "--init"];
+        let mine = cluster.connect("mine").await.unwrap();
+        mine.batch_execute("create table orders ()").await.unwrap();
+        let (code, said) = place.ended(&serve).await;
+        assert!(
+            code == Some(1) && said.contains("make one of its own, such as `createdb onceway`"),
+            "{said}"
+        );
+        mine.batch_execute("drop table orders").await.unwrap();
+
+        let mut gateway = place.run(&serve);
+        assert_eq!(place.page(&token).await, "0 made");
+        let key = key("order");
+        let post = || place.ask(Ask::post("/orders", "{}"), &token).with("Idempotency-Key", &*key);
+        let made = found("a key to run", async || {
+            let answer = post().send(PATIENCE).await.unwrap();
+            (answer.status != 503).then_some(answer)
+        })
+        .await;
+        assert_eq!((made.status.as_u16(), made.text().as_str()), (201, "made 1"), "{}", made.text());
+        // Without --init, and with it once more: the same keys.
+        for serve in [&serve[..4], &serve[..]] {
+            gateway.kill().await.unwrap();
+            gateway = place.run(serve);
+            let again = found("the answer to be replayed", async || {
+                let answer = post().send(PATIENCE).await.ok()?;
+                (answer.status == 201).then_some(answer)
+            })
+            .await;
+            assert_eq!((again.text().as_str(), again.header("idempotent-replayed")), ("made 1", "true"));
+        }
+        let bare = place.ask(Ask::post("/orders", "{}"), &token).send(PATIENCE).await.unwrap();
+        assert_eq!(bare.json()["code"], "key-missing");
+        assert_eq!(place.page(&token).await, "1 made");
+    });
+}
+
+#[test]
+fn several_regions_get_a_file_each_and_certificates() {
+    run(async {
+        let place = Place::new();
+        let new = ["onceway", "new", "gateway", "--regions", "us-east,eu-west,ap-south"];
+        place.new_gateway(&new).await;
+        for name in ["us-east", "eu-west", "ap-south"] {
+            let file = format!("gateway/{name}.toml");
+            let (code, said) = place.ended(&["onceway", "check", "--strict", &file]).await;
+            assert_eq!(code, Some(0), "{said}");
+        }
+        for wrong in [&["--store", "postgres://me@127.0.0.1/x"][..], &["--regions", "a b"]] {
+            let words = [&["onceway", "new", "other", "--regions=a,b"], wrong].concat();
+            assert_eq!(place.ended(&words).await.0, Some(2), "{words:?}");
+        }
+        assert!(!place.path().join("other").exists());
+    });
+}
