@@ -66,8 +66,8 @@ enum Command {
     Compare(compare::Compare),
 }
 
-/// Show the life of one key over all regions: records with their claims' epochs and attempts,
-/// answers, and the journals' entries.
+/// Answer "what happened to one key, in all regions?": records with their claims' epochs and
+/// attempts, answers, and the journals' entries.
 #[derive(Args)]
 #[command(after_long_help = "\
 Exit codes: 0 told; 1 the gateway does not answer; 2 wrong arguments; 3 not possible yet, as while the store does not answer: run it again.")]

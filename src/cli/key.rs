@@ -37,7 +37,7 @@ struct Which {
     json: bool,
 }
 
-/// Show a key in a region's store: its rows, and acts on it by hand.
+/// Answer "what does this region know of one key?": its rows, and acts on it by hand.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:

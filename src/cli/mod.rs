@@ -16,6 +16,7 @@ mod doubts;
 mod drill;
 mod explain;
 mod failure;
+mod groups;
 mod http;
 mod init;
 mod instant;
@@ -60,6 +61,7 @@ struct Cli {
 const HELP: &str = "\
 Start here:
   onceway demo                                      three regions on this machine, and a guided tour
+  onceway new gateway                               the files of one gateway in front of your service
   onceway check config/us-east.toml                 is this configuration right? lists every mistake
   onceway config explain failover.lease             what does a key mean, and what may stand there?
   onceway ring show --ring config/ring.toml         who owns how much
@@ -138,7 +140,7 @@ enum Command {
 
 /// Runs the command that the process's arguments name. Blocks until it has ended.
 pub fn run() -> ExitCode {
-    let matches = match Cli::command().try_get_matches() {
+    let matches = match groups::shown(Cli::command()).try_get_matches() {
         Ok(matches) => matches,
         Err(error) => match failure::misread(&error) {
             Some(failure) => return end(&failure, true),

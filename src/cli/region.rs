@@ -80,7 +80,7 @@ pub struct Resume {
     dry: Dry,
 }
 
-/// Show the standing of a region, and its waits.
+/// Answer "does this region serve, and what does it wait for?": its standing, and its waits.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

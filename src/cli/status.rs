@@ -14,8 +14,8 @@ use super::http::{Admin, printable};
 use super::table::{Side, columns};
 use super::{Failure, tell};
 
-/// Show a gateway's report of itself: readiness, store, owners and the reasons, peers, observed
-/// lag, replication.
+/// Answer "is this gateway well, and what does it wait for?": readiness, store, owners and the
+/// reasons, peers, observed lag, replication.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:

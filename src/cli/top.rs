@@ -26,7 +26,8 @@ const WIDTH: u16 = 80;
 /// Rows of a frame, if the terminal's size is unknown.
 const HEIGHT: u16 = 24;
 
-/// Show the gateways' reports live: owners, leases, lag, running windows, rates, keys in doubt.
+/// Answer "what is going on just now?", live: owners, leases, lag, running windows, rates, keys in
+/// doubt.
 ///
 /// The first gateway reports the regions as it sees them; each gateway is listed with its lease and
 /// its rates. A gateway that does not answer is shown as such, and asked again. Press q to quit.

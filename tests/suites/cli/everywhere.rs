@@ -67,7 +67,9 @@ fn commands() -> Vec<String> {
         }
         let Some((_, listed)) = help.split_once("\nCommands:\n") else { return };
         for line in listed.lines().take_while(|line| line.starts_with("  ")) {
-            let name = line.split_whitespace().next().filter(|_| !line.starts_with("   ")).unwrap_or("help");
+            // The first screen lists its commands in a column behind their group.
+            let column = if command.is_empty() { 12 } else { 2 };
+            let name = line[column..].split(' ').next().filter(|name| !name.is_empty()).unwrap_or("help");
             if name != "help" {
                 below(format!("{command} {name}").trim(), all);
             }
