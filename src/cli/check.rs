@@ -91,7 +91,9 @@ impl Check {
             for problem in &warnings {
                 complain(&problem.line("warning: "));
             }
-            let lines = right.iter().map(|(file, what)| format!("{}: {what}, in order\n", file.display()));
+            // Nothing is in order as long as something is wrong.
+            let lines = right.iter().filter(|_| wrong.is_empty());
+            let lines = lines.map(|(file, what)| format!("{}: {what}, in order\n", file.display()));
             print(&lines.collect::<String>())?;
         }
         match (wrong.is_empty(), self.json) {

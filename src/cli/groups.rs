@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
             ("doubts", "keys whose effect may or may not have happened"),
             ("jobs", "accepted requests that wait, and dead letters"),
             ("audit", "keys that ran at risk, or twice"),
-            ("coverage", "requests that change state without a key's protection"),
+            ("coverage", "changes of state that no key protects"),
             ("shadow", "what a gateway in shadow mode would have done"),
         ],
     ),

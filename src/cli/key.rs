@@ -94,7 +94,7 @@ pub struct Settle {
     /// A header of the answer; may be repeated.
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// The answer's body. Default: empty.
+    /// The answer's body; '' for an empty one. This or --body-file is needed.
     #[arg(long, value_name = "TEXT", conflicts_with = "body_file")]
     body: Option<String>,
     /// A file with the answer's body, in UTF-8, at most 2 MiB.
@@ -158,7 +158,10 @@ impl Settle {
         }
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone(),
-            (None, None) => String::new(),
+            (None, None) => {
+                let why = "say what body clients get: --body TEXT or --body-file FILE; for an empty one write --body ''";
+                return Err(Failure::Bad(why.to_owned()));
+            }
             (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
                 Failure::Bad(format!("--body-file {}: cannot be read: {error}", path.display()))
             })?,

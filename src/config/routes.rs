@@ -62,6 +62,8 @@ const POLICY_KEYS: [&str; 27] = [
 const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
 upstream is idempotent by key or checks the token), \"probe\" (ask the upstream's status address, given as probe) or \"park\" (wait for an operator)";
 
+const RERUN: &str = "runs a key in doubt again: make sure that its service is idempotent by the key, or refuses an \
+    Onceway-Token below the greatest one that it has seen; else an effect can happen twice";
 const BARE_503: &str = "takes a 503 without Retry-After for \"nothing happened\": proxies and load \
 balancers answer 503 also when a connection broke after the request was sent, and then a retry runs a second time. Write \
 \"503+Retry-After\" in its place if anything stands between the gateway and the service";
@@ -90,6 +92,9 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
                 .is_some_and(|policy| policy.outcomes.classify(503, false) == Outcome::NothingHappened)
             {
                 problems.advise(&at, format!("route {:?} {BARE_503}", route.name));
+            }
+            if route.policy().is_some_and(|policy| matches!(policy.recovery, Recovery::Rerun { .. })) {
+                problems.advise(&at, format!("route {:?} {RERUN}", route.name));
             }
             routes.push(Located { at, value: route });
         }

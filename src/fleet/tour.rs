@@ -4,6 +4,7 @@
 //! Every step checks its claim against the ledger, and fails the tour if the claim is false. It
 //! must not reach into a gateway by any way that a user does not have.
 
+use std::io::{IsTerminal, Write, stdout};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -45,6 +46,27 @@ impl Narrator {
     fn say(&self, text: &str) {
         if !self.json {
             println!("     {text}");
+        }
+    }
+
+    /// Says what a client is told again and again: one line that changes, or on no terminal one
+    /// line for each new answer.
+    fn still(&self, told: &str, times: u32) {
+        let terminal = stdout().is_terminal();
+        match (self.json, terminal) {
+            (false, true) => {
+                print!("\r     {told}, {times} times\x1b[K");
+                // The next line says more, whether or not this one was seen.
+                let _ = stdout().flush();
+            }
+            (false, false) if times == 1 => println!("     {told}, until its keys have moved"),
+            (false, false) | (true, _) => {}
+        }
+    }
+
+    fn still_no_more(&self) {
+        if !self.json && stdout().is_terminal() {
+            println!();
         }
     }
 
@@ -286,22 +308,21 @@ impl Tour<'_> {
     /// Waits until a lost region's key runs elsewhere, and prints the answers that clients get
     /// meanwhile. Returns the region that ran it.
     async fn taken_over(&self, at: &Region, key: &str) -> Result<String> {
-        let told = Mutex::new(String::new());
+        let told = Mutex::new((String::new(), 0_u32));
         let served = async || {
             let answer = charge(at, key, BODY, None).await?;
             if answer.status == 201 {
                 return Ok(Some(answer.header("onceway-region").to_owned()));
             }
             let now = format!("{} {}", answer.status.as_u16(), answer.json()["code"]);
-            let line = format!("{now}, Retry-After: {}", answer.header("retry-after"));
             let mut before = lock(&told);
-            if *before != line {
-                self.narrator.say(&line);
-                *before = line;
-            }
+            let times = if before.0 == now { before.1 + 1 } else { 1 };
+            *before = (now.clone(), times);
+            self.narrator.still(&now, times);
             Ok(None)
         };
         let successor = wait::for_some("the key to run on a successor", PATIENCE, served).await?;
+        self.narrator.still_no_more();
         self.narrator.say(&format!("201, Onceway-Region: {successor}"));
         ensure!(successor != "ap-south", "a region that was killed answered");
         Ok(successor)

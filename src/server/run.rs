@@ -33,6 +33,8 @@ use super::{Listeners, PeerService, PublicService, certificates, descriptors, pu
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
+use crate::adapters::postgres::address::{Address, BadAddress};
+use crate::adapters::postgres::provision::is_superuser;
 use crate::adapters::postgres::sealing::Sealer;
 use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
@@ -50,6 +52,8 @@ use crate::protocol::versions::Versions;
 
 /// Longest time for what runs and for connections to finish after a loop died.
 const LEAVE_WITHIN: Duration = Duration::from_millis(500);
+/// Time between two looks at a store that does not answer.
+const AGAIN: Duration = Duration::from_secs(5);
 /// Time between two tries to found the register.
 const FOUND_EVERY: Duration = Duration::from_millis(200);
 /// Longest time for connections to finish after the last request was answered.
@@ -143,6 +147,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let settings = Settings { speaks, ..config.settings() };
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
     certificates::start(&config);
+    tokio::spawn(warn_of_superuser(config.process.store.url.reveal().parse()));
     descriptors::for_gateway(&config);
 
     let (listen, heads) = (&config.process.listen, Arc::<Heads>::default());
@@ -199,6 +204,23 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
     leave(&gateway, listeners, drain).await;
     Ok(())
+}
+
+/// Warns once, when the store first answers, if its role may do anything there.
+async fn warn_of_superuser(address: Result<Address, BadAddress>) {
+    let Ok(address) = address else { return };
+    loop {
+        match is_superuser(&address).await {
+            Ok(true) => {
+                return tracing::warn!(
+                    role = address.role(),
+                    "the store's role is a superuser: a mistake could change anything there. `onceway store init` makes a role for gateways"
+                );
+            }
+            Ok(false) => return,
+            Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    }
 }
 
 fn announce(config: &Config) {

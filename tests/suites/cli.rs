@@ -139,7 +139,11 @@ fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
     assert!(err(&mild).contains("config/eu-west.toml:"), "{}", err(&mild));
     let strict = check(&["--strict"]);
     ends(&strict, 2, &format!("config/us-east.toml:{store}: {unset}"));
-    assert!(!err(&strict).contains("warning"), "{}", err(&strict));
+    // The reference routes have one that reruns; it may be meant.
+    let warned: Vec<String> =
+        err(&strict).lines().filter(|line| line.contains("warning")).map(str::to_owned).collect();
+    assert!(warned.len() == 1 && warned[0].contains("runs a key in doubt again"), "{}", err(&strict));
+    assert!(!out(&strict).contains("in order"), "{}", out(&strict));
     assert_eq!(err(&strict).lines().count(), err(&mild).lines().count() + 1);
     let serving = err(&check(&["--strict", "--serve"]));
     assert!(serving.contains(unset) && !serving.contains("ONCEWAY_ADMIN_URL"), "{serving}");

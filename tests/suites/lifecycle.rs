@@ -105,7 +105,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
             (replay.text().as_str(), replay.header("content-type")),
             ("{\"id\":\"po_17\"}", "application/json")
         );
-        let again = onceway(&solo.region, &settle).await;
+        let again = onceway(&solo.region, &[&settle[..], &["--body", ""]].concat()).await;
         assert_eq!(
             (again.status.code(), err(&again).contains("not in doubt: it is settled")),
             (Some(1), true)

@@ -138,6 +138,11 @@ fn the_three_commands_of_the_readme_put_a_gateway_in_front_of_a_service() {
         let token = place.new_gateway(&new.iter().map(String::as_str).collect::<Vec<_>>()).await;
         let _gateway = start(words(serve));
         assert!(place.page(&token).await.contains("Directory listing"));
+        found("the superuser to be told of", async || {
+            let log = fs::read_to_string(place.path().join("log")).unwrap();
+            log.contains("the store's role is a superuser").then_some(())
+        })
+        .await;
     });
 }
 
@@ -164,6 +169,15 @@ fn one_region_needs_no_certificate_no_logical_wal_and_no_superuser() {
         let (code, said) = place.ended(&new).await;
         assert!(code == Some(2) && said.contains("is there already"), "{said}");
 
+        let nowhere = store.replace("/mine", "/nowhere");
+        place.ended(&["onceway", "new", "other", "--store", &nowhere]).await;
+        let (code, said) =
+            place.ended(&["onceway", "serve", "--config", "other/us-east.toml", "--init"]).await;
+        let why = format!(
+            "3D000: there is no such database: make it, as by `createdb` (role me, host 127.0.0.1:{}, database nowhere)",
+            place.postgres
+        );
+        assert!(code == Some(1) && said.contains(&why), "{said}");
         let serve = ["onceway", "serve", "--config", "gateway/us-east.toml", "--init"];
         let mine = cluster.connect("mine").await.unwrap();
         mine.batch_execute("create table orders ()").await.unwrap();
@@ -198,6 +212,7 @@ fn one_region_needs_no_certificate_no_logical_wal_and_no_superuser() {
         let bare = place.ask(Ask::post("/orders", "{}"), &token).send(PATIENCE).await.unwrap();
         assert_eq!(bare.json()["code"], "key-missing");
         assert_eq!(place.page(&token).await, "1 made");
+        assert!(!fs::read_to_string(place.path().join("log")).unwrap().contains("superuser"));
     });
 }
 

@@ -50,6 +50,21 @@ pub fn wrong_authorities(path: &Path) -> Option<String> {
     tls::wrong_authorities(path)
 }
 
+/// Role, host, port and database that a connection is made with.
+pub(super) fn place(config: &Config) -> String {
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let ports: Vec<String> = config.get_ports().iter().map(ToString::to_string).collect();
+    let (role, database) = (config.get_user().unwrap_or("-"), config.get_dbname().unwrap_or("-"));
+    let (hosts, port) = (
+        hosts.collect::<Vec<_>>().join(","),
+        if ports.is_empty() { "5432".to_owned() } else { ports.join(",") },
+    );
+    format!("role {role}, host {hosts}:{port}, database {database}")
+}
+
 const WHICH: &str =
     "verify-full with sslrootcert=PATH, or require, or disable where the network itself is trusted";
 
@@ -67,6 +82,11 @@ impl Address {
     /// The role to connect as; empty if the address names none.
     pub fn role(&self) -> &str {
         self.config.get_user().unwrap_or_default()
+    }
+
+    /// Role, host, port and database, for messages: nothing of it is secret.
+    pub fn place(&self) -> String {
+        place(&self.config)
     }
 
     /// Files of certificates that the address names. A check of a configuration looks for them.

@@ -4,13 +4,15 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config, Error, NoTls};
 
-use super::address::Address;
+use super::address::{self, Address};
+use super::errors;
 use super::tls::Tls;
 use crate::ports::store::StoreError;
 
@@ -67,10 +69,14 @@ pub(super) fn protection(address: &Address) -> Result<Option<Tls>, StoreError> {
 /// Makes a pool of at most `most` connections. The caller bounds its waits.
 pub(super) fn pool(address: &Address, tls: Option<Tls>, most: usize) -> Result<Pool, StoreError> {
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    Pool::builder(Manager::from_connect(address.config.clone(), Connector(tls), recycling))
-        .max_size(most)
-        .build()
-        .map_err(|_no_runtime| StoreError::Definite("a connection pool cannot be made".to_owned()))
+    Pool::builder(Manager::from_connect(
+        address.config.clone(),
+        Connector { tls, said: Mutex::default() },
+        recycling,
+    ))
+    .max_size(most)
+    .build()
+    .map_err(|_no_runtime| StoreError::Definite("a connection pool cannot be made".to_owned()))
 }
 
 /// Makes one connection. Its task ends when the client is dropped.
@@ -79,15 +85,36 @@ pub(super) async fn single(address: &Address) -> Result<Client, Error> {
     Ok(client)
 }
 
-struct Connector(Option<Tls>);
+struct Connector {
+    tls: Option<Tls>,
+    /// The last failure that was logged: each is logged once.
+    said: Mutex<Option<String>>,
+}
+
+impl Connector {
+    fn said(&self, failed: Option<&Error>, config: &Config) {
+        let why = failed.map(errors::told);
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        if *said != why {
+            if let Some(why) = &why {
+                tracing::warn!(why, at = address::place(config), "cannot connect to the store");
+            }
+            *said = why;
+        }
+    }
+}
 
 impl deadpool_postgres::Connect for Connector {
     fn connect(
         &self,
         config: &Config,
     ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), Error>> + Send + '_>> {
-        let (tls, config) = (self.0.clone(), config.clone());
-        Box::pin(async move { open(tls, &config).await })
+        let (tls, config) = (self.tls.clone(), config.clone());
+        Box::pin(async move {
+            let opened = open(tls, &config).await;
+            self.said(opened.as_ref().err(), &config);
+            opened
+        })
     }
 }
 

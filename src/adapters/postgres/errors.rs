@@ -116,7 +116,7 @@ fn nothing_written(error: &DbError) -> bool {
 /// Writes an error in our own words.
 pub(super) fn told(error: &Error) -> String {
     if let Some(code) = error.code() {
-        return format!("SQLSTATE {}", code.code());
+        return with_meaning(code.code());
     }
     let io = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
     if let Some(told) = of_tls(error, io) {
@@ -127,6 +127,26 @@ pub(super) fn told(error: &Error) -> String {
         None if error.is_closed() => "connection closed".to_owned(),
         None => "connection or protocol failure".to_owned(),
     }
+}
+
+/// A SQLSTATE with its usual reason, and the next thing to do.
+pub(super) fn with_meaning(code: &str) -> String {
+    let meaning = match code {
+        "28P01" => "the password is wrong: put the role's own into the URL",
+        "3D000" => "there is no such database: make it, as by `createdb`",
+        "42P01" => "a table is missing: run `onceway store init`",
+        "42501" => "the role lacks a right: run `onceway store init`, which grants what it needs",
+        "53300" => "the server takes no more connections: raise max_connections, or lower pool under [store]",
+        "57P03" => "the server is starting or stopping: its log says why",
+        "08006" => "the connection broke: look at the network and at the server's log",
+        "25006" => "the server is read-only, as a standby is: name the primary in the URL",
+        "0A000" => {
+            "the server does not do that: Postgres 15 or newer is needed, reached without a pooler of statements"
+        }
+        "55006" => "another session uses it: end that session, then run this again",
+        _ => return format!("SQLSTATE {code}"),
+    };
+    format!("SQLSTATE {code}: {meaning}")
 }
 
 /// Writes an error of TLS, which comes before the first word of Postgres' protocol. Certificates
@@ -165,6 +185,16 @@ mod tests {
         for code in ["57014", "57P01", "57P03", "55P03", "53300", "08006"] {
             assert!(!answers(code), "{code}");
         }
+    }
+
+    #[test]
+    fn usual_states_say_what_to_do() {
+        for code in ["28P01", "3D000", "42P01", "42501", "53300", "57P03", "08006", "25006", "0A000", "55006"]
+        {
+            let told = with_meaning(code);
+            assert!(told.starts_with(&format!("SQLSTATE {code}: ")) && told.contains(": "), "{told}");
+        }
+        assert_eq!(with_meaning("23505"), "SQLSTATE 23505");
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn acts_on_one_key_and_looks_at_it_end_by_the_table() {
     for act in [
         &["key", "show", "acme", "k"][..],
         &["audit", "key", "acme", "k"],
-        &["key", "settle", "acme", "k", "--status", "201", "--reason", "r", "--actor", "a"],
+        &["key", "settle", "acme", "k", "--status", "201", "--body", "", "--reason", "r", "--actor", "a"],
         &["key", "release", "acme", "k", "--reason", "r", "--actor", "a"],
         &["jobs", "retry", "acme", "k", "--reason", "r", "--actor", "a"],
         &["jobs", "drop", "acme", "k", "--reason", "r", "--actor", "a"],

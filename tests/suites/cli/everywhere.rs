@@ -111,7 +111,7 @@ fn a_dry_run_is_asked_of_the_gateway_and_says_that_nothing_was_changed() {
         &["takeover", "eu-west", "--reason", "r", "--accept-risk"],
         &["break-glass", "--stopped", "eu-west", "--attest", "off"],
         &["ring", "apply", config[0], config[1], "--expect-epoch", "7"],
-        &["key", "settle", "acme", "k", "--status", "201", "--reason", "r"],
+        &["key", "settle", "acme", "k", "--status", "201", "--body", "", "--reason", "r"],
         &["key", "release", "acme", "k", "--reason", "r"],
         &["jobs", "retry", "acme", "k", "--reason", "r"],
         &["jobs", "drop", "acme", "k", "--reason", "r"],

@@ -259,6 +259,7 @@ fn bad_acts_are_no_acts() {
         &["key", "release", "acme", "k", "--actor", "a"],
         &["key", "settle", "acme", "k", "--reason", "r", "--actor", "a"],
         &["key", "settle", "acme", "k", "--reason", "r", "--status", "x", "--actor", "a"],
+        &["key", "settle", "acme", "k", "--reason", "r", "--status", "200", "--actor", "a"],
         &[
             "key", "settle", "acme", "k", "--reason", "r", "--status", "200", "--header", "none", "--actor",
             "a",

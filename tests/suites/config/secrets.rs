@@ -115,6 +115,14 @@ const INCOMPLETE: [(&str, &str, &str); 4] = [
     ),
 ];
 
+/// The advice but for that on the one route of the good files that reruns.
+fn unexpected(advice: &[Problem]) -> Vec<(usize, String)> {
+    let reruns = |text: &str| text.starts_with("route \"emails\" runs a key in doubt again");
+    assert_eq!(advice.iter().filter(|one| reruns(&one.text)).count(), 1, "{advice:?}");
+    let others = advice.iter().filter(|one| !reruns(&one.text));
+    others.map(|one| (one.line, one.text.clone())).collect()
+}
+
 #[test]
 fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
     let folder = files(&INCOMPLETE);
@@ -126,7 +134,7 @@ fn a_check_tells_what_is_missing_here_from_what_is_wrong() {
             let shown = |one: Problem| one.to_string().replace(&format!("{}/", folder.path().display()), "");
             all.into_iter().map(|one| shown(one).replace(gone, "gone")).collect()
         };
-        assert!(advice.is_empty(), "{advice:?}");
+        assert!(unexpected(&advice).is_empty(), "{advice:?}");
         (value.is_some(), lines(wrong), lines(missing))
     };
     let check = |environment| check_for(Need::All, environment);
@@ -195,7 +203,7 @@ fn a_check_warns_of_a_route_that_trusts_a_bare_503() {
         let folder = files(&[("routes", "hold = \"10s\"", &format!("hold = \"10s\"\n{lines}"))]);
         let checked = check_routes(&folder.path().join("routes.toml"));
         assert!(checked.wrong.is_empty() && checked.missing.is_empty(), "{checked:?}");
-        let told: Vec<_> = checked.advice.iter().map(|one| (one.line, one.text.clone())).collect();
+        let told = unexpected(&checked.advice);
         assert_eq!(told.len(), usize::from(trusts), "{told:?}");
         for (line, text) in told {
             let what = "route \"charges\" takes a 503 without Retry-After";
@@ -221,7 +229,7 @@ fn a_check_warns_of_a_catch_all_without_keys_behind_routes_with_keys() {
         std::fs::write(&file, &written).unwrap();
         let checked = check_routes(&file);
         assert!(checked.wrong.is_empty() && checked.missing.is_empty(), "{checked:?}");
-        let told: Vec<_> = checked.advice.iter().map(|one| (one.line, one.text.clone())).collect();
+        let told = unexpected(&checked.advice);
         assert_eq!(told.len(), usize::from(warned), "{rest}: {told:?}");
         for (line, text) in told {
             let at = written.lines().count() - rest.lines().count() - 2;

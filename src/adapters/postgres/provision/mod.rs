@@ -239,6 +239,17 @@ async fn own_database(client: &Client) -> Result<(), Error> {
     }
 }
 
+/// True if the role of this address is a superuser, which could write any table.
+///
+/// # Errors
+/// The Postgres cannot be reached, as a SQLSTATE or the network says it.
+pub async fn is_superuser(address: &Address) -> Result<bool, Error> {
+    let tuned = connect::tuned(address, STATEMENT_WITHIN);
+    let client = connect::single(&tuned).await.map_err(|error| failed("connecting", &error))?;
+    holds(&client, "looking at the role", "select rolsuper from pg_roles where rolname = current_user", &[])
+        .await
+}
+
 /// Waits for other provisioning of this store to end.
 async fn alone(client: &Client) -> Result<(), Error> {
     const WHAT: &str = "waiting for another init";
@@ -285,9 +296,12 @@ fn check_plan(plan: &Plan) -> Result<(), Error> {
 }
 
 async fn connect(plan: &Plan) -> Result<Client, Error> {
-    connect::single(&connect::tuned(&plan.admin, STATEMENT_WITHIN))
-        .await
-        .map_err(|error| Error::Unreachable { region: plan.me.region.to_string(), why: errors::told(&error) })
+    connect::single(&connect::tuned(&plan.admin, STATEMENT_WITHIN)).await.map_err(|error| {
+        Error::Unreachable {
+            region: plan.me.region.to_string(),
+            why: format!("{} ({})", errors::told(&error), plan.admin.place()),
+        }
+    })
 }
 
 async fn server(client: &Client, plan: &Plan, report: &mut Report) -> Result<(), Error> {
@@ -349,7 +363,13 @@ fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
 /// first line may be shown. Its DETAIL may quote rows, and is not.
 fn failed(what: &'static str, error: &tokio_postgres::Error) -> Error {
     let why = match error.as_db_error() {
-        Some(db) => format!("{} (SQLSTATE {})", db.message().lines().next().unwrap_or(""), db.code().code()),
+        Some(db) => {
+            format!(
+                "{} ({})",
+                db.message().lines().next().unwrap_or(""),
+                errors::with_meaning(db.code().code())
+            )
+        }
         None => errors::told(error),
     };
     Error::Sql { what, why }
