@@ -45,8 +45,8 @@ impl Place {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let base = free_run(4).unwrap();
-        Self { dir, service: base, public: base + 1, postgres: base + 3 }
+        let base = free_run(5).unwrap();
+        Self { dir, service: base, public: base + 1, postgres: base + 4 }
     }
 
     fn path(&self) -> &Path {
@@ -101,6 +101,37 @@ impl Place {
     }
 }
 
+/// A database whose owner is no superuser, on a Postgres that replicates nothing logically; a
+/// service; and the files of a gateway between the two.
+struct Owned {
+    cluster: Cluster,
+    store: String,
+    token: String,
+    _service: Child,
+}
+
+async fn postgres(place: &Place, settings: &[(&str, &str)]) -> Cluster {
+    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
+    let data = place.path().join("postgres");
+    let cluster = Cluster::create(&binaries, &data, place.postgres, settings).await.unwrap();
+    cluster.start().await.unwrap();
+    cluster
+}
+
+async fn owned(place: &Place) -> Owned {
+    let cluster = postgres(place, &[("wal_level", "replica")]).await;
+    let admin = cluster.connect("postgres").await.unwrap();
+    admin.batch_execute("create role me login").await.unwrap();
+    admin.batch_execute("create database mine owner me").await.unwrap();
+    fs::write(place.path().join("service.py"), WSGI).unwrap();
+    let _service = place.run(&["python3", "service.py", &place.service.to_string()]);
+    let store = format!("postgres://me@127.0.0.1:{}/mine", place.postgres);
+    let upstream = format!("http://127.0.0.1:{}", place.service);
+    let new = ["onceway", "new", "gateway", "--upstream", &upstream, "--store", &store];
+    let token = place.new_gateway(&new).await;
+    Owned { cluster, store, token, _service }
+}
+
 /// The three commands of the README.
 fn commands() -> Vec<String> {
     let readme = text("README.md");
@@ -146,27 +177,13 @@ fn the_three_commands_of_the_readme_put_a_gateway_in_front_of_a_service() {
     });
 }
 
-/// The database's owner is no superuser, and its Postgres replicates nothing logically.
 #[test]
 fn one_region_needs_no_certificate_no_logical_wal_and_no_superuser() {
     run(async {
         let (place, _room) = (Place::new(), room(1).await);
-        let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await.unwrap().unwrap();
-        let data = place.path().join("postgres");
-        let cluster =
-            Cluster::create(&binaries, &data, place.postgres, &[("wal_level", "replica")]).await.unwrap();
-        cluster.start().await.unwrap();
-        let admin = cluster.connect("postgres").await.unwrap();
-        admin.batch_execute("create role me login").await.unwrap();
-        admin.batch_execute("create database mine owner me").await.unwrap();
-        fs::write(place.path().join("service.py"), WSGI).unwrap();
-        let _service = place.run(&["python3", "service.py", &place.service.to_string()]);
-        let store = format!("postgres://me@127.0.0.1:{}/mine", place.postgres);
-        let upstream = format!("http://127.0.0.1:{}", place.service);
-        let new = ["onceway", "new", "gateway", "--upstream", &upstream, "--store", &store];
-        let token = place.new_gateway(&new).await;
+        let Owned { cluster, store, token, _service } = owned(&place).await;
         assert_eq!(place.ended(&["onceway", "check", "--serve", "gateway/us-east.toml"]).await.0, Some(0));
-        let (code, said) = place.ended(&new).await;
+        let (code, said) = place.ended(&["onceway", "new", "gateway"]).await;
         assert!(code == Some(2) && said.contains("is there already"), "{said}");
 
         let nowhere = store.replace("/mine", "/nowhere");
@@ -213,6 +230,55 @@ fn one_region_needs_no_certificate_no_logical_wal_and_no_superuser() {
         assert_eq!(bare.json()["code"], "key-missing");
         assert_eq!(place.page(&token).await, "1 made");
         assert!(!fs::read_to_string(place.path().join("log")).unwrap().contains("superuser"));
+    });
+}
+
+/// The page "From one region to three" up to where "Adding a region" goes on. The keys stay.
+#[test]
+fn one_region_gets_ready_for_others_and_keeps_its_keys() {
+    run(async {
+        let (place, _room) = (Place::new(), room(1).await);
+        let Owned { cluster, store, token, _service } = owned(&place).await;
+        let serve = ["onceway", "serve", "--config", "gateway/us-east.toml", "--init"];
+        let mut gateway = place.run(&serve);
+        let key = key("order");
+        let post = || place.ask(Ask::post("/orders", "{}"), &token).with("Idempotency-Key", &*key);
+        let answered = async |gateway: &str| {
+            found(gateway, async || {
+                let answer = post().send(PATIENCE).await.ok()?;
+                (answer.status == 201).then_some(answer)
+            })
+            .await
+        };
+        assert_eq!(answered("a key to run").await.text(), "made 1");
+        gateway.kill().await.unwrap();
+
+        cluster.stop(PATIENCE).await.unwrap();
+        drop(cluster);
+        let _cluster = postgres(&place, &[]).await;
+        let regions = ["--region", "us-east", "eu-west", "ap-south"];
+        let certs = [&["onceway", "certs", "--out", "gateway/certificates"], &regions[..]].concat();
+        assert_eq!(place.ended(&certs).await.0, Some(0));
+        let file = place.path().join("gateway/us-east.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let text =
+            text.replace("[listen]\n", &format!("[listen]\npeer = \"127.0.0.1:{}\"\n", place.public + 2));
+        let text = text.replace("//me@", "//onceway_gateway@");
+        let (me, admin) = ("certificates/us-east", store.replace("//me@", "//postgres@"));
+        let more = format!(
+            "\n[peer]\ncertificate = \"{me}.pem\"\nkey = \"{me}.key\"\nca = \"certificates/ca.pem\"\n\n[provision]\nadmin_url = \"{admin}\"\n"
+        );
+        fs::write(&file, text + &more).unwrap();
+        let (code, said) = place.ended(&["onceway", "check", "--strict", "gateway/us-east.toml"]).await;
+        assert_eq!(code, Some(0), "{said}");
+        for command in ["init", "check"] {
+            let (code, said) =
+                place.ended(&["onceway", "store", command, "--config", "gateway/us-east.toml"]).await;
+            assert_eq!(code, Some(0), "{said}");
+        }
+        let _gateway = place.run(&serve[..4]);
+        let again = answered("the answer to be replayed").await;
+        assert_eq!((again.text().as_str(), again.header("idempotent-replayed")), ("made 1", "true"));
     });
 }
 
