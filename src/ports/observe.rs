@@ -40,6 +40,7 @@ macro_rules! metrics {
 }
 
 metrics! {
+    BUILD_INFO = Gauge "onceway_build_info" "1, with the version of this build.";
     ANSWERS = Counter "onceway_answers_total" "Answers on keyed routes by route, tenant and verdict (settled, released, replayed, accepted, in_progress, key_reused, key_expired, in_doubt, refused).";
     REFUSALS = Counter "onceway_refusals_total" "Requests refused with a problem, by code; overloaded are those that `[listen.limits]` leaves no room for, and upstream-unavailable, store-unavailable, not-founded, gateway-outdated, escrow-unavailable, home-unavailable and not-authoritative those of which a part that they need is missing.";
     DUPLICATES = Counter "onceway_duplicates_total" "Keyed requests that met a record of their key, by tenant: retries of every kind, and keys reused for something else.";

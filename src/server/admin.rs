@@ -43,6 +43,8 @@ use crate::protocol::key::KeyId;
 pub struct Admin<P: Ports> {
     gateway: Arc<Gateway<P>>,
     metrics: PrometheusHandle,
+    /// CPU, memory and files of this process, as the system knows them.
+    process: metrics_process::Collector,
     key: Key,
     tries: console::Tries,
 }
@@ -64,7 +66,10 @@ impl<P: Ports> Admin<P> {
         metrics: PrometheusHandle,
         token: Replaceable<Option<TokenDigest>>,
     ) -> Self {
-        Self { gateway, metrics, key: Key(token), tries: console::Tries::default() }
+        let process = metrics_process::Collector::default();
+        process.describe();
+        metrics::gauge!(observe::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        Self { gateway, metrics, process, key: Key(token), tries: console::Tries::default() }
     }
 
     /// Answers one request. Reads the body only for an operator's act.
@@ -157,6 +162,7 @@ impl<P: Ports> Admin<P> {
     /// Renders the metrics. A metric without series yet is listed with its HELP and TYPE.
     fn render(&self) -> String {
         self.metrics.run_upkeep();
+        self.process.collect();
         let mut page = self.metrics.render();
         for metric in observe::ALL {
             if !page.contains(&format!("# TYPE {} ", metric.name)) {

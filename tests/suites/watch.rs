@@ -136,6 +136,12 @@ fn shadow_mode_passes_everything_without_a_store_and_says_what_it_would_have_don
         let metrics = ask(Ask::get(format!("{admin}/metrics"))).await.text();
         let replayed = r#"onceway_shadow_total{route="charges",verdict="replayed",code="-"} 1"#;
         assert!(metrics.lines().any(|line| line == replayed), "{metrics}");
+        let build = format!("onceway_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+        for line in
+            [&build, "process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "]
+        {
+            assert!(metrics.lines().any(|shown| shown.starts_with(line)), "{line} in {metrics}");
+        }
         gateway.stop(Signal::TERM, PATIENCE).await.unwrap();
         let log = std::fs::read_to_string(solo.dir.join("shadow.log")).unwrap();
         assert_eq!(log.matches("passed, but would not have been").count(), 4, "{log}");
