@@ -84,6 +84,12 @@ fn picture(status: &Value) -> String {
         rows.push(("upstream", format!("FAILS its checks for {seconds} s: {then}")));
     }
     rows.push(("audit", audit(&status["audit"])));
+    let doubts = match status["doubts"].as_u64() {
+        Some(0) => "no key".to_owned(),
+        Some(count) => format!("{count} keys of this region: `onceway doubts` lists them"),
+        None => "not counted yet".to_owned(),
+    };
+    rows.push(("in doubt", doubts));
     rows.extend(configuration(&status["config"]));
     for reason in readiness["reasons"].as_array().into_iter().flatten() {
         rows.push(("because", word(reason)));
@@ -203,7 +209,7 @@ mod tests {
             "readiness": { "ready": true, "serves": false, "forwards_to": ["b"], "reasons": ["store: starting"] },
             "store": { "open": false, "reason": "starting", "gate_version": null, "heartbeat": null },
             "audit": { "doubles": 2, "unexplained": 1, "passes": 3, "age_ms": 61_000, "took_ms": 4_200, "looked_at": 7 },
-            "in_flight": 2, "shares": { "a": 0.5, "b": 0.5 },
+            "doubts": 2, "in_flight": 2, "shares": { "a": 0.5, "b": 0.5 },
             "peers": { "b": { "up": true, "serving": false, "epoch": 1, "rtt_ms": 61.23, "lag_ms": null,
                 "lag_max_ms": 80.0, "trouble": "its \u{1b}[2Jview differs" } },
             "subscriptions": [{ "from": "b", "ready": true, "streaming": false }],
@@ -215,10 +221,11 @@ mod tests {
         assert_eq!(lines[5], ["protocol", "version", "1,", "speaks", "1-2"]);
         let said = "audit 2 DOUBLES, 1 UNEXPLAINED: a bug; last whole pass began 61 s ago, took 5 s";
         assert_eq!(lines[6].join(" "), said);
-        assert_eq!(lines[7], ["because", "store:", "starting"]);
-        assert_eq!(lines[10], ["a", "50.00", "%", "(this", "one)"]);
+        assert_eq!(lines[7].join(" "), "in doubt 2 keys of this region: `onceway doubts` lists them");
+        assert_eq!(lines[8], ["because", "store:", "starting"]);
+        assert_eq!(lines[11], ["a", "50.00", "%", "(this", "one)"]);
         let peer = ["b", "50.00", "%", "yes", "NO", "1", "61.2", "ms", "-", "80.0", "ms", "yes", "NO"];
-        assert_eq!(lines[11][..13], peer);
+        assert_eq!(lines[12][..13], peer);
         let early =
             json!({ "doubles": null, "unexplained": null, "passes": 0, "age_ms": 4_000, "took_ms": null });
         assert_eq!(audit(&early), "doubles not counted yet; no whole pass since the start 4 s ago");

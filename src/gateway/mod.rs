@@ -205,6 +205,8 @@ pub struct Gateway<P: Ports> {
     health: Mutex<Health>,
     hearing: hearing::Hearing,
     looks: Mutex<doubles::Looks>,
+    /// Keys on the region's list of doubts, as the sweep counted last.
+    doubted: Mutex<Option<u64>>,
     crowd: Arc<Concurrency>,
     passes: metrics::Passed,
     /// All that a stop waits for.
@@ -360,6 +362,7 @@ impl<P: Ports> Gateway<P> {
             health: Mutex::new(Health { beat: None, went_back: false, peers, remembered: None }),
             hearing: hearing::Hearing::default(),
             looks: Mutex::default(),
+            doubted: Mutex::default(),
             crowd: Arc::default(),
             passes: metrics::Passed::default(),
             in_flight: AtomicUsize::new(0),

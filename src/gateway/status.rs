@@ -4,6 +4,7 @@
 //! header of an answer.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
 use serde::Serialize;
 
@@ -64,6 +65,8 @@ pub struct Status {
     pub store: StoreStatus,
     /// Progress of the search for keys that ran twice.
     pub audit: AuditStatus,
+    /// Keys on the region's list of doubts, as counted last; absent before.
+    pub doubts: Option<u64>,
     pub in_flight: usize,
     /// Share of the ring per region, between 0 and 1.
     pub shares: BTreeMap<String, f64>,
@@ -306,6 +309,7 @@ impl<P: Ports> Gateway<P> {
             readiness: self.readiness(),
             store: self.store_status(),
             audit: self.audit_status(),
+            doubts: *self.doubted.lock().unwrap_or_else(PoisonError::into_inner),
             in_flight: self.requests.load(std::sync::atomic::Ordering::SeqCst),
             shares: shares.collect(),
             peers: self.peers_status(),

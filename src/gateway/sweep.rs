@@ -5,7 +5,7 @@
 //! [`start`]. Must not run anything, and must not judge holds by a clock of its own.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use super::authority::Here;
@@ -147,6 +147,7 @@ impl Sweep {
         let store = gateway.ports.store();
         if let Ok(count) = metrics::upkeep("sweep", store.unlist()).await {
             metrics::doubts(count);
+            *gateway.doubted.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
         }
         let page = metrics::upkeep("sweep", store.doubts(self.after.as_ref(), PAGE)).await;
         let Ok(page) = page else { return };

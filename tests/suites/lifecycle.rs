@@ -91,6 +91,12 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         };
         until("both attempts to be over", async || over(&happened).await && over(&did_not).await).await;
 
+        until("`status` to count them", async || {
+            let status = out(&onceway(&solo.region, &["status"]).await);
+            status.lines().any(|line| line.starts_with("in doubt") && line.contains("keys of this region"))
+        })
+        .await;
+
         let settle = ["key", "settle", "acme", &happened, "--status", "201", "--reason", "ledger has it"];
         let answer = ["--header", "Content-Type: application/json", "--body", "{\"id\":\"po_17\"}"];
         let settled = onceway(&solo.region, &[&settle[..], &answer[..]].concat()).await;

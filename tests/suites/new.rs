@@ -293,6 +293,21 @@ fn several_regions_get_a_file_each_and_certificates() {
             let (code, said) = place.ended(&["onceway", "check", "--strict", &file]).await;
             assert_eq!(code, Some(0), "{said}");
         }
+        let file = place.path().join("gateway/us-east.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let (head, rest) = text.split_once("# The certificate that other").unwrap();
+        let (_, tail) = rest.split_once("# For `onceway store").unwrap();
+        for (without, why) in [
+            (
+                text.replace("peer = \"0.0.0.0:", "# \""),
+                "[listen]: peer is missing: say where other regions connect",
+            ),
+            (format!("{head}# {tail}"), "[peer] is missing: say how peers are known and found"),
+        ] {
+            fs::write(&file, without).unwrap();
+            let (code, said) = place.ended(&["onceway", "check", "gateway/us-east.toml"]).await;
+            assert!(code == Some(2) && said.contains(why), "{said}");
+        }
         for wrong in [&["--store", "postgres://me@127.0.0.1/x"][..], &["--regions", "a b"]] {
             let words = [&["onceway", "new", "other", "--regions=a,b"], wrong].concat();
             assert_eq!(place.ended(&words).await.0, Some(2), "{words:?}");
