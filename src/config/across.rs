@@ -35,21 +35,20 @@ pub fn region_in_ring(me: &Located<RegionName>, others: &Others, file: &RingFile
         );
         return;
     }
-    let Others { addresses, elsewhere, shared: _, named: _, file, hears_and_knows, publishers } = others;
+    let Others { addresses, elsewhere, shared: _, named: _, file: _, hears, knows, publishers } = others;
     if ring.regions().len() > 1 || !witnesses.is_empty() {
-        let (hears, knows) = hears_and_knows;
-        if !hears {
+        if hears.value == Some(false) {
             let text =
                 "[listen]: peer is missing: say where other regions connect, such as peer = \"0.0.0.0:7403\"";
-            problems.add(file, text.to_owned());
+            problems.add(&hears.at, text.to_owned());
         }
-        if !knows {
+        if !knows.value {
             let text = "[peer] is missing: say how peers are known and found: certificate, key, ca and [peer.addresses]";
-            problems.add(file, text.to_owned());
+            problems.add(&knows.at, text.to_owned());
         }
-    } else if *hears_and_knows == (true, false) {
+    } else if hears.value == Some(true) && !knows.value {
         let text = "[listen]: peer is there without a [peer]: a deployment of one region needs neither, so remove it";
-        problems.add(file, text.to_owned());
+        problems.add(&hears.at, text.to_owned());
     }
     let members = Members { me, ring, problems };
     members.all_in(addresses, ADDRESSES, "its peer listener, host:port");

@@ -54,9 +54,11 @@ pub(super) struct Others {
     pub named: BTreeMap<String, Located<bool>>,
     /// Place of the file, for what it lacks.
     pub file: At,
-    /// True if `[listen]` has a `peer`, and true if there is a `[peer]`. A file without `[listen]`
-    /// has both: its problem is reported already.
-    pub hears_and_knows: (bool, bool),
+    /// True if `[listen]` has a `peer`, and the place of that table; `None` if that table has
+    /// problems, which are reported already.
+    pub hears: Located<Option<bool>>,
+    /// True if there is a `[peer]`, and the place where it should be.
+    pub knows: Located<bool>,
     /// `[provision.publishers]`; `None` if there is no `[provision]`.
     pub publishers: Option<ByRegion<SecretSource>>,
 }
@@ -201,7 +203,8 @@ pub(super) fn read_text(
     let drain_bounds = (Duration::from_secs(1), Duration::from_secs(600));
     let drain = top.optional("drain", |value| reader::time(value, drain_bounds.0, drain_bounds.1));
     let (listen, admin) = listen::read(&top, base, surroundings);
-    let hears = listen.as_ref().is_none_or(|listen| listen.peer.is_some());
+    let hears = listen.as_ref().map(|listen| listen.peer.is_some());
+    let hears = Located { at: top.at_key("listen"), value: hears };
     let admin_token = tokens::admin(&top, base, admin, surroundings);
     let accept_key = tokens::accept_key(&top, base, surroundings);
     let store = store(&top, base, surroundings);
@@ -209,6 +212,7 @@ pub(super) fn read_text(
     let upstreams = upstreams::all(&top, base, surroundings);
     let me = region.as_ref().map(|region| &region.value);
     let has_peer = top.has("peer");
+    let knows = Located { at: top.at().clone(), value: has_peer };
     let (peer, addresses) = peer(&top, me, base, surroundings);
     let (provision, publishers) = top
         .table("provision")
@@ -250,8 +254,7 @@ pub(super) fn read_text(
         .into_iter()
         .map(|(name, at, named)| (name, Located { at, value: named.is_none_or(|named| named.shared) }));
     let (named, file) = (named.collect(), At::file(source.path()));
-    let hears_and_knows = (hears, has_peer);
-    let others = Others { addresses, elsewhere, shared, named, file, hears_and_knows, publishers };
+    let others = Others { addresses, elsewhere, shared, named, file, hears, knows, publishers };
     Some(RegionFile { region, ring, routes, credentials, others, process })
 }
 
