@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::{Failure, tell};
 use crate::adapters::issue;
+use crate::adapters::upstream::Base;
 use crate::config::region::database_url;
 use crate::config::secret::no_password_in_url;
 use crate::gateway::credentials::digest;
@@ -78,10 +79,18 @@ impl New {
                     .to_owned(),
             ));
         }
+        let twice = regions.iter().enumerate().find(|(at, name)| regions[..*at].contains(name));
+        if let Some((_, name)) = twice {
+            return Err(Failure::Bad(format!("--regions names {name} twice")));
+        }
+        Base::parse(&self.upstream)
+            .map_err(|why| Failure::Bad(format!("--upstream {:?}: {why}", self.upstream)))?;
         let token = format!("sk_{}", drawn::<24>()?);
         let files = self.files(&token)?;
-        let taken = files.iter().find(|(path, ..)| path.exists());
-        if let Some((path, ..)) = taken {
+        let certificates = dir.join("certificates");
+        let certified = Some(&certificates).filter(|_| regions.len() > 1);
+        let taken = files.iter().map(|(path, ..)| path).chain(certified).find(|path| path.exists());
+        if let Some(path) = taken {
             return Err(Failure::Bad(format!("{} is there already: name another folder", path.display())));
         }
         fs::create_dir_all(dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
@@ -93,10 +102,9 @@ impl New {
             written.map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
         }
         if regions.len() > 1 {
-            let folder = dir.join("certificates");
-            let made = fs::create_dir(&folder).map_err(Failure::failed);
-            let made = made.and_then(|()| issue::generate(regions).map_err(Failure::failed))?;
-            made.write(&folder).map_err(Failure::failed)?;
+            fs::create_dir(&certificates).map_err(Failure::failed)?;
+            let made = issue::generate(regions).and_then(|made| made.write(&certificates));
+            made.map_err(Failure::failed)?;
         }
         let paths: Vec<_> = files.iter().map(|(path, ..)| path).collect();
         let said = json!({ "files": paths, "tenant": "acme", "token": token });
@@ -131,6 +139,7 @@ impl New {
         for me in regions {
             let file = REGION
                 .replace(NAME, me.as_str())
+                .replace(&format!("config/{me}.toml"), "config/us-east.toml")
                 .replace(STORE, &store)
                 .replace(&format!("{UPSTREAM:?}"), &format!("{:?}", self.upstream));
             files.push((dir.join(format!("{me}.toml")), among(regions, me, file), false));
@@ -159,7 +168,7 @@ impl New {
     }
 }
 
-/// What a file says of the other regions.
+/// The file with its part about the other regions.
 fn among(regions: &[RegionName], me: &RegionName, file: String) -> String {
     let others: Vec<&RegionName> = regions.iter().filter(|name| *name != me).collect();
     if others.is_empty() {

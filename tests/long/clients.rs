@@ -1,7 +1,7 @@
 //! Clients that people already use, through real gateways: a lost answer, a running key, a killed
 //! region, and each kind of refusal.
 //!
-//! What a client's caller gets is compared with the table of `docs/clients.md`. No client may make
+//! The result for a client's caller is compared with the table of `docs/clients.md`. No client may make
 //! a second effect, and the SDKs of a payment API must throw on every refusal: one that resolves is
 //! taken for a payment.
 
@@ -96,7 +96,7 @@ fn full() -> Case {
     Case { token: "sk_demo_globex", ..Case::new(0) }
 }
 
-/// What a client's caller gets when an answer was lost, while the first request runs, and for each
+/// The result for a client's caller when an answer was lost, while the first request runs, and for each
 /// kind of refusal.
 async fn row(stage: &Stage, client: &str) -> [String; 3] {
     let first = Case::new(0);
@@ -137,7 +137,7 @@ async fn row(stage: &Stage, client: &str) -> [String; 3] {
     [said(&after_loss), said(&meanwhile), refusals.join(", ")]
 }
 
-/// What each client's caller gets whose key's home was just killed.
+/// The result for each client's caller whose key's home was just killed.
 async fn while_a_region_is_killed(clients: &Arc<Clients>) -> Vec<String> {
     let routes = stripe("charges", "recovery = \"probe\"\nprobe = \"/onceway/effects\"");
     let three = deployment_with(Duration::from_millis(10), Some(routes), FAILOVER).await;

@@ -308,7 +308,12 @@ fn several_regions_get_a_file_each_and_certificates() {
             let (code, said) = place.ended(&["onceway", "check", "gateway/us-east.toml"]).await;
             assert!(code == Some(2) && said.contains(why), "{said}");
         }
-        for wrong in [&["--store", "postgres://me@127.0.0.1/x"][..], &["--regions", "a b"]] {
+        for wrong in [
+            &["--store", "postgres://me@127.0.0.1/x"][..],
+            &["--regions", "a b"],
+            &["--regions", "a"],
+            &["--upstream", "localhost"],
+        ] {
             let words = [&["onceway", "new", "other", "--regions=a,b"], wrong].concat();
             assert_eq!(place.ended(&words).await.0, Some(2), "{words:?}");
         }
