@@ -97,6 +97,6 @@ impl Audit for SimStore {
         reads histories(after: Option<&KeyId>, most: u32) -> Vec<History>;
         writes(Effect::At(Point::Journal), [found]) journal_doubles(found: &[Double]) -> Vec<bool>;
         writes(Effect::At(Point::Journal), [attempt, answer])
-            late(attempt: &Attempt, request_id: RequestId, answer: &Answer) -> bool;
+            late(attempt: &Attempt, request_id: Option<RequestId>, answer: &Answer) -> bool;
     }
 }

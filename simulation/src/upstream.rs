@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
-use onceway::ports::upstream::{Probe, ProbeReply, Send, SendError};
+use onceway::ports::upstream::{EffectTokens, Probe, ProbeReply, Send, SendError};
 use onceway::ports::{Body, BodyError, Upstream, body};
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::{RequestId, Token};
@@ -425,6 +425,17 @@ impl SimUpstream {
         look(inner.service(&self.region))
     }
 
+    /// The tokens of all effects of the key so far, where the status address tells the truth.
+    fn tokens(&self, probe: &Probe) -> EffectTokens {
+        let inner = self.upstreams.lock();
+        let now = self.upstreams.clock.elapsed();
+        let known = |effect: &&Happening| {
+            effect.at <= now && (inner.shared || Some(&effect.region) == probe.region.as_ref())
+        };
+        let all = inner.ledger.get(&probe.id).into_iter().flatten();
+        EffectTokens(all.filter(known).map(|effect| effect.token).collect())
+    }
+
     fn told(&self, probe: &Probe) -> ProbeMode {
         let mut inner = self.upstreams.lock();
         let shared = inner.shared;
@@ -526,7 +537,9 @@ impl Upstream for SimUpstream {
         self.process.runs().await;
         match told {
             ProbeMode::Happened { status, body } => {
-                ProbeReply::Happened(response(status, Some(body).filter(|body| body.len() <= limit)))
+                let mut response = response(status, Some(body).filter(|body| body.len() <= limit));
+                response.extensions_mut().insert(self.tokens(&probe));
+                ProbeReply::Happened(response)
             }
             ProbeMode::DidNotHappen => ProbeReply::DidNotHappen,
             ProbeMode::CannotSay | ProbeMode::Ledger | ProbeMode::Lags { .. } => {

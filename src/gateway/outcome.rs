@@ -17,7 +17,7 @@ use super::finish::{InFlight, jittered, read, unknown};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
-use super::{Gateway, escrow, metrics};
+use super::{Gateway, escrow, metrics, recover};
 use crate::ports::body::{self, Collected};
 use crate::ports::store::{Attempt, Unclear, Written};
 use crate::ports::upstream::CredentialRefused;
@@ -138,6 +138,7 @@ async fn settled<P: Ports>(
     match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), fact).await {
         Stored::Yes => {
             escrow::lodge_answer(gateway, ask, &claim, &answer).await;
+            recover::recount(gateway, ask, &claim.attempt);
             gateway.attached.wake(&ask.id, vec![settled_row(gateway, ask, &claim, answer)]);
             Reply::First { response, settled: true, expires: claim.expires }
         }
@@ -150,11 +151,11 @@ async fn settled<P: Ports>(
 /// error in the log (docs/protocol.md#rule-10). An answer that was replayed already stays. Does
 /// nothing if the attempt stands settled: its outcome is known. If that is another region's answer,
 /// the store has journalled both.
-async fn late<P: Ports>(
+pub(super) async fn late<P: Ports>(
     gateway: &Gateway<P>,
     route: &Arc<str>,
     attempt: &Attempt,
-    (answer, request_id): (&Answer, RequestId),
+    (answer, request_id): (&Answer, Option<RequestId>),
     give_up: Moment,
 ) {
     let clock = gateway.ports.clock();
@@ -167,7 +168,7 @@ async fn late<P: Ports>(
         }
     }
     metrics::late(route);
-    tracing::error!(key = %attempt.id.digest(), token = %attempt.token, request = %request_id, status = answer.status, "late: an answer came for an attempt that was taken over: see `onceway audit`");
+    tracing::error!(key = %attempt.id.digest(), token = %attempt.token, request = request_id.map(tracing::field::display), status = answer.status, "late: an attempt had its effect that was released or taken over: see `onceway audit`");
 }
 
 /// Stores that the attempt's outcome is not known (in doubt), and replies so.
@@ -300,7 +301,7 @@ async fn persist<P: Ports>(
             Ok(Written::Done) => return Stored::Yes,
             Ok(Written::Lost) => {
                 if let Fact::Settled(answer, request_id) = &fact {
-                    Box::pin(late(gateway, route, attempt, (answer, *request_id), give_up)).await;
+                    Box::pin(late(gateway, route, attempt, (answer, Some(*request_id)), give_up)).await;
                 }
                 return Stored::Lost;
             }

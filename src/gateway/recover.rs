@@ -19,12 +19,12 @@ use super::stand_in::{self, For, NotWritten};
 use super::{Gateway, metrics};
 use crate::ports::store::Attempt;
 use crate::ports::upkeep::Ruling;
-use crate::ports::upstream::{Probe, ProbeReply};
-use crate::ports::{Ports, Upstream};
-use crate::protocol::decide::{Basis, Doubt, Settlement};
+use crate::ports::upstream::{EffectTokens, Probe, ProbeReply};
+use crate::ports::{Clock, Ports, Upstream};
+use crate::protocol::decide::{Basis, Doubt, Recovery, Settlement};
 use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
-use crate::protocol::record::{Answer, AnswerBody};
+use crate::protocol::record::{Answer, AnswerBody, Token};
 
 /// Result of a probe.
 pub(super) enum Recovered {
@@ -84,25 +84,7 @@ pub(super) async fn question<P: Ports>(
     doubt: &Doubt,
     path: &str,
 ) -> ProbeAnswer {
-    // Every route whose recovery is `probe` has an address: other configurations are refused.
-    let Some(address) = &policy.probe else { return ProbeAnswer::CannotSay };
-    // The owner of then, not the region of the row. A lodged claim is a row of the region that took
-    // over, but its owner of then sent it. If all who agreed on that view are gone, no region may
-    // know that owner.
-    let region = gateway.known_view(doubt.token.epoch).and_then(|view| view.owner(id).cloned());
-    if region.is_none() {
-        tracing::info!(key = %id.digest(), token = %doubt.token, "the view of the attempt is not known here: only an upstream of all regions can say");
-    }
-    let question = Probe {
-        upstream: policy.upstream.clone(),
-        id: id.clone(),
-        token: doubt.token,
-        region,
-        address: address.clone(),
-        path: path.to_owned(),
-    };
-    let within = gateway.settings.timings.probe_within;
-    match gateway.ports.upstream().probe(question, within, policy.stored_limit).await {
+    match asked(gateway, policy, id, doubt.token, path).await {
         ProbeReply::Happened(response)
             if policy.outcomes.classify(response.status().as_u16(), false) == Outcome::Final =>
         {
@@ -134,6 +116,52 @@ pub(super) async fn question<P: Ports>(
             ProbeAnswer::CannotSay
         }
     }
+}
+
+/// The status address's answer about one attempt.
+async fn asked<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    id: &KeyId,
+    token: Token,
+    path: &str,
+) -> ProbeReply {
+    // Every route whose recovery is `probe` has an address: other configurations are refused.
+    let Some(address) = &policy.probe else { return ProbeReply::CannotSay("no status address".to_owned()) };
+    // The owner of then, not the region of the row. A lodged claim is a row of the region that took
+    // over, but its owner of then sent it. If all who agreed on that view are gone, no region may
+    // know that owner.
+    let region = gateway.known_view(token.epoch).and_then(|view| view.owner(id).cloned());
+    if region.is_none() {
+        tracing::info!(key = %id.digest(), %token, "the view of the attempt is not known here: only an upstream of all regions can say");
+    }
+    let (upstream, id) = (policy.upstream.clone(), id.clone());
+    let question = Probe { upstream, id, token, region, address: address.clone(), path: path.to_owned() };
+    let within = gateway.settings.timings.probe_within;
+    gateway.ports.upstream().probe(question, within, policy.stored_limit).await
+}
+
+/// Looks for another effect of a key that has just been settled, and not by its first attempt: an
+/// earlier one may have happened after its release. An upstream that names the tokens of all effects
+/// shows it. It is journalled like a late answer, and the client does not wait. A process that dies
+/// meanwhile does not ask again.
+pub(super) fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt) {
+    if ask.policy.recovery != Recovery::Probe || attempt.token.attempts() < 2 {
+        return;
+    }
+    let (gateway, policy, route) = (gateway.clone(), ask.policy.clone(), ask.route.clone());
+    let (attempt, path) = (attempt.clone(), ask.target.path().to_owned());
+    tokio::spawn(async move {
+        let said = asked(&gateway, &policy, &attempt.id, attempt.token, &path).await;
+        let ProbeReply::Happened(response) = said else { return };
+        let Some(EffectTokens(all)) = response.extensions().get() else { return };
+        let Some(token) = all.iter().copied().find(|token| *token != attempt.token) else { return };
+        let answer =
+            Answer { status: response.status().as_u16(), headers: Vec::new(), body: AnswerBody::NotKept };
+        let other = Attempt { token, ..attempt };
+        let give_up = gateway.ports.clock().now() + policy.hold;
+        outcome::late(&gateway, &route, &other, (&answer, None), give_up).await;
+    });
 }
 
 async fn happened<P: Ports>(

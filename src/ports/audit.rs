@@ -157,7 +157,7 @@ pub trait Audit: Send + Sync + 'static {
     fn late(
         &self,
         attempt: &Attempt,
-        request_id: RequestId,
+        request_id: Option<RequestId>,
         answer: &Answer,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 

@@ -33,6 +33,10 @@ pub enum SendError {
 #[derive(Clone, Copy, Debug)]
 pub struct CredentialRefused;
 
+/// Extension of a status address's answer: the tokens of all effects of the key, if it names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EffectTokens(pub Vec<Token>);
+
 /// The form in which an upstream gets a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyForm {

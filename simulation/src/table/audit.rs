@@ -93,7 +93,7 @@ impl Table {
         is_new
     }
 
-    pub(crate) fn late(&mut self, attempt: &Attempt, request_id: RequestId, answer: &Answer) -> bool {
+    pub(crate) fn late(&mut self, attempt: &Attempt, request_id: Option<RequestId>, answer: &Answer) -> bool {
         let own = self.own(&attempt.id);
         let ended = own.is_some_and(|own| {
             own.token == attempt.token
@@ -105,7 +105,7 @@ impl Table {
         }
         let reason = format!("answered {}, too late", answer.status);
         self.enter(Some(&attempt.id), "late", Some(attempt.token), Some(("", &reason)));
-        self.amend(|entry| (entry.status, entry.request_id) = (Some(answer.status), Some(request_id)));
+        self.amend(|entry| (entry.status, entry.request_id) = (Some(answer.status), request_id));
         true
     }
 

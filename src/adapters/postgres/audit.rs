@@ -93,13 +93,13 @@ impl Audit for PgStore {
     async fn late(
         &self,
         attempt: &Attempt,
-        request_id: RequestId,
+        request_id: Option<RequestId>,
         answer: &Answer,
     ) -> Result<bool, StoreError> {
         const WHAT: &str = "journalling a late answer";
         let (tenant, key) = (attempt.id.tenant().as_str(), attempt.id.key().as_bytes());
         let (epoch, number) = (big(WHAT, attempt.token.epoch)?, small(WHAT, attempt.token.attempt)?);
-        let (nonce, request) = (Uuid::from_u128(attempt.nonce.0), Uuid::from_u128(request_id.0));
+        let (nonce, request) = (Uuid::from_u128(attempt.nonce.0), request_id.map(|id| Uuid::from_u128(id.0)));
         let stored = StoredAnswer::of(WHAT, answer)?;
         let call = Call::writes(WHAT, &self.sql.late);
         let body = stored.body.as_deref();

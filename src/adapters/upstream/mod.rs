@@ -34,7 +34,9 @@ use self::endpoints::{Endpoints, Target};
 use super::headers::{RESERVED_PREFIX, strip_hop_by_hop, strip_prefix};
 use super::identity::IdentityError;
 use crate::ports::body::{Collected, collect, empty, full};
-use crate::ports::upstream::{self, ForwardKey, KeyForm, Probe, ProbeReply, SendError, Upstream};
+use crate::ports::upstream::{
+    self, EffectTokens, ForwardKey, KeyForm, Probe, ProbeReply, SendError, Upstream,
+};
 use crate::ports::{Body, BodyError};
 use crate::protocol::key::{Key, KeyId};
 use crate::protocol::record::Token;
@@ -48,6 +50,8 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
 const EFFECT: HeaderName = HeaderName::from_static("onceway-effect");
 const EFFECT_PATH: HeaderName = HeaderName::from_static("onceway-effect-path");
 const EFFECT_STATUS: HeaderName = HeaderName::from_static("onceway-effect-status");
+/// Optional: the tokens of all effects of the key, as the upstream got them.
+const EFFECT_TOKENS: HeaderName = HeaderName::from_static("onceway-effect-tokens");
 
 /// Address of an upstream: `http://host:port` or `https://host:port`; the port may be left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -474,7 +478,12 @@ async fn happened(reply: Response<Body>, limit: usize) -> Result<ProbeReply, Str
         .ok()
         .filter(|status| (200..600).contains(&status.as_u16()))
         .ok_or_else(|| format!("{EFFECT_STATUS} {status:?} is no final status"))?;
+    let tokens = reply.headers().contains_key(&EFFECT_TOKENS).then(|| effect_tokens(reply.headers()));
+    let tokens = tokens.transpose()?;
     let (mut head, body) = cleaned(reply).into_parts();
+    if let Some(tokens) = tokens {
+        head.extensions.insert(tokens);
+    }
     // The whole body is stored beside the headers. If it was left out, its length is meaningless.
     head.headers.remove(CONTENT_LENGTH);
     head.status = status;
@@ -484,6 +493,17 @@ async fn happened(reply: Response<Body>, limit: usize) -> Result<ProbeReply, Str
         Err(BodyError(why)) => return Err(why),
     };
     Ok(ProbeReply::Happened(Response::from_parts(head, body)))
+}
+
+/// The tokens that a status address names.
+fn effect_tokens(headers: &HeaderMap) -> Result<EffectTokens, String> {
+    let text = only(headers, &EFFECT_TOKENS)?;
+    let one = |token: &str| {
+        let (epoch, attempt) = token.trim().split_once('.')?;
+        Some(Token { epoch: epoch.parse().ok()?, attempt: attempt.parse().ok()? })
+    };
+    let all = text.split(',').map(one).collect::<Option<Vec<Token>>>();
+    all.map(EffectTokens).ok_or_else(|| format!("{EFFECT_TOKENS} {text:?} is no list of tokens"))
 }
 
 /// The value of a header that must occur exactly once.

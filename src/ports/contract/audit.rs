@@ -241,7 +241,7 @@ pub async fn a_forgotten_key_is_told_by_its_journal<B: AuditBench>(bench: &B) {
 
 async fn late<B: AuditBench>(bench: &B, attempt: &Attempt) -> bool {
     let answer = Answer { status: 299, ..answer() };
-    bench.store().late(attempt, RequestId(5), &answer).await.expect("audit: late failed")
+    bench.store().late(attempt, Some(RequestId(5)), &answer).await.expect("audit: late failed")
 }
 
 async fn findings<B: AuditBench>(bench: &B, after: Option<Place>, back: Duration) -> Vec<Finding> {

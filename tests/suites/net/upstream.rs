@@ -13,7 +13,7 @@ use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamS
 use onceway::fleet::wait;
 use onceway::ports::Upstream;
 use onceway::ports::body::{empty, full};
-use onceway::ports::upstream::{ForwardKey, KeyForm, Probe, ProbeReply, Send, SendError};
+use onceway::ports::upstream::{EffectTokens, ForwardKey, KeyForm, Probe, ProbeReply, Send, SendError};
 use onceway::protocol::record::{RequestId, Token};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -384,7 +384,9 @@ async fn asked(answer: &'static str, limit: usize) -> String {
     match soon(at(&server.address).probe(probe("eu"), SHORT, limit)).await {
         ProbeReply::Happened(answer) => {
             let names: Vec<&str> = answer.headers().keys().map(|name| name.as_str()).collect();
-            format!("{} {names:?} {:?}", answer.status().as_u16(), answer.body())
+            let tokens = answer.extensions().get().map(|EffectTokens(all)| format!(" {all:?}"));
+            let tokens = tokens.unwrap_or_default();
+            format!("{} {names:?} {:?}{tokens}", answer.status().as_u16(), answer.body())
         }
         ProbeReply::DidNotHappen => "did not happen".into(),
         ProbeReply::CannotSay(_) => "cannot say".into(),
@@ -396,7 +398,9 @@ async fn only_a_clear_reply_to_a_probe_counts() {
     let (none, done) = ("Onceway-Effect: none\r\n", "Onceway-Effect: happened\r\n");
     let of = |status: &str| format!("{done}Onceway-Effect-Status: {status}\r\n");
     let typed = of("201") + "Content-Type: a\r\n";
-    let table: [(&str, &str, usize, &str, &str); 16] = [
+    let tokens = |list: &str| of("201") + "Onceway-Effect-Tokens: " + list + "\r\n";
+    let two = format!("201 [] Some(b\"\") {:?}", [1, 2].map(|attempt| Token { epoch: 7, attempt }));
+    let table: [(&str, &str, usize, &str, &str); 20] = [
         ("404 Not Found", none, 0, "", "did not happen"),
         ("200 OK", &typed, 4, "body", "201 [\"content-type\"] Some(b\"body\")"),
         ("200 OK", &of("201"), 5, "body5", "201 [] None"),
@@ -407,6 +411,10 @@ async fn only_a_clear_reply_to_a_probe_counts() {
         ("404 Not Found", &none.repeat(2), 0, "", "cannot say"),
         ("200 OK", "", 0, "", "cannot say"),
         ("200 OK", done, 0, "", "cannot say"),
+        ("200 OK", &tokens("7.1, 7.2"), 0, "", &two),
+        ("200 OK", &tokens("7.1,"), 0, "", "cannot say"),
+        ("200 OK", &tokens("seven"), 0, "", "cannot say"),
+        ("200 OK", &tokens("7.1").repeat(2), 0, "", "cannot say"),
         ("200 OK", &of("100"), 0, "", "cannot say"),
         ("200 OK", &of("done"), 0, "", "cannot say"),
         ("500 No", &of("201"), 0, "", "cannot say"),

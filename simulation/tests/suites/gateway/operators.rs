@@ -7,7 +7,7 @@
 use onceway::gateway::Refusal;
 use onceway::ports::KeyStore;
 use onceway::ports::upkeep::{Act, Ruling};
-use simulation::upstream::UpstreamMode;
+use simulation::upstream::{ProbeMode, UpstreamMode};
 use tokio::time::sleep;
 
 use super::bench::{Bench, HOLD, LATE, SETTLE_TIME, id, key_of, ms, served};
@@ -70,6 +70,32 @@ fn nobody_releases_what_may_still_be_inside_the_upstream() {
         let told = gateway.rule(&id(&key), &act(Ruling::Released)).await.unwrap();
         assert_eq!(told.state, "released");
     });
+}
+
+/// An operator was wrong, or the effect came later than anybody thought: the status address, once
+/// asked about the second attempt, names both.
+#[test]
+fn an_effect_of_a_released_attempt_is_journalled_where_the_status_address_names_it() {
+    for (broken, late) in
+        [(UpstreamMode::EffectThenDrop, Some("1.1")), (UpstreamMode::DropBeforeEffect, None)]
+    {
+        served(Bench::start(5), async |bench, [eu, ..]| {
+            let key = key_of(&eu, "wrong");
+            bench.upstream(&eu, broken.clone());
+            bench.world.upstreams.set_probes(&eu, ProbeMode::CannotSay);
+            assert_eq!(bench.send(&eu, "/probe", &key).await.status, 504);
+            sleep(HOLD + SETTLE_TIME + LATE).await;
+            let told = bench.gateway(&eu).rule(&id(&key), &act(Ruling::Released)).await.unwrap();
+            assert_eq!(told.state, "released");
+            bench.world.upstreams.set_probes(&eu, ProbeMode::Ledger);
+            bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+            assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
+            sleep(ms(500)).await;
+            let shown = bench.gateway(&eu).key_status(&id(&key)).await.unwrap();
+            let found = shown.journal.iter().find(|entry| entry.kind == "late");
+            assert_eq!(found.and_then(|entry| entry.token.as_deref()), late, "{:?}", shown.journal);
+        });
+    }
 }
 
 /// A row that another region wrote is that region's: the owner writes a stand-in for it.
