@@ -18,7 +18,7 @@ use onceway::ports::{Jobs, KeyStore, Replica, Upkeep};
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::observed::Passed;
-use onceway::protocol::record::{Answer, Nonce, Row};
+use onceway::protocol::record::{Answer, Nonce, Recovery, Row};
 use onceway::protocol::region::RegionName;
 
 use crate::clock::pause;
@@ -242,6 +242,22 @@ impl Jobs for SimStore {
 }
 
 impl Upkeep for SimStore {
+    async fn change_rule(
+        &self,
+        attempts: &[Attempt],
+        rule: Recovery,
+        by: Who<'_>,
+    ) -> Result<u64, StoreError> {
+        let late = || -> Ghost {
+            let attempts = attempts.to_vec();
+            let (actor, reason) = (by.actor.to_owned(), by.reason.to_owned());
+            Box::new(move |table| {
+                table.change_rule(&attempts, rule, Who { actor: &actor, reason: &reason });
+            })
+        };
+        self.write(Effect::At(Point::Rule), |table| table.change_rule(attempts, rule, by), late).await
+    }
+
     async fn stand_in(
         &self,
         ask: &ClaimAsk,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use onceway::gateway::route::Escrow;
-use onceway::protocol::decide::Recovery;
+use onceway::protocol::record::Recovery;
 use serde::Serialize;
 
 use crate::scenario::{Scenario, policy_of};

@@ -328,6 +328,7 @@ impl Table {
             request_id: ask.request_id,
             hold: ask.hold,
             settle_time: ask.settle_time,
+            recovery: ask.recovery,
             claimed: self.date(),
             held: start,
             expires,

@@ -12,8 +12,8 @@ use super::routes::RouteAt;
 use super::shared::Shared;
 use crate::gateway::authority::Failover;
 use crate::gateway::route::{Policy, Protection, Route};
-use crate::protocol::decide::Recovery;
 use crate::protocol::outcome::Outcome;
+use crate::protocol::record::Recovery;
 use crate::protocol::ring::{Ring, RingSpec};
 
 /// Places of the settings that all regions share.

@@ -19,11 +19,11 @@ use crate::gateway::route::{
     Accept, Binding, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
     UPSTREAM_TIMEOUT,
 };
-use crate::protocol::decide::Recovery;
 use crate::protocol::job::Backoff;
 use crate::protocol::key::Syntax;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::Outcome;
+use crate::protocol::record::Recovery;
 
 /// A route and its place.
 pub type RouteAt = Located<Route>;

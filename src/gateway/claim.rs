@@ -144,6 +144,7 @@ fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: Clai
         risk,
         hold: ask.policy.hold,
         settle_time: ask.policy.settle_time,
+        recovery: ask.policy.recovery,
         lifetime: lifetime(gateway, &ask.policy),
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),

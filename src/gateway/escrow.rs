@@ -90,6 +90,7 @@ pub(super) async fn lodge<P: Ports>(
         request_id: ask.request_id,
         hold: ask.policy.hold,
         settle_time: ask.policy.settle_time,
+        recovery: ask.policy.recovery,
         lifetime: lifetime(gateway, &ask.policy),
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),

@@ -47,6 +47,8 @@ pub struct DoubtStatus {
     /// The upstream's status, if it gave one.
     pub status: Option<u16>,
     pub attempts: u32,
+    /// The rule of its claim: `park`, `probe` or `rerun N`.
+    pub recovery: String,
     /// Time for which the attempt may still be running, in milliseconds. Until then no ruling is
     /// possible; a release takes the settle time more.
     pub over_in_ms: u64,
@@ -70,7 +72,7 @@ pub struct Doubts {
 pub struct JournalEntry {
     /// Moment of the entry, milliseconds since 1970.
     pub at_ms: i64,
-    /// `settled-by-hand`, `released-by-hand`, `double` or `late`.
+    /// `settled-by-hand`, `released-by-hand`, `rule-by-hand`, `double` or `late`.
     pub kind: String,
     pub token: Option<String>,
     /// The request that made the attempt, if the entry names it.
@@ -293,21 +295,28 @@ pub(super) fn journal_entry(entry: Entry) -> JournalEntry {
     }
 }
 
+/// Checks that an act has a reason and a name.
+pub(super) fn signed(by: Who<'_>) -> Result<(), Refusal> {
+    let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));
+    if by.reason.trim().is_empty() || by.reason.len() > MOST_WORDS {
+        return malformed("say why: a reason of 1 to 1000 bytes is journalled with the act");
+    }
+    if by.actor.trim().is_empty() || by.actor.len() > MOST_WORDS {
+        return malformed("say who: an actor of 1 to 1000 bytes is journalled with the act");
+    }
+    if by.reason.contains('\0') || by.actor.contains('\0') {
+        return malformed("the reason and the actor cannot hold zero bytes");
+    }
+    Ok(())
+}
+
 /// Checks that an act has a reason and a name, and that a settled answer can be given to a client.
 ///
 /// # Errors
 /// [`Refusal::Malformed`], with the missing part.
 pub fn well_formed(act: &Act) -> Result<(), Refusal> {
     let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));
-    if act.reason.trim().is_empty() || act.reason.len() > MOST_WORDS {
-        return malformed("say why: a reason of 1 to 1000 bytes is journalled with the act");
-    }
-    if act.actor.trim().is_empty() || act.actor.len() > MOST_WORDS {
-        return malformed("say who: an actor of 1 to 1000 bytes is journalled with the act");
-    }
-    if act.reason.contains('\0') || act.actor.contains('\0') {
-        return malformed("the reason and the actor cannot hold zero bytes");
-    }
+    signed(act.by())?;
     let Ruling::Settled(answer) = &act.ruling else { return Ok(()) };
     if !(200..=599).contains(&answer.status) {
         return malformed("an answer's status is 200 to 599");
@@ -341,6 +350,7 @@ fn doubt_status(listed: &ListedDoubt) -> DoubtStatus {
         request_id: open.row.request_id.to_string(),
         status,
         attempts: open.row.token.attempts(),
+        recovery: open.row.recovery.to_string(),
         over_in_ms: over_in(&open.row).as_millis() as u64,
     }
 }

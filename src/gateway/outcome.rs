@@ -357,5 +357,6 @@ fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer:
         accepted: false,
         doubted: 0,
         settle_time: ask.policy.settle_time,
+        recovery: ask.policy.recovery,
     }
 }

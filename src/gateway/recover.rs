@@ -21,7 +21,7 @@ use crate::ports::store::Attempt;
 use crate::ports::upkeep::Ruling;
 use crate::ports::upstream::{EffectTokens, Probe, ProbeReply};
 use crate::ports::{Clock, Ports, Upstream};
-use crate::protocol::decide::{Basis, Doubt, Recovery, Settlement};
+use crate::protocol::decide::{Basis, Doubt, Settlement};
 use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::{Answer, AnswerBody, Token};
@@ -146,7 +146,7 @@ async fn asked<P: Ports>(
 /// shows it. It is journalled like a late answer, and the client does not wait. A process that dies
 /// meanwhile does not ask again.
 pub(super) fn recount<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, attempt: &Attempt) {
-    if ask.policy.recovery != Recovery::Probe || attempt.token.attempts() < 2 {
+    if ask.policy.probe.is_none() || attempt.token.attempts() < 2 {
         return;
     }
     let (gateway, policy, route) = (gateway.clone(), ask.policy.clone(), ask.route.clone());

@@ -426,8 +426,7 @@ async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
 
 /// The verdict on the rows of the request's key, under its route.
 pub(super) fn verdict(ask: &Ask, reading: Reading) -> Verdict {
-    let facts =
-        Facts { fingerprint: &ask.fingerprint, principal: ask.principal, recovery: ask.policy.recovery };
+    let facts = Facts { fingerprint: &ask.fingerprint, principal: ask.principal };
     decide(reading, &facts)
 }
 

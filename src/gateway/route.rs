@@ -12,7 +12,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use super::signature::FingerprintRule;
 use super::spelling::Plain;
 use crate::ports::upstream::ForwardKey;
-use crate::protocol::decide::Recovery;
 use crate::protocol::digest::digest;
 use crate::protocol::escrow::Meanings;
 use crate::protocol::job::Backoff;
@@ -20,6 +19,7 @@ use crate::protocol::key::{Key, KeyError, Syntax};
 use crate::protocol::key_policy::KeyPolicy;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::outcome::OutcomeSets;
+use crate::protocol::record::Recovery;
 
 /// One route.
 #[derive(Clone, Debug)]

@@ -19,7 +19,7 @@ use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::plant::{Plant, removed};
-use crate::protocol::record::{Nonce, RequestId};
+use crate::protocol::record::{Nonce, Recovery, RequestId};
 
 /// Reason why nothing was written.
 pub(super) enum NotWritten {
@@ -65,6 +65,8 @@ pub(super) async fn end<P: Ports>(
         risk: gateway.at_risk(whom.id),
         hold: Duration::ZERO,
         settle_time: Duration::ZERO,
+        // Its outcome is known.
+        recovery: Recovery::Park,
         lifetime: whom.lifetime,
         route: whom.request.0.into(),
         path: whom.request.1.to_owned(),

@@ -21,9 +21,9 @@ use super::{Gateway, metrics};
 use crate::ports::store::{Attempt, GateVersion};
 use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
 use crate::ports::{Clock, KeyStore, Ports, Upkeep};
-use crate::protocol::decide::{Basis, Conclusion, Recovery, Word, basis, conclude, doubt};
+use crate::protocol::decide::{Basis, Conclusion, Word, basis, conclude, doubt, rule};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Reading, Row, State, Token};
+use crate::protocol::record::{Reading, Recovery, Row, State, Token};
 use crate::protocol::time::Moment;
 
 /// Rows in one look.
@@ -44,9 +44,9 @@ const RAREST: Duration = Duration::from_secs(300);
 ///
 /// - An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's
 ///   list.
-/// - On routes whose recovery is `probe` the upstream is asked. Happened: settled. Did not happen,
+/// - Where the rule of the claim is `probe` the upstream is asked. Happened: settled. Did not happen,
 ///   and surely over: released. Otherwise it stays, and is asked again, ever more rarely.
-/// - On other routes it is listed only: its request is not stored, so nothing runs without a
+/// - Under other rules it is listed only: its request is not stored, so nothing runs without a
 ///   client. The worker handles accepted requests.
 /// - Other regions' open attempts under keys owned here get a stand-in.
 pub(super) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
@@ -195,12 +195,11 @@ impl Sweep {
     }
 }
 
+/// True if the attempt's rule is to ask, and its path says whom. Where nothing is said of a path any
+/// more, or two things, its keys are listed.
 fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
-    match gateway.live().routes.of_path(&open.path).map(|policy| policy.recovery) {
-        Some(Recovery::Probe) => true,
-        // Where nothing is said of a path any more, or two things, its keys are listed.
-        Some(Recovery::Rerun { .. } | Recovery::Park) | None => false,
-    }
+    let asks = || gateway.live().routes.of_path(&open.path).is_some_and(|policy| policy.probe.is_some());
+    open.row.recovery == Recovery::Probe && asks()
 }
 
 /// True if a listed key is this region's to list: its own attempt, or another region's under a key
@@ -218,6 +217,9 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
     let Reading::InDoubt(row, ground) = read(gateway, rows) else { return None };
+    if rule(&row, &ground) != Recovery::Probe {
+        return None;
+    }
     let rows: Vec<Row> = std::iter::once(row).chain(ground.beside.iter().cloned()).collect();
     // Another attempt was made since the key was listed: the next round has that one.
     if !rows.iter().any(|row| row.origin == open.row.origin && row.token == open.row.token) {

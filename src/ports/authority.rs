@@ -17,7 +17,7 @@ use crate::protocol::digest::Digest32;
 use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
-use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
+use crate::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::register::Acceptor;
 use crate::protocol::view::View;
@@ -82,6 +82,8 @@ pub struct Lodging {
     /// The claim's settle time.
     #[serde(with = "span")]
     pub settle_time: Duration,
+    /// The claim's rule for its key in doubt.
+    pub recovery: Recovery,
     /// The life of the key's record.
     pub lifetime: Lifetime,
     /// The route.

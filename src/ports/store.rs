@@ -15,7 +15,7 @@ use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::observed::{Observed, Passed};
-use crate::protocol::record::{Answer, Nonce, RequestId, Row, Token};
+use crate::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Date;
 
@@ -92,6 +92,8 @@ pub struct ClaimAsk {
     pub hold: Duration,
     /// The longest time that its request may still be inside the upstream after that.
     pub settle_time: Duration,
+    /// The rule for the key, should this attempt end in doubt.
+    pub recovery: Recovery,
     /// The life of the key's record, counted from this claim.
     pub lifetime: Lifetime,
     /// The route of the request: its policy applies to the key when no client asks.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::store::{Attempt, ClaimAsk, StoreError, Written};
 use crate::protocol::double::Why;
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::record::{Answer, RequestId, Row, Token};
+use crate::protocol::record::{Answer, Recovery, RequestId, Row, Token};
 use crate::protocol::time::Date;
 
 /// The result of one batch of reaping; each row that it looked at counts once.
@@ -128,12 +128,19 @@ pub struct Act {
     pub reason: String,
 }
 
+impl Act {
+    /// The person, and the reason.
+    pub fn by(&self) -> Who<'_> {
+        Who { actor: &self.actor, reason: &self.reason }
+    }
+}
+
 /// One entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The time, by the database's clock.
     pub at: Date,
-    /// The kind: `settled-by-hand`, `released-by-hand`, `double`, `late`.
+    /// The kind: `settled-by-hand`, `released-by-hand`, `rule-by-hand`, `double`, `late`.
     pub kind: String,
     /// The attempt that it is about.
     pub token: Option<Token>,
@@ -212,6 +219,16 @@ pub trait Upkeep: Send + Sync + 'static {
     /// Ends an attempt by hand. It must be in doubt and over (it got an answer, or its hold has run
     /// out), or claimed with its hold run out. `Lost` if not.
     fn rule(&self, attempt: &Attempt, act: &Act) -> impl Future<Output = Result<Written, StoreError>> + Send;
+
+    /// Has own attempts in doubt go by this rule from now on, and journals each change in the same
+    /// transaction. Returns the number of changes: an attempt that is not in doubt, or goes by that
+    /// rule, is left out. Nothing while the gate is not open.
+    fn change_rule(
+        &self,
+        attempts: &[Attempt],
+        rule: Recovery,
+        by: Who<'_>,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Writes a stand-in for other origins' attempts: an own row in their place, final or released
     /// from its first moment, in one statement. It has the basis of `ask`, and compares the gate

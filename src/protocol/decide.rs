@@ -4,41 +4,15 @@
 //! `gateway::request` gathers the facts and performs the verdict. This file must not perform
 //! anything, nor know statuses: `gateway::reply` is the only file that does.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::digest::Digest32;
 use super::fingerprint::Fingerprint;
 use super::plant::{Plant, removed};
-use super::record::{Answer, Ground, Nonce, Reading, RequestId, Row, State, Token};
+use super::record::{Answer, Ground, Nonce, Reading, Recovery, RequestId, Row, State, Token};
 use super::region::Origin;
 use super::time::Date;
-
-/// A route's rule for a key in doubt. It has no default: each route that requires a key states it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovery {
-    /// Run again, until `max_attempts` attempts may have happened, then park. The upstream is
-    /// idempotent by key or checks the token.
-    Rerun {
-        /// The most attempts that may have happened. One that surely did nothing does not count.
-        max_attempts: u32,
-    },
-    /// Ask the upstream whether the effect happened.
-    Probe,
-    /// Stay in doubt until an operator settles or releases it.
-    Park,
-}
-
-impl fmt::Display for Recovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rerun { max_attempts } => write!(f, "rerun {max_attempts}"),
-            Self::Probe => f.write_str("probe"),
-            Self::Park => f.write_str("park"),
-        }
-    }
-}
 
 /// The basis of a claim: the rows that the request saw before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,8 +109,6 @@ pub struct Facts<'a> {
     pub fingerprint: &'a Fingerprint,
     /// The principal of the tenant; `None` if the credential names none.
     pub principal: Option<Digest32>,
-    /// The route's rule for a key in doubt.
-    pub recovery: Recovery,
 }
 
 /// The verdict on a reading. Total: every reading has one.
@@ -162,7 +134,7 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
             Some(settlement) => Verdict::Replay(settlement),
             None => Verdict::Parked { expires: row.expires },
         },
-        Reading::InDoubt(row, ground) => match facts.recovery {
+        Reading::InDoubt(row, ground) => match rule(&row, &ground) {
             Recovery::Rerun { max_attempts } if ground.doubted < max_attempts => {
                 Verdict::Claim(basis(ground))
             }
@@ -174,6 +146,19 @@ pub fn decide(reading: Reading, facts: &Facts<'_>) -> Verdict {
             }
         },
     }
+}
+
+/// The rule for a key in doubt: the one of its claim, whatever its route says by now
+/// (docs/protocol.md#rule-13). Of several attempts in doubt the strictest rule counts.
+pub fn rule(row: &Row, ground: &Ground) -> Recovery {
+    let rules = ground.beside.iter().map(|row| row.recovery);
+    rules.fold(row.recovery, |one, other| match (one, other) {
+        (Recovery::Park, _) | (_, Recovery::Park) => Recovery::Park,
+        (Recovery::Probe, _) | (_, Recovery::Probe) => Recovery::Probe,
+        (Recovery::Rerun { max_attempts: one }, Recovery::Rerun { max_attempts: other }) => {
+            Recovery::Rerun { max_attempts: one.min(other) }
+        }
+    })
 }
 
 /// True if a row is of this very request: it asks the same, and the key is not bound to another

@@ -11,7 +11,7 @@ use super::change::{Change, Report};
 use super::digest::{Digest32, digest};
 use super::fingerprint::Fingerprint;
 use super::key::{Key, KeyId, Tenant};
-use super::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use super::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use super::region::{Origin, RegionName};
 use super::register::Ballot;
 use super::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
@@ -39,6 +39,7 @@ pub fn row(origin: Origin, token: Token, nonce: u128, state: State) -> Row {
         accepted: false,
         doubted: 0,
         settle_time: Duration::ZERO,
+        recovery: Recovery::Park,
     }
 }
 

@@ -167,6 +167,49 @@ pub enum State {
     Tombstone,
 }
 
+/// A rule for keys in doubt. It has no default: each route that requires a key states it, and each
+/// claim keeps the one of its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// Run again, until `max_attempts` attempts may have happened, then park. The upstream is
+    /// idempotent by key or checks the token.
+    Rerun {
+        /// The most attempts that may have happened. One that surely did nothing does not count.
+        max_attempts: u32,
+    },
+    /// Ask the upstream whether the effect happened.
+    Probe,
+    /// Stay in doubt until an operator settles or releases it.
+    Park,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rerun { max_attempts } => write!(f, "rerun {max_attempts}"),
+            Self::Probe => f.write_str("probe"),
+            Self::Park => f.write_str("park"),
+        }
+    }
+}
+
+impl Recovery {
+    /// The most attempts that a rule can name.
+    pub const MOST_ATTEMPTS: u32 = 1_000;
+
+    /// Reads a rule as it is displayed.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "probe" => Some(Self::Probe),
+            "park" => Some(Self::Park),
+            _ => {
+                let max_attempts = text.strip_prefix("rerun ")?.parse().ok()?;
+                (1..=Self::MOST_ATTEMPTS).contains(&max_attempts).then_some(Self::Rerun { max_attempts })
+            }
+        }
+    }
+}
+
 /// One region's row of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
@@ -201,6 +244,8 @@ pub struct Row {
     /// claim says. Zero, as the hold is, once an answer has ended it.
     #[serde(with = "span")]
     pub settle_time: Duration,
+    /// The rule for the key while its last attempt is in doubt, as its claim says.
+    pub recovery: Recovery,
 }
 
 /// The common meaning of a key's rows.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::digest::Digest32;
 use super::key::{Key, Tenant};
-use super::record::{Nonce, RequestId};
+use super::record::{Nonce, Recovery, RequestId};
 use super::region::{Origin, RegionName};
 use super::versions::Versions;
 use super::view::AcceptorId;
@@ -56,6 +56,7 @@ as_text! {
     Versions, "versions": versions => versions.to_string(), text => Self::parse(text);
     Nonce, "a nonce": nonce => hex128(nonce.0), text => number128(text).map(Self);
     RequestId, "a request's id": id => hex128(id.0), text => number128(text).map(Self);
+    Recovery, "a rule for keys in doubt": rule => rule.to_string(), text => Self::parse(text);
     AcceptorId, "an acceptor's id": id => hex128(id.0), text => number128(text).map(Self);
 }
 

@@ -105,6 +105,7 @@ impl<P: Ports> Admin<P> {
             ["v1", "keys", tenant, key, "release"] => {
                 admin_acts::rule(gateway, Verb::Release, named(tenant, key)?, headers, body).await
             }
+            ["v1", "doubts", "rule"] => admin_acts::change_rule(gateway, headers, body).await,
             ["v1", "jobs", tenant, key, "retry"] => {
                 admin_jobs::act(gateway, JobAct::Retry, named(tenant, key)?, headers, body).await
             }
@@ -114,7 +115,7 @@ impl<P: Ports> Admin<P> {
             ["v1", "admin", act @ ..] => admin_authority::act(gateway, act, headers, body).await,
             _ => Ok(problem(
                 StatusCode::METHOD_NOT_ALLOWED,
-                "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/jobs/{tenant}/{key}/retry or /drop, /v1/admin/...",
+                "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/doubts/rule, /v1/jobs/{tenant}/{key}/retry or /drop, /v1/admin/...",
             )),
         }
     }

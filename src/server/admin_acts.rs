@@ -1,6 +1,7 @@
 //! Keys in the admin API: the pages of their lists, and the acts that end an attempt by hand.
 //!
-//! `?limit=&after=TENANT/KEY` of a list, `POST /v1/keys/{tenant}/{key}/settle` and `/release`.
+//! `?limit=&after=TENANT/KEY` of a list, `POST /v1/keys/{tenant}/{key}/settle` and `/release`, and
+//! `POST /v1/doubts/rule`.
 //! An act needs `Content-Type: application/json`: a page in a browser cannot send that to another
 //! origin without asking first. Its body is bounded. With `dry_run` in it nothing is changed.
 //! `gateway::operator` decides, not this file. It must not log paths or bodies.
@@ -22,7 +23,7 @@ use crate::gateway::status::KeyStatus;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::store::StoreError;
-use crate::ports::upkeep::{Act, Ruling};
+use crate::ports::upkeep::{Act, Ruling, Who};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{self, AnswerBody};
 
@@ -47,6 +48,22 @@ pub(super) struct ActRequest {
     /// If set, reports the result and changes nothing.
     #[serde(default)]
     pub(super) dry_run: bool,
+}
+
+/// Which doubts shall go by which rule.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleRequest {
+    route: String,
+    /// `rerun`, `probe` or `park`.
+    recovery: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    actor: String,
+    /// If set, counts and changes nothing.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// A key as it is, and its state after the act.
@@ -106,6 +123,18 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
         return Ok(json(StatusCode::OK, &Rehearsed { dry_run, would_be, key }));
     }
     Ok(json(StatusCode::OK, &gateway.rule(&id, &act).await.map_err(refused)?))
+}
+
+/// Has the keys in doubt of a route go by its rule of now, or by `park`, or counts them only.
+pub(super) async fn change_rule<P: Ports, B: ActBody>(
+    gateway: &Gateway<P>,
+    headers: &HeaderMap,
+    body: B,
+) -> Acted {
+    let RuleRequest { route, recovery, reason, actor, dry_run } = said(headers, body).await?;
+    let by = Who { actor: &actor, reason: &reason };
+    let change = gateway.change_doubt_rule(&route, &recovery, by, dry_run).await.map_err(refused)?;
+    Ok(json(StatusCode::OK, &change))
 }
 
 /// The body of an operator's request, from the listener or from a test.

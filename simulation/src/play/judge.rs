@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway::gateway::route::Route;
-use onceway::protocol::decide::Recovery;
 use onceway::protocol::key::KeyId;
+use onceway::protocol::record::Recovery;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::view::{Standing as InView, View};
 use tokio::time::Instant;

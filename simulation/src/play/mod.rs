@@ -21,8 +21,8 @@ pub(crate) mod story;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::protocol::decide::Recovery;
 use onceway::protocol::lifetime::Retention;
+use onceway::protocol::record::Recovery;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use onceway::ports::store::ClaimReply;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::fingerprint::Fingerprint;
-use onceway::protocol::record::{Answer, Nonce, RequestId, Row, State, Token};
+use onceway::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::time::Date;
 
@@ -35,6 +35,7 @@ pub(crate) struct Stored {
     /// Attempts before the last one that may have happened.
     pub(crate) doubted: u32,
     pub(crate) settle_time: Duration,
+    pub(crate) recovery: Recovery,
     pub(crate) route: Arc<str>,
     pub(crate) path: String,
     pub(crate) was_settled: Option<i64>,
@@ -107,6 +108,7 @@ impl Stored {
             accepted: self.accepted,
             doubted: self.doubted,
             settle_time: self.settle_time,
+            recovery: self.recovery,
         }
     }
 

@@ -14,7 +14,7 @@ use onceway::ports::upkeep::{
 use onceway::protocol::decide::Basis;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::plant::{Plant, removed};
-use onceway::protocol::record::Token;
+use onceway::protocol::record::{Recovery, Token};
 use onceway::protocol::region::Origin;
 
 use super::{Phase, Stored, Table, micros};
@@ -231,6 +231,21 @@ impl Table {
             self.enter(Some(&attempt.id), kind, Some(attempt.token), said);
         }
         written
+    }
+
+    pub(crate) fn change_rule(&mut self, attempts: &[Attempt], rule: Recovery, by: Who<'_>) -> u64 {
+        let mut changed = 0;
+        for attempt in attempts.iter().filter(|_| self.is_open()).collect::<Vec<_>>() {
+            let same = |row: &&Stored| (row.token, row.nonce) == (attempt.token, attempt.nonce);
+            let Some(row) = self.own(&attempt.id).filter(same).cloned() else { continue };
+            if matches!(row.phase, Phase::InDoubt(_)) && row.recovery != rule {
+                self.write(&attempt.id, Stored { recovery: rule, ..row });
+                let said = Some((by.actor, by.reason));
+                self.enter(Some(&attempt.id), "rule-by-hand", Some(attempt.token), said);
+                changed += 1;
+            }
+        }
+        changed
     }
 
     /// Writes a record in the place of other origins' attempts: like a claim on known rows, but

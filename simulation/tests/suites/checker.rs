@@ -24,7 +24,7 @@ use onceway::protocol::digest::digest;
 use onceway::protocol::double::Why;
 use onceway::protocol::fingerprint::Fingerprint;
 use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use onceway::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Accepted, Ballot};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
@@ -493,6 +493,7 @@ fn row(region: &str, nonce: u128, state: State) -> Row {
         accepted: false,
         doubted: 0,
         settle_time: Duration::ZERO,
+        recovery: Recovery::Park,
     }
 }
 

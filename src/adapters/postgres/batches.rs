@@ -125,6 +125,7 @@ impl Member for Claim {
         let paths = column(&batch, |Self(ask)| ask.path.as_str());
         let principals = column(&batch, |Self(ask)| ask.principal.as_ref().map(bytes));
         let settles = column(&batch, |Self(ask)| millis(ask.settle_time));
+        let rules = column(&batch, |Self(ask)| rows::rule(ask.recovery));
         let call = Call::writes(Self::WHAT, sql);
         run::run(
             pool,
@@ -146,6 +147,7 @@ impl Member for Claim {
                 &paths,
                 &principals,
                 &settles,
+                &rules,
             ],
         )
         .await

@@ -62,6 +62,7 @@ impl Escrows for PgStore {
             request_id,
             hold,
             settle_time,
+            recovery,
             lifetime,
             route,
             path,
@@ -78,8 +79,8 @@ impl Escrows for PgStore {
         let asked: Params<'_> = &[&raw, &canonical, &request_id];
         let life: Params<'_> = &[&hold, &promised, &skew, &tombstone, &route, path, &principal];
         let call = Call::writes(WHAT, &self.sql.lodge);
-        let settle_time: Params<'_> = &[&millis(*settle_time)];
-        let all = [compared, &named.params(), asked, life, settle_time].concat();
+        let after: Params<'_> = &[&millis(*settle_time), &rows::rule(*recovery)];
+        let all = [compared, &named.params(), asked, life, after].concat();
         if !self.on(Lane::Peers, call, &all).await?.is_empty() {
             return Ok(Lodged::Done);
         }

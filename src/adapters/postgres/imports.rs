@@ -159,6 +159,7 @@ columns! {
     accepted: bool,
     doubted: i32,
     settles: i64,
+    rules: i32,
 }
 
 impl<'a> Columns<'a> {
@@ -187,6 +188,7 @@ impl<'a> Columns<'a> {
         self.accepted.push(row.accepted);
         self.doubted.push(small(what, row.doubted)?);
         self.settles.push(millis(row.settle_time));
+        self.rules.push(rows::rule(row.recovery));
         Ok(())
     }
 

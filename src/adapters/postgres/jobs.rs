@@ -52,6 +52,7 @@ impl Jobs for PgStore {
         let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
         let (route, path) = (&*ask.route, &ask.path);
         let (risk, settle_time) = (rows::names(&ask.risk), millis(ask.settle_time));
+        let rule = rows::rule(ask.recovery);
         let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
         let (own, over, attempt) = match &ask.basis {
             Basis::Absent => (None, None, 0),
@@ -64,7 +65,7 @@ impl Jobs for PgStore {
         let own_nonce = own.map(|(_, nonce)| Uuid::from_u128(nonce.0));
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
         let life: Params<'_> =
-            &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk, &settle_time];
+            &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk, &settle_time, &rule];
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
         let job: Params<'_> = &[&keep, &sealed, &request];
         let call = Call::writes(WHAT, &self.sql.accept);

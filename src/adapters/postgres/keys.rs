@@ -130,9 +130,10 @@ impl PgStore {
         let (skew, tombstone) = (millis(ask.lifetime.skew), millis(ask.lifetime.tombstone));
         let (route, path) = (&*ask.route, &ask.path);
         let (risk, settle_time) = (rows::names(&ask.risk), millis(ask.settle_time));
+        let rule = rows::rule(ask.recovery);
         let principal = ask.principal.as_ref().map(|digest| digest.as_bytes().as_slice());
         let life: Params<'_> =
-            &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk, &settle_time];
+            &[&hold, &promised, &skew, &tombstone, &route, path, &principal, &risk, &settle_time, &rule];
         let named: Params<'_> = &[&tenant, &key, &gate, &nonce, &request_id, &raw, &canonical];
         let rows = match &ask.basis {
             Basis::Absent => {

@@ -18,7 +18,7 @@ use super::packed::Packed;
 use super::{answer, errors, packed};
 use crate::ports::store::StoreError;
 use crate::protocol::fingerprint::{Digest32, Fingerprint};
-use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::Date;
 
@@ -31,6 +31,9 @@ pub(super) const IN_DOUBT: i16 = 2;
 pub(super) const RELEASED: i16 = 3;
 pub(super) const SETTLED: i16 = 4;
 const TOMBSTONE: i16 = 5;
+/// Numbers of `recovery`; a greater one is the attempts of `rerun`.
+const PROBE: i32 = -1;
+const PARK: i32 = 0;
 
 /// One column by name.
 pub(super) fn get<'a, T: FromSql<'a>>(
@@ -138,7 +141,21 @@ pub(super) fn read(row: &tokio_postgres::Row) -> Result<Row, Unreadable> {
         accepted: row.get("accepted")?,
         doubted: u32::try_from(row.get::<i32>("doubted")?).map_err(|_| "doubted")?,
         settle_time: millis(row.get("settle_ms")?)?,
+        recovery: match row.get::<i32>("recovery")? {
+            PROBE => Recovery::Probe,
+            PARK => Recovery::Park,
+            attempts => Recovery::Rerun { max_attempts: u32::try_from(attempts).map_err(|_| "recovery")? },
+        },
     })
+}
+
+/// The number of a rule in `recovery`.
+pub(super) fn rule(recovery: Recovery) -> i32 {
+    match recovery {
+        Recovery::Probe => PROBE,
+        Recovery::Park => PARK,
+        Recovery::Rerun { max_attempts } => max_attempts.min(Recovery::MOST_ATTEMPTS) as i32,
+    }
 }
 
 /// Reads the token of a row.

@@ -48,8 +48,8 @@ const START: &str = "(select b.observed_ms + b.step_ms from {heartbeats} b)";
 const ENDS: &str = include_str!("sql/ends.sql");
 /// The key's life as a claim writes it, in the order of `LIFETIME_COLUMNS`.
 const LIFETIME: &str = include_str!("sql/lifetime.sql");
-const LIFETIME_COLUMNS: &str = "expires_at, due_ms, tombstone_ms, route, path, principal";
-const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[], bigint";
+const LIFETIME_COLUMNS: &str = "expires_at, due_ms, tombstone_ms, route, path, principal, recovery";
+const CLAIM_TYPES: &str = "text, bytea, bigint, uuid, uuid, bytea, bytea, bigint, bigint, bigint, bigint, text, text, bytea, text[], bigint, integer";
 /// The attempt of the next claim, where at most `{known}` were known:
 /// `protocol::record::next_attempt`.
 const NEXT_ATTEMPT: &str = include_str!("sql/next_attempt.sql");
@@ -65,7 +65,7 @@ const RECLAIM_TYPES: &str = "integer, bigint, integer, uuid, jsonb";
 const RETURNED: &str = "verdict text, origin text, state smallint, epoch bigint, attempt int, nonce uuid, fp_raw bytea, \
     fp_canonical bytea, over jsonb, risk text[], request_id uuid, doubt_status smallint, answer_status smallint, \
     answer_headers bytea, answer_body bytea, hold_left_ms bigint, settled_age_ms bigint, expires_ms bigint, expired boolean, \
-    answer_coding smallint, answer_length int, principal bytea, accepted boolean, doubted int, settle_ms bigint";
+    answer_coding smallint, answer_length int, principal bytea, accepted boolean, doubted int, settle_ms bigint, recovery int";
 
 /// Makes the struct of these statements. Each of `files` is the file of that name in `sql/`.
 macro_rules! statements {
@@ -100,7 +100,7 @@ statements! {
         reap_escrows heartbeats remember recall excerpt journal journal_of_many
         findings doubles keys_after enlist subscriptions slots settle release doubt standing
         look_up_one look_up_many approve set_gate beat job_revive job_discard reap open_claims
-        doubts unlist live_keys foreign delist settle_by_hand release_by_hand note runs_at_risk
+        doubts unlist live_keys foreign delist rule settle_by_hand release_by_hand note runs_at_risk
         traces journal_doubles late histories lodge convert rows_of latest_of restore import reap_imports stood_in,
     others:
         job_take = concat!(include_str!("sql/job_take.sql"), include_str!("sql/job_taken.sql"));
@@ -132,7 +132,7 @@ pub(super) fn routine_signatures() -> [String; 3] {
 }
 
 /// The arguments of the claim routines, and the parameters that a statement has in their place.
-const NUMBERED: [(&str, &str); 10] = [
+const NUMBERED: [(&str, &str); 11] = [
     ("p_tenant", "$1"),
     ("p_key", "$2"),
     ("p_promised_ms", "$9::bigint"),
@@ -141,18 +141,21 @@ const NUMBERED: [(&str, &str); 10] = [
     ("p_route", "$12"),
     ("p_path", "$13"),
     ("p_principal", "$14"),
+    // Its outcome is known: 0 is `park`.
+    ("p_recovery", "0"),
     ("p_attempt", "$16::int"),
     ("p_over", "$20::jsonb"),
 ];
 
 /// The same in a statement about many keys.
-const OF_MANY: [(&str, &str); 6] = [
+const OF_MANY: [(&str, &str); 7] = [
     ("p_promised_ms", "a.promised_ms"),
     ("p_skew_ms", "a.skew_ms"),
     ("p_tombstone_ms", "a.tombstone_ms"),
     ("p_route", "a.route"),
     ("p_path", "a.path"),
     ("p_principal", "a.principal"),
+    ("p_recovery", "a.recovery"),
 ];
 
 /// A null for each column that a claim routine returns.

@@ -21,7 +21,7 @@ use crate::ports::upkeep::{
 use crate::protocol::decide::Basis;
 use crate::protocol::double::Why;
 use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::record::{RequestId, Token};
+use crate::protocol::record::{Recovery, RequestId, Token};
 use crate::protocol::time::Date;
 
 impl Upkeep for PgStore {
@@ -137,6 +137,26 @@ impl Upkeep for PgStore {
             return Ok(written);
         }
         self.why_lost(Lane::Admin, Call::reads(WHAT, &self.sql.standing), named).await
+    }
+
+    async fn change_rule(
+        &self,
+        attempts: &[Attempt],
+        rule: Recovery,
+        by: Who<'_>,
+    ) -> Result<u64, StoreError> {
+        const WHAT: &str = "changing the rule of keys in doubt";
+        let tenants: Vec<&str> = attempts.iter().map(|attempt| attempt.id.tenant().as_str()).collect();
+        let keys: Vec<&[u8]> = attempts.iter().map(|attempt| attempt.id.key().as_bytes()).collect();
+        let epochs = attempts.iter().map(|attempt| big(WHAT, attempt.token.epoch));
+        let epochs: Vec<i64> = epochs.collect::<Result<_, _>>()?;
+        let numbers = attempts.iter().map(|attempt| small(WHAT, attempt.token.attempt));
+        let numbers: Vec<i32> = numbers.collect::<Result<_, _>>()?;
+        let nonces: Vec<Uuid> = attempts.iter().map(|attempt| Uuid::from_u128(attempt.nonce.0)).collect();
+        let call = Call::writes(WHAT, &self.sql.rule);
+        let params: Params<'_> =
+            &[&tenants, &keys, &epochs, &numbers, &nonces, &rows::rule(rule), &by.actor, &by.reason];
+        self.one(Lane::Admin, call, params, |row| rows::count(row, "changed")).await
     }
 
     async fn stand_in(

@@ -19,7 +19,7 @@ use crate::protocol::digest::digest;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::{Lifetime, Retention};
-use crate::protocol::record::{Nonce, RequestId, State, Token};
+use crate::protocol::record::{Nonce, Recovery, RequestId, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::written::LONGEST;
 
@@ -236,7 +236,10 @@ pub async fn what_is_lodged_may_be_lacked_at_home<B: EscrowBench>(bench: &B) {
         let CopiedRow { id: _, row, hold, lives, tombstone, route, path } = found;
         assert_eq!((&row.origin, row.token, row.nonce), (&lodging.origin, lodging.token, lodging.nonce));
         assert_eq!((row.fingerprint, row.request_id), (lodging.fingerprint, lodging.request_id));
-        assert_eq!((row.principal, row.doubted, *hold), (lodging.principal, doubted, lodging.hold));
+        assert_eq!(
+            (row.principal, row.doubted, row.recovery, *hold),
+            (lodging.principal, doubted, lodging.recovery, lodging.hold)
+        );
         assert_eq!((route, path, *tombstone), (&lodging.route, &lodging.path, LONG));
         assert!(*lives > LONG / 2 && *lives <= LONG + SHORT, "escrow: {lives:?}");
         let is_settled = matches!(row.state, State::Settled { .. });
@@ -369,6 +372,7 @@ pub fn lodging_of(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodg
         nonce,
         hold: LONG,
         settle_time: SHORT,
+        recovery: Recovery::Rerun { max_attempts: 4 },
         lifetime: Lifetime { retention: Retention::For(LONG), skew: SHORT, tombstone: LONG },
         route: "payouts".into(),
         path: "/v1/payouts".to_owned(),

@@ -17,7 +17,7 @@ use crate::protocol::decide::Basis;
 use crate::protocol::digest::digest;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
@@ -442,6 +442,7 @@ pub(super) fn copied<B: StoreBench>(
         accepted: false,
         doubted: 0,
         settle_time: SHORT,
+        recovery: Recovery::Rerun { max_attempts: 4 },
     };
     let (route, path) = ("imported".into(), "/v1/imported".to_owned());
     CopiedRow { id: id(bench, name), row, hold: LONG, lives: LONG, tombstone: LONG * 2, route, path }

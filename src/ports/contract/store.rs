@@ -22,7 +22,7 @@ use crate::protocol::decide::Basis;
 use crate::protocol::fingerprint::{self, Fingerprint};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
-use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
 
@@ -145,6 +145,7 @@ pub fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
         basis: Basis::Absent,
         hold: LONG,
         settle_time: Duration::ZERO,
+        recovery: Recovery::Rerun { max_attempts: 4 },
         lifetime: lived(LONG, Duration::ZERO),
         route: "contract".into(),
         path: "/v1/contract".to_owned(),

@@ -40,14 +40,18 @@ fn doubt() -> State {
     State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
 }
 
-/// The verdict at `me`, equal for every order of the rows.
+/// The verdict at `me` on rows of this rule, equal for every order of the rows.
 fn verdict(me: &str, recovery: Recovery, rows: &[Row]) -> Verdict {
+    decided(me, rows.iter().map(|row| Row { recovery, ..row.clone() }).collect())
+}
+
+fn decided(me: &str, rows: Vec<Row>) -> Verdict {
     let reader = Reader::new(origin(me), NO_DRIFT);
     let asked = asked();
-    let facts = Facts { fingerprint: &asked, principal: None, recovery };
-    let mut turned = rows.to_vec();
+    let facts = Facts { fingerprint: &asked, principal: None };
+    let mut turned = rows.clone();
     let first = decide(resolve(turned.clone(), &reader), &facts);
-    for _ in rows {
+    for _ in &rows {
         turned.rotate_left(1);
         assert_eq!(decide(resolve(turned.clone(), &reader), &facts), first, "the order of rows decides");
         let mut back = turned.clone();
@@ -114,6 +118,25 @@ fn a_running_attempt_is_waited_for_whatever_is_in_doubt_beside_it() {
     }
 }
 
+/// Each attempt has the rule of its claim, and the strictest one counts for the key.
+#[test]
+fn a_key_with_several_attempts_in_doubt_goes_by_the_strictest_rule() {
+    let rerun = |max_attempts| Recovery::Rerun { max_attempts };
+    let under = |one, other| {
+        let row = |name, attempt, recovery| Row { recovery, ..row(name, attempt, doubt(), &[]) };
+        decided("eu", vec![row("eu", 1, one), row("us", 2, other)])
+    };
+    let parked = Verdict::Parked { expires: Date(9) };
+    for rule in [rerun(9), Recovery::Probe, Recovery::Park] {
+        assert_eq!(under(Recovery::Park, rule), parked);
+        assert_eq!(under(rule, Recovery::Park), parked);
+    }
+    assert!(matches!(under(Recovery::Probe, rerun(9)), Verdict::Probe { .. }));
+    assert!(matches!(under(rerun(9), Recovery::Probe), Verdict::Probe { .. }));
+    assert!(matches!(under(rerun(9), rerun(9)), Verdict::Claim(_)));
+    assert_eq!([under(rerun(9), rerun(1)), under(rerun(1), rerun(9))], [parked.clone(), parked]);
+}
+
 #[test]
 fn each_attempt_in_doubt_is_asked_about_the_newest_first() {
     let rows = [row("ap", 1, doubt(), &[]), row("eu", 3, doubt(), &[]), row("us", 2, State::Released, &[])];
@@ -134,8 +157,9 @@ fn an_attempt_is_over_its_settle_time_after_its_hold() {
     let over_in = |state| {
         let reader = Reader::new(origin("eu"), NO_DRIFT);
         let asked = asked();
-        let facts = Facts { fingerprint: &asked, principal: None, recovery: Recovery::Probe };
-        let row = Row { settle_time: Duration::from_secs(2), ..row("eu", 1, state, &[]) };
+        let facts = Facts { fingerprint: &asked, principal: None };
+        let (settle_time, recovery) = (Duration::from_secs(2), Recovery::Probe);
+        let row = Row { settle_time, recovery, ..row("eu", 1, state, &[]) };
         match decide(resolve(vec![row], &reader), &facts) {
             Verdict::Probe { doubts, .. } => doubts[0].over_in.as_millis(),
             other => panic!("a key in doubt on a probe route is asked about: {other:?}"),
@@ -170,9 +194,9 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
             (None, None, true),
         ] {
             let recovery = Recovery::Rerun { max_attempts: 9 };
-            let facts = Facts { fingerprint: &asked, principal: asks, recovery };
+            let facts = Facts { fingerprint: &asked, principal: asks };
             let reader = Reader::new(origin("eu"), NO_DRIFT);
-            let rows = vec![Row { principal: bound, ..row("eu", 1, state.clone(), &[]) }];
+            let rows = vec![Row { principal: bound, recovery, ..row("eu", 1, state.clone(), &[]) }];
             let verdict = decide(resolve(rows, &reader), &facts);
             let refused = verdict == Verdict::KeyReused { expires: Date(9) };
             assert_eq!(refused, !same, "{state:?}, bound to {bound:?}, {asks:?} asks: {verdict:?}");
@@ -184,7 +208,7 @@ fn a_bound_key_is_of_another_request_to_all_but_its_principal() {
 fn a_key_that_was_used_for_another_request_is_refused() {
     let reading = resolve(vec![row("a", 1, running(), &[])], &Reader::new(origin("a"), NO_DRIFT));
     let other = Fingerprint { raw: fingerprint::raw("POST", "/other", b""), canonical: None };
-    let facts = Facts { fingerprint: &other, principal: None, recovery: Recovery::Park };
+    let facts = Facts { fingerprint: &other, principal: None };
     assert_eq!(decide(reading, &facts), Verdict::KeyReused { expires: Date(9) });
 }
 

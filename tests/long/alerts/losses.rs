@@ -70,9 +70,9 @@ pub async fn unexplained(stage: &Stage) {
     let us = &stage.fleet.regions[0];
     let client = us.cluster.connect(DATABASE).await.unwrap();
     let rows = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, \
-                answer_status, answer_headers, held_at, held_ms, hold_ms, settle_ms, settled_at, expires_at, due_ms) \
+                answer_status, answer_headers, held_at, held_ms, hold_ms, settle_ms, recovery, settled_at, expires_at, due_ms) \
                 select 'acme', 'silent', origin, 4, 1, 1, gen_random_uuid(), sha256('x'), gen_random_uuid(), 201, '\\x01', \
-                now(), 0, 0, 0, now(), now() + interval '1 day', 86400000 \
+                now(), 0, 0, 0, 0, now(), now() + interval '1 day', 86400000 \
                 from unnest(array['us-east#1', 'eu-west#1']) as origin";
     client.batch_execute(rows).await.unwrap();
     stage.fires("OncewayUnexplainedDoubles", &[US]).await;

@@ -66,6 +66,7 @@ fn acts_on_one_key_and_looks_at_it_end_by_the_table() {
         &["audit", "key", "acme", "k"],
         &["key", "settle", "acme", "k", "--status", "201", "--body", "", "--reason", "r", "--actor", "a"],
         &["key", "release", "acme", "k", "--reason", "r", "--actor", "a"],
+        &["doubts", "rule", "payouts", "--now", "park", "--reason", "r", "--actor", "a"],
         &["jobs", "retry", "acme", "k", "--reason", "r", "--actor", "a"],
         &["jobs", "drop", "acme", "k", "--reason", "r", "--actor", "a"],
     ] {

@@ -13,10 +13,11 @@ use crate::cli::register::{admin, at};
 use crate::cli::{ends, err, onceway, out, well};
 
 /// Commands that change something, and so have a dry run.
-const ACTS: [&str; 16] = [
+const ACTS: [&str; 17] = [
     "break-glass",
     "certs",
     "certs revoke",
+    "doubts rule",
     "init",
     "jobs drop",
     "jobs retry",
@@ -113,6 +114,7 @@ fn a_dry_run_is_asked_of_the_gateway_and_says_that_nothing_was_changed() {
         &["ring", "apply", config[0], config[1], "--expect-epoch", "7"],
         &["key", "settle", "acme", "k", "--status", "201", "--body", "", "--reason", "r"],
         &["key", "release", "acme", "k", "--reason", "r"],
+        &["doubts", "rule", "payouts", "--now", "rerun", "--reason", "r"],
         &["jobs", "retry", "acme", "k", "--reason", "r"],
         &["jobs", "drop", "acme", "k", "--reason", "r"],
         &["protocol", "raise"],

@@ -66,9 +66,9 @@ impl StoreBench for Stores {
         };
         let epoch = self.store.gate().await.unwrap().epoch;
         let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, \
-                       hold_ms, settle_ms, expires_at, answer_status, answer_headers, settled_at) \
+                       hold_ms, settle_ms, recovery, expires_at, answer_status, answer_headers, settled_at) \
                    select $1, $2, $3, s, $5, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), 0, \
-                       $6, 0, now() + $6::bigint * interval '1 millisecond', case s when 4 then 200 end, case s when 4 then '\\x01'::bytea end, \
+                       $6, 0, 0, now() + $6::bigint * interval '1 millisecond', case s when 4 then 200 end, case s when 4 then '\\x01'::bytea end, \
                        case s when 4 then now() end from (values ($4::smallint)) v (s)";
         let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
         let epoch_stored = i64::try_from(epoch).unwrap();

@@ -13,11 +13,11 @@ const BALLOT: &str = r#"{"counter":4,"region":"eu","proposer":5}"#;
 const ROW: &str = r#"{"id":{"tenant":"acme","key":"k"},"row":{"origin":"eu#1","token":{"epoch":1,"attempt":1},"nonce":"000000000000000000000000000000ff",
 "fingerprint":{"raw":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad","canonical":null},"state":{"settled":{"answer":{"status":200,
 "headers":[["x","YQ=="]],"body":"YQ=="},"age":[1,2],"expired":false}},"over":[["us#2",{"epoch":1,"attempt":1}]],"risk":["us"],
-"request_id":"000000000000000000000000000000ff","expires":1,"principal":null,"accepted":false,"settle_time":[1,2]},"hold":[1,2],"lives":[1,2],
+"request_id":"000000000000000000000000000000ff","expires":1,"principal":null,"accepted":false,"settle_time":[1,2],"recovery":"rerun 3"},"hold":[1,2],"lives":[1,2],
 "tombstone":[1,2],"route":"charges","path":"/v1"}"#;
 const LODGE: &str = r#"{"lodge":{"id":{"tenant":"acme","key":"k"},"origin":"eu#1","token":{"epoch":1,"attempt":1},"nonce":"000000000000000000000000000000ff",
 "fingerprint":{"raw":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad","canonical":null},"request_id":"000000000000000000000000000000ff",
-"hold":[1,2],"settle_time":[1,2],"lifetime":{"retention":null,"skew":[1,0],"tombstone":[1,0]},"route":"charges","path":"/v1","principal":null}}"#;
+"hold":[1,2],"settle_time":[1,2],"recovery":"park","lifetime":{"retention":null,"skew":[1,0],"tombstone":[1,0]},"route":"charges","path":"/v1","principal":null}}"#;
 const PLAIN: [&str; 9] = [
     r#"{"rows":{"origin":"eu#1","after":{"tenant":"acme","key":"k"},"most":9}}"#,
     r#"{"latest":{"origin":"eu#1","from":9,"most":9}}"#,

@@ -129,9 +129,9 @@ async fn a_conversion_that_came_second_does_not_stop_early() {
 async fn rows_of_other_origins_are_not_judged_by_this_clock() {
     let (region, store, _gate) = Region::ready("eu#1").await;
     let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, hold_ms, \
-                       settle_ms, expires_at, due_ms, answer_status, answer_headers, settled_at) \
+                       settle_ms, recovery, expires_at, due_ms, answer_status, answer_headers, settled_at) \
                select 'acme', convert_to(k, 'UTF8'), 'other#1', s, 1, 1, gen_random_uuid(), sha256(''), gen_random_uuid(), \
-                   now() - interval '1 day', -86400000, 60000, 0, now(), -3600000, case s when 4 then 200 end, \
+                   now() - interval '1 day', -86400000, 60000, 0, 0, now(), -3600000, case s when 4 then 200 end, \
                    case s when 4 then '\\x01'::bytea end, case s when 4 then now() end from (values ('open', 1), ('answered', 4)) v (k, s)";
     region.admin().await.execute(sql, &[]).await.unwrap();
     let whole = State::Claimed { left: Duration::from_secs(60), past: Duration::ZERO };

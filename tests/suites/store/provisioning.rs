@@ -472,6 +472,8 @@ async fn a_record_that_is_not_whole_is_written_by_nobody() {
         "principal = '1'",
         "hold_ms = -1",
         "settle_ms = -1",
+        "recovery = -2",
+        "recovery = 1001",
         "tombstone_ms = -1",
         "over = '{}'",
         "doubt_status = 500",

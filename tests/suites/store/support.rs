@@ -107,9 +107,9 @@ impl Region {
     /// attempt's number. It is due in an hour, its tombstone takes a day.
     pub async fn arrives(&self, key: &str, state: i16, attempt: i32) {
         let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, hold_ms, \
-                       settle_ms, expires_at, due_ms, tombstone_ms, answer_status, answer_headers, settled_at) \
+                       settle_ms, recovery, expires_at, due_ms, tombstone_ms, answer_status, answer_headers, settled_at) \
                    select 'acme', $1, 'other#1', s, 1, $3, gen_random_uuid(), sha256(''), gen_random_uuid(), now(), 0, 3600000, \
-                       0, now(), 3600000, 86400000, case s when 4 then 200 end, \
+                       0, 0, now(), 3600000, 86400000, case s when 4 then 200 end, \
                        case s when 4 then '\\x01'::bytea end, case s when 4 then now() end from (values ($2::smallint)) v (s)";
         self.admin().await.execute(sql, &[&key.as_bytes(), &state, &attempt]).await.unwrap();
     }

@@ -26,7 +26,7 @@ use onceway::protocol::authority::GateState;
 use onceway::protocol::job::JobState;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::observed::Passed;
-use onceway::protocol::record::{Answer, Nonce, Row};
+use onceway::protocol::record::{Answer, Nonce, Recovery, Row};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
@@ -194,6 +194,7 @@ impl Upkeep for Bent {
         delist(ids: &[KeyId]) -> Result<(), StoreError>;
         unlist() -> Result<u64, StoreError>;
         rule(attempt: &Attempt, act: &upkeep::Act) -> Result<Written, StoreError>;
+        change_rule(attempts: &[Attempt], rule: Recovery, by: Who<'_>) -> Result<u64, StoreError>;
         stand_in(ask: &ClaimAsk, ruling: &Ruling, by: Option<Who<'_>>) -> Result<Written, StoreError>;
         live_keys(tenant: &Tenant, after: Option<&Key>, most: u32) -> Result<KeyStretch, StoreError>;
         note(kind: &str, reason: &str) -> Result<(), StoreError>;

@@ -9,10 +9,10 @@ use http::Method;
 use onceway::gateway::Refusal;
 use onceway::gateway::reloadable::Reload;
 use onceway::gateway::route::{Policy, Protection, Route, Routes};
-use onceway::ports::upkeep::{Act, Ruling};
+use onceway::ports::upkeep::{Act, Ruling, Who};
 use onceway::ports::{KeyStore, Upkeep};
-use onceway::protocol::decide::Recovery;
 use onceway::protocol::lifetime::Retention;
+use onceway::protocol::record::Recovery;
 use onceway::protocol::record::State;
 use simulation::peers::LinkMode;
 use simulation::upstream::UpstreamMode;
@@ -114,6 +114,71 @@ fn a_settle_time_is_the_one_of_the_claim() {
         sleep(ms(100)).await;
         assert_eq!(bench.send(&eu, "/probe", &key).await.status, 201);
         assert_eq!(bench.effects(&key).len(), 1);
+    });
+}
+
+/// A route was `park` when its key was left in doubt. Now it says `rerun`, for an upstream that
+/// honours keys from now on: the attempt of before waits for a person all the same.
+#[test]
+fn a_key_in_doubt_keeps_the_rule_of_its_claim() {
+    served(Bench::start(6), async |bench, [eu, ..]| {
+        let rerun = Recovery::Rerun { max_attempts: 3 };
+        let key = key_of(&eu, "parked");
+        bench.upstream(&eu, UpstreamMode::EffectThenDrop);
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 504);
+        read(&bench, &[route("park", |policy| Policy { recovery: rerun, ..policy })]).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        for _ in 0..3 {
+            assert_eq!(bench.send(&eu, "/park", &key).await.said(), (409, "outcome-unknown"));
+            sleep(HOLD).await;
+        }
+        assert_eq!((bench.effects(&key).len(), bench.arrived(&eu)), (1, 1));
+        // A key of now goes by the rule of now, and keeps that one.
+        let other = key_of(&eu, "rerun");
+        bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
+        assert_eq!(bench.send(&eu, "/park", &other).await.status, 504);
+        read(&bench, &[route("park", |policy| policy)]).await;
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        assert_eq!(bench.send(&eu, "/park", &other).await.status, 201);
+    });
+}
+
+/// An operator who knows that the upstream honours keys by now says so of the doubts of before.
+#[test]
+fn an_operator_has_the_doubts_of_a_route_go_by_its_rule_of_now() {
+    served(Bench::start(7), async |bench, [eu, ..]| {
+        let (key, other) = (key_of(&eu, "changed"), key_of(&eu, "of-another-route"));
+        bench.upstream(&eu, UpstreamMode::DropBeforeEffect);
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 504);
+        assert_eq!(bench.send(&eu, "/rerun", &other).await.status, 504);
+        let gateway = bench.gateway(&eu);
+        let by = Who { actor: "ada", reason: "the provider honours keys" };
+        let change = async |route: &str, rule: &str, dry_run| {
+            gateway.change_doubt_rule(route, rule, by, dry_run).await
+        };
+        for (route, rule) in [("park", "rerun"), ("park", "probe"), ("nothing", "park")] {
+            let refused = change(route, rule, false).await;
+            assert!(matches!(refused, Err(Refusal::Malformed(_))), "{route} {rule}: {refused:?}");
+        }
+        let unsigned = gateway.change_doubt_rule("park", "park", Who { reason: " ", ..by }, false).await;
+        assert!(matches!(unsigned, Err(Refusal::Malformed(_))), "{unsigned:?}");
+        let rerun = Recovery::Rerun { max_attempts: 3 };
+        let now =
+            [route("park", |policy| Policy { recovery: rerun, ..policy }), route("rerun", |policy| policy)];
+        read(&bench, &now).await;
+        let dry = change("park", "rerun", true).await.unwrap();
+        assert_eq!((dry.changed, dry.same, dry.elsewhere, dry.recovery.as_str()), (1, 0, 0, "rerun 3"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: ms(5) });
+        assert_eq!(bench.send(&eu, "/park", &key).await.said(), (409, "outcome-unknown"), "a dry run");
+        assert_eq!(change("park", "rerun", false).await.unwrap().changed, 1);
+        assert_eq!(change("park", "rerun", false).await.unwrap().same, 1);
+        let shown = gateway.key_status(&id(&key)).await.unwrap();
+        let acts: Vec<_> = shown.journal.iter().map(|entry| entry.kind.as_str()).collect();
+        assert_eq!(acts, ["rule-by-hand"]);
+        assert_eq!(bench.send(&eu, "/park", &key).await.status, 201);
+        // The other way: what would run again waits for a person from now on.
+        assert_eq!(change("rerun", "park", false).await.unwrap().changed, 1);
+        assert_eq!(bench.send(&eu, "/rerun", &other).await.said(), (409, "outcome-unknown"));
     });
 }
 

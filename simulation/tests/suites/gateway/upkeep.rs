@@ -11,7 +11,7 @@ use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Unclear,
 use onceway::protocol::decide::Basis;
 use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Answer, AnswerBody, State};
+use onceway::protocol::record::{Answer, AnswerBody, Recovery, State};
 use simulation::store::SimStore;
 use simulation::upstream::UpstreamMode;
 use tokio::time::sleep;
@@ -205,6 +205,7 @@ pub fn claim(key: &str, nonce: u128, retention: Duration) -> ClaimAsk {
         fingerprint: Fingerprint { raw: raw("POST", "/park", b"{}"), canonical: None },
         hold: HOLD,
         settle_time: SETTLE_TIME,
+        recovery: Recovery::Park,
         lifetime: Lifetime { retention: Retention::For(retention), skew: ms(0), tombstone: TOMBSTONE },
         route: "park".into(),
         path: "/park".to_owned(),
@@ -222,8 +223,18 @@ pub async fn abandon_for(store: &SimStore, route: &str, key: &str, hold: Duratio
     let gate = store.gate().await.unwrap().version;
     let path = format!("/{route}");
     let fingerprint = Fingerprint { raw: raw("POST", &path, b"{}"), canonical: None };
-    won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, hold, ..claim(key, 77, RETENTION) })
-        .await
+    let recovery = rule_of(route);
+    let ask = claim(key, 77, RETENTION);
+    won(store, &ClaimAsk { gate, fingerprint, route: route.into(), path, hold, recovery, ..ask }).await
+}
+
+/// The rule of the bench's route of this name.
+fn rule_of(route: &str) -> Recovery {
+    match route {
+        "probe" => Recovery::Probe,
+        "rerun" => Recovery::Rerun { max_attempts: 3 },
+        _ => Recovery::Park,
+    }
 }
 
 /// The next attempt on a released key.
@@ -232,7 +243,8 @@ pub async fn again(store: &SimStore, route: &str, last: &Attempt) -> Attempt {
     let basis =
         Basis::Known { own: Some((last.token, last.nonce)), over: Vec::new(), attempt: last.token.attempt };
     let ask = claim(last.id.key().as_str(), last.nonce.0 + 1, RETENTION);
-    won(store, &ClaimAsk { gate, basis, route: route.into(), path: format!("/{route}"), ..ask }).await
+    let (recovery, path) = (rule_of(route), format!("/{route}"));
+    won(store, &ClaimAsk { gate, basis, route: route.into(), path, recovery, ..ask }).await
 }
 
 pub async fn won(store: &SimStore, ask: &ClaimAsk) -> Attempt {

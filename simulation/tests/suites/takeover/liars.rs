@@ -14,7 +14,7 @@ use onceway::protocol::change::STRIDE;
 use onceway::protocol::fingerprint::{Fingerprint, raw};
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::opening;
-use onceway::protocol::record::{Nonce, RequestId, Row, State, Token};
+use onceway::protocol::record::{Nonce, Recovery, RequestId, Row, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Accepted, Ballot, Message, Reply};
 use onceway::protocol::time::Date;
@@ -134,6 +134,7 @@ fn unwritten(origin: &Origin, key: &str) -> CopiedRow {
         accepted: false,
         doubted: 0,
         settle_time: ms(0),
+        recovery: Recovery::Park,
     };
     let (hold, lives, tombstone) = (ms(1), TAKEOVER, TAKEOVER);
     CopiedRow { id, row, hold, lives, tombstone, route: "park".into(), path: "/park".to_owned() }

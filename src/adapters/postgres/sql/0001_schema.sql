@@ -25,7 +25,7 @@ create table onceway.meta (
 -- replication brings. As in a CHECK, a condition that is null holds.
 create function onceway.is_whole(
     p_state smallint, p_epoch bigint, p_attempt int, p_fp_raw bytea, p_fp_canonical bytea, p_principal bytea, p_hold_ms bigint,
-    p_settle_ms bigint, p_tombstone_ms bigint, p_over jsonb, p_doubt_status smallint, p_answer_status smallint,
+    p_settle_ms bigint, p_recovery int, p_tombstone_ms bigint, p_over jsonb, p_doubt_status smallint, p_answer_status smallint,
     p_answer_headers bytea, p_answer_body bytea, p_answer_coding smallint, p_answer_length int, p_settled_at timestamptz
 ) returns boolean language plpgsql immutable parallel safe as $whole$
 begin
@@ -35,7 +35,7 @@ begin
         and octet_length(p_fp_raw) = 32
         and (p_fp_canonical is null or octet_length(p_fp_canonical) = 32)
         and (p_principal is null or octet_length(p_principal) = 32)
-        and p_hold_ms >= 0 and p_settle_ms >= 0 and p_tombstone_ms >= 0
+        and p_hold_ms >= 0 and p_settle_ms >= 0 and p_tombstone_ms >= 0 and p_recovery between -1 and 1000
         and jsonb_typeof(p_over) = 'array'
         and (p_doubt_status is null or (p_state = 2 and p_doubt_status between 100 and 999))
         and (p_answer_status is null or p_answer_status between 100 and 999)
@@ -75,6 +75,8 @@ create table onceway.records (
     hold_ms bigint not null,
     -- How long the attempt may be inside the upstream after its hold. Both are zero once an answer has ended it.
     settle_ms bigint not null,
+    -- The rule for the key while the attempt is in doubt: -1 probe, 0 park, else rerun while so many attempts may have happened.
+    recovery int not null,
     settled_at timestamptz,
     created_at timestamptz not null default clock_timestamp(),
     expires_at timestamptz not null,
@@ -97,7 +99,7 @@ create table onceway.records (
     tombstone_ms bigint not null default 2592000000,
     primary key (tenant, key, origin),
     constraint is_whole check (onceway.is_whole(
-        state, epoch, attempt, fp_raw, fp_canonical, principal, hold_ms, settle_ms, tombstone_ms, over, doubt_status,
+        state, epoch, attempt, fp_raw, fp_canonical, principal, hold_ms, settle_ms, recovery, tombstone_ms, over, doubt_status,
         answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at
     ))
 ) partition by list (origin);
@@ -278,6 +280,7 @@ create table onceway.escrows (
     request_id uuid not null,
     hold_ms bigint not null,
     settle_ms bigint not null,
+    recovery int not null,
     promised_ms bigint,
     skew_ms bigint not null,
     tombstone_ms bigint not null,
@@ -301,7 +304,7 @@ create table onceway.escrows (
         octet_length(fp_raw) = 32 and octet_length(fp_canonical) = 32 and octet_length(principal) = 32
     ),
     constraint spans_are_spans check (
-        hold_ms >= 0 and settle_ms >= 0 and skew_ms >= 0 and tombstone_ms >= 0
+        hold_ms >= 0 and settle_ms >= 0 and skew_ms >= 0 and tombstone_ms >= 0 and recovery between -1 and 1000
     ),
     constraint answered_has_answer check (
         (answered_at is null) = (answer_status is null)

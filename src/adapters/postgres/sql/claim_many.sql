@@ -1,7 +1,7 @@
 -- First claims of many keys, all under the gate's version $4: the rows that were made, and what stood of each key. Of a nonce that is not among
 -- them nothing was written: another claim was faster, or the gate has moved. Sorted, so that two batches cannot deadlock.
 -- The plan is made once, perhaps over an empty leaf: `offset 0` keeps a look at one key from becoming a join, which would read the whole index.
--- Where all keys stand, the claims are not unpacked and the gate is not held. Of a row that was made only what is new goes back: 25 columns cost
+-- Where all keys stand, the claims are not unpacked and the gate is not held. Of a row that was made only what is new goes back: 26 columns cost
 -- more than its entry in an index.
 with seen as materialized (
     select a.nonce as asked, r.*
@@ -17,9 +17,11 @@ with seen as materialized (
            clock_timestamp(), {start}, a.hold_ms, a.settle_ms, {lifetime}
       from unnest(
                $1::text[], $2::bytea[], $3::uuid[], $5::uuid[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[],
-               $11::bigint[], $12::text[], $13::text[], $14::bytea[], $15::bigint[]
+               $11::bigint[], $12::text[], $13::text[], $14::bytea[], $15::bigint[],
+               $16::int[]
            ) as a(
-               tenant, key, nonce, request_id, fp_raw, fp_canonical, hold_ms, promised_ms, skew_ms, tombstone_ms, route, path, principal, settle_ms
+               tenant, key, nonce, request_id, fp_raw, fp_canonical, hold_ms, promised_ms, skew_ms, tombstone_ms, route, path, principal, settle_ms,
+               recovery
            )
      cross join g
      where (select count(distinct s.asked) from seen s) < cardinality($3) and not exists (select from seen s where s.asked = a.nonce)

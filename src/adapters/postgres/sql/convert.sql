@@ -16,12 +16,13 @@ with g as materialized (
 ), made as (
     insert into {records} as r (
         tenant, key, origin, state, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, held_at, held_ms, hold_ms, settle_ms, expires_at, due_ms,
-        tombstone_ms, route, path, principal, answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at, doubted
+        tombstone_ms, route, path, principal, answer_status, answer_headers, answer_body, answer_coding, answer_length, settled_at, doubted,
+        recovery
     )
     select d.tenant, d.key, '{origin}', case when d.answer_status is null then 2 else 4 end, d.epoch, d.attempt, d.nonce, d.fp_raw,
            d.fp_canonical, d.request_id, d.stored_at, d.stored_ms, d.hold_ms, d.settle_ms, d.expires_at, d.due_ms, d.tombstone_ms,
            d.route, d.path, d.principal, d.answer_status, d.answer_headers, d.answer_body, d.answer_coding, d.answer_length,
-           d.answered_at, greatest(d.attempt % 10000 - 1, 0)
+           d.answered_at, greatest(d.attempt % 10000 - 1, 0), d.recovery
       from due d
      where not exists (
          select from onceway.records o
@@ -36,7 +37,7 @@ with g as materialized (
            due_ms = excluded.due_ms, tombstone_ms = excluded.tombstone_ms, route = excluded.route, path = excluded.path,
            principal = excluded.principal, answer_status = excluded.answer_status, answer_headers = excluded.answer_headers,
            answer_body = excluded.answer_body, answer_coding = excluded.answer_coding, answer_length = excluded.answer_length,
-           settled_at = excluded.settled_at, doubted = excluded.doubted
+           settled_at = excluded.settled_at, doubted = excluded.doubted, recovery = excluded.recovery
      where (r.epoch, r.attempt) < (excluded.epoch, excluded.attempt) and r.state in (1, 2, 3)
     returning r.tenant, r.key, r.state
 ), listed as (

@@ -5,4 +5,4 @@ set state = excluded.state, epoch = excluded.epoch, attempt = excluded.attempt, 
            settled_at = excluded.settled_at, held_at = excluded.held_at, held_ms = excluded.held_ms,
            hold_ms = excluded.hold_ms, settle_ms = excluded.settle_ms, expires_at = excluded.expires_at,
            due_ms = excluded.due_ms, tombstone_ms = excluded.tombstone_ms, route = excluded.route, path = excluded.path,
-           principal = excluded.principal, accepted = excluded.accepted, doubted = excluded.doubted
+           principal = excluded.principal, recovery = excluded.recovery, accepted = excluded.accepted, doubted = excluded.doubted

@@ -11,7 +11,7 @@ with beat as (
     select r.ctid as place, r.tenant, r.key, r.origin, r.state, r.epoch, r.attempt, r.nonce, r.fp_raw, r.fp_canonical, r.over, r.risk,
            r.request_id, r.doubt_status, r.answer_status, r.answer_headers, r.answer_body, r.answer_coding, r.answer_length, r.settled_at,
            r.held_ms, r.hold_ms, r.expires_at, r.due_ms, r.tombstone_ms, r.route, r.path, r.principal, r.accepted, r.doubted,
-           r.settle_ms, {r_ends} as ends
+           r.settle_ms, r.recovery, {r_ends} as ends
       from onceway.records r
      where r.origin in ($1, $1 || '!')
        and r.ctid >= format('(%s,%s)', $2::bigint >> 16, $2::bigint & 65535)::tid
@@ -22,7 +22,7 @@ with beat as (
            e.fp_raw, e.fp_canonical, '[]'::jsonb, '{}'::text[], e.request_id, null::smallint, e.answer_status, e.answer_headers,
            e.answer_body, e.answer_coding, e.answer_length, e.answered_at, e.stored_ms, e.hold_ms,
            e.expires_at, e.due_ms, e.tombstone_ms, e.route, e.path, e.principal, false,
-           greatest(e.attempt % 10000 - 1, 0), e.settle_ms, e.due_ms
+           greatest(e.attempt % 10000 - 1, 0), e.settle_ms, e.recovery, e.due_ms
       from onceway.escrows e
      where e.origin = $1
        and e.ctid >= format('(%s,%s)', $2::bigint >> 16, $2::bigint & 65535)::tid

@@ -5,9 +5,9 @@ with g as materialized (
 )
 insert into onceway.escrows as e (
     tenant, key, origin, epoch, attempt, nonce, fp_raw, fp_canonical, request_id, hold_ms, settle_ms, promised_ms, skew_ms, tombstone_ms, route,
-    path, principal, stored_at, expires_at, stored_ms, due_ms, look_ms
+    path, principal, recovery, stored_at, expires_at, stored_ms, due_ms, look_ms
 )
-select $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::bigint, $18::bigint, $12::bigint, $13::bigint, $14::bigint, $15, $16, $17,
+select $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::bigint, $18::bigint, $12::bigint, $13::bigint, $14::bigint, $15, $16, $17, $19,
        clock_timestamp(), coalesce(clock_timestamp() + $12::bigint * interval '1 millisecond', '{never}'),
        {start}, coalesce({start} + $12::bigint + $13::bigint, {never_ms}), {now}
   from g
@@ -16,7 +16,7 @@ on conflict (tenant, key, origin) do update
        fp_canonical = excluded.fp_canonical, request_id = excluded.request_id, hold_ms = excluded.hold_ms,
        settle_ms = excluded.settle_ms, promised_ms = excluded.promised_ms,
        skew_ms = excluded.skew_ms, tombstone_ms = excluded.tombstone_ms, route = excluded.route, path = excluded.path,
-       principal = excluded.principal, answer_status = null, answer_headers = null, answer_body = null, answer_coding = 0,
+       principal = excluded.principal, recovery = excluded.recovery, answer_status = null, answer_headers = null, answer_body = null, answer_coding = 0,
        answer_length = null, answered_at = null, stored_at = excluded.stored_at, expires_at = excluded.expires_at,
        stored_ms = excluded.stored_ms, due_ms = excluded.due_ms, look_ms = excluded.look_ms
  where (e.epoch, e.attempt) < (excluded.epoch, excluded.attempt)

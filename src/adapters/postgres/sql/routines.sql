@@ -9,7 +9,7 @@
 create or replace function onceway.claim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
-    p_route text, p_path text, p_principal bytea, p_risk text[], p_settle_ms bigint
+    p_route text, p_path text, p_principal bytea, p_risk text[], p_settle_ms bigint, p_recovery int
 ) returns table ({returned}) language plpgsql volatile as $claim$
 #variable_conflict use_column
 begin
@@ -53,7 +53,7 @@ $claim$;
 create or replace function onceway.reclaim(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
-    p_route text, p_path text, p_principal bytea, p_risk text[], p_settle_ms bigint,
+    p_route text, p_path text, p_principal bytea, p_risk text[], p_settle_ms bigint, p_recovery int,
     p_attempt int, p_own_epoch bigint, p_own_attempt int, p_own_nonce uuid, p_over jsonb
 ) returns table ({returned}) language plpgsql volatile as $reclaim$
 #variable_conflict use_column
@@ -119,7 +119,7 @@ $reclaim$;
 create or replace function onceway.accept(
     p_tenant text, p_key bytea, p_gate bigint, p_nonce uuid, p_request_id uuid,
     p_fp_raw bytea, p_fp_canonical bytea, p_hold_ms bigint, p_promised_ms bigint, p_skew_ms bigint, p_tombstone_ms bigint,
-    p_route text, p_path text, p_principal bytea, p_risk text[], p_settle_ms bigint,
+    p_route text, p_path text, p_principal bytea, p_risk text[], p_settle_ms bigint, p_recovery int,
     p_attempt int, p_own_epoch bigint, p_own_attempt int, p_own_nonce uuid, p_over jsonb,
     p_keep_ms bigint, p_sealed boolean, p_request bytea
 ) returns table ({returned}) language plpgsql volatile as $accept$

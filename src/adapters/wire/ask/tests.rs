@@ -20,7 +20,7 @@ use crate::protocol::fingerprint::Fingerprint;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::opening;
-use crate::protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use crate::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use crate::protocol::region::Origin;
 use crate::protocol::register::{Accepted, Ballot, DOES_NOT_SERVE, HELD_BY_ANOTHER_START, Message, Reply};
 use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
@@ -102,6 +102,14 @@ fn states() -> impl Strategy<Value = State> {
     ]
 }
 
+fn rules() -> impl Strategy<Value = Recovery> {
+    prop_oneof![
+        Just(Recovery::Park),
+        Just(Recovery::Probe),
+        (1..=Recovery::MOST_ATTEMPTS).prop_map(|max_attempts| Recovery::Rerun { max_attempts })
+    ]
+}
+
 prop_compose! {
     fn rows()(
         origin in origins(),
@@ -115,12 +123,14 @@ prop_compose! {
         expires in any::<i64>(),
         principal in option::of(digests()),
         accepted in any::<bool>(),
-        rest in (0..9u32, spans()),
+        rest in (0..9u32, spans(), rules()),
     ) -> Row {
         let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
         let (doubted, settle_time) = (rest.0.min(token.attempts()), rest.1);
+        let recovery = rest.2;
         Row {
             origin, token, nonce, fingerprint, state, over, risk, request_id, principal, accepted, doubted, settle_time,
+            recovery,
             expires: Date(expires),
         }
     }
@@ -148,7 +158,7 @@ prop_compose! {
         nonce in any::<u128>(),
         fingerprint in fingerprints(),
         request_id in any::<u128>(),
-        waits in (spans(), spans()),
+        waits in (spans(), spans(), rules()),
         retention in option::of(spans()),
         life in (spans(), spans()),
         texts in ("[a-z ]{0,12}", "/[ -~]{0,12}"),
@@ -158,9 +168,9 @@ prop_compose! {
         let lifetime = Lifetime { retention, skew: life.0, tombstone: life.1 };
         let (nonce, request_id) = (Nonce(nonce), RequestId(request_id));
         let (route, path) = (texts.0.into(), texts.1);
-        let (hold, settle_time) = waits;
+        let (hold, settle_time, recovery) = waits;
         Lodging {
-            id, origin, token, nonce, fingerprint, request_id, hold, settle_time, lifetime, route, path, principal,
+            id, origin, token, nonce, fingerprint, request_id, hold, settle_time, recovery, lifetime, route, path, principal,
         }
     }
 }

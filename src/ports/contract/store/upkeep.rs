@@ -11,12 +11,12 @@ use super::{
     known, lived, open, release, row, rows, settle, settled_for, wins,
 };
 use crate::ports::store::{Attempt, Unclear, Written};
-use crate::ports::upkeep::{Act, KeyStretch, ListedDoubt, OpenAttempt, Ruling};
+use crate::ports::upkeep::{Act, KeyStretch, ListedDoubt, OpenAttempt, Ruling, Who};
 use crate::ports::{KeyStore, Upkeep};
 use crate::protocol::decide::{Basis, over_in, settles_in};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
-use crate::protocol::record::{Nonce, State, Token};
+use crate::protocol::record::{Nonce, Recovery, State, Token};
 use crate::protocol::time::Date;
 
 /// All clauses about upkeep.
@@ -38,6 +38,7 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_doubt_is_released_by_hand(bench).await;
     what_may_still_run_is_not_ruled(bench).await;
     what_ends_an_attempt_stands_in_its_row(bench).await;
+    only_doubts_get_another_rule(bench).await;
     nobody_rules_while_the_gate_is_closed(bench).await;
     a_tenants_keys_are_counted_as_far_as_asked(bench).await;
 }
@@ -379,9 +380,10 @@ pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
 /// attempt. "Did not happen" counts by hand only after both, in the statement that writes.
 pub async fn what_ends_an_attempt_stands_in_its_row<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "ends"), 1).await;
-    (ask.hold, ask.settle_time) = (SHORT, LONG);
+    (ask.hold, ask.settle_time, ask.recovery) = (SHORT, LONG, Recovery::Probe);
     let (attempt, _) = wins(bench, &ask).await;
-    assert_eq!(row(bench, &attempt.id).await.settle_time, LONG);
+    let found = row(bench, &attempt.id).await;
+    assert_eq!((found.settle_time, found.recovery), (LONG, Recovery::Probe));
     assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
     bench.pass(SHORT * 2).await;
     assert_eq!(bench.store().excerpt(&attempt.id).await, Ok(None));
@@ -391,9 +393,11 @@ pub async fn what_ends_an_attempt_stands_in_its_row<B: StoreBench>(bench: &B) {
     assert_eq!(rule(bench, &attempt, &act(Ruling::Released)).await, Written::Lost, "store: too early");
     // The next claim has its own.
     let mut again = asks_again(bench, &attempt.id, 2).await;
-    (again.hold, again.settle_time) = (LONG, SHORT);
+    let rerun = Recovery::Rerun { max_attempts: 1_000 };
+    (again.hold, again.settle_time, again.recovery) = (LONG, SHORT, rerun);
     let (again, _) = wins(bench, &again).await;
-    assert_eq!(row(bench, &again.id).await.settle_time, SHORT);
+    let found = row(bench, &again.id).await;
+    assert_eq!((found.settle_time, found.recovery), (SHORT, rerun));
     let excerpt = Some("the ledger is locked".to_owned());
     let answer = Unclear { status: 500, ends_attempt: true, excerpt: excerpt.clone() };
     assert_eq!(bench.store().doubt(&again, Some(answer)).await, Ok(Written::Done));
@@ -401,6 +405,32 @@ pub async fn what_ends_an_attempt_stands_in_its_row<B: StoreBench>(bench: &B) {
     let found = row(bench, &again.id).await;
     assert!(over_in(&found).is_zero(), "store: the answer ended it: {found:?}");
     assert!(matches!(found.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
+}
+
+/// Only the attempt that was named, and only in doubt; each change is journalled, once.
+pub async fn only_doubts_get_another_rule<B: StoreBench>(bench: &B) {
+    let doubted = over(bench, "rule-doubt", 1).await;
+    let (claimed, _) = wins(bench, &asks(bench, &id(bench, "rule-claimed"), 2).await).await;
+    let other = over(bench, "rule-other", 3).await;
+    let earlier = Attempt { nonce: Nonce(77), ..other.clone() };
+    let all = [doubted.clone(), claimed.clone(), earlier];
+    let by = Who { actor: "ada", reason: "a word" };
+    let change =
+        async |rule| bench.store().change_rule(&all, rule, by).await.expect("store: change_rule failed");
+    let before = row(bench, &doubted.id).await.recovery;
+    assert_eq!(change(Recovery::Probe).await, 1, "store: one of them is in doubt");
+    assert_eq!(change(Recovery::Probe).await, 0, "store: it has that rule");
+    for (attempt, rule) in [(&doubted, Recovery::Probe), (&claimed, before), (&other, before)] {
+        assert_eq!(row(bench, &attempt.id).await.recovery, rule, "store: {attempt:?}");
+    }
+    let journal = bench.store().journal(&doubted.id).await.expect("store: journal failed");
+    let [entry] = journal.as_slice() else { panic!("store: one change was made: {journal:?}") };
+    let told = (entry.kind.as_str(), entry.token, entry.actor.as_deref(), entry.reason.as_deref());
+    assert_eq!(told, ("rule-by-hand", Some(doubted.token), Some("ada"), Some("a word")));
+    bench.restart().await;
+    assert_eq!(change(Recovery::Park).await, 0, "store: a closed gate let an act pass");
+    open(bench).await;
+    assert_eq!(change(Recovery::Park).await, 1);
 }
 
 /// A store that may be an old copy says nothing of keys in doubt.
