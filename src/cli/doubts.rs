@@ -1,41 +1,47 @@
-//! `onceway doubts`: the keys of a region that are in doubt.
+//! `onceway doubts`: the keys in doubt of all regions, and the act on those of a route.
 //!
-//! `gateway::operator` is the contract of the JSON, and `key` acts on a listed key. The output
-//! shows keys: a person who may ask an admin listener may see them. It must not judge.
+//! `gateway::doubt_lists` is the contract of the JSON, and `key` acts on a listed key. The output
+//! shows keys: a person who may ask an admin listener may see them. It must not judge. A region that
+//! did not answer is told: nobody may read its silence as "none".
+
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::http::Admin;
+use super::http::{Admin, printable};
 use super::key::Why;
 use super::rehearsal::Dry;
 use super::status::word;
-use super::table::{Side, columns};
 use super::{Failure, tell};
 
-/// List the keys of a region whose effect may or may not have happened: its own attempts, and those
-/// that other regions left under keys that it owns now.
+/// List the keys of all regions whose effect may or may not have happened, each once, with what is
+/// known of it and the commands that end it.
+///
+/// One gateway asks the others. A region that does not answer is named.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_long_help = "\
-Exit codes: 0 none is in doubt, 3 some are, 1 the gateway could not be asked.
+Exit codes: 0 none is in doubt, 3 some are, or a region did not answer, 1 the gateway could not be asked.
 
 Examples:
   onceway doubts --admin http://127.0.0.1:7402
-  onceway doubts --json | jq -r '.doubts[] | [.tenant, .key] | @tsv'
+  onceway doubts --json | jq -r '.doubts[] | [.tenant, .key, .owner] | @tsv'
 
-Keys of routes with recovery = \"probe\" leave the list by themselves once the upstream says what happened. For the others:
-  onceway key show acme order-1001                             what is known
-  onceway key settle acme order-1001 --status 201 --reason ... it happened: clients get this answer
-  onceway key release acme order-1001 --reason ...             it did not: a retry runs again
-  onceway doubts rule payouts --now rerun --reason ...         all of a route go by its rule of now"
+Keys whose rule is `probe` leave the list by themselves once the upstream says what happened. For the others:
+  onceway key settle acme order-1001 --status 201 --body '...' --reason ...  it happened: clients get this answer
+  onceway key release acme order-1001 --reason ...                           it did not: a retry runs again
+  onceway doubts rule payouts --now rerun --reason ...                       all of a route go by its rule of now"
 )]
 pub struct Doubts {
     #[command(subcommand)]
     act: Option<Command>,
     #[command(flatten)]
     gateway: Admin,
+    /// List only what the asked region lists itself.
+    #[arg(long)]
+    here: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -117,35 +123,81 @@ impl Doubts {
     }
 
     fn list(&self) -> Result<(), Failure> {
-        let (region, all) = self.gateway.list("/v1/doubts?limit=1000", "doubts")?;
-        tell(self.json, &json!({ "region": region, "doubts": all }), &picture(&all))?;
-        match all.len() {
-            0 => Ok(()),
-            1 => Err(Failure::Incomplete(format!("1 key is in doubt in {}", word(&region)))),
-            count => Err(Failure::Incomplete(format!("{count} keys are in doubt in {}", word(&region)))),
+        let path = if self.here { "/v1/doubts?limit=1000" } else { "/v1/doubts/all?limit=1000" };
+        let (mut region, mut all, mut silent) = (Value::Null, Vec::new(), Map::new());
+        self.gateway.pages(path, |page| {
+            region = page["region"].clone();
+            all.extend(page["doubts"].as_array().cloned().unwrap_or_default());
+            silent.extend(page["silent"].as_object().cloned().unwrap_or_default());
+            Ok(true)
+        })?;
+        let mut text = picture(&all, SystemTime::now());
+        for (name, why) in &silent {
+            text.push_str(&format!("{}: its doubts are unknown: {}\n", printable(name), word(why)));
+        }
+        tell(self.json, &json!({ "region": region, "doubts": all, "silent": silent }), &text)?;
+        let listed = if self.here { format!(" in {}", word(&region)) } else { String::new() };
+        match (all.len(), silent.len()) {
+            (0, 0) => Ok(()),
+            (0, _) => Err(Failure::Incomplete("not every region answered: ask again".to_owned())),
+            (1, _) => Err(Failure::Incomplete(format!("1 key is in doubt{listed}"))),
+            (count, _) => Err(Failure::Incomplete(format!("{count} keys are in doubt{listed}"))),
         }
     }
 }
 
-fn picture(all: &[Value]) -> String {
+/// Each key with what is known of it and what ends it.
+fn picture(all: &[Value], now: SystemTime) -> String {
     if all.is_empty() {
         return "no key is in doubt\n".to_owned();
     }
-    let header =
-        ["tenant", "key", "since", "route", "origin", "token", "status", "attempts", "rule", "over in"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for doubt in all {
-        let left = doubt["over_in_ms"].as_u64().unwrap_or(0);
-        let over = if left == 0 { "over".to_owned() } else { format!("{} s", left.div_ceil(1_000)) };
-        let mut row = vec![word(&doubt["tenant"]), word(&doubt["key"]), date(&doubt["since_ms"])];
-        row.extend(
-            ["route", "origin", "token", "status", "attempts", "recovery"].map(|field| word(&doubt[field])),
-        );
-        row.push(over);
-        rows.push(row);
+    all.iter().map(|doubt| entry(doubt, now)).collect::<Vec<_>>().join("\n")
+}
+
+fn entry(doubt: &Value, now: SystemTime) -> String {
+    let [tenant, key, route, owner, origin, token, rule] =
+        ["tenant", "key", "route", "owner", "origin", "token", "recovery"].map(|field| word(&doubt[field]));
+    let since = doubt["since_ms"].as_u64().unwrap_or(0);
+    let listed = SystemTime::UNIX_EPOCH + Duration::from_millis(since);
+    let age = now.duration_since(listed).unwrap_or_default();
+    let said = match (doubt["status"].as_u64(), doubt["excerpt"].as_str()) {
+        (None, _) => "no answer came".to_owned(),
+        (Some(status), None) => format!("the upstream said {status}"),
+        (Some(status), Some(_)) => format!("the upstream said {status}: {}", word(&doubt["excerpt"])),
+    };
+    let wait = match doubt["over_in_ms"].as_u64().unwrap_or(0) {
+        0 => String::new(),
+        left => format!(" (in {} s: the attempt may still be running)", left.div_ceil(1_000)),
+    };
+    let which = format!("{} {}", quoted(&tenant), quoted(&key));
+    format!(
+        "{tenant} {key}: route {route}, attempt {token} of {origin}, owner {owner}\n  \
+         since {} ({} ago), rule {rule}, attempts {}: {said}\n  \
+         it happened:      onceway key settle {which} --status 201 --body '...' --reason '...'\n  \
+         it did not{wait}:  onceway key release {which} --reason '...'\n",
+        date(&doubt["since_ms"]),
+        span(age),
+        word(&doubt["attempts"]),
+    )
+}
+
+/// A word of a command line, quoted for a shell where it has to be.
+fn quoted(text: &str) -> String {
+    let plain = |one: char| one.is_ascii_alphanumeric() || "-_./:@%+=,".contains(one);
+    if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {
+        return text.to_owned();
     }
-    use Side::{Left, Right};
-    columns(&[Left, Left, Left, Left, Left, Left, Right, Right, Left, Right], &rows)
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// A span in its greatest unit.
+fn span(span: Duration) -> String {
+    match span.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
 }
 
 /// Milliseconds since 1970 as a date.
@@ -157,30 +209,45 @@ pub fn date(millis: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use serde_json::json;
 
-    use super::picture;
+    use super::{picture, quoted};
 
     #[test]
-    fn doubts_are_a_table() {
+    fn a_doubt_says_what_is_known_and_what_ends_it() {
+        let since = 1_767_225_600_000_u64;
         let doubt = json!({
-            "tenant": "acme", "key": "order-\u{1b}[2J1", "since_ms": 1_767_225_600_000_i64, "route": "payouts", "origin": "eu-west#1",
-            "token": "3.1", "status": null, "attempts": 1, "recovery": "rerun 3", "over_in_ms": 1_200,
+            "tenant": "acme", "key": "order-\u{1b}[2J1", "since_ms": since, "route": "payouts", "owner": "us-east",
+            "origin": "eu-west#1", "token": "3.2", "status": 500, "excerpt": "the ledger\nis locked", "attempts": 2,
+            "recovery": "rerun 3", "over_in_ms": 1_200,
         });
-        let text = picture(&[doubt]);
-        let line = text.lines().nth(1).unwrap();
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(since) + Duration::from_secs(750);
+        let text = picture(std::slice::from_ref(&doubt), now);
         for part in [
-            "acme",
-            "order- [2J1",
-            "Thu, 01 Jan 2026 00:00:00 GMT",
-            "payouts",
-            "eu-west#1",
-            "3.1",
-            "rerun 3",
-            "2 s",
+            "acme order- [2J1: route payouts, attempt 3.2 of eu-west#1, owner us-east\n",
+            "since Thu, 01 Jan 2026 00:00:00 GMT (12 min ago), rule rerun 3, attempts 2: ",
+            "the upstream said 500: the ledger is locked\n",
+            "onceway key settle acme 'order- [2J1' --status 201",
+            "(in 2 s: the attempt may still be running):  onceway key release acme 'order- [2J1' --reason",
         ] {
-            assert!(line.contains(part), "{part} in {line}");
+            assert!(text.contains(part), "{part} in {text}");
         }
-        assert_eq!(picture(&[]), "no key is in doubt\n");
+        assert_eq!(picture(&[], now), "no key is in doubt\n");
+    }
+
+    #[test]
+    fn a_key_is_quoted_for_a_shell() {
+        for (key, expected) in [
+            ("order-1", "order-1"),
+            ("a b", "'a b'"),
+            ("it's", "'it'\\''s'"),
+            ("-x", "'-x'"),
+            ("$(x)", "'$(x)'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(key), expected);
+        }
     }
 }

@@ -20,6 +20,7 @@ pub(crate) mod coverage;
 pub mod credentials;
 pub mod dead_letters;
 pub(crate) mod doubles;
+pub(crate) mod doubt_lists;
 pub(crate) mod doubt_rule;
 mod escrow;
 pub(crate) mod export;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Gateway;
 use super::audit::cursor;
@@ -25,11 +25,12 @@ use crate::protocol::double::Why;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Ground, Reading, Row, State};
+use crate::protocol::region::RegionName;
 
 /// Bytes of a reason, and of a name, at most.
 pub const MOST_WORDS: usize = 1_000;
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DoubtStatus {
     pub tenant: String,
     /// The key itself: an operator has to name it.
@@ -39,6 +40,8 @@ pub struct DoubtStatus {
     /// Its route; empty if the claim is older than routes in records.
     pub route: String,
     pub path: String,
+    /// Owner of the key in the view: the region that settles or releases it.
+    pub owner: Option<String>,
     pub origin: String,
     /// The attempt's token, epoch and attempt.
     pub token: String,
@@ -46,6 +49,8 @@ pub struct DoubtStatus {
     pub request_id: String,
     /// The upstream's status, if it gave one.
     pub status: Option<u16>,
+    /// The beginning of what the upstream said, if it said anything.
+    pub excerpt: Option<String>,
     pub attempts: u32,
     /// The rule of its claim: `park`, `probe` or `rerun N`.
     pub recovery: String,
@@ -55,7 +60,7 @@ pub struct DoubtStatus {
 }
 
 /// One page of the list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Doubts {
     /// The region that lists: its own attempts, and those of other regions under keys that it owns.
     pub region: String,
@@ -152,7 +157,8 @@ impl<P: Ports> Gateway<P> {
         let ids: Vec<KeyId> = found.iter().map(|listed| listed.open.id.clone()).collect();
         let rows = self.ports.store().look_up_beside(&ids).await?;
         let shown = found.into_iter().zip(rows).filter_map(|(listed, rows)| self.in_doubt_here(listed, rows));
-        let doubts = shown.map(|listed| doubt_status(&listed)).collect();
+        let view = self.view();
+        let doubts = shown.map(|listed| doubt_status(&listed, view.owner(&listed.open.id))).collect();
         Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
     }
 
@@ -333,7 +339,7 @@ pub fn well_formed(act: &Act) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn doubt_status(listed: &ListedDoubt) -> DoubtStatus {
+fn doubt_status(listed: &ListedDoubt, owner: Option<&RegionName>) -> DoubtStatus {
     let open = &listed.open;
     let status = match &open.row.state {
         State::InDoubt { status, .. } => *status,
@@ -345,10 +351,12 @@ fn doubt_status(listed: &ListedDoubt) -> DoubtStatus {
         since_ms: listed.since.as_millis(),
         route: open.route.to_string(),
         path: open.path.clone(),
+        owner: owner.map(ToString::to_string),
         origin: open.row.origin.to_string(),
         token: open.row.token.to_string(),
         request_id: open.row.request_id.to_string(),
         status,
+        excerpt: listed.excerpt.clone(),
         attempts: open.row.token.attempts(),
         recovery: open.row.recovery.to_string(),
         over_in_ms: over_in(&open.row).as_millis() as u64,

@@ -249,7 +249,8 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             | Question::LodgeAnswer { .. }
             | Question::Void { .. }
             | Question::AcceptRisk { .. }
-            | Question::Key { .. } => {
+            | Question::Key { .. }
+            | Question::Doubts { .. } => {
                 tracing::warn!(%from, "refused a question: a witness has no store");
                 self.refuse(format!("{} is a witness: it votes on views and keeps no keys", self.duty.me))
             }

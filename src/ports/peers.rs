@@ -216,6 +216,13 @@ pub enum Question {
         /// The key.
         id: KeyId,
     },
+    /// One page of the keys in doubt that the asked region lists.
+    Doubts {
+        /// The page begins after this key.
+        after: Option<KeyId>,
+        /// The largest number of keys.
+        most: u32,
+    },
 }
 
 /// A message to a process of another region, before it is handled.
@@ -274,6 +281,7 @@ impl Question {
             Self::Void { .. } => Kind::Void,
             Self::AcceptRisk { .. } => Kind::AcceptRisk,
             Self::Key { .. } => Kind::Key,
+            Self::Doubts { .. } => Kind::Doubts,
         }
     }
 
@@ -299,7 +307,8 @@ impl Question {
             | Self::LodgeAnswer { .. }
             | Self::Void { .. }
             | Self::AcceptRisk { .. }
-            | Self::Key { .. } => None,
+            | Self::Key { .. }
+            | Self::Doubts { .. } => None,
         }
     }
 
@@ -322,7 +331,8 @@ impl Question {
             | Self::LodgeAnswer { .. }
             | Self::Void { .. }
             | Self::AcceptRisk { .. }
-            | Self::Key { .. } => None,
+            | Self::Key { .. }
+            | Self::Doubts { .. } => None,
         }
     }
 }
@@ -356,6 +366,9 @@ pub enum Told {
     /// To [`Question::Key`]: its status as JSON, for people.
     #[serde(with = "written::status")]
     Key(String),
+    /// To [`Question::Doubts`]: the page as JSON, for people.
+    #[serde(with = "written::page")]
+    Doubts(String),
     /// To the others: done, durably.
     Done,
     /// To any: not now or not like that; the text says why. Nothing was done.

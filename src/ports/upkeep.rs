@@ -77,6 +77,8 @@ pub struct ListedDoubt {
     pub open: OpenAttempt,
     /// The time since which it is listed.
     pub since: Date,
+    /// The beginning of what the upstream said when it left the key in doubt.
+    pub excerpt: Option<String>,
 }
 
 /// Keys that other origins left open, found in one stretch of their rows.

@@ -121,6 +121,7 @@ messages! {
     Void "void" REGION false "Forget a claim of mine: it was never sent."
     AcceptRisk "accept-risk" REGION false "An operator accepts the risk of a loss."
     Key "key" REGION false "Show an operator the life of a key."
+    Doubts "doubts" REGION false "Show an operator your keys in doubt."
 }
 
 /// The reason why a message is not heard.

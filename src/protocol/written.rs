@@ -240,6 +240,7 @@ named! {
     epoch: "An epoch, as `{\"epoch\": …}`.",
     id: "An id, as `{\"id\": …}`.",
     number: "A number, as `{\"number\": …}`.",
+    page: "A page, as `{\"page\": …}`.",
     region: "A region, as `{\"region\": …}`.",
     status: "A status, as `{\"status\": …}`.",
     why: "A reason, as `{\"why\": …}`.",

@@ -3,7 +3,7 @@
 //! It serves `GET` requests itself:
 //! - `/healthz`, and `/readyz` for the health checks of global DNS (can serve *or forward*)
 //! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`, `/v1/keys/{tenant}/{key}`
-//! - `/v1/doubts`, `/v1/jobs`
+//! - `/v1/doubts` (of this region), `/v1/doubts/all`, `/v1/jobs`
 //! - `/v1/audit`, `/v1/audit/export`, `/v1/audit/journal`, `/v1/audit/{tenant}/{key}`
 //!
 //! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions; [`super::console`] is
@@ -136,6 +136,10 @@ impl<P: Ports> Admin<P> {
                 let (most, after) = admin_acts::page(query)?;
                 told(gateway.doubts(after.as_ref(), most).await)
             }
+            ["v1", "doubts", "all"] => {
+                let (most, after) = admin_acts::page(query)?;
+                told(gateway.all_doubts(after.as_ref(), most).await)
+            }
             ["v1", "jobs"] => admin_jobs::list(gateway, query).await,
             ["v1", "coverage"] => json(StatusCode::OK, &gateway.coverage()),
             ["v1", "shadow"] => match gateway.shadow_report() {
@@ -222,7 +226,7 @@ fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
 fn not_here() -> Answer {
     problem(
         StatusCode::NOT_FOUND,
-        "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key} or /v1/keys/{tenant}/{key}",
+        "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/doubts/all, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key} or /v1/keys/{tenant}/{key}",
     )
 }
 

@@ -161,6 +161,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
         Question::Void { id: id(), token, nonce },
         risk,
         Question::Key { id: id() },
+        Question::Doubts { after: None, most: 100 },
     ];
     let asked = messages.into_iter().map(|message| Question::Acceptor { to: None, message });
     asked.chain(more).collect()

@@ -120,7 +120,7 @@ impl Table {
             *origin == self.origin && matches!(row.phase, Phase::Claimed) && !row.left(now).is_zero()
         };
         let listed = self.doubts.iter().filter(|(id, _)| after.is_none_or(|after| *id > after));
-        let listed = listed.filter_map(|(id, (since, _))| {
+        let listed = listed.filter_map(|(id, (since, excerpt))| {
             let open = self.unanswered(id).into_iter().filter(|(origin, row)| !runs_again(origin, row));
             let (origin, row) = open.max_by(|a, b| a.1.token.cmp(&b.1.token).then_with(|| b.0.cmp(a.0)))?;
             let row = OpenAttempt {
@@ -129,7 +129,7 @@ impl Table {
                 route: row.route.clone(),
                 path: row.path.clone(),
             };
-            Some(ListedDoubt { open: row, since: *since })
+            Some(ListedDoubt { open: row, since: *since, excerpt: excerpt.clone() })
         });
         listed.take(most as usize).collect()
     }

@@ -64,7 +64,8 @@ impl Upkeep for PgStore {
         let call = Call::reads("listing the keys in doubt", &self.sql.doubts);
         let (tenant, key) = (after.map(|id| id.tenant().as_str()), after.map(|id| id.key().as_bytes()));
         self.list(Lane::Admin, call, &[&tenant, &key, &i64::from(most)], |row| {
-            Ok(ListedDoubt { open: open_attempt(row)?, since: Date(get(row, "since_ms")?) })
+            let (since, excerpt) = (Date(get(row, "since_ms")?), get(row, "excerpt")?);
+            Ok(ListedDoubt { open: open_attempt(row)?, since, excerpt })
         })
         .await
     }

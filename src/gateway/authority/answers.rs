@@ -89,6 +89,15 @@ impl<P: Ports> Gateway<P> {
                 },
                 Err(error) => Told::Refused(error.to_string()),
             },
+            Question::Doubts { after, most } => {
+                match self.doubts(after.as_ref(), most.clamp(1, MOST_ROWS)).await {
+                    Ok(page) => match serde_json::to_string(&page) {
+                        Ok(text) => Told::Doubts(text),
+                        Err(error) => Told::Refused(error.to_string()),
+                    },
+                    Err(error) => Told::Refused(error.to_string()),
+                }
+            }
         }
     }
 

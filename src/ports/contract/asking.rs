@@ -160,6 +160,7 @@ fn questions(region: RegionName) -> Vec<Question> {
         Question::Latest { origin: origin.clone(), from: 1 << 40, most: 1_000 },
         Question::LodgeAnswer { id: id(), token, nonce, answer: answer() },
         Question::Void { id: id(), token, nonce },
+        Question::Doubts { after: Some(id()), most: 1_000 },
         Question::Frontier { origin, at: 1 << 40 },
         risk,
     ]

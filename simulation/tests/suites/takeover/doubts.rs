@@ -151,6 +151,39 @@ fn what_cannot_be_asked_about_is_listed_by_its_owner_and_by_nobody_else() {
     });
 }
 
+/// An operator asks any region, and is told of every region's doubts once, and of whoever is silent.
+#[test]
+fn one_region_lists_the_doubts_of_all() {
+    checked(Trio::start(6), async |trio| {
+        let (left, own) = (key_of(&a(), &b(), "left"), key_of(&c(), &b(), "own"));
+        for (name, key) in [(a(), &left), (c(), &own)] {
+            trio.world.upstreams.set_mode(&name, UpstreamMode::DropBeforeEffect);
+            assert_eq!(trio.send(&name, "/park", key).await.status, 504);
+        }
+        let told = async |at: &RegionName, most| {
+            let page = trio.node(at).gateway.all_doubts(None, most).await.unwrap();
+            let doubts = page.doubts.iter().map(|doubt| (doubt.key.clone(), doubt.owner.clone().unwrap()));
+            (doubts.collect::<Vec<_>>(), page.silent.into_keys().collect::<Vec<_>>(), page.more)
+        };
+        let mut both = vec![(left.clone(), "a-west".to_owned()), (own.clone(), "c-east".to_owned())];
+        both.sort();
+        trio.until("all are listed", ms(5_000), async || {
+            told(&b(), 9).await == (both.clone(), vec![], false)
+        })
+        .await;
+        assert_eq!(told(&b(), 1).await, (both[..1].to_vec(), vec![], true), "a page of it");
+        trio.lose(&a());
+        let (listed, silent, _) = told(&c(), 9).await;
+        assert_eq!((listed, silent), (vec![(own.clone(), "c-east".to_owned())], vec!["a-west".to_owned()]));
+        // Its successor lists what it left behind, and its own list is unknown still.
+        trio.until("b lists it for a", TAKEOVER + ms(5_000), async || {
+            told(&c(), 9).await.0.contains(&(left.clone(), "b-mid".to_owned()))
+        })
+        .await;
+        assert_eq!(told(&c(), 9).await.1, ["a-west"]);
+    });
+}
+
 /// Its home is back before the key was ended: the attempt is the home's own again, and the region
 /// that stood in for it no longer lists it.
 #[test]

@@ -1,6 +1,6 @@
 -- What is on the list and still open, whoever made the attempt; an own claim that runs again is not in doubt, and whether another origin's
 -- still runs is not for this database to say.
-select d.tenant, d.key, floor(extract(epoch from d.since) * 1000)::bigint as since_ms, r.route, r.path, {columns}
+select d.tenant, d.key, floor(extract(epoch from d.since) * 1000)::bigint as since_ms, d.excerpt, r.route, r.path, {columns}
   from onceway.doubts d
  cross join lateral (
       select o.origin

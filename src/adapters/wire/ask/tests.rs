@@ -261,6 +261,7 @@ fn questions() -> impl Strategy<Value = Question> {
         (names(), any::<u64>(), ".{0,20}", ".{0,20}")
             .prop_map(|(region, at, actor, reason)| { Question::AcceptRisk { region, at, actor, reason } }),
         ids().prop_map(|id| Question::Key { id }),
+        (option::of(ids()), any::<u32>()).prop_map(|(after, most)| Question::Doubts { after, most }),
     ]
 }
 
@@ -285,6 +286,7 @@ fn tellings() -> impl Strategy<Value = Told> {
         Just(Told::Lodged(Lodged::GateMoved)),
         Just(Told::Lodged(Lodged::Superseded)),
         ".{0,40}".prop_map(Told::Key),
+        ".{0,40}".prop_map(Told::Doubts),
         Just(Told::Done),
         ".{0,40}".prop_map(Told::Refused),
     ]
