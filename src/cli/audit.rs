@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::http::{Admin, segment};
+use super::http::{Admin, printable, segment};
 use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, tell};
@@ -184,26 +184,18 @@ fn journal(findings: &[Value]) -> String {
 fn story(life: &Value) -> String {
     let mut text = String::new();
     for (region, status) in life["regions"].as_object().into_iter().flatten() {
-        text.push_str(&format!("{region}: {}, owner {}\n", word(&status["state"]), word(&status["owner"])));
-        for row in status["rows"].as_array().into_iter().flatten() {
-            text.push_str(&format!(
-                "  record of {}: attempt {} ({}), {}, status {}\n",
-                word(&row["origin"]),
-                word(&row["token"]),
-                word(&row["request_id"]),
-                word(&row["state"]),
-                word(&row["status"])
-            ));
-        }
-        for entry in status["journal"].as_array().into_iter().flatten() {
-            text.push_str(&format!(
-                "  journal: {} {} {} {}\n",
-                super::doubts::date(&entry["at_ms"]),
-                word(&entry["kind"]),
-                word(&entry["token"]),
-                word(&entry["reason"])
-            ));
-        }
+        let [state, owner] = ["state", "owner"].map(|field| word(&status[field]));
+        text.push_str(&format!("{}: {state}, owner {owner}\n", printable(region)));
+    }
+    let mut rows = Vec::new();
+    for event in life["life"].as_array().into_iter().flatten() {
+        let mut row = vec![event["at_ms"].as_i64().map_or("-".to_owned(), super::instant::stamp)];
+        row.extend(["region", "token", "what", "text"].map(|field| word(&event[field])));
+        rows.push(row);
+    }
+    if !rows.is_empty() {
+        text.push('\n');
+        text.push_str(&columns(&[Side::Left; 5], &rows));
     }
     for (region, why) in life["silent"].as_object().into_iter().flatten() {
         text.push_str(&format!("{region} did not answer ({}): what it knows is missing here\n", word(why)));
@@ -260,13 +252,21 @@ mod tests {
     }
 
     #[test]
-    fn a_life_names_who_is_silent() {
-        let row = json!({ "origin": "us#1", "token": "3.1", "request_id": "req_1", "state": "settled", "status": 201 });
+    fn a_life_is_in_the_order_of_time_and_names_who_is_silent() {
+        let event = |at: Option<i64>, what: &str| json!({ "at_ms": at, "region": "us", "token": "3.1", "what": what, "text": "of\u{1b} it" });
         let life = json!({
-            "regions": { "us": { "state": "settled", "owner": "us", "rows": [row], "journal": [] } },
+            "regions": { "us": { "state": "settled", "owner": "us", "rows": [], "journal": [] } },
+            "life": [event(Some(1_767_225_600_000), "claimed"), event(None, "settled")],
             "silent": { "eu": "no reply" },
         });
         let text = story(&life);
-        assert!(text.contains("record of us#1: attempt 3.1") && text.contains("eu did not answer"), "{text}");
+        for part in [
+            "us: settled, owner us\n",
+            "2026-01-01T00:00:00.000Z  us  3.1  claimed  of  it\n",
+            "-                         us  3.1  settled  of  it\n",
+            "eu did not answer",
+        ] {
+            assert!(text.contains(part), "{part:?} in\n{text}");
+        }
     }
 }

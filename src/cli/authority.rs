@@ -6,6 +6,7 @@
 
 use serde_json::Value;
 
+use super::doubts::span;
 use super::status::word;
 use super::table::{Side, columns};
 
@@ -55,19 +56,24 @@ pub fn picture(authority: &Value) -> String {
     }));
     use Side::{Left, Right};
     let mut text = columns(&[Left, Right, Left, Right, Right], &rows);
+    for region in regions.iter().filter(|region| region["advice"].is_string()) {
+        let because = region["because"].as_str().map(|_| format!(", as {}", word(&region["because"])));
+        let [name, state, advice] = ["name", "state", "advice"].map(|field| word(&region[field]));
+        text.push_str(&format!("{name} is {state}{}. To do: {advice}\n", because.unwrap_or_default()));
+    }
     text.push_str(&waits(authority));
     text
 }
 
 /// Standing of one region, and the waits of its keys.
 pub fn one(authority: &Value, region: &Value) -> String {
-    let rows = [
-        ("region", word(&region["name"])),
-        ("standing", standing(region)),
-        ("since", format!("epoch {} of {}", word(&region["since_epoch"]), word(&authority["epoch"]))),
-        ("owns", share(region)),
-        ("mark", word(&region["mark"])),
-    ];
+    let ago = region["since_ms"].as_u64().map_or(String::new(), |ms| format!(", {} ago", span(ms / 1_000)));
+    let since = format!("epoch {} of {}{ago}", word(&region["since_epoch"]), word(&authority["epoch"]));
+    let mut rows = vec![("region", word(&region["name"])), ("standing", standing(region))];
+    for (name, field) in [("now", "state"), ("because", "because"), ("to do", "advice")] {
+        rows.extend(region[field].as_str().map(|_| (name, word(&region[field]))));
+    }
+    rows.extend([("since", since), ("owns", share(region)), ("mark", word(&region["mark"]))]);
     let rows: Vec<Vec<String>> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     format!("{}{}", columns(&[Side::Left, Side::Left], &rows), waits(authority))
 }
@@ -108,6 +114,8 @@ fn standing(region: &Value) -> String {
             "sealed: its upstream is sick, comes back by itself"
         }
         Some("serving") if region["upstream_failing"] == true => "serving, but its upstream FAILS its checks",
+        Some("serving") if region["state"] == "silent" => "serving, but SILENT",
+        Some("serving") if region["state"] == "runs no keys" => "serving, but RUNS NO KEYS",
         Some("serving") => "serving",
         Some("sealed") => "sealed: complete, comes back by itself",
         Some("drained") => "drained: out until `onceway region resume`",
@@ -160,6 +168,30 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line:?} in\n{text}");
         }
         assert!(one(&authority, &authority["regions"][0]).starts_with("region    a\nstanding  LOST"));
+    }
+
+    #[test]
+    fn a_region_says_its_state_why_since_when_and_what_to_do() {
+        let silent = json!({
+            "name": "b", "standing": "serving", "since_epoch": 3, "since_ms": 750_000, "state": "silent",
+            "because": "it was last heard 14.0 s ago", "advice": "nothing: so and so", "share": 0.5, "mark": 0,
+        });
+        let authority = json!({ "epoch": 7, "founded": true, "regions": [silent] });
+        let text = one(&authority, &authority["regions"][0]);
+        for line in [
+            "standing  serving, but SILENT",
+            "now       silent",
+            "because   it was last heard 14.0 s ago",
+            "to do     nothing: so and so",
+            "since     epoch 3 of 7, 12 min ago",
+        ] {
+            assert!(text.lines().any(|one| one == line), "{line:?} in\n{text}");
+        }
+        let all = picture(&authority);
+        assert!(
+            all.contains("b is silent, as it was last heard 14.0 s ago. To do: nothing: so and so\n"),
+            "{all}"
+        );
     }
 
     #[test]

@@ -59,6 +59,9 @@ pub struct Check {
     json: bool,
 }
 
+/// Advice on a region file among others that cannot make its store.
+const NO_PROVISION: &str = "has no [provision]: gateways need none, but `onceway store init` and `serve --init` cannot make or renew this region's store with this file, so keep one elsewhere that has it";
+
 /// Findings of the checks of several files.
 #[derive(Default)]
 struct All<'a> {
@@ -155,6 +158,11 @@ impl<'a> All<'a> {
                 if region.exports_spans && !cfg!(feature = "otlp") {
                     let (file, key, text) = (file.clone(), Some("otlp".into()), NO_OTLP.to_owned());
                     self.missing.push(Problem { file, line: 0, key, text });
+                }
+                // One region alone is made by its gateway's own role.
+                if need == Need::Gateway && has(&["peer"]) && !has(&["provision"]) {
+                    let (file, key) = (file.clone(), Some("provision".into()));
+                    self.advice.push(Problem { file, line: 0, key, text: NO_PROVISION.to_owned() });
                 }
                 let what = format!("region {} of {}", region.me, region.shared.deployment);
                 self.regions.push((file, region));

@@ -4,8 +4,6 @@
 //! shows keys: a person who may ask an admin listener may see them. It must not judge. A region that
 //! did not answer is told: nobody may read its silence as "none".
 
-use std::time::{Duration, SystemTime};
-
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
@@ -124,14 +122,14 @@ impl Doubts {
 
     fn list(&self) -> Result<(), Failure> {
         let path = if self.here { "/v1/doubts?limit=1000" } else { "/v1/doubts/all?limit=1000" };
-        let (mut region, mut all, mut silent) = (Value::Null, Vec::new(), Map::new());
+        let (mut region, mut at, mut all, mut silent) = (Value::Null, Value::Null, Vec::new(), Map::new());
         self.gateway.pages(path, |page| {
-            region = page["region"].clone();
+            (region, at) = (page["region"].clone(), page["at_ms"].clone());
             all.extend(page["doubts"].as_array().cloned().unwrap_or_default());
             silent.extend(page["silent"].as_object().cloned().unwrap_or_default());
             Ok(true)
         })?;
-        let mut text = picture(&all, SystemTime::now());
+        let mut text = picture(&all, at.as_u64());
         for (name, why) in &silent {
             text.push_str(&format!("{}: its doubts are unknown: {}\n", printable(name), word(why)));
         }
@@ -147,19 +145,18 @@ impl Doubts {
 }
 
 /// Each key with what is known of it and what ends it.
-fn picture(all: &[Value], now: SystemTime) -> String {
+fn picture(all: &[Value], now: Option<u64>) -> String {
     if all.is_empty() {
         return "no key is in doubt\n".to_owned();
     }
     all.iter().map(|doubt| entry(doubt, now)).collect::<Vec<_>>().join("\n")
 }
 
-fn entry(doubt: &Value, now: SystemTime) -> String {
+fn entry(doubt: &Value, now: Option<u64>) -> String {
     let [tenant, key, route, owner, origin, token, rule] =
         ["tenant", "key", "route", "owner", "origin", "token", "recovery"].map(|field| word(&doubt[field]));
-    let since = doubt["since_ms"].as_u64().unwrap_or(0);
-    let listed = SystemTime::UNIX_EPOCH + Duration::from_millis(since);
-    let age = now.duration_since(listed).unwrap_or_default();
+    let age = now.zip(doubt["since_ms"].as_u64()).map(|(now, since)| span(now.saturating_sub(since) / 1_000));
+    let age = age.map_or(String::new(), |age| format!(" ({age} ago)"));
     let said = match (doubt["status"].as_u64(), doubt["excerpt"].as_str()) {
         (None, _) => "no answer came".to_owned(),
         (Some(status), None) => format!("the upstream said {status}"),
@@ -172,11 +169,10 @@ fn entry(doubt: &Value, now: SystemTime) -> String {
     let which = format!("{} {}", quoted(&tenant), quoted(&key));
     format!(
         "{tenant} {key}: route {route}, attempt {token} of {origin}, owner {owner}\n  \
-         since {} ({} ago), rule {rule}, attempts {}: {said}\n  \
+         since {}{age}, rule {rule}, attempts {}: {said}\n  \
          it happened:      onceway key settle {which} --status 201 --body '...' --reason '...'\n  \
          it did not{wait}:  onceway key release {which} --reason '...'\n",
         date(&doubt["since_ms"]),
-        span(age),
         word(&doubt["attempts"]),
     )
 }
@@ -190,13 +186,13 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// A span in its greatest unit.
-fn span(span: Duration) -> String {
-    match span.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7_200 => format!("{} min", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} days", seconds / 86_400),
+/// Seconds, in the greatest unit that fits.
+pub fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 
@@ -209,8 +205,6 @@ pub fn date(millis: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
-
     use serde_json::json;
 
     use super::{picture, quoted};
@@ -223,7 +217,7 @@ mod tests {
             "origin": "eu-west#1", "token": "3.2", "status": 500, "excerpt": "the ledger\nis locked", "attempts": 2,
             "recovery": "rerun 3", "over_in_ms": 1_200,
         });
-        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(since) + Duration::from_secs(750);
+        let now = Some(since + 750_000);
         let text = picture(std::slice::from_ref(&doubt), now);
         for part in [
             "acme order- [2J1: route payouts, attempt 3.2 of eu-west#1, owner us-east\n",

@@ -80,7 +80,8 @@ pub struct Resume {
     dry: Dry,
 }
 
-/// Answer "does this region serve, and what does it wait for?": its standing, and its waits.
+/// Answer "does this region serve, and what does it wait for?": its standing and state, since when,
+/// why, and what to do.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -229,7 +230,11 @@ impl Status {
         let whole = json!({ "epoch": authority["epoch"], "region": found, "opening": opening, "peer": peer });
         tell(*json, &whole, &authority::one(authority, found))?;
         match found["standing"].as_str() {
-            Some("serving") => Ok(()),
+            Some("serving") if found["state"].as_str().is_none_or(|state| state == "runs keys") => Ok(()),
+            Some("serving") => Err(Failure::Incomplete(format!(
+                "{region} should serve, and does not: {}",
+                word(&found["state"])
+            ))),
             Some(_) | None => Err(Failure::Incomplete(format!("{region} is {}", word(&found["standing"])))),
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::life::{self, LifeEvent};
 use super::operator::{self, JournalEntry};
 use super::status::RowStatus;
 use super::supervise::supervise;
@@ -83,6 +84,8 @@ pub struct KeyLife {
     pub regions: BTreeMap<String, serde_json::Value>,
     /// Regions that did not answer, and the reasons: their knowledge is missing here.
     pub silent: BTreeMap<String, String>,
+    /// Everything that happened to it, in the order of time.
+    pub life: Vec<LifeEvent>,
 }
 
 /// Starts the audit. It ends when the gateway is dropped.
@@ -188,7 +191,8 @@ impl<P: Ports> Gateway<P> {
                 }
             }
         }
-        Ok(KeyLife { regions, silent })
+        let life = life::life(&regions);
+        Ok(KeyLife { regions, silent, life })
     }
 }
 

@@ -26,6 +26,8 @@ const WITHIN: Duration = Duration::from_secs(3);
 pub struct AllDoubts {
     /// The region that was asked, and asked the others.
     pub region: String,
+    /// Moment of this report, milliseconds since 1970, by the gateway's clock.
+    pub at_ms: i64,
     /// The keys, in their order.
     pub doubts: Vec<DoubtStatus>,
     /// Regions whose doubts are not among them, with the reason.
@@ -68,7 +70,8 @@ impl<P: Ports> Gateway<P> {
             Err(error) => drop(silent.insert(self.settings.me.to_string(), error.to_string())),
         }
         let (doubts, next) = merged(pages, after, most);
-        Ok(AllDoubts { region: self.settings.me.to_string(), doubts, silent, more: next.is_some(), next })
+        let (region, at_ms) = (self.settings.me.to_string(), self.date().as_millis());
+        Ok(AllDoubts { region, at_ms, doubts, silent, more: next.is_some(), next })
     }
 
     async fn doubts_of(&self, name: &RegionName, after: Option<KeyId>, most: u32) -> Result<Doubts, String> {

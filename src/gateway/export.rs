@@ -148,11 +148,7 @@ impl<P: Ports> Gateway<P> {
             risk: row.risk.iter().map(ToString::to_string).collect(),
             over: over.collect(),
             accepted: row.accepted,
-            source: match (row.origin == self.origin, told.imported) {
-                (true, _) => "own",
-                (false, false) => "replicated",
-                (false, true) => "imported",
-            },
+            source: status::source(told, &self.origin),
             actor: None,
             note: None,
         }

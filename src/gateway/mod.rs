@@ -34,6 +34,7 @@ mod jobs;
 mod key_habits;
 mod labels;
 pub(crate) mod lag_history;
+mod life;
 mod live_keys;
 mod metrics;
 pub(crate) mod operator;

@@ -177,10 +177,6 @@ impl<P: Ports> Gateway<P> {
         Some(listed)
     }
 
-    pub(super) async fn journal_of(&self, id: &KeyId) -> Result<Vec<JournalEntry>, StoreError> {
-        Ok(self.ports.store().journal(id).await?.into_iter().map(journal_entry).collect())
-    }
-
     /// Ends an attempt in doubt by hand, and wakes waiting requests. Returns the key's new state.
     pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
         let token = match self.may_rule(id, act).await? {

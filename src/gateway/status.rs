@@ -9,19 +9,20 @@ use std::sync::PoisonError;
 use serde::Serialize;
 
 use super::authority::NOT_FOUNDED;
-use super::authority::status::AuthorityStatus;
+use super::authority::status::{AuthorityStatus, Live};
 use super::authority::upstream::UpstreamStatus;
 use super::doubles::AuditStatus;
 use super::finish::read;
-use super::operator::JournalEntry;
+use super::operator::{self, JournalEntry};
 use super::reloadable::ConfigStatus;
 use super::{Gateway, SHADOWED, StoreHealth};
+use crate::ports::audit::Told;
 use crate::ports::store::StoreError;
-use crate::ports::{Clock, KeyStore, Ports, Replica, Upkeep};
+use crate::ports::{Audit as _, Authority as _, Clock, KeyStore, Ports, Replica, Upkeep};
 use crate::protocol::key::KeyId;
 use crate::protocol::lease::Waits;
 use crate::protocol::record::{Reading, State};
-use crate::protocol::region::RegionName;
+use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::majority;
 use crate::protocol::time::{Date, Moment};
 use crate::protocol::view::View;
@@ -96,7 +97,7 @@ pub struct StoreStatus {
 pub struct PeerStatus {
     /// True if it answers pings.
     pub up: bool,
-    /// True if it says that it runs keys.
+    /// True if it answers, and says that it runs keys.
     pub serving: bool,
     pub epoch: Option<u64>,
     /// The versions that it speaks, as it said last.
@@ -162,6 +163,22 @@ pub struct RowStatus {
     pub expires_ms: i64,
     /// Digest of the raw request.
     pub fingerprint: String,
+    /// More of it, where one key is asked about.
+    #[serde(flatten)]
+    pub more: Option<MoreOfRow>,
+}
+
+/// Times and origin of a row, for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct MoreOfRow {
+    pub route: String,
+    pub path: String,
+    /// Moment of its last attempt's claim, milliseconds since 1970, by its origin's clock.
+    pub claimed_ms: Option<i64>,
+    /// Moment of its settlement, likewise.
+    pub settled_ms: Option<i64>,
+    /// Source of the row here: `own`, `replicated` or `imported`.
+    pub source: &'static str,
 }
 
 impl<P: Ports> Gateway<P> {
@@ -279,9 +296,13 @@ impl<P: Ports> Gateway<P> {
 
     /// The state of this gateway.
     pub async fn status(&self) -> Status {
-        let found = match &self.shadow {
-            Some(_) => None,
-            None => self.ports.store().subscriptions().await.ok(),
+        let store = self.ports.store();
+        let (found, views) = match &self.shadow {
+            Some(_) => (None, Vec::new()),
+            None => {
+                let (found, views) = tokio::join!(store.subscriptions(), store.views());
+                (found.ok(), views.unwrap_or_default())
+            }
         };
         let subscriptions = found.map(|all| {
             let one = |found: crate::ports::store::Subscription| SubscriptionStatus {
@@ -291,6 +312,18 @@ impl<P: Ports> Gateway<P> {
             };
             all.into_iter().map(one).collect()
         });
+        let (readiness, peers) = (self.readiness(), self.peers_status());
+        let mut authority = self.authority_status();
+        for region in &mut authority.regions {
+            let known = views.iter().find(|(view, _)| view.epoch() == region.since_epoch);
+            region.since_ms = known.map(|(_, ago)| ago.as_millis() as u64);
+            let live = match peers.get(&region.name) {
+                _ if region.name == self.settings.me.as_str() => Live::Own(&readiness),
+                Some(peer) => Live::Peer(peer),
+                None => Live::NotAsked,
+            };
+            region.describe(&live, authority.mode);
+        }
         let view = self.view();
         let ring = view.ring();
         let shares = ring.regions().iter().map(|region| (region.name.to_string(), ring.share(&region.name)));
@@ -303,16 +336,16 @@ impl<P: Ports> Gateway<P> {
             speaks: self.settings.speaks.to_string(),
             view: self.view().digest().to_string(),
             shared: self.live().shared.to_string(),
-            authority: self.authority_status(),
+            authority,
             upstream: self.upstream_status(),
             config: (**self.config.load()).clone(),
-            readiness: self.readiness(),
+            readiness,
             store: self.store_status(),
             audit: self.audit_status(),
             doubts: *self.doubted.lock().unwrap_or_else(PoisonError::into_inner),
             in_flight: self.requests.load(std::sync::atomic::Ordering::SeqCst),
             shares: shares.collect(),
-            peers: self.peers_status(),
+            peers,
             subscriptions,
         }
     }
@@ -339,7 +372,8 @@ impl<P: Ports> Gateway<P> {
         let of = |(name, peer): (&RegionName, &super::Peer)| {
             let status = PeerStatus {
                 up: up.get(name).copied().unwrap_or(false),
-                serving: peer.pong.as_ref().is_some_and(|pong| pong.serving),
+                // Its last word counts only while it speaks.
+                serving: up.get(name) == Some(&true) && peer.pong.as_ref().is_some_and(|pong| pong.serving),
                 epoch: peer.pong.as_ref().map(|pong| pong.epoch),
                 speaks: peer.pong.as_ref().map(|pong| pong.speaks.to_string()),
                 heard_ms_ago: peer.heard.map(|heard| now.since(heard).as_millis() as u64),
@@ -356,11 +390,11 @@ impl<P: Ports> Gateway<P> {
 
     /// This region's copy of a key.
     pub async fn key_status(&self, id: &KeyId) -> Result<KeyStatus, StoreError> {
-        let rows =
-            self.ports.store().look_up_beside(std::slice::from_ref(id)).await?.pop().unwrap_or_default();
-        let described = rows.iter().map(row_status).collect();
-        let journal = self.journal_of(id).await?;
-        let reading = read(self, rows);
+        let told = self.ports.store().rows_of_key(id).await?;
+        let described = told.iter().map(|told| told_status(told, &self.origin)).collect();
+        let journal = self.ports.store().journal(id).await?;
+        let journal = journal.into_iter().map(operator::journal_entry).collect();
+        let reading = read(self, told.into_iter().map(|told| told.row).collect());
         let excerpt = match &reading {
             Reading::InDoubt(..) => self.ports.store().excerpt(id).await?,
             _known => None,
@@ -382,6 +416,26 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
+fn told_status(told: &Told, me: &Origin) -> RowStatus {
+    let more = MoreOfRow {
+        route: told.route.to_string(),
+        path: told.path.clone(),
+        claimed_ms: told.claimed.map(|at| at.as_millis()),
+        settled_ms: told.settled.map(|at| at.as_millis()),
+        source: source(told, me),
+    };
+    RowStatus { more: Some(more), ..row_status(&told.row) }
+}
+
+/// Source of a row in this region's store.
+pub(super) fn source(told: &Told, me: &Origin) -> &'static str {
+    match (told.row.origin == *me, told.imported) {
+        (true, _) => "own",
+        (false, false) => "replicated",
+        (false, true) => "imported",
+    }
+}
+
 pub(super) fn row_status(row: &crate::protocol::record::Row) -> RowStatus {
     let (state, left, status) = match &row.state {
         State::Claimed { left, past: _ } => ("claimed", Some(left), None),
@@ -399,5 +453,6 @@ pub(super) fn row_status(row: &crate::protocol::record::Row) -> RowStatus {
         status,
         expires_ms: row.expires.as_millis(),
         fingerprint: row.fingerprint.raw.to_string(),
+        more: None,
     }
 }

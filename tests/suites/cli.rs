@@ -149,6 +149,28 @@ fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
     assert!(serving.contains(unset) && !serving.contains("ONCEWAY_ADMIN_URL"), "{serving}");
 }
 
+/// A gateway's machine may have no [provision]; somebody has to have it, and `check --serve` says so.
+#[test]
+fn a_region_file_without_provision_is_told_to_whoever_serves() {
+    let folder = reference_files();
+    let file = folder.path().join("us-east.toml");
+    let (before, _) = std::fs::read_to_string(&file)
+        .unwrap()
+        .split_once("\n[provision]")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    std::fs::write(&file, before).unwrap();
+    let file = file.to_str().unwrap();
+    let serving = onceway(&["check", "--serve", file]);
+    assert_eq!(serving.status.code(), Some(0), "{}", err(&serving));
+    assert!(
+        err(&serving).contains("us-east.toml: warning: has no [provision]: gateways need none"),
+        "{}",
+        err(&serving)
+    );
+    assert!(!err(&onceway(&["check", file])).contains("has no [provision]"));
+}
+
 /// The reference files of three regions, for a test to change.
 fn reference_files() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();

@@ -139,8 +139,8 @@ impl Table {
         page.map(|id| self.history_of(id)).collect()
     }
 
-    fn history_of(&self, id: &KeyId) -> History {
-        let rows = self.all(id).into_iter().map(|(origin, stored)| {
+    pub(crate) fn rows_of_key(&self, id: &KeyId) -> Vec<Told> {
+        let told = |(origin, stored): (&Origin, &Stored)| {
             let claimed = self.claimed(id, origin, stored);
             let row = light(self.shown(origin, stored));
             let settled = stored.settled_at().map(|at| Date(at.div_euclid(1_000)));
@@ -152,10 +152,14 @@ impl Table {
                 settled,
                 imported: claimed.is_none(),
             }
-        });
+        };
+        self.all(id).into_iter().map(told).collect()
+    }
+
+    fn history_of(&self, id: &KeyId) -> History {
         let about = self.journal.iter().filter(|(about, _)| about.as_ref() == Some(id));
         let journal = about.map(|(_, entry)| entry.clone()).collect();
-        History { id: id.clone(), rows: rows.collect(), journal }
+        History { id: id.clone(), rows: self.rows_of_key(id), journal }
     }
 
     /// The time of a row's claim, by its origin's clock; not known of an imported one.

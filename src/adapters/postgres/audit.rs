@@ -124,6 +124,12 @@ impl Audit for PgStore {
         .await
     }
 
+    async fn rows_of_key(&self, id: &KeyId) -> Result<Vec<Told>, StoreError> {
+        let (tenants, keys) = columns(std::slice::from_ref(id));
+        let call = Call::reads("reading the rows of a key", &self.sql.histories);
+        self.list(Lane::Admin, call, &[&tenants, &keys], told).await
+    }
+
     async fn histories(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<History>, StoreError> {
         let call = |sql| Call::reads("reading what is known of keys", sql);
         let (tenant, key) = behind(after);

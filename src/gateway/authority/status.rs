@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::super::status::{PeerStatus, Readiness};
 use super::{Gateway, Here, Mode, StoreHealth};
 use crate::ports::{Clock, Ports};
 use crate::protocol::authority::GateState;
@@ -54,6 +55,15 @@ pub struct RegionStatus {
     pub standing: &'static str,
     /// The epoch since which it has this standing, as far as known here.
     pub since_epoch: u64,
+    /// Milliseconds since that epoch came here; absent while the store does not answer.
+    pub since_ms: Option<u64>,
+    /// Its state now, as far as it is known here: `runs keys`, `runs no keys`, `silent` or
+    /// `not asked`.
+    pub state: &'static str,
+    /// Reason for a state other than `runs keys`, if it is known.
+    pub because: Option<String>,
+    /// The next thing to do, or that nothing has to be done. Absent while it runs keys.
+    pub advice: Option<String>,
     /// The share of the arcs that it owns, 0 to 1.
     pub share: f64,
     /// Its mark.
@@ -133,6 +143,66 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
+/// Source of a region's state.
+pub enum Live<'a> {
+    /// This gateway's own region.
+    Own(&'a Readiness),
+    /// What this gateway knows of another region's gateways.
+    Peer(&'a PeerStatus),
+    /// No gateway of it is known here.
+    NotAsked,
+}
+
+impl RegionStatus {
+    /// Adds its state now, the reason, and what to do. A region that is silent never runs keys here.
+    pub fn describe(&mut self, live: &Live<'_>, mode: &str) {
+        (self.state, self.because) = match live {
+            Live::Own(readiness) if readiness.serves => ("runs keys", None),
+            Live::Own(readiness) => ("runs no keys", Some(readiness.reasons.join("; "))),
+            Live::Peer(peer) if !peer.up => ("silent", Some(silence(peer))),
+            Live::Peer(peer) if peer.serving => ("runs keys", None),
+            Live::Peer(_) => ("runs no keys", None),
+            Live::NotAsked => ("not asked", None),
+        };
+        self.advice = advice(self, mode, matches!(live, Live::Own(_)));
+    }
+}
+
+fn silence(peer: &PeerStatus) -> String {
+    let heard = peer.heard_ms_ago.map_or("it was never heard".to_owned(), |ago| {
+        format!("it was last heard {:.1} s ago", ago as f64 / 1_000.0)
+    });
+    peer.trouble.as_ref().map_or(heard.clone(), |trouble| format!("{heard}: {trouble}"))
+}
+
+/// The next thing to do about a region that does not run keys.
+fn advice(region: &RegionStatus, mode: &str, own: bool) -> Option<String> {
+    let name = &region.name;
+    let text = match (region.standing, region.state) {
+        _ if !region.in_ring => return None,
+        ("serving", "runs keys") => return None,
+        ("drained", _) => format!("it stays out until `onceway region resume {name}`"),
+        ("lost", "silent") => format!(
+            "start it: it comes home by itself once it has been well for `stable_for`; if its store is gone: `onceway region rebuild {name}`"
+        ),
+        ("lost", _) => "nothing: it comes home by itself once it has been well for `stable_for`".to_owned(),
+        ("sealed", _) if region.upstream_failing => "mend its upstream: it comes back by itself".to_owned(),
+        ("sealed", "silent") | ("serving", "silent") if mode == "manual" => format!(
+            "start it, or move its keys once it is surely stopped: `onceway takeover {name} --reason ...`"
+        ),
+        ("sealed", "silent") => "start it: it comes back by itself".to_owned(),
+        ("serving", "silent") => {
+            "nothing: its keys move once its lease is over and a majority of the voters agrees".to_owned()
+        }
+        ("sealed", _) => "nothing: it takes its keys home once it has what was written meanwhile".to_owned(),
+        (_, "runs no keys") if !own => {
+            "ask its own gateway for the reason: `onceway status --admin` there".to_owned()
+        }
+        _ => return None,
+    };
+    Some(text)
+}
+
 fn regions(
     view: &View,
     views: &BTreeMap<u64, std::sync::Arc<View>>,
@@ -154,6 +224,10 @@ fn regions(
                 Standing::Lost { .. } => "lost",
             },
             since_epoch: since,
+            since_ms: None,
+            state: "not asked",
+            because: None,
+            advice: None,
             share: f64::from(shares.get(name).copied().unwrap_or(0)) / f64::from(ARCS),
             mark: member.mark,
             generation: member.generation,
@@ -226,4 +300,80 @@ fn hindrance(missing: &Hindrance) -> HindranceStatus {
 
 fn millis(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(standing: &'static str) -> RegionStatus {
+        RegionStatus {
+            name: "eu-west".to_owned(),
+            standing,
+            since_epoch: 1,
+            since_ms: None,
+            state: "not asked",
+            because: None,
+            advice: None,
+            share: 0.0,
+            mark: 0,
+            generation: 1,
+            in_ring: true,
+            upstream_failing: false,
+        }
+    }
+
+    fn peer(up: bool, serving: bool) -> PeerStatus {
+        PeerStatus {
+            up,
+            serving,
+            epoch: None,
+            speaks: None,
+            heard_ms_ago: Some(14_000),
+            rtt_ms: None,
+            applied: None,
+            lag_ms: None,
+            lag_max_ms: None,
+            trouble: None,
+        }
+    }
+
+    #[test]
+    fn a_region_that_does_not_run_keys_says_why_and_what_to_do() {
+        let table = [
+            ("serving", (true, true), "runs keys", None),
+            ("serving", (true, false), "runs no keys", Some("`onceway status --admin` there")),
+            ("serving", (false, false), "silent", Some("nothing: its keys move")),
+            ("lost", (false, false), "silent", Some("start it")),
+            ("lost", (true, false), "runs no keys", Some("nothing: it comes home")),
+            ("drained", (true, false), "runs no keys", Some("`onceway region resume eu-west`")),
+            ("sealed", (true, false), "runs no keys", Some("nothing: it takes its keys home")),
+        ];
+        for (standing, (up, serving), state, advised) in table {
+            let mut told = region(standing);
+            told.describe(&Live::Peer(&peer(up, serving)), "automatic");
+            assert_eq!(told.state, state, "{standing}");
+            let advice = told.advice.as_deref();
+            assert_eq!(advice.is_some(), advised.is_some(), "{standing} {state}: {advice:?}");
+            assert!(
+                advice.unwrap_or_default().contains(advised.unwrap_or_default()),
+                "{standing}: {advice:?}"
+            );
+        }
+        let mut manual = region("serving");
+        manual.describe(&Live::Peer(&peer(false, false)), "manual");
+        assert!(manual.advice.unwrap().contains("onceway takeover eu-west"));
+        assert_eq!(manual.because.as_deref(), Some("it was last heard 14.0 s ago"));
+    }
+
+    /// A lone region waits for its lease: its standing is "serving", and it runs no keys.
+    #[test]
+    fn the_own_region_gives_its_own_reasons() {
+        let reasons = vec!["the region's lease is not held".to_owned(), "so and so".to_owned()];
+        let readiness = Readiness { ready: false, serves: false, forwards_to: Vec::new(), reasons };
+        let mut own = region("serving");
+        own.describe(&Live::Own(&readiness), "automatic");
+        assert_eq!((own.state, own.advice), ("runs no keys", None));
+        assert_eq!(own.because.as_deref(), Some("the region's lease is not held; so and so"));
+    }
 }

@@ -17,7 +17,7 @@ fn ring(regions: &[&str]) -> Arc<Ring> {
 }
 
 /// Every cell, written out a second time: `R`, `J`, `F`, `W`, `S` for the permitted senders.
-const CELLS: [(&str, &str); 20] = [
+const CELLS: [(&str, &str); 21] = [
     ("hello", "RJF"),
     ("ping", "RJF"),
     ("forward", "RJ"),
@@ -38,6 +38,7 @@ const CELLS: [(&str, &str); 20] = [
     ("void", "R"),
     ("accept-risk", "R"),
     ("key", "R"),
+    ("doubts", "R"),
 ];
 
 #[test]

@@ -155,7 +155,9 @@ fn standing(region: &RegionStatus) -> Markup {
     match region.standing {
         _ if !region.in_ring => mark("none", "left the ring"),
         "serving" if region.upstream_failing => mark("bad", "serving, upstream fails"),
-        "serving" => mark("good", "serving"),
+        "serving" if region.state == "runs keys" => mark("good", "serving"),
+        "serving" if region.state == "silent" => mark("bad", "serving, but silent"),
+        "serving" => mark("warn", "serving, runs no keys"),
         "sealed" if region.upstream_failing => mark("warn", "sealed: upstream is sick"),
         "sealed" => mark("warn", "sealed"),
         "drained" => mark("warn", "drained"),
