@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::authority::Here;
 use super::finish::{jittered, read, shortly};
+use super::metrics::Where;
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::route::Dialect;
@@ -31,6 +32,7 @@ use crate::protocol::job::JobState;
 use crate::protocol::key::{Key, KeyId};
 use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
 use crate::protocol::region::RegionName;
+use crate::protocol::time::Moment;
 
 /// Path of the address; the key follows, percent-encoded.
 pub const PREFIX: &str = "/.well-known/onceway/requests/";
@@ -77,8 +79,13 @@ struct ToldAnswer {
     encoding: Option<&'static str>,
 }
 
-/// Answers a client: from a final record here, else from the owner, else from the copy here.
-pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request<Body>) -> Response<Body> {
+/// Answers a client that came at this moment: from a final record here, else from the owner, else
+/// from the copy here.
+pub(super) async fn answer<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    request: Request<Body>,
+    arrived: Moment,
+) -> Response<Body> {
     let (mut head, _) = request.into_parts();
     let asked = asked(gateway, &head).and_then(|(id, principal)| {
         let charged = gateway.charge_question(&gateway.live(), id.tenant())?;
@@ -86,7 +93,10 @@ pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request
     });
     let (id, principal, charged) = match asked {
         Ok(asked) => asked,
-        Err(problem) => return gateway.refused(&problem, Dialect::Plain, &trace::of(&head.headers)),
+        Err(problem) => {
+            let response = gateway.refused(&problem, Dialect::Plain, &trace::of(&head.headers));
+            return gateway.timed("refused", None, Where::Here, arrived, response);
+        }
     };
     trace::follow(&mut head.headers, gateway.ports.dice().request_id());
     let trace = trace::of(&head.headers);
@@ -95,7 +105,8 @@ pub(super) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, request: Request
     if !reply::says_nothing_is_there(&response) {
         charged.missed_nothing(id.tenant());
     }
-    response
+    let from = if verdict == "forwarded" { Where::Forwarded } else { Where::Here };
+    gateway.timed(if code == "-" { "looked_up" } else { "refused" }, None, from, arrived, response)
 }
 
 /// The answer, with the verdict and the code of its log line: the key's state, or another region's

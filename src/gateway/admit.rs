@@ -15,6 +15,7 @@ use http_body::Body as _;
 use super::canonical::canonical_json;
 use super::concurrency::Place;
 use super::credentials::{Caller, Vouched};
+use super::metrics::{RouteTimes, Waited};
 use super::passthrough::{NO_ROUTE, Passing, to};
 use super::problems::Problem;
 use super::quota::Charged;
@@ -41,7 +42,7 @@ pub enum Admitted {
     /// Takes effect once.
     Keyed(Arc<Ask>),
     /// Refused, with the echo of its key if it had one.
-    Refused(Problem, Dialect, Option<HeaderValue>),
+    Refused(Problem, Dialect, Option<HeaderValue>, Arc<RouteTimes>),
 }
 
 /// The party that waits for the result of a request.
@@ -80,6 +81,10 @@ pub struct Ask {
     pub by: By,
     /// Charges to its tenant's quotas here: at the gateway that the client asked.
     pub(super) charged: Charged,
+    /// The series of its route, if its client came to this gateway.
+    pub(super) times: Option<Arc<RouteTimes>>,
+    /// Time that it waited for others.
+    pub(super) waited: Waited,
     /// Its place among the requests that are here at once, kept as long as this value; a job has
     /// none.
     pub(super) _place: Option<Place>,
@@ -96,20 +101,30 @@ impl Ask {
     }
 }
 
-/// Admits a client's request.
-pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place: &Place) -> Admitted {
+/// Admits a client's request that came at this moment.
+pub async fn admit<P: Ports>(
+    gateway: &Gateway<P>,
+    request: Request<Body>,
+    place: &Place,
+    arrived: Moment,
+) -> Admitted {
     let live = gateway.live();
     let (method, path) = (request.method(), request.uri().path());
     let matched = live.routes.find(method, path, request.headers());
     let with_key = matched.has_key(request.headers());
     gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused(_)));
+    let times = match matched {
+        Matched::Route(route) => live.times(&route.name),
+        Matched::PassThrough | Matched::Refused(_) => live.times(NO_ROUTE),
+    };
+    let times = times.clone();
     let (route, policy) = match matched {
-        Matched::PassThrough => return pass(gateway, (NO_ROUTE.into(), matched), request),
-        Matched::Refused(why) => return Admitted::Refused(why.into(), Dialect::Plain, None),
+        Matched::PassThrough => return pass(gateway, (times, matched), request, arrived),
+        Matched::Refused(why) => return Admitted::Refused(why.into(), Dialect::Plain, None, times),
         Matched::Route(route) => match &route.protection {
-            Protection::Off { .. } => return pass(gateway, (route.name.clone(), matched), request),
+            Protection::Off { .. } => return pass(gateway, (times, matched), request, arrived),
             Protection::Optional(_) if !with_key => {
-                return pass(gateway, (route.name.clone(), matched), request);
+                return pass(gateway, (times, matched), request, arrived);
             }
             Protection::Optional(policy) | Protection::Required(policy) => {
                 (route.name.clone(), policy.clone())
@@ -118,11 +133,14 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
     };
     let echo = policy.key_headers.from.iter().find_map(|name| request.headers().get(name)).cloned();
     let dialect = policy.dialect;
-    match keyed(gateway, &live, (route, policy), request, place).await {
-        Ok(ask) => Admitted::Keyed(Arc::new(ask)),
+    match keyed(gateway, &live, (route, policy), request, place, arrived).await {
+        Ok(mut ask) => {
+            ask.times = Some(times);
+            Admitted::Keyed(Arc::new(ask))
+        }
         Err(problem) => {
             let malformed = matches!(problem, Problem::Key(_));
-            Admitted::Refused(problem, dialect, echo.filter(|_| !malformed))
+            Admitted::Refused(problem, dialect, echo.filter(|_| !malformed), times)
         }
     }
 }
@@ -130,11 +148,12 @@ pub async fn admit<P: Ports>(gateway: &Gateway<P>, request: Request<Body>, place
 /// Passes a request on. It belongs to a trace like any other.
 fn pass<P: Ports>(
     gateway: &Gateway<P>,
-    (route, matched): (Arc<str>, Matched<'_>),
+    (times, matched): (Arc<RouteTimes>, Matched<'_>),
     mut request: Request<Body>,
+    arrived: Moment,
 ) -> Admitted {
     let trace = trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
-    let passing = Passing::of(gateway, route, to(matched), trace);
+    let passing = Passing::of(times, to(matched), trace, arrived);
     Admitted::Pass(Box::new(request), passing)
 }
 
@@ -144,8 +163,8 @@ async fn keyed<P: Ports>(
     (route, policy): (Arc<str>, Arc<Policy>),
     request: Request<Body>,
     place: &Place,
+    arrived: Moment,
 ) -> Result<Ask, Problem> {
-    let arrived = gateway.ports().clock().now();
     let (mut head, body) = request.into_parts();
     let (id, principal, echo) = identify(gateway, live, &policy, &head)?;
     policy.key_headers.move_into(&mut head.headers, &reply::KEY, echo.clone());
@@ -154,7 +173,10 @@ async fn keyed<P: Ports>(
     }
     make_room(gateway, place, announced(&head.headers, &body, policy.body_limit)?)?;
     let charged = gateway.charge(live, id.tenant())?;
+    let begun = gateway.ports().clock().now();
     let body = read_body(gateway, body, policy.body_limit).await?;
+    let waited = Waited::default();
+    waited.add(gateway.ports().clock().now().since(begun));
     make_room(gateway, place, body.len())?;
     let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
     let fingerprint = take_fingerprint(&policy, &head.method, &target, &head.headers, &body)?;
@@ -179,6 +201,8 @@ async fn keyed<P: Ports>(
         deadline,
         by,
         charged,
+        times: None,
+        waited,
         _place: Some(place.clone()),
     })
 }
@@ -268,6 +292,8 @@ fn forwarded<P: Ports>(
         deadline: forward.deadline,
         by,
         charged: Charged::default(),
+        times: None,
+        waited: Waited::default(),
         _place: Some(place.clone()),
     })
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::Response;
 
 use super::admit::Ask;
+use super::metrics::Where;
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::{Gateway, key_habits, metrics, spans, trace};
@@ -43,8 +44,31 @@ pub(super) fn shortly<P: Ports>(gateway: &Gateway<P>) -> Duration {
     LEAST + gateway.ports.dice().jitter(LEAST * 2)
 }
 
-/// Renders, counts and logs the reply: the one line per request.
+/// Waits for others on behalf of a request: its overhead leaves that time out.
+pub(super) async fn waits<P: Ports, T>(
+    gateway: &Gateway<P>,
+    ask: &Ask,
+    others: impl Future<Output = T>,
+) -> T {
+    let clock = gateway.ports.clock();
+    let begun = clock.now();
+    let result = others.await;
+    ask.waited.add(clock.now().since(begun));
+    result
+}
+
+/// Renders, counts and logs the reply of this region: the one line per request.
 pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
+    finish_from(gateway, ask, reply, Where::Here)
+}
+
+/// Does the same for a request that may have been sent on.
+pub(super) fn finish_from<P: Ports>(
+    gateway: &Gateway<P>,
+    ask: &Ask,
+    reply: Reply,
+    from: Where,
+) -> Response<Body> {
     let (verdict, code) = (reply.verdict(), reply.code());
     if let Reply::Refused(problem, _) = &reply {
         metrics::refused(problem);
@@ -56,6 +80,12 @@ pub(super) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) ->
     metrics::answer(&ask.route, ask.id.tenant(), verdict);
     let response = reply::render(reply, ask, &gateway.settings.me);
     let took = gateway.ports.clock().now().since(ask.arrived);
+    if let Some(times) = &ask.times {
+        times.request(verdict, response.status(), from, took);
+        if from == Where::Here {
+            times.overhead(took.saturating_sub(ask.waited.all()));
+        }
+    }
     spans::asked(ask, &gateway.settings.me, gateway.view().epoch());
     spans::answered(verdict, code, response.status().as_u16());
     tracing::info!(

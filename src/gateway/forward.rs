@@ -13,7 +13,8 @@ use tracing::Instrument;
 
 use super::admit::Ask;
 use super::authority::Here;
-use super::finish::{finish, jittered, read, unknown};
+use super::finish::{finish, finish_from, jittered, read, unknown};
+use super::metrics::Where;
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
@@ -41,14 +42,16 @@ pub(super) async fn answer<P: Ports>(
     }
     let epoch = match hop(gateway, ask, &owner).await {
         Hop::Answered(response) => return response,
-        Hop::Refused(reply) => return finish(gateway, ask, reply),
+        Hop::Refused(reply) => return finish_from(gateway, ask, reply, Where::Forwarded),
         Hop::NotOwner { epoch } => epoch,
     };
     if epoch > gateway.view().epoch() {
         gateway.learn_now(&owner).await;
     }
     let next = match gateway.here(&ask.id) {
-        Here::Elsewhere(next) if next == owner => return finish(gateway, ask, request::moving(gateway)),
+        Here::Elsewhere(next) if next == owner => {
+            return finish_from(gateway, ask, request::moving(gateway), Where::Forwarded);
+        }
         Here::Elsewhere(next) => next,
         Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => {
             match request::serve(gateway, ask).await {
@@ -59,8 +62,8 @@ pub(super) async fn answer<P: Ports>(
     };
     match hop(gateway, ask, &next).await {
         Hop::Answered(response) => response,
-        Hop::Refused(reply) => finish(gateway, ask, reply),
-        Hop::NotOwner { .. } => finish(gateway, ask, request::moving(gateway)),
+        Hop::Refused(reply) => finish_from(gateway, ask, reply, Where::Forwarded),
+        Hop::NotOwner { .. } => finish_from(gateway, ask, request::moving(gateway), Where::Forwarded),
     }
 }
 
@@ -147,9 +150,13 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
     Hop::Refused(reply)
 }
 
-/// Logs the line of a request that the owner answered.
+/// Times a request that the owner answered, and logs its line.
 fn forwarded<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName, response: &Response<Body>) {
     let (verdict, code) = forwarded_verdict::verdict(ask.id.key(), &ask.policy.outcomes, response);
+    if let Some(times) = &ask.times {
+        let took = gateway.ports.clock().now().since(ask.arrived);
+        times.request(verdict, response.status(), Where::Forwarded, took);
+    }
     let (status, epoch) = (response.status().as_u16(), gateway.view().epoch());
     spans::asked(ask, &gateway.settings.me, epoch);
     spans::forwarded(owner);

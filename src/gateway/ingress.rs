@@ -13,14 +13,17 @@ use http::{HeaderMap, Method, Request, Response};
 use super::admit::Admitted;
 use super::authority::Here;
 use super::concurrency::{self, Place, Whose};
+use super::metrics::{RouteTimes, Where};
+use super::passthrough::NO_ROUTE;
 use super::problems::Problem;
 use super::route::Dialect;
 use super::{
     Gateway, address, admit, key_habits, metrics, problems, publication, reply, request, shadow, spans, trace,
 };
 use crate::ports::peers::{Forward, ForwardReply};
-use crate::ports::{Body, Ports};
+use crate::ports::{Body, Clock, Ports};
 use crate::protocol::region::RegionName;
+use crate::protocol::time::Moment;
 
 /// The sender's address, as the listener wrote it: a client's own header of that name is never
 /// passed on.
@@ -35,35 +38,49 @@ impl<P: Ports> Gateway<P> {
         if let Some(shadow) = &self.shadow {
             return Box::pin(shadow::pass(self, shadow, request)).await;
         }
+        let arrived = self.ports.clock().now();
         match self.place(Whose::Client) {
             Ok(place) => {
                 place.keeps(request.extensions().get());
-                self.placed(request, &place).await.map(|body| place.until_sent(body))
+                self.placed(request, &place, arrived).await.map(|body| place.until_sent(body))
             }
-            Err(problem) => self.refused(&problem, Dialect::Plain, &trace::of(request.headers())),
+            Err(problem) => {
+                let response = self.refused(&problem, Dialect::Plain, &trace::of(request.headers()));
+                self.timed("refused", None, Where::Here, arrived, response)
+            }
         }
     }
 
     // Boxes: a request that passes would move the room for all that the others may hold.
-    async fn placed(self: &Arc<Self>, request: Request<Body>, place: &Place) -> Response<Body> {
+    async fn placed(
+        self: &Arc<Self>,
+        request: Request<Body>,
+        place: &Place,
+        arrived: Moment,
+    ) -> Response<Body> {
+        let page = |response| self.timed("looked_up", None, Where::Here, arrived, response);
         if request.uri().path() == problems::PAGE {
-            return reply::problems_page();
+            return page(reply::problems_page());
         }
         if address::is_asked(request.method(), request.uri().path()) {
-            return Box::pin(address::answer(self, request)).await;
+            return Box::pin(address::answer(self, request, arrived)).await;
         }
         if request.uri().path() == publication::PATH && [Method::GET, Method::HEAD].contains(request.method())
         {
-            return reply::publication(self.live().publication.clone());
+            return page(reply::publication(self.live().publication.clone()));
         }
         let trace = trace::of(request.headers());
-        match admit::admit(self, request, place).await {
+        match admit::admit(self, request, place, arrived).await {
             Admitted::Pass(request, passing) if place.has_no_key(sender(request.headers())) => {
                 self.pass(passing, *request).await
             }
-            Admitted::Pass(..) => self.refused(&concurrency::overloaded(self), Dialect::Plain, &trace),
-            Admitted::Refused(problem, dialect, echo) => {
-                let mut response = self.refused(&problem, dialect, &trace);
+            Admitted::Pass(_, passing) => {
+                let response = self.refused(&concurrency::overloaded(self), Dialect::Plain, &trace);
+                self.timed("refused", Some(passing.times()), Where::Here, arrived, response)
+            }
+            Admitted::Refused(problem, dialect, echo, times) => {
+                let response = self.refused(&problem, dialect, &trace);
+                let mut response = self.timed("refused", Some(&times), Where::Here, arrived, response);
                 if let Some(echo) = echo {
                     response.headers_mut().insert(reply::KEY, echo);
                 }
@@ -74,6 +91,21 @@ impl<P: Ports> Gateway<P> {
                 request::answer(self, ask).await
             }
         }
+    }
+
+    /// Records the time of a client's request up to this answer. Without a route, none took it.
+    pub(super) fn timed(
+        &self,
+        verdict: &'static str,
+        route: Option<&RouteTimes>,
+        from: Where,
+        arrived: Moment,
+        response: Response<Body>,
+    ) -> Response<Body> {
+        let (live, took) = (self.live.load(), self.ports.clock().now().since(arrived));
+        let times = route.unwrap_or_else(|| live.times(NO_ROUTE));
+        times.request(verdict, response.status(), from, took);
+        response
     }
 
     /// Refuses a request that was not admitted; counts and logs it.

@@ -389,6 +389,8 @@ fn ask<P: Ports>(gateway: &Gateway<P>, job: &Job, own: &Row, request: StoredRequ
         request_id: job.request_id,
         arrived: gateway.ports.clock().now(),
         charged: Charged::default(),
+        times: None,
+        waited: metrics::Waited::default(),
         _place: None,
         by: By::Worker,
     })

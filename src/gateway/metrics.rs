@@ -6,6 +6,7 @@
 //! by [`super::labels`].
 
 mod audit;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -17,6 +18,7 @@ use metrics::{Counter, Gauge, SharedString, counter, gauge, histogram};
 use tracing::Instrument;
 
 pub(super) use self::audit::{audit_age, audit_pass, doubles};
+pub(super) use self::requests::{RouteTimes, Waited, Where};
 use super::concurrency::Whose;
 use super::labels::{OTHER, tenant_label};
 use super::problems::{CODES, Problem};

@@ -13,7 +13,7 @@ use tracing::Instrument;
 
 use super::admit::Ask;
 use super::authority::{Permit, Run};
-use super::finish::{InFlight, jittered, read, unknown};
+use super::finish::{InFlight, jittered, read, unknown, waits};
 use super::problems::Problem;
 use super::race::{Won, race};
 use super::reply::{self, Reply};
@@ -97,14 +97,14 @@ pub(super) async fn answered<P: Ports>(
             }
         }
         Outcome::Unknown => {
-            let excerpt = Box::pin(excerpt(gateway, &head.headers, rest)).await;
+            let excerpt = waits(gateway, ask, Box::pin(excerpt(gateway, &head.headers, rest))).await;
             let said = excerpt.as_deref();
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, status, said, "outcome unknown");
             let ends_attempt = ask.policy.status_ends_attempt || removed(Plant::StatusEndsNothing);
             doubtful(gateway, ask, &claim, Some(Unclear { status, ends_attempt, excerpt })).await
         }
         Outcome::Final => {
-            let collected = body::collect(rest, ask.policy.stored_limit).await;
+            let collected = waits(gateway, ask, body::collect(rest, ask.policy.stored_limit)).await;
             gateway.observe_upstream(ask, started);
             let (kept, response) = match collected {
                 Ok(Collected::Whole(bytes)) => {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::{Request, Response};
 
 use super::finish::jittered;
+use super::metrics::{RouteTimes, Where};
 use super::problems::Problem;
 use super::route::{Dialect, Matched, UNLISTED_TIMEOUT};
 use super::trace::Trace;
@@ -23,7 +24,7 @@ pub(super) const NO_ROUTE: &str = "-";
 
 /// Facts for the log line of a request that passes.
 pub struct Passing {
-    route: Arc<str>,
+    times: Arc<RouteTimes>,
     trace: Trace,
     arrived: Moment,
     /// The upstream that gets it, and the time for which that may be silent.
@@ -47,9 +48,14 @@ pub(super) fn to(matched: Matched<'_>) -> To {
 }
 
 impl Passing {
-    /// A request of this trace, on this route.
-    pub(super) fn of<P: Ports>(gateway: &Gateway<P>, route: Arc<str>, to: To, trace: Trace) -> Self {
-        Self { route, trace, arrived: gateway.ports.clock().now(), to }
+    /// A request of this trace, on this route, that came at this moment.
+    pub(super) fn of(times: Arc<RouteTimes>, to: To, trace: Trace, arrived: Moment) -> Self {
+        Self { times, trace, arrived, to }
+    }
+
+    /// The series of its route.
+    pub(super) fn times(&self) -> &RouteTimes {
+        &self.times
     }
 }
 
@@ -67,7 +73,8 @@ impl<P: Ports> Gateway<P> {
         answered: Result<Response<Body>, SendError>,
     ) -> Response<Body> {
         self.passes.count(&answered);
-        let Passing { route, trace, arrived, to: _ } = passing;
+        let Passing { times, trace, arrived, to: _ } = passing;
+        let route = times.route();
         let (region, epoch) = (&self.settings.me, self.view().epoch());
         let (response, verdict, code) = match answered {
             Ok(response) if response.extensions().get::<CredentialRefused>().is_some() => {
@@ -87,7 +94,9 @@ impl<P: Ports> Gateway<P> {
                 (reply::refuse(&problem, Dialect::Plain), "refused", problem.code())
             }
         };
-        let (status, ms) = (response.status().as_u16(), self.ports.clock().now().since(*arrived).as_millis());
+        let (status, took) = (response.status(), self.ports.clock().now().since(*arrived));
+        times.request(verdict, status, Where::Here, took);
+        let (status, ms) = (status.as_u16(), took.as_millis());
         spans::passed(route, region, epoch);
         spans::answered(verdict, code, status);
         tracing::info!(%route, %region, verdict, code, status, epoch, ms = ms as u64, %trace, "passed");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::admit::Ask;
 use super::claim::{lifetime, store_unavailable};
-use super::finish::{jittered, unknown};
+use super::finish::{jittered, unknown, waits};
 use super::outcome::{self, Fact, Stored};
 use super::problems::Problem;
 use super::reply::{self, Reply};
@@ -56,7 +56,8 @@ pub(super) async fn probe<P: Ports>(
     let mut stays: Option<(Doubt, Duration)> = None;
     for doubt in doubts {
         let (path, policy) = (ask.target.path(), &ask.policy);
-        let after = match question(gateway, policy, &ask.id, &doubt, path).await {
+        let asked = question(gateway, policy, &ask.id, &doubt, path);
+        let after = match waits(gateway, ask, asked).await {
             ProbeAnswer::Happened(answer) => {
                 return Recovered::Reply(happened(gateway, ask, doubt, basis, answer).await);
             }

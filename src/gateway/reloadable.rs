@@ -15,6 +15,8 @@ use serde::Serialize;
 use super::concurrency::MostAtOnce;
 use super::credentials::Credentials;
 use super::live_keys::LiveKeys;
+use super::metrics::RouteTimes;
+use super::passthrough::NO_ROUTE;
 use super::quota::{Quota, Quotas};
 use super::route::Routes;
 use super::{Fixed, Gateway, Settings, metrics, publication};
@@ -47,6 +49,9 @@ pub(super) struct Live<P: Ports> {
     pub(super) quotas: Option<Arc<Quotas<P>>>,
     pub(super) live_keys: Option<Arc<LiveKeys>>,
     pub(super) publication: Bytes,
+    times: BTreeMap<Arc<str>, Arc<RouteTimes>>,
+    /// For requests that no route takes.
+    unlisted: Arc<RouteTimes>,
     pub(super) shared: Digest32,
     pub(super) most_at_once: MostAtOnce,
     quota: Option<Quota>,
@@ -73,6 +78,9 @@ impl<P: Ports> Live<P> {
         let quotas = quota.map(|quota| Arc::new(Quotas::new(quota, ports)));
         let live_keys = quota.and_then(|quota| Some(Arc::new(LiveKeys::new(quota.live_keys?))));
         let typical = routes.0.iter().map(|route| (route.name.clone(), Typical::default())).collect();
+        let series = |route: &Arc<str>| (route.clone(), Arc::new(RouteTimes::new(route.clone())));
+        let times = routes.0.iter().map(|route| series(&route.name)).collect();
+        let unlisted = Arc::new(RouteTimes::new(NO_ROUTE.into()));
         let limited = live_keys.is_some() || quotas.as_ref().is_some_and(|quotas| quotas.limits_keys());
         let publication = publication::document(&routes, limited).into();
         let meanings = Arc::new(routes.meanings());
@@ -83,6 +91,8 @@ impl<P: Ports> Live<P> {
             quotas,
             live_keys,
             publication,
+            times,
+            unlisted,
             shared,
             most_at_once,
             quota,
@@ -107,6 +117,11 @@ impl<P: Ports> Live<P> {
             }
         }
         next
+    }
+
+    /// The series of this route's requests.
+    pub(super) fn times(&self, route: &str) -> &Arc<RouteTimes> {
+        self.times.get(route).unwrap_or(&self.unlisted)
     }
 
     pub(super) fn typical(&self, route: &str) -> Option<Duration> {

@@ -16,7 +16,7 @@ use super::admit::{Ask, By};
 use super::authority::{Here, Permit, Unfit};
 use super::claim::{ClaimBasis, ClaimMode, Claimed, claim, store_unavailable};
 use super::escrow::NotLodged;
-use super::finish::{InFlight, finish, jittered, read, shortly, unknown};
+use super::finish::{InFlight, finish, jittered, read, shortly, unknown, waits};
 use super::outcome::Claim;
 use super::problems::Problem;
 use super::race::{Won, race};
@@ -277,7 +277,8 @@ async fn stand_on<P: Ports>(
             Verdict::Claim(basis) => return Ok(ClaimBasis { basis, untouched }),
             Verdict::Attach { left, expires } => {
                 let mut waiter = gateway.attached.join(&ask.id);
-                match race(waiter.ended(), gateway.ports.clock().sleep_until(attach_until)).await {
+                let ended = race(waiter.ended(), gateway.ports.clock().sleep_until(attach_until));
+                match waits(gateway, ask, ended).await {
                     Won::First(ended) => {
                         metrics::attached("replayed");
                         rows = ended;
@@ -386,7 +387,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
         }
     };
     let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout, still);
-    let answered = sent.instrument(spans::upstream()).await;
+    let answered = waits(gateway, ask, sent.instrument(spans::upstream())).await;
     Step::Ended(match answered {
         Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
         Err(SendError::NotSent(_)) if let Some(why) = refused.get() => {

@@ -158,6 +158,7 @@ pub(super) async fn pass<P: Ports>(
     shadow: &Arc<Shadow>,
     request: Request<Body>,
 ) -> Response<Body> {
+    let arrived = gateway.ports.clock().now();
     let (head, body) = request.into_parts();
     let (method, path) = (&head.method, head.uri.path());
     let live = gateway.live();
@@ -181,7 +182,8 @@ pub(super) async fn pass<P: Ports>(
         Matched::PassThrough => None,
     };
     // The trace stays the client's: the request goes as it came.
-    let passing = Passing::of(gateway, route.clone(), to(matched), trace::of(&head.headers));
+    let times = live.times(&route).clone();
+    let passing = Passing::of(times, to(matched), trace::of(&head.headers), arrived);
     let trial = match policy {
         Some(policy) => try_out(gateway, &live, shadow, route, policy, &head),
         None => {

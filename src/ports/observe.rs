@@ -19,6 +19,10 @@ pub enum Kind {
     Histogram,
 }
 
+/// Bounds of all histograms, in seconds. Alerts may only ask for these.
+pub const BUCKETS: [f64; 13] =
+    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+
 /// A metric, its kind and its meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
@@ -81,6 +85,8 @@ metrics! {
     STORE_SPARED = Counter "onceway_store_spared_total" "Calls about keys that were refused at once because the store did not answer those before; nothing was sent. By calls (reads, writes).";
     STORE_SECONDS = Histogram "onceway_store_seconds" "Duration of store calls by operation and route, in seconds.";
     UPSTREAM_SECONDS = Histogram "onceway_upstream_seconds" "Time from sending a request under a claim to its whole answer or its failure, by route, in seconds.";
+    REQUEST_SECONDS = Histogram "onceway_request_seconds" "Time from the arrival of a client's request at the public door to the head of its answer, in seconds, by route (`-` where no route takes it), verdict and where (here, forwarded: sent on to the key's owner). The verdict is the log's word: settled, released, replayed, accepted, in_progress, key_reused, key_expired, in_doubt, passed, looked_up (a status address or a page of onceway's own), refused with a 4xx; but failed for a refusal with a 5xx.";
+    OVERHEAD_SECONDS = Histogram "onceway_overhead_seconds" "The part of a keyed request's time, as in onceway_request_seconds, that onceway took, in seconds, by route: less the waits for its client's body, the upstream and an earlier attempt. Left out are forwarded requests, whose upstream time is not known here, those that were not admitted, and those that pass.";
     REQUESTS_AT_ONCE = Gauge "onceway_requests_at_once" "Requests that are here now, from their head until their answer was sent, by whose they are (of: clients, peers). Those beyond `[listen.limits]` are refused as overloaded.";
     IN_FLIGHT = Gauge "onceway_in_flight_requests" "Keyed requests being worked on now.";
     EPOCH = Gauge "onceway_epoch" "Epoch of the view this gateway goes by.";

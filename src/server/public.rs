@@ -25,7 +25,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Client, admit};
@@ -322,7 +322,7 @@ async fn answer<S: PublicService>(
     watch: &Arc<Watch>,
     bounds: &Bounds,
 ) -> Result<Response<Body>, Infallible> {
-    let open = watch.open();
+    let (open, arrived) = (watch.open(), Instant::now());
     let version = request.version();
     let limits = bounds.limits;
     let origin = client.door.edge().and_then(|edge| cors::origin(request.headers(), edge));
@@ -343,7 +343,7 @@ async fn answer<S: PublicService>(
             response
         }
         Err(problem) => {
-            metrics::counter!(observe::REFUSALS, "code" => problem.code).increment(1);
+            count_refused(&problem, arrived.elapsed());
             tracing::debug!(client = %client.ip, code = problem.code, detail = problem.detail, "refused");
             let mut response = problem.response();
             if version < Version::HTTP_2 {
@@ -357,6 +357,14 @@ async fn answer<S: PublicService>(
         cors::allow(response.headers_mut(), origin);
     }
     Ok(open.answered(response))
+}
+
+/// Counts a request that never reached the gateway.
+fn count_refused(problem: &Problem, took: Duration) {
+    metrics::counter!(observe::REFUSALS, "code" => problem.code).increment(1);
+    let verdict = if problem.status.is_server_error() { "failed" } else { "refused" };
+    let labels = [("route", "-"), ("verdict", verdict), ("where", "here")];
+    metrics::histogram!(observe::REQUEST_SECONDS, &labels).record(took.as_secs_f64());
 }
 
 /// Counts the head for as long as any part of the request is here. A few bytes of HTTP/2 may stand

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -45,8 +45,8 @@ use crate::config::running::Running;
 use crate::gateway::concurrency::Place;
 use crate::gateway::spans::Begin;
 use crate::gateway::{Gateway, Settings};
-use crate::ports::Body;
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
+use crate::ports::{Body, observe};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::versions::Versions;
 
@@ -58,8 +58,8 @@ const AGAIN: Duration = Duration::from_secs(5);
 const FOUND_EVERY: Duration = Duration::from_millis(200);
 /// Longest time for connections to finish after the last request was answered.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
-/// Bounds of the store-seconds and upstream-seconds histograms, in seconds.
-const BUCKETS: [f64; 13] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+/// Pause between two times at which new samples of histograms are counted.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(feature = "otlp")]
 const JOB_SPAN: Option<Begin> = Some(spans::job);
@@ -137,7 +137,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let Start { founds, speaks } = start;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
-    let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?.build_recorder();
+    let recorder = PrometheusBuilder::new().set_buckets(&observe::BUCKETS)?.build_recorder();
     let metrics = recorder.handle();
     metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
     let identity = identity(&config)?.map(|identity| identity.speaking(speaks));
@@ -146,6 +146,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let ports = ports(&config, identity.as_ref(), speaks, &upstreams)?;
     let settings = Settings { speaks, ..config.settings() };
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
+    tokio::spawn(count_samples(metrics.clone()));
     certificates::start(&config);
     tokio::spawn(warn_of_superuser(config.process.store.url.reveal().parse()));
     descriptors::for_gateway(&config);
@@ -204,6 +205,15 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
     leave(&gateway, listeners, drain).await;
     Ok(())
+}
+
+/// Counts the samples of histograms again and again. A scrape does it too, but where nobody scrapes
+/// they would fill the memory: each request adds some.
+async fn count_samples(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(COUNT_EVERY).await;
+        metrics.run_upkeep();
+    }
 }
 
 /// Warns once, when the store first answers, if its role may do anything there.

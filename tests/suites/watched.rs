@@ -114,6 +114,11 @@ fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_a
             [["blobs", "passed", "-"], ["notes", "passed", "-"], ["-", "refused", "upstream-broke"]];
         assert_eq!(told, expected);
         assert_eq!((&passed[0]["trace"], &passed[1]["trace"]), (&TRACE.into(), &begun.clone().into()));
+        for (route, verdict) in [("blobs", "passed"), ("notes", "passed"), ("-", "failed")] {
+            let labels = format!("route=\"{route}\",verdict=\"{verdict}\",where=\"here\"");
+            let timed = series(region, &format!("onceway_request_seconds_count{{{labels}}}")).await;
+            assert_eq!(timed, Some(1.0), "{labels}");
+        }
         for line in &passed {
             assert!(line["region"] == "solo" && line["epoch"].as_u64() >= Some(1), "{line}");
             assert!(line["status"].is_u64() && line["ms"].is_u64(), "{line}");
@@ -135,6 +140,12 @@ fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_a
             is_told(line, TRACE, verdict, code);
             assert_eq!(line["status"], status, "{line}");
         }
+        let looked_up = "onceway_request_seconds_count{route=\"-\",verdict=\"looked_up\",where=\"here\"}";
+        assert_eq!(series(region, looked_up).await, Some(1.0));
+        let malformed = Ask::get(format!("{public}/v1/nothing")).with("Transfer-Encoding", "gzip");
+        assert_eq!(ask(malformed).await.status, 400, "at the door");
+        let refused = "onceway_request_seconds_count{route=\"-\",verdict=\"refused\",where=\"here\"}";
+        assert_eq!(series(region, refused).await, Some(2.0), "and the key that nobody knows");
         let stranger = Ask::get(format!("{public}/.well-known/onceway/requests/{known}"));
         assert_eq!(ask(stranger.with("Traceparent", PARENT)).await.status, 401);
         let told = lines(region, "not admitted", None).await;

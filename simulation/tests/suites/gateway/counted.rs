@@ -129,3 +129,47 @@ fn a_lost_claim_is_counted_for_its_route_and_tenant() {
         check(&handle, "onceway_claims_lost_total", &[r#"route="park",tenant="acme" 1"#]);
     });
 }
+
+/// The sum of a histogram's series with these labels, in seconds.
+fn seconds(handle: &PrometheusHandle, metric: &str, labels: &str) -> f64 {
+    let (page, start) = (handle.render(), format!("{metric}_sum{{{labels}}} "));
+    let line = page.lines().find_map(|line| line.strip_prefix(&start)).expect(labels);
+    line.parse().unwrap()
+}
+
+#[test]
+fn a_clients_request_is_timed_where_it_came_in_and_its_overhead_leaves_out_waits_for_others() {
+    counted(async |handle| {
+        let (bench, eu) = (Bench::start(2).await, region("eu"));
+        let took_upstream = ms(400);
+        let (slow, forwarded, other) = (key_of(&eu, "slow"), key_of(&eu, "sent-on"), key_of(&eu, "refused"));
+        bench.upstream(&eu, UpstreamMode::Receipt { after: took_upstream });
+        let first = bench.begin(&eu, "/probe", &slow);
+        sleep(ms(100)).await;
+        let copy = bench.begin(&eu, "/probe", &slow);
+        assert_eq!(first.await.unwrap().status, 201);
+        assert!(copy.await.unwrap().replayed, "it waited for the first one");
+        assert_eq!(bench.send(&region("us"), "/rerun", &forwarded).await.status, 201);
+        bench.store(&eu, StoreMode::Refuse);
+        assert_eq!(bench.send(&eu, "/park", &other).await.said(), (503, "store-unavailable"));
+        let gateway = bench.gateway(&eu);
+        assert_eq!(ask(&gateway, "/probe", "a b", "{}").await.status, 400);
+        check(
+            &handle,
+            "onceway_request_seconds_count",
+            &[
+                r#"route="probe",verdict="settled",where="here" 1"#,
+                r#"route="probe",verdict="replayed",where="here" 1"#,
+                r#"route="rerun",verdict="settled",where="forwarded" 1"#,
+                r#"route="park",verdict="failed",where="here" 1"#,
+                r#"route="probe",verdict="refused",where="here" 1"#,
+            ],
+        );
+        let took =
+            seconds(&handle, "onceway_request_seconds", r#"route="probe",verdict="settled",where="here""#);
+        assert!(took >= took_upstream.as_secs_f64(), "{took}");
+        check(&handle, "onceway_overhead_seconds_count", &[r#"route="probe" 2"#, r#"route="park" 1"#]);
+        let own = seconds(&handle, "onceway_overhead_seconds", r#"route="probe""#);
+        assert!(own < took / 4.0, "{own} s of two requests, each of which waited for {took} s");
+    });
+}
