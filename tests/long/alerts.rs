@@ -41,9 +41,9 @@ const GROUPS: [(&str, &[&str]); 17] = [
     ("a witness", &["OncewayWitnessHasNoVote"]),
     ("a stranger", &["OncewayPeerRefused"]),
     ("settings that differ", &["OncewaySettingsDiffer"]),
-    ("a store of errors", &["OncewayRequestsFail"]),
+    ("a store of errors", &["OncewayRequestsFail", "OncewayAvailabilityBurns"]),
     ("a sick upstream", &["OncewayUpstreamSick"]),
-    ("a slow store", &["OncewayStoreSlow"]),
+    ("a slow store", &["OncewayStoreSlow", "OncewayOverheadBurns"]),
     ("a silent store", &["OncewayStoreSilent"]),
     (
         "left alone",

@@ -22,10 +22,12 @@ use onceway::fleet::deployment::{Deployment, Options};
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
 /// The order of the sections: each leaves three regions that serve.
-const ALL: [&str; 16] = [
+const ALL: [&str; 18] = [
     UPGRADE,
     "Planned maintenance",
     "Postgres minor upgrade",
+    "Requests fail",
+    "Requests are slow",
     "Stuck key",
     "Suspected double charge",
     "Certificate rotation",
@@ -72,6 +74,8 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
         "Replacing the authority" => planned::authority(section, fleet).await,
         "Refused peer" => planned::refused(section, fleet).await,
         "Poisoned register" => losses::poisoned(section, fleet).await,
+        "Requests fail" => keys::fail(section, fleet).await,
+        "Requests are slow" => keys::slow(section, fleet).await,
         "Stuck key" => keys::stuck(section, fleet).await,
         "Suspected double charge" => keys::double(section, fleet).await,
         "Lost slot" => slots::lost(section, fleet).await,

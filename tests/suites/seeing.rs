@@ -15,7 +15,9 @@ use crate::support::promtool::{self, promtool};
 use onceway::ports::observe::{self, Kind, Metric};
 
 /// The conditions that need an alert, and the alerts for them.
-const ASKED_FOR: [(&str, &str); 13] = [
+const ASKED_FOR: [(&str, &str); 15] = [
+    ("availability", "OncewayAvailabilityBurns"),
+    ("overhead", "OncewayOverheadBurns"),
     ("mismatch rate", "OncewayKeysReused"),
     ("in-progress rate", "OncewayInProgress"),
     ("store p99", "OncewayStoreSlow"),
@@ -88,7 +90,10 @@ fn strange_matchers(text: &str) -> Vec<String> {
             let (label, wanted) = matcher.split_once('=').unwrap_or((matcher, ""));
             let wanted = wanted.trim_matches(['"', '\\', '~']);
             let target = ["region", "instance", "job"].contains(&label);
-            let known = help.contains(label) && wanted.split('|').all(|wanted| help.contains(wanted));
+            let known = match label {
+                "le" => wanted.parse().is_ok_and(|bound: f64| observe::BUCKETS.contains(&bound)),
+                _word => help.contains(label) && wanted.split('|').all(|wanted| help.contains(wanted)),
+            };
             if !target && !known {
                 strange.push(format!("{name}{{{matcher}}}"));
             }
@@ -246,6 +251,9 @@ fn the_readers_of_this_suite_notice_what_is_wrong() {
     {
         assert_eq!(strange_matchers(&right.replace(from, to)).len(), 1, "{to}");
     }
+    let bucket = |bound: &str| format!("onceway_overhead_seconds_bucket{{le=\"{bound}\"}}");
+    assert_eq!(strange_matchers(&bucket("0.25")), Vec::<String>::new());
+    assert_eq!(strange_matchers(&bucket("0.3")).len(), 1, "no bucket ends there");
     let headings = "# Runbook\n## A region dies\n### Disk filling from a dead subscriber\ntext # no heading\n## What's `next`, then?";
     let expected = ["a-region-dies", "disk-filling-from-a-dead-subscriber", "runbook", "whats-next-then"];
     assert_eq!(anchors(headings).into_iter().collect::<Vec<_>>(), expected);

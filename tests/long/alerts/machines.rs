@@ -125,11 +125,14 @@ pub async fn store_of_errors(stage: &Stage) {
     let told = ask(request.clone()).await;
     assert!(told.text().contains("store-unavailable"), "{} {}", told.status, told.text());
     stage.fires("OncewayRequestsFail", &[("region", "ap-south")]).await;
+    stage.fires("OncewayAvailabilityBurns", &[("region", "ap-south")]).await;
     ap.serves().await.unwrap();
     let breaker = series(ap, "onceway_store_breaker_open{calls=\"writes\"}").await;
     assert_eq!(breaker, Some(0.0), "no breaker opens for answers");
     client.batch_execute(&right("grant", "to")).await.unwrap();
-    stage.quiet("OncewayRequestsFail", &[]).await;
+    for name in ["OncewayRequestsFail", "OncewayAvailabilityBurns"] {
+        stage.quiet(name, &[]).await;
+    }
     stage.told(request, &[201]).await;
 }
 
@@ -156,10 +159,13 @@ pub async fn store_slow(stage: &Stage) {
     let seen = async {
         let alert = stage.fires("OncewayStoreSlow", &[("region", "ap-south")]).await;
         assert!(alert.labels.contains_key("op"), "{alert:?}");
+        stage.fires("OncewayOverheadBurns", &[("region", "ap-south")]).await;
         over.store(true, SeqCst);
     };
     tokio::join!(stalls, seen);
-    stage.quiet("OncewayStoreSlow", &[("region", "ap-south")]).await;
+    for name in ["OncewayStoreSlow", "OncewayOverheadBurns"] {
+        stage.quiet(name, &[("region", "ap-south")]).await;
+    }
     ap.serves().await.unwrap();
 }
 

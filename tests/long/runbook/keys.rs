@@ -1,4 +1,4 @@
-//! A stuck key, and a suspected double charge.
+//! Requests that fail or are slow, a stuck key, and a suspected double charge.
 //!
 //! The provider's ledger is a file of the test's own. They must not rule a key except by the
 //! runbook's lines.
@@ -9,7 +9,7 @@ use onceway::fleet::deployment::Deployment;
 use onceway::fleet::region::Region;
 
 use crate::runbook::book::Section;
-use crate::support::{BODY, ask, found, key, key_status, post, until};
+use crate::support::{BODY, ask, found, key, key_status, post, series, until};
 
 /// Makes a key in doubt at its owner: its attempt was answered 500 on a route that parks. Returns
 /// the owner.
@@ -69,6 +69,29 @@ pub async fn stuck(mut section: Section<'_>, fleet: &Deployment) {
     until("the key to be released", async || owner.operate(&words).await.unwrap().status.success()).await;
     let words = ["jobs", "drop", "acme", &dead, "--reason", "the test is over"];
     assert!(owner.operate(&words).await.unwrap().status.success());
+    section.end();
+}
+
+/// An upstream that answers 500 on a route that parks: its keys count against availability.
+pub async fn fail(mut section: Section<'_>, fleet: &Deployment) {
+    let doubtful = key("doubtful");
+    let owner = in_doubt(fleet, "/v1/payouts", &doubtful, false).await;
+    let counted = "onceway_request_seconds_count{route=\"payouts\",verdict=\"in_doubt\",where=\"here\"}";
+    assert!(series(owner, counted).await >= Some(1.0), "how one notices");
+    section.ask(owner);
+    section.run("onceway status").await.ends(&[0]).shows("store      open");
+    section.run("onceway doubts").await.ends(&[3]).shows(&doubtful);
+    let words = ["key", "release", "acme", &doubtful, "--reason", "no such payout"];
+    until("the key to be released", async || owner.operate(&words).await.unwrap().status.success()).await;
+    section.end();
+}
+
+pub async fn slow(mut section: Section<'_>, fleet: &Deployment) {
+    let eu = &fleet.regions[1];
+    assert_eq!(ask(post(&eu.public(), "/v1/charges", &key("timed"), BODY)).await.status, 201);
+    section.ask(eu);
+    section.run("onceway status").await.ends(&[0]).shows("in flight");
+    section.run_again("onceway store check --config config/eu-west.toml").await;
     section.end();
 }
 
