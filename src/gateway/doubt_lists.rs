@@ -50,14 +50,19 @@ impl<P: Ports> Gateway<P> {
     ) -> Result<AllDoubts, StoreError> {
         let view = self.view();
         let others = view.members().keys().filter(|name| **name != self.settings.me).cloned();
-        let asked: Vec<_> = others
+        // A region that is known to be silent is not waited for.
+        let (dead, alive): (Vec<_>, Vec<_>) = others.partition(|name| self.is_silent(name));
+        let asked: Vec<_> = alive
+            .into_iter()
             .map(|name| {
                 let (gateway, after, of) = (self.clone(), after.cloned(), name.clone());
                 (name, tokio::spawn(async move { gateway.doubts_of(&of, after, most).await }))
             })
             .collect();
         let own = self.doubts(after, most).await;
-        let (mut pages, mut silent) = (Vec::new(), BTreeMap::new());
+        let mut pages = Vec::new();
+        let mut silent: BTreeMap<String, String> =
+            dead.into_iter().map(|name| (name.to_string(), "it does not answer".to_owned())).collect();
         for (name, asked) in asked {
             match asked.await.unwrap_or_else(|_| Err("the question broke off".to_owned())) {
                 Ok(page) => pages.push((name, page)),

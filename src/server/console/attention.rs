@@ -7,7 +7,7 @@
 
 use crate::gateway::audit::FindingsPage;
 use crate::gateway::authority::status::AuthorityStatus;
-use crate::gateway::operator::Doubts;
+use crate::gateway::doubt_lists::AllDoubts;
 use crate::gateway::status::Status;
 use crate::ports::observe;
 
@@ -61,7 +61,7 @@ impl Counted {
 
 /// Knowledge of a gateway beside its status.
 pub(super) struct Beside<'a> {
-    pub(super) doubts: Option<&'a Doubts>,
+    pub(super) doubts: Option<&'a AllDoubts>,
     /// One page of the journal's recent findings.
     pub(super) findings: Option<&'a FindingsPage>,
     pub(super) counted: &'a Counted,
@@ -177,6 +177,8 @@ fn authority(authority: &AuthorityStatus, say: &mut impl FnMut(bool, String, &'s
 mod tests {
     use super::*;
     use crate::gateway::audit::FindingStatus;
+    use std::collections::BTreeMap;
+
     use crate::gateway::operator::JournalEntry;
 
     const DAY: i64 = 86_400_000;
@@ -228,7 +230,14 @@ mod tests {
                      onceway_certificate_expires_timestamp_seconds{of=\"peer\"} 1209600\n";
         let counted = Counted::of(quiet);
         let findings = FindingsPage { region: "us".to_owned(), findings: Vec::new(), next: None };
-        let doubts = Doubts { region: "us".to_owned(), doubts: Vec::new(), more: false, next: None };
+        let doubts = AllDoubts {
+            region: "us".to_owned(),
+            at_ms: 0,
+            doubts: Vec::new(),
+            silent: BTreeMap::new(),
+            more: false,
+            next: None,
+        };
         let beside = Beside { doubts: Some(&doubts), findings: Some(&findings), counted: &counted };
         assert_eq!(said(&beside, 0), []);
         assert_eq!(said(&beside, 1).len(), 1, "a certificate has less than fourteen days");

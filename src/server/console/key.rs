@@ -91,6 +91,7 @@ fn told<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife)
             div { dt { "Digest in logs" } dd { code { (word(&own["digest"])) } } }
         }
         @if own["state"] == "in-doubt" { (decide(me, tenant, key, &own)) }
+        (lived(life, now_ms))
         (of_region(me, &own, now_ms))
         @for (name, status) in others { (of_region(name, status, now_ms)) }
         @for (name, why) in &life.silent {
@@ -111,6 +112,30 @@ fn state(state: &Value) -> Markup {
         Some(other) => mark("none", other),
         None => html! { (frame::NOTHING) },
     }
+}
+
+/// Everything that happened to the key, over all regions that answered.
+fn lived(life: &KeyLife, now_ms: i64) -> Markup {
+    let rows: Vec<Vec<Markup>> = life
+        .life
+        .iter()
+        .map(|event| {
+            let when = event.at_ms.map_or(html! { (frame::NOTHING) }, |at| ago(at, now_ms));
+            let token = event.token.as_deref().unwrap_or(frame::NOTHING);
+            vec![
+                when,
+                html! { (event.region) },
+                html! { (token) },
+                html! { (event.what) },
+                html! { (event.text) },
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return html! {};
+    }
+    let table = table("What happened, oldest first", &["When", "Where", "Attempt", "What", "More"], &rows);
+    section("life", "Its life", None, &table)
 }
 
 fn of_region(name: &str, status: &Value, now_ms: i64) -> Markup {

@@ -13,7 +13,8 @@ use maud::{Markup, html};
 use super::Visit;
 use super::frame::{ago, countdown, mark, or_nothing, section, span, table};
 use crate::gateway::audit::{AuditPage, FindingsPage};
-use crate::gateway::operator::{DoubtStatus, Doubts};
+use crate::gateway::doubt_lists::AllDoubts;
+use crate::gateway::operator::DoubtStatus;
 use crate::gateway::status::Status;
 use crate::ports::Ports;
 use crate::ports::store::StoreError;
@@ -60,11 +61,12 @@ fn silent(error: &StoreError) -> Markup {
     html! { p.notice.bad { (mark("bad", &format!("The store does not answer: {error}"))) } }
 }
 
-pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<Doubts, StoreError> {
+/// The doubts of all regions.
+pub(super) async fn doubts<P: Ports>(visit: &Visit<'_, P>) -> Result<AllDoubts, StoreError> {
     if is_shadow(visit) {
         return Err(shadowed());
     }
-    visit.gateway.doubts(after(visit, "doubts").as_ref(), MOST).await
+    visit.gateway.all_doubts(after(visit, "doubts").as_ref(), MOST).await
 }
 
 pub(super) async fn found_lately<P: Ports>(visit: &Visit<'_, P>) -> Result<FindingsPage, StoreError> {
@@ -85,36 +87,53 @@ pub(super) fn is_shadow<P: Ports>(visit: &Visit<'_, P>) -> bool {
 
 pub(super) fn queue<P: Ports>(
     visit: &Visit<'_, P>,
-    found: &Result<Doubts, StoreError>,
+    found: &Result<AllDoubts, StoreError>,
     status: &Status,
 ) -> Markup {
     let is_first = visit.asked("doubts").is_none();
     let body = match found {
         Err(error) => silent(error),
         Ok(page) if page.doubts.is_empty() => {
-            html! { p { (mark("good", "No key is in doubt.")) } (pages("doubts", is_first, page.next.as_ref())) }
+            let quiet = if page.silent.is_empty() { "good" } else { "warn" };
+            html! {
+                p { (mark(quiet, "No key is in doubt.")) }
+                (unasked(page))
+                (pages("doubts", is_first, page.next.as_ref()))
+            }
         }
         Ok(page) => {
             let heads = [
                 "Key",
                 "Since",
                 "Route",
+                "Owner",
                 "Attempt of",
                 "Token",
-                "Status",
+                "Said",
                 "Attempts",
+                "Rule",
                 "Attempt is over",
                 "Decide",
             ];
             let rows: Vec<Vec<Markup>> = page.doubts.iter().map(|doubt| row(doubt, status.at_ms)).collect();
             html! {
-                (table("Keys whose effect may or may not have happened", &heads, &rows))
+                (table("Keys whose effect may or may not have happened, of all regions", &heads, &rows))
+                (unasked(page))
                 (pages("doubts", is_first, page.next.as_ref()))
-                p.soft { "Keys of routes with recovery = \"probe\" leave the list by themselves once the upstream says what happened." }
+                p.soft { "Keys whose rule is `probe` leave the list by themselves once the upstream says what happened." }
             }
         }
     };
     section("doubts", "In doubt", Some("now"), &body)
+}
+
+/// Names the regions whose doubts are unknown.
+fn unasked(page: &AllDoubts) -> Markup {
+    html! {
+        @for (name, why) in &page.silent {
+            p.notice.bad { (mark("bad", &format!("{name} did not answer ({why}): its doubts are unknown"))) }
+        }
+    }
 }
 
 fn row(doubt: &DoubtStatus, now_ms: i64) -> Vec<Markup> {
@@ -128,10 +147,15 @@ fn row(doubt: &DoubtStatus, now_ms: i64) -> Vec<Markup> {
         html! { a.key href=(place) { span.soft { (doubt.tenant) " / " } (doubt.key) } },
         ago(doubt.since_ms, now_ms),
         html! { (route) " " span.soft { (doubt.path) } },
+        html! { (or_nothing(doubt.owner.as_ref())) },
         html! { (doubt.origin) },
         html! { (doubt.token) },
-        html! { (or_nothing(doubt.status)) },
+        html! {
+            (or_nothing(doubt.status))
+            @if let Some(said) = &doubt.excerpt { " " span.soft { (said) } }
+        },
         html! { (doubt.attempts) },
+        html! { (doubt.recovery) },
         over,
         html! {
             a href={ (place) "#settle" } { "Settle…" span.unseen { " " (doubt.key) } } " "
