@@ -273,6 +273,7 @@ impl<P: Ports> Gateway<P> {
                 Ruling::Released => None,
             },
             basis: basis(ground),
+            recovery: row.recovery,
             lifetime: lifetime(self, policy),
             request: ("", ""),
         };

@@ -209,6 +209,7 @@ async fn in_its_place<P: Ports>(
         request_id: doubt.request_id,
         nonce: Some(doubt.nonce),
         basis,
+        recovery: ask.policy.recovery,
         lifetime: lifetime(gateway, &ask.policy),
         request: (&ask.route, ask.target.path()),
     };

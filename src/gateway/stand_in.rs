@@ -40,6 +40,8 @@ pub(super) struct For<'a> {
     /// twice.
     pub(super) nonce: Option<Nonce>,
     pub(super) basis: Basis,
+    /// The rule of the attempts. It says nothing more once their outcome is stored.
+    pub(super) recovery: Recovery,
     /// Retention, skew and tombstone time of the key.
     pub(super) lifetime: Lifetime,
     /// The route and the path of its request, if known; else empty.
@@ -65,8 +67,7 @@ pub(super) async fn end<P: Ports>(
         risk: gateway.at_risk(whom.id),
         hold: Duration::ZERO,
         settle_time: Duration::ZERO,
-        // Its outcome is known.
-        recovery: Recovery::Park,
+        recovery: whom.recovery,
         lifetime: whom.lifetime,
         route: whom.request.0.into(),
         path: whom.request.1.to_owned(),

@@ -269,6 +269,7 @@ async fn ended<P: Ports>(
         request_id: row.request_id,
         nonce,
         basis,
+        recovery: row.recovery,
         lifetime: lifetime(gateway, policy),
         request: (&open.route, &open.path),
     };
