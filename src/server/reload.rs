@@ -18,6 +18,7 @@ use super::run::{clients_tls, identity, peer_limits};
 use super::upstreams::upstreams;
 use super::{certificates, changed, descriptors};
 use crate::adapters::identity::PeerIdentity;
+use crate::adapters::postgres::login::Login;
 use crate::adapters::upstream::Renewable;
 use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
@@ -51,6 +52,7 @@ pub(super) struct Replaced {
     tls: Option<Replaceable<ServerConfig>>,
     identity: Option<PeerIdentity>,
     upstreams: Renewable,
+    store: Login,
     levels: Levels,
 }
 
@@ -70,6 +72,7 @@ impl Replaced {
         tls: Option<Replaceable<ServerConfig>>,
         identity: Option<PeerIdentity>,
         upstreams: Renewable,
+        store: Login,
         levels: Levels,
     ) -> Self {
         Self {
@@ -80,6 +83,7 @@ impl Replaced {
             tls,
             identity,
             upstreams,
+            store,
             levels,
         }
     }
@@ -102,6 +106,10 @@ impl Replaced {
             before.renew(newer);
         }
         self.upstreams.renew(upstreams);
+        // It was checked to be an address.
+        if let Ok(address) = config.process.store.url.reveal().parse() {
+            self.store.renew(address);
+        }
         if let Err(why) = (self.levels)(&config.process.log.level) {
             tracing::error!(why, "what is logged stays as it was");
         }

@@ -33,7 +33,7 @@ use super::{Listeners, PeerService, PublicService, certificates, descriptors, pu
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
-use crate::adapters::postgres::address::{Address, BadAddress};
+use crate::adapters::postgres::login::Login;
 use crate::adapters::postgres::provision::is_superuser;
 use crate::adapters::postgres::sealing::Sealer;
 use crate::adapters::postgres::{PgStore, StoreConfig};
@@ -144,11 +144,12 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let tls: Option<Replaceable<_>> = clients_tls(&config)?.map(Into::into);
     let upstreams = upstreams(&config)?;
     let ports = ports(&config, identity.as_ref(), speaks, &upstreams)?;
+    let login = ports.store.login();
     let settings = Settings { speaks, ..config.settings() };
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
     tokio::spawn(count_samples(metrics.clone()));
     certificates::start(&config);
-    tokio::spawn(warn_of_superuser(config.process.store.url.reveal().parse()));
+    tokio::spawn(warn_of_superuser(login.clone()));
     descriptors::for_gateway(&config);
 
     let (listen, heads) = (&config.process.listen, Arc::<Heads>::default());
@@ -167,7 +168,8 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     gateway.start(JOB_SPAN);
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let replaced = Replaced::new(&config, tls.clone(), identity.clone(), upstreams.renewable(), levels);
+    let replaced =
+        Replaced::new(&config, tls.clone(), identity.clone(), upstreams.renewable(), login, levels);
     public::listen(
         &mut listeners,
         public,
@@ -217,9 +219,9 @@ async fn count_samples(metrics: PrometheusHandle) {
 }
 
 /// Warns once, when the store first answers, if its role may do anything there.
-async fn warn_of_superuser(address: Result<Address, BadAddress>) {
-    let Ok(address) = address else { return };
+async fn warn_of_superuser(login: Login) {
     loop {
+        let address = login.address();
         match is_superuser(&address).await {
             Ok(true) => {
                 return tracing::warn!(

@@ -7,6 +7,7 @@
 //! - `keys`: indexes, bounds of time, another region's address.
 //! - `lanes`: separate connections for each kind of work, and calls that are refused at once.
 //! - `leaving`: a region that left.
+//! - `login`: a password that changes under load, and logins that the store refuses.
 //! - `printed`: provisioning as SQL for psql.
 //! - `provisioning`: making stores and connecting them.
 //! - `rights`: the rights that roles need and must not have.
@@ -24,6 +25,7 @@ mod jobs;
 mod keys;
 mod lanes;
 mod leaving;
+mod login;
 mod printed;
 mod provisioning;
 mod rights;

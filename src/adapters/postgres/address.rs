@@ -16,7 +16,7 @@ use super::tls;
 use crate::gateway::percent;
 
 /// Address of a Postgres, our role there, and the protection of the connection.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     pub(super) config: Config,
     pub(super) protection: Protection,
@@ -87,6 +87,17 @@ impl Address {
     /// Role, host, port and database, for messages: nothing of it is secret.
     pub fn place(&self) -> String {
         place(&self.config)
+    }
+
+    /// True if the two differ in role and password at most.
+    pub fn differs_only_in_login(&self, other: &Self) -> bool {
+        let place = |address: &Self| {
+            let database = address.config.get_dbname().unwrap_or(address.role()).to_owned();
+            address.tuned(|config| {
+                config.user("").password("").dbname(database);
+            })
+        };
+        place(self) == place(other)
     }
 
     /// Files of certificates that the address names. A check of a configuration looks for them.
@@ -396,6 +407,30 @@ mod tests {
                 "{text}: {told}"
             );
         }
+    }
+
+    #[test]
+    fn another_login_is_told_from_another_place() {
+        let is_place = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|text| text.parse::<Address>().unwrap());
+            one.differs_only_in_login(&other)
+        };
+        let one = "postgres://a:p@127.0.0.1:5432/d?sslmode=disable&target_session_attrs=read-write";
+        for same in ["a:q@", "b:p@", "b@"] {
+            assert!(is_place(one, &one.replace("a:p@", same)), "{same}");
+        }
+        for (part, other) in [
+            ("127.0.0.1", "127.0.0.2"),
+            ("5432", "5433"),
+            ("/d", "/e"),
+            ("disable", "require"),
+            ("-write", "-only"),
+        ] {
+            assert!(!is_place(one, &one.replace(part, other)), "{other}");
+        }
+        // Without a database the role's name is that of the database.
+        assert!(!is_place("host=localhost user=a", "host=localhost user=b"));
+        assert!(is_place("host=localhost user=a", "host=localhost user=b dbname=a"));
     }
 
     #[test]

@@ -6,10 +6,10 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
-use deadpool_postgres::Pool;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::connections::Connections;
 use super::errors::{self, Effect};
 use super::gather::Member;
 use super::keys::{big, claim_reply, millis, promised, small};
@@ -105,7 +105,12 @@ impl Member for Claim {
         self.0.id.key().as_bytes().len() + self.0.path.len() + self.0.route.len() + 256
     }
 
-    async fn send(batch: &[&Self], sql: &str, pool: &Pool, within: Duration) -> Result<Vec<Row>, Failed> {
+    async fn send(
+        batch: &[&Self],
+        sql: &str,
+        over: &Connections,
+        within: Duration,
+    ) -> Result<Vec<Row>, Failed> {
         // A member of another version takes no part, nor the second one of a nonce.
         let gate = gate_of(batch);
         let mut seen = HashSet::new();
@@ -128,7 +133,7 @@ impl Member for Claim {
         let rules = column(&batch, |Self(ask)| rows::rule(ask.recovery));
         let call = Call::writes(Self::WHAT, sql);
         run::run(
-            pool,
+            over,
             within,
             call,
             &[
@@ -204,7 +209,12 @@ impl Member for Settlement {
         self.answer.body.as_ref().map_or(0, |body| body.len()) + self.answer.headers.len() + 128
     }
 
-    async fn send(batch: &[&Self], sql: &str, pool: &Pool, within: Duration) -> Result<Vec<Row>, Failed> {
+    async fn send(
+        batch: &[&Self],
+        sql: &str,
+        over: &Connections,
+        within: Duration,
+    ) -> Result<Vec<Row>, Failed> {
         let tenants = column(batch, |one| one.id.tenant().as_str());
         let keys = column(batch, |one| one.id.key().as_bytes());
         let (epochs, attempts) = (column(batch, |one| one.epoch), column(batch, |one| one.attempt));
@@ -216,7 +226,7 @@ impl Member for Settlement {
         let lengths = column(batch, |one| one.answer.length);
         let call = Call::writes(Self::WHAT, sql);
         run::run(
-            pool,
+            over,
             within,
             call,
             &[&tenants, &keys, &epochs, &attempts, &nonces, &statuses, &headers, &bodies, &codings, &lengths],

@@ -9,10 +9,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::connections::Connections;
 use super::errors::{self, Effect};
 use super::run::{self, Call, Params};
 use crate::ports::observe;
@@ -139,7 +139,7 @@ impl Guard {
 /// A call like the unanswered ones, over the same connections, about a key that cannot exist: no
 /// tenant is empty.
 pub(super) struct Probe {
-    pub(super) pool: Pool,
+    pub(super) connections: Connections,
     pub(super) within: Duration,
     pub(super) effect: Effect,
     pub(super) sql: String,
@@ -154,7 +154,7 @@ impl Probe {
             Effect::Reads => &nobody[..2],
             Effect::Writes => nobody,
         };
-        let ended = run::run(&self.pool, self.within, call, params).await;
+        let ended = run::run(&self.connections, self.within, call, params).await;
         ended.map_or_else(|failed| failed.answered, |_| true)
     }
 }

@@ -41,6 +41,14 @@ pub(super) fn no_connection(what: &str, error: &PoolError) -> StoreError {
     not_sent(what, &why)
 }
 
+/// True if the server refused the role or its password.
+pub(super) fn is_refused_login(error: &PoolError) -> bool {
+    let PoolError::Backend(error) = error else { return false };
+    error.code().is_some_and(|code| {
+        [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code)
+    })
+}
+
 /// The statement was sent and failed.
 pub(super) fn failed(what: &str, effect: Effect, error: &Error) -> StoreError {
     let text = format!("{what}: {}", told(error));

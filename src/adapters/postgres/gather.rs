@@ -10,7 +10,6 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -18,6 +17,7 @@ use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use super::breaker::Guard;
+use super::connections::Connections;
 use super::errors;
 use super::run::Failed;
 use crate::ports::store::StoreError;
@@ -46,11 +46,11 @@ pub(super) trait Member: Send + Sync + Sized + 'static {
     fn tenant(&self) -> &Tenant;
     /// Its size, about.
     fn bytes(&self) -> usize;
-    /// Sends the statement of a batch once, over this pool and within this time.
+    /// Sends the statement of a batch once, over these connections and within this time.
     fn send(
         batch: &[&Self],
         sql: &str,
-        pool: &Pool,
+        over: &Connections,
         within: Duration,
     ) -> impl Future<Output = Result<Vec<Row>, Failed>> + Send;
     /// The facts that the rows state of the members, in the members' order.
@@ -69,7 +69,7 @@ pub(super) enum Asked<M: Member> {
 
 /// Calls of one kind, and those of them that wait.
 pub(super) struct Gather<M: Member> {
-    pool: Pool,
+    connections: Connections,
     within: Duration,
     sql: String,
     guard: Arc<Guard>,
@@ -121,8 +121,13 @@ pub(super) struct Place<M: Member> {
 }
 
 impl<M: Member> Gather<M> {
-    pub(super) fn new(pool: Pool, within: Duration, sql: String, guard: Arc<Guard>) -> Arc<Self> {
-        Arc::new(Self { pool, within, sql, guard, queue: Mutex::default() })
+    pub(super) fn new(
+        connections: Connections,
+        within: Duration,
+        sql: String,
+        guard: Arc<Guard>,
+    ) -> Arc<Self> {
+        Arc::new(Self { connections, within, sql, guard, queue: Mutex::default() })
     }
 
     /// Takes part in a batch, or may be made alone. Waits for half of a call's time at most before
@@ -193,7 +198,7 @@ impl<M: Member> Gather<M> {
     async fn send(&self, batch: Vec<Waiting<M>>) {
         let members: Vec<&M> = batch.iter().map(|waiting| &waiting.member).collect();
         let waited = batch.iter().map(|waiting| waiting.since.elapsed()).max().unwrap_or_default();
-        let sent = M::send(&members, &self.sql, &self.pool, self.within.saturating_sub(waited)).await;
+        let sent = M::send(&members, &self.sql, &self.connections, self.within.saturating_sub(waited)).await;
         let facts =
             sent.and_then(|rows| M::facts(&members, rows).map_err(|error| Failed { error, answered: true }));
         let told: Vec<Result<Option<M::Fact>, Failed>> = match facts {
@@ -301,7 +306,7 @@ impl<M: Member> Drop for Place<M> {
 
 #[cfg(test)]
 mod tests {
-    use deadpool_postgres::Manager;
+    use deadpool_postgres::{Manager, Pool};
     use tokio_postgres::NoTls;
 
     use super::*;
@@ -317,10 +322,10 @@ mod tests {
     /// Over connections that are never made.
     fn gather() -> Arc<Gather<Call>> {
         let manager = Manager::new(tokio_postgres::Config::new(), NoTls);
-        let pool = Pool::builder(manager).build().unwrap();
+        let connections = Connections::from(Pool::builder(manager).build().unwrap());
         let (within, effect, sql) = (Duration::from_secs(1), Effect::Writes, String::new());
-        let probe = Probe { pool: pool.clone(), within, effect, sql: sql.clone() };
-        Gather::new(pool, within, sql, Guard::new("writes", probe))
+        let probe = Probe { connections: connections.clone(), within, effect, sql: sql.clone() };
+        Gather::new(connections, within, sql, Guard::new("writes", probe))
     }
 
     impl Member for Call {
@@ -335,7 +340,7 @@ mod tests {
             MOST_BYTES / 4
         }
 
-        async fn send(_: &[&Self], _: &str, _: &Pool, _: Duration) -> Result<Vec<Row>, Failed> {
+        async fn send(_: &[&Self], _: &str, _: &Connections, _: Duration) -> Result<Vec<Row>, Failed> {
             Ok(Vec::new())
         }
 

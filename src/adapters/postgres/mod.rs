@@ -3,6 +3,7 @@
 //! `keys`, `replica`, `upkeep`, `jobs`, `audit`, `escrows` and `imports` have one port each;
 //! `authority` has two. The other files:
 //! - [`address`] and `tls` (the address and its protection), `connect` (the only connector)
+//! - `connections` (a pool that may be replaced), [`login`] (replaces role and password)
 //! - `run` (one call: connection, bound, classification), `errors` (definite or unknown), `breaker`
 //!   (a silent store is not asked by every request)
 //! - `statements` (SQL with the region's own leaf in it), `names`, `rows`, `answer`, `packed` and
@@ -19,12 +20,14 @@ mod authority;
 mod batches;
 mod breaker;
 mod connect;
+mod connections;
 mod errors;
 mod escrows;
 mod gather;
 mod imports;
 mod jobs;
 mod keys;
+pub mod login;
 mod names;
 mod packed;
 pub mod provision;
@@ -39,16 +42,16 @@ mod upkeep;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
-
 use crate::ports::store::{StoreError, Written};
 use crate::protocol::region::Origin;
 
 use address::Address;
 use batches::{Claim, Settlement};
 use breaker::{Guard, Probe};
+use connections::Connections;
 use errors::Effect;
 use gather::Gather;
+use login::Login;
 use run::{Call, Params};
 use sealing::Sealer;
 use statements::Statements;
@@ -107,15 +110,16 @@ pub struct PgStore {
     within: Duration,
     sql: Statements,
     sealer: Option<Sealer>,
+    login: Login,
 }
 
 /// Connections by the kind of work: no call waits behind statements of another lane.
 struct Lanes {
-    keys: Pool,
-    control: Pool,
-    upkeep: Pool,
-    peers: Pool,
-    admin: Pool,
+    keys: Connections,
+    control: Connections,
+    upkeep: Connections,
+    peers: Connections,
+    admin: Connections,
 }
 
 /// Kind of work that waits for a call.
@@ -149,29 +153,33 @@ impl PgStore {
                 "a store needs at least 1 connection and 10 ms per call: raise the setting".to_owned(),
             ));
         }
-        let tuned = connect::tuned(&config.postgres, config.statement_within.mul_f64(0.4));
-        let tls = connect::protection(&tuned)?;
-        let lane = |most| connect::pool(&tuned, tls.clone(), most);
-        let batches = connect::planned(&tuned);
-        let batches = || connect::pool(&batches, tls.clone(), gather::AT_ONCE);
-        let (keys, within) = (lane(config.connections)?, config.statement_within);
+        let (address, within) = (&config.postgres, config.statement_within);
+        let tls = connect::protection(address)?;
+        let mut lanes = Vec::new();
+        let mut open = |most, planned| -> Result<Connections, StoreError> {
+            let connections = Connections::from(login::pool(address, tls.clone(), within, most, planned)?);
+            lanes.push(login::Lane { connections: connections.clone(), most, planned });
+            Ok(connections)
+        };
+        let keys = open(config.connections, false)?;
+        let [for_claims, for_settlements] = [open(gather::AT_ONCE, true)?, open(gather::AT_ONCE, true)?];
+        let (control, upkeep) = (open(CONTROL_CONNECTIONS, false)?, open(UPKEEP_CONNECTIONS, false)?);
+        let peers = open((config.connections / 2).max(2), false)?;
+        let admin = open(ADMIN_CONNECTIONS, false)?;
         let sql = Statements::new(&config.origin);
         let guard = |calls, effect, sql: &String| {
-            Guard::new(calls, Probe { pool: keys.clone(), within, effect, sql: sql.clone() })
+            Guard::new(calls, Probe { connections: keys.clone(), within, effect, sql: sql.clone() })
         };
         let reads = guard("reads", Effect::Reads, &sql.look_up_one);
         let writes = guard("writes", Effect::Writes, &sql.release);
+        let tries = [sql.gate.clone(), sql.release.clone()];
+        let origin = config.origin.clone();
         Ok(Self {
-            origin: config.origin.clone(),
-            claims: Gather::new(batches()?, within, sql.claim_many.clone(), writes.clone()),
-            settlements: Gather::new(batches()?, within, sql.settle_many.clone(), writes.clone()),
-            lanes: Lanes {
-                keys,
-                control: lane(CONTROL_CONNECTIONS)?,
-                upkeep: lane(UPKEEP_CONNECTIONS)?,
-                peers: lane((config.connections / 2).max(2))?,
-                admin: lane(ADMIN_CONNECTIONS)?,
-            },
+            login: Login::new(origin.clone(), address.clone(), tls, within, tries, lanes),
+            origin,
+            claims: Gather::new(for_claims, within, sql.claim_many.clone(), writes.clone()),
+            settlements: Gather::new(for_settlements, within, sql.settle_many.clone(), writes.clone()),
+            lanes: Lanes { keys, control, upkeep, peers, admin },
             reads,
             writes,
             within,
@@ -180,8 +188,13 @@ impl PgStore {
         })
     }
 
+    /// The login of its connections, which may be replaced.
+    pub fn login(&self) -> Login {
+        self.login.clone()
+    }
+
     async fn on(&self, lane: Lane, call: Call<'_>, params: Params<'_>) -> Rows {
-        let pool = match lane {
+        let connections = match lane {
             Lane::Records => return self.on_records(self.within, call, params).await,
             Lane::Jobs => &self.lanes.keys,
             Lane::Control => &self.lanes.control,
@@ -189,7 +202,7 @@ impl PgStore {
             Lane::Peers => &self.lanes.peers,
             Lane::Admin => &self.lanes.admin,
         };
-        Ok(run::run(pool, self.within, call, params).await?)
+        Ok(run::run(connections, self.within, call, params).await?)
     }
 
     /// Runs a call and reads all its rows, or none.

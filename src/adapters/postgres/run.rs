@@ -6,11 +6,12 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Object, Pool, PoolError};
+use deadpool_postgres::{ClientWrapper, Object, PoolError};
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
+use super::connections::Connections;
 use super::errors::{self, Effect};
 use super::rows::Unreadable;
 use crate::ports::store::StoreError;
@@ -63,14 +64,14 @@ impl From<Failed> for StoreError {
 /// Runs the call once. At most half of `within` passes before the statement is sent, and as much
 /// after.
 pub(super) async fn run(
-    pool: &Pool,
+    connections: &Connections,
     within: Duration,
     call: Call<'_>,
     params: Params<'_>,
 ) -> Result<Vec<Row>, Failed> {
     let half = within / 2;
     let silent = |error| Failed { error, answered: false };
-    let Ok(prepared) = timeout(half, prepare(pool, call)).await else {
+    let Ok(prepared) = timeout(half, prepare(connections, call)).await else {
         return Err(silent(errors::not_sent(call.what, "no connection in time")));
     };
     let (mut connection, statement) = prepared?;
@@ -91,8 +92,11 @@ pub(super) async fn run(
     }
 }
 
-async fn prepare(pool: &Pool, call: Call<'_>) -> Result<(Connection, tokio_postgres::Statement), Failed> {
-    let object = pool.get().await.map_err(|error| Failed {
+async fn prepare(
+    connections: &Connections,
+    call: Call<'_>,
+) -> Result<(Connection, tokio_postgres::Statement), Failed> {
+    let object = connections.get().await.map_err(|error| Failed {
         error: errors::no_connection(call.what, &error),
         answered: matches!(&error, PoolError::Backend(error) if errors::is_answer(error)),
     })?;

@@ -14,6 +14,8 @@ use crate::config::{files, load};
 
 type Edit = (&'static str, &'static str, &'static str);
 
+const URL_WAITS: &str = "the store's URL: only its role and password change without one";
+
 /// The result of `second` in a process that started with the good files and `first` applied.
 fn adopt(first: &[Edit], second: &[Edit]) -> (Running, Vec<String>) {
     let read = |edits: &[Edit]| -> Config {
@@ -77,6 +79,13 @@ fn routes_that_wait_keep_the_room_for_their_bodies() {
 }
 
 #[test]
+fn the_store_gets_another_login_without_a_restart() {
+    let (running, restart) = adopt(&[], &[("region", "gateway@", "other@")]);
+    assert_eq!(restart, [""; 0]);
+    assert!(running.config().process.store.url.reveal().starts_with("postgres://other@"));
+}
+
+#[test]
 fn what_waits_is_named_and_keeps_its_value() {
     let before = format!("{:?}", load(files(&[]).path()).unwrap().settings().failover);
     for (edit, waits) in [
@@ -109,7 +118,8 @@ fn what_waits_is_named_and_keeps_its_value() {
             ),
             "[listen.trusted]",
         ),
-        (("region", "gateway@", "other@"), "the store's URL"),
+        (("region", "/onceway\"", "/other\""), URL_WAITS),
+        (("region", "gateway@127.0.0.1", "other@127.0.0.2"), URL_WAITS),
         (("region", "[upstream]", "pool = 9\n[upstream]"), "store.pool"),
         (("region", "[upstream]", "generation = 2\n[upstream]"), "store.generation"),
         (("region", "127.0.0.1:7404", "127.0.0.1:7405"), "upstream.address"),

@@ -1,0 +1,209 @@
+//! A role's password, and the role, change while calls run: none fails, and connections with the
+//! old login go.
+//!
+//! The server asks all roles for passwords here, except its superuser. `config/reloading.rs` says
+//! which changes of a URL are taken over, `reload.rs` changes the file of a running gateway. A test
+//! must not end a connection itself.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use onceway::adapters::postgres::address::Address;
+use onceway::adapters::postgres::{PgStore, StoreConfig};
+use onceway::ports::store::GateVersion;
+use onceway::ports::{KeyStore, Replica};
+use tokio::task::JoinSet;
+
+use crate::store::support::{DATABASE, Region, ask, eventually, id, open, won};
+
+/// Calls at once, at first. More need new connections.
+const FEW: u64 = 2;
+const MANY: u64 = 12;
+
+async fn region() -> Region {
+    let (region, store, _) = Region::ready("eu#1").await;
+    drop(store);
+    password(&region, "old").await;
+    let admin = region.admin().await;
+    let roles =
+        "create role next login password 'next' in role gw; create role stranger login password 'old'";
+    admin.batch_execute(roles).await.unwrap();
+    let hba = region.cluster.data().join("pg_hba.conf");
+    let others = fs::read_to_string(&hba).unwrap();
+    fs::write(&hba, format!("host all gw,next,stranger 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
+    admin.query("select pg_reload_conf()", &[]).await.unwrap();
+    eventually("the server to ask for passwords", || async {
+        told(&region, "wrong").await.contains("SQLSTATE 28P01").then_some(())
+    })
+    .await;
+    region
+}
+
+async fn password(region: &Region, password: &str) {
+    let sql = format!("set password_encryption = 'scram-sha-256'; alter role gw password '{password}'");
+    region.admin().await.batch_execute(&sql).await.unwrap();
+}
+
+fn address(region: &Region, role: &str, password: &str) -> Address {
+    let port = region.cluster.port();
+    format!("host=127.0.0.1 port={port} user={role} password={password} dbname={DATABASE}").parse().unwrap()
+}
+
+fn store(region: &Region, address: Address) -> Arc<PgStore> {
+    let config = StoreConfig {
+        statement_within: Duration::from_secs(20),
+        ..StoreConfig::new(region.origin.clone(), address)
+    };
+    Arc::new(PgStore::new(&config).unwrap())
+}
+
+/// The answer to a store with this password: empty if it is the right one.
+async fn told(region: &Region, password: &str) -> String {
+    let asked = store(region, address(region, "gw", password)).gate().await;
+    asked.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+/// Processes of the server that serve a role.
+async fn processes(region: &Region, role: &str) -> BTreeSet<i32> {
+    let sql = "select pid from pg_stat_activity where usename = $1";
+    let found = region.admin().await.query(sql, &[&role]).await.unwrap();
+    found.iter().map(|row| row.get(0)).collect()
+}
+
+/// Calls that go on until they are told to stop. Each must succeed.
+struct Load {
+    store: Arc<PgStore>,
+    gate: GateVersion,
+    over: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    running: JoinSet<()>,
+}
+
+impl Load {
+    fn new(store: &Arc<PgStore>, gate: GateVersion) -> Self {
+        let (store, running) = (store.clone(), JoinSet::new());
+        Self { store, gate, over: Arc::default(), done: Arc::default(), running }
+    }
+
+    /// Adds callers: each claims keys, reads them and commits heartbeats, one call at a time.
+    fn add(&mut self, callers: std::ops::Range<u64>) {
+        for caller in callers {
+            let (store, gate) = (self.store.clone(), self.gate);
+            let (over, done) = (self.over.clone(), self.done.clone());
+            self.running.spawn(async move {
+                for number in 1_u32.. {
+                    let key = format!("{caller}-{number}");
+                    won(&store, &ask(&key, u128::from(caller) << 32 | u128::from(number), gate)).await;
+                    assert_eq!(store.look_up(&[id(&key)]).await.unwrap()[0].len(), 1, "{key}");
+                    store.beat(None).await.unwrap();
+                    done.fetch_add(1, Ordering::SeqCst);
+                    if over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                }
+            });
+        }
+    }
+
+    /// Waits until so many more rounds are done. A call that failed ends the test.
+    async fn goes_on(&mut self, rounds: u64) {
+        let until = self.done.load(Ordering::SeqCst) + rounds;
+        eventually("calls to go on", || async {
+            (self.done.load(Ordering::SeqCst) >= until || self.running.len() == 0).then_some(())
+        })
+        .await;
+        while let Some(ended) = self.running.try_join_next() {
+            ended.expect("no call fails");
+        }
+    }
+
+    async fn end(mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        while let Some(ended) = self.running.join_next().await {
+            ended.expect("no call fails");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_password_changes_under_load_and_no_call_fails() {
+    let region = region().await;
+    let store = store(&region, address(&region, "gw", "old"));
+    let gate = open(&store).await;
+    let mut load = Load::new(&store, gate.version);
+    load.add(0..FEW);
+    load.goes_on(20).await;
+    let old = processes(&region, "gw").await;
+    assert!(!old.is_empty());
+
+    // First the password, then the file. Between them, new connections are refused.
+    password(&region, "new").await;
+    assert!(told(&region, "old").await.contains("SQLSTATE 28P01"));
+    load.add(FEW..MANY);
+    load.goes_on(100).await;
+    assert!(processes(&region, "gw").await.is_subset(&old), "only connections that stood before");
+    store.login().renew(address(&region, "gw", "new"));
+    eventually("the old connections to go", || async {
+        let now = processes(&region, "gw").await;
+        (!now.is_empty() && now.is_disjoint(&old)).then_some(())
+    })
+    .await;
+    load.goes_on(100).await;
+
+    // First the file, then the password: it is tried until it is right.
+    let old = processes(&region, "gw").await;
+    store.login().renew(address(&region, "gw", "newest"));
+    load.goes_on(100).await;
+    assert!(store.login().address() == address(&region, "gw", "new"));
+    assert!(!processes(&region, "gw").await.is_disjoint(&old), "the connections stay");
+    password(&region, "newest").await;
+    eventually("the new password to be used", || async {
+        (store.login().address() == address(&region, "gw", "newest")).then_some(())
+    })
+    .await;
+    eventually("the old connections to go", || async {
+        let now = processes(&region, "gw").await;
+        (!now.is_empty() && now.is_disjoint(&old)).then_some(())
+    })
+    .await;
+    load.goes_on(100).await;
+    load.end().await;
+}
+
+#[tokio::test]
+async fn a_role_without_rights_is_not_taken_and_the_latest_wish_counts() {
+    let region = region().await;
+    let store = store(&region, address(&region, "gw", "old"));
+    let gate = open(&store).await;
+    let mut load = Load::new(&store, gate.version);
+    load.add(0..FEW);
+    load.goes_on(10).await;
+    store.login().renew(address(&region, "stranger", "old"));
+    load.goes_on(100).await;
+    assert!(store.login().address() == address(&region, "gw", "old"));
+    // Another wish ends the first one, which is not taken over any more.
+    store.login().renew(address(&region, "next", "next"));
+    eventually("the other role to be used", || async {
+        (processes(&region, "gw").await.is_empty() && !processes(&region, "next").await.is_empty())
+            .then_some(())
+    })
+    .await;
+    let rights = "grant gw to stranger";
+    region.admin().await.batch_execute(rights).await.unwrap();
+    load.goes_on(100).await;
+    assert!(store.login().address() == address(&region, "next", "next"));
+    load.end().await;
+}
+
+#[tokio::test]
+async fn a_store_that_began_with_a_wrong_password_answers_once_it_has_the_right_one() {
+    let region = region().await;
+    let store = store(&region, address(&region, "gw", "wrong"));
+    let why = store.gate().await.unwrap_err().to_string();
+    assert!(why.contains("SQLSTATE 28P01: the password is wrong"), "{why}");
+    store.login().renew(address(&region, "gw", "old"));
+    eventually("the gate", || async { store.gate().await.ok() }).await;
+}
