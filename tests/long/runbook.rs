@@ -10,6 +10,7 @@ mod anew;
 mod book;
 mod keys;
 mod losses;
+mod password;
 mod planned;
 mod slots;
 
@@ -21,11 +22,13 @@ use onceway::fleet::deployment::{Deployment, Options};
 
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
+const PASSWORD: &str = "Rotate the database's password";
 /// The order of the sections: each leaves three regions that serve.
-const ALL: [&str; 18] = [
+const ALL: [&str; 19] = [
     UPGRADE,
     "Planned maintenance",
     "Postgres minor upgrade",
+    PASSWORD,
     "Requests fail",
     "Requests are slow",
     "Stuck key",
@@ -43,9 +46,10 @@ const ALL: [&str; 18] = [
     "Removing a region",
 ];
 /// The sections of the short form.
-const SHORT: [&str; 8] = [
+const SHORT: [&str; 9] = [
     "Planned maintenance",
     "Postgres minor upgrade",
+    PASSWORD,
     "Stuck key",
     "Suspected double charge",
     "Certificate rotation",
@@ -70,6 +74,7 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
         UPGRADE => planned::program_upgrade(section, fleet).await,
         "Planned maintenance" => planned::maintenance(section, fleet).await,
         "Postgres minor upgrade" => planned::minor_upgrade(section, fleet).await,
+        PASSWORD => password::rotated(section, fleet).await,
         "Certificate rotation" => planned::certificates(section, fleet).await,
         "Replacing the authority" => planned::authority(section, fleet).await,
         "Refused peer" => planned::refused(section, fleet).await,

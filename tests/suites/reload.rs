@@ -5,6 +5,7 @@
 //! the same files. `routes.toml` and `credentials.toml` are as Kubernetes mounts them: links
 //! through a folder that is exchanged whole. `credentials/` has the meaning of changed credentials.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -15,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use onceway::adapters::identity::{files_in, server_name};
 use onceway::adapters::issue::{Generated, generate};
 use onceway::fleet::client::{Ask, Connections};
+use onceway::fleet::files::{DATABASE, GATEWAY_ROLE};
 use onceway::protocol::region::RegionName;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -156,6 +158,75 @@ fn reloads_under_load_drop_no_request() {
             assert_eq!(effects(&solo.ledger, key), 1, "{key}");
         }
         taken_over(solo, || site.exchange(&routes())).await;
+    });
+}
+
+#[test]
+fn a_new_password_of_the_store_drops_no_request() {
+    run(async {
+        let name = "store-url";
+        let solo = Solo::start_with(&routes(), None, |dir| {
+            let file = dir.join("solo.toml");
+            let text = fs::read_to_string(&file).unwrap();
+            let (_, rest) = text.split_once("\n[store]\nurl = \"").unwrap();
+            let url = rest.split('"').next().unwrap();
+            fs::write(dir.join(name), url.replacen('@', ":first@", 1)).unwrap();
+            let named = format!("url_file = {name:?}");
+            fs::write(&file, text.replace(&format!("url = {url:?}"), &named)).unwrap();
+        })
+        .await;
+        let (url, cluster) = (fs::read_to_string(solo.dir.join(name)).unwrap(), &solo.region.cluster);
+        let admin = cluster.connect(DATABASE).await.unwrap();
+        let password = async |password: &str| {
+            let sql = format!(
+                "set password_encryption = 'scram-sha-256'; alter role {GATEWAY_ROLE} password '{password}'"
+            );
+            admin.batch_execute(&sql).await.unwrap();
+        };
+        password("first").await;
+        let hba = cluster.data().join("pg_hba.conf");
+        let others = fs::read_to_string(&hba).unwrap();
+        fs::write(&hba, format!("host all {GATEWAY_ROLE} 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
+        admin.batch_execute("select pg_reload_conf()").await.unwrap();
+        let (over, connections) = (AtomicBool::new(false), Connections::default());
+        let client = async || {
+            let mut done = 0;
+            while !over.load(Ordering::SeqCst) {
+                let request = post(&solo.public(), "/v1/charges", &key("password"), BODY);
+                let answer = connections.send(request, PATIENCE).await.unwrap();
+                assert_eq!(answer.status.as_u16(), 201, "{}", answer.text());
+                done += 1;
+            }
+            done
+        };
+        let change = async {
+            let sql = "select pid from pg_stat_activity where usename = $1";
+            let processes = async || -> BTreeSet<i32> {
+                let found = admin.query(sql, &[&GATEWAY_ROLE]).await.unwrap();
+                found.iter().map(|row| row.get(0)).collect()
+            };
+            let log = async |line: &str| {
+                let shown = async || fs::read_to_string(solo.region.gateway_log()).unwrap().contains(line);
+                until(line, shown).await;
+            };
+            // The file is watched. A wrong password in it changes nothing.
+            fs::write(solo.dir.join(name), url.replace(":first@", ":second@")).unwrap();
+            log("the store refuses its new login").await;
+            let old = processes().await;
+            password("second").await;
+            until("the old connections to go", async || processes().await.is_disjoint(&old)).await;
+            log("the store's new login is in use").await;
+            // Another database waits for a restart.
+            taken_over(&solo, || fs::write(solo.dir.join(name), format!("{url}2")).unwrap()).await;
+            over.store(true, Ordering::SeqCst);
+        };
+        let (a, b, c, ()) = tokio::join!(client(), client(), client(), change);
+        assert!(a + b + c > 50, "{a} {b} {c}");
+        let waits = status(&solo.region).await["config"]["restart"].to_string();
+        assert!(waits.contains("the store's URL"), "{waits}");
+        let log = support::log(&solo.region).await;
+        assert!(log.contains("SQLSTATE 28P01: the password is wrong"), "{log}");
+        assert!(!log.contains("second") && !log.contains(":first"), "a password is in the log");
     });
 }
 

@@ -190,7 +190,7 @@ fn in_place(from: &Path, to: &Path, names: &[&str]) {
 }
 
 /// The number of configurations that each gateway has taken over.
-async fn taken_over(regions: &[Region]) -> Vec<f64> {
+pub async fn taken_over(regions: &[Region]) -> Vec<f64> {
     let mut all = Vec::new();
     for region in regions {
         all.push(series(region, "onceway_config_reloads_total{result=\"ok\"}").await.unwrap_or(0.0));
@@ -200,7 +200,7 @@ async fn taken_over(regions: &[Region]) -> Vec<f64> {
 
 /// Waits until these gateways have read the changes, nothing is left to be taken over, and all
 /// peers answer.
-async fn round_is_over(regions: &[Region], before: &[f64]) {
+pub async fn round_is_over(regions: &[Region], before: &[f64]) {
     until("the new files to be read", async || {
         let now = taken_over(regions).await;
         now.iter().zip(before).all(|(now, before)| now > before)

@@ -1,0 +1,94 @@
+//! A new password of the gateways' role, under load: no request fails.
+//!
+//! Between the section's lines clients send keyed requests to the region. Its files and its server
+//! are put back at the end. It must not change another region.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use onceway::fleet::client::Connections;
+use onceway::fleet::deployment::Deployment;
+use onceway::fleet::files::{DATABASE, GATEWAY_ROLE};
+use onceway::fleet::region::Region;
+
+use crate::runbook::book::Section;
+use crate::runbook::planned::{round_is_over, taken_over};
+use crate::support::{BODY, PATIENCE, effects, key, post, until};
+
+pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
+    let (eu, one) = (&fleet.regions[1], &fleet.regions[1..2]);
+    let file = fleet.dir().join(format!("{}.toml", eu.name));
+    let hba = eu.cluster.data().join("pg_hba.conf");
+    let [own, open] = [&file, &hba].map(|file| fs::read_to_string(file).unwrap());
+    let admin = eu.cluster.connect(DATABASE).await.unwrap();
+    let role =
+        format!("set password_encryption = 'scram-sha-256'; alter role {GATEWAY_ROLE} password 'first'");
+    admin.batch_execute(&role).await.unwrap();
+    fs::write(&hba, format!("host all {GATEWAY_ROLE} 127.0.0.1/32 scram-sha-256\n{open}")).unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
+    let secrets = fleet.dir().join("desk/secrets");
+    let port = eu.cluster.port();
+    let url = format!("postgres://{GATEWAY_ROLE}:first@127.0.0.1:{port}/{DATABASE}");
+    fs::write(secrets.join("store-url"), url).unwrap();
+    fs::write(secrets.join("gateway-password"), "first").unwrap();
+    let before = taken_over(one).await;
+    let plain = format!("url = \"postgres://{GATEWAY_ROLE}@127.0.0.1:{port}/{DATABASE}\"");
+    assert!(own.contains(&plain), "{own}");
+    let named = "\n[provision]\ngateway_password_file = \"desk/secrets/gateway-password\"";
+    let filed = own.replace(&plain, "url_file = \"desk/secrets/store-url\"");
+    fs::write(&file, filed.replace("\n[provision]", named)).unwrap();
+    round_is_over(one, &before).await;
+    uses_its_login(eu, 1).await;
+
+    section.there(eu);
+    let (over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let connections = Connections::default();
+    let client = async || {
+        let mut keys = Vec::new();
+        while !over.load(Ordering::SeqCst) {
+            let key = key("password");
+            let answer = connections.send(post(&eu.public(), "/v1/charges", &key, BODY), PATIENCE).await;
+            let answer = answer.unwrap_or_else(|error| panic!("{key}: {error:#}"));
+            assert_eq!(answer.status.as_u16(), 201, "{key}: {}", answer.text());
+            keys.push(key);
+            done.fetch_add(1, Ordering::SeqCst);
+        }
+        keys
+    };
+    let more = async || {
+        let before = done.load(Ordering::SeqCst);
+        until("more requests", async || done.load(Ordering::SeqCst) > before + 20).await;
+    };
+    let operator = async {
+        more().await;
+        section.run("(umask 077; openssl rand").await.ends(&[0]);
+        section.run("(umask 077; sed").await.ends(&[0]);
+        section.run("(umask 077; onceway store init").await.ends(&[0]);
+        section.run("psql --file secrets/verifiers").await.ends(&[0]).shows("ALTER ROLE");
+        section.run_until("psql --command", "   0\n").await;
+        uses_its_login(eu, 2).await;
+        section.run("onceway status").await.ends(&[0]).hides("\nconfig ");
+        more().await;
+        over.store(true, Ordering::SeqCst);
+    };
+    let (a, b, c, d, ()) = tokio::join!(client(), client(), client(), client(), operator);
+    for key in [a, b, c, d].concat() {
+        assert_eq!(effects(&fleet.ledger, &key), 1, "{key}");
+    }
+    section.end();
+
+    let before = taken_over(one).await;
+    fs::write(&hba, &open).unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
+    fs::write(&file, &own).unwrap();
+    round_is_over(one, &before).await;
+}
+
+/// Waits until the gateway has taken a new login over so many times.
+async fn uses_its_login(region: &Region, times: usize) {
+    until("the new login to be used", async || {
+        let log = fs::read_to_string(region.gateway_log()).unwrap();
+        log.matches("the store's new login is in use").count() >= times
+    })
+    .await;
+}
