@@ -69,7 +69,7 @@ impl Running {
         differs("shadow", shadow != next.process.shadow);
         differs("[accept]", accept_key != next.process.accept_key);
         listeners(&next.process.listen, &listen, &mut differs);
-        let keeps_place = self::store(&next.process.store, &store, &mut differs);
+        self::store(&mut next.process.store, store, &mut differs);
         self::upstream(&next.process.upstream, &upstream, &mut differs);
         differs("[upstreams]", upstreams.keys().ne(next.process.upstreams.keys()));
         for (name, now) in &next.process.upstreams {
@@ -108,9 +108,6 @@ impl Running {
         }
         if let (Some(now), Some(peer)) = (&mut now.peer, peer) {
             *now = Peer { addresses: std::mem::take(&mut now.addresses), ..peer };
-        }
-        if keeps_place {
-            now.store.url = store.url;
         }
         now.provision = provision;
         now.log = Log { format: now.log.format, level: log.level };
@@ -163,16 +160,18 @@ fn listeners(now: &Listen, read: &Listen, differs: &mut impl FnMut(&str, bool)) 
     differs("[listen.tls] as such", tls.is_some() != now.tls.is_some());
 }
 
-/// Returns true if the read URL may replace the present one: they differ in role and password only.
-fn store(now: &Store, read: &Store, differs: &mut impl FnMut(&str, bool)) -> bool {
+/// Takes the URL over if it differs in role and password only.
+fn store(now: &mut Store, read: Store, differs: &mut impl FnMut(&str, bool)) {
     let Store { url, pool, generation } = read;
+    differs("store.pool", pool != now.pool);
+    differs("store.generation", generation != now.generation);
     let place = |url: &Secret| url.reveal().parse::<Address>().ok();
-    let places = place(&now.url).zip(place(url));
-    let keeps_place = *url == now.url || places.is_some_and(|(now, read)| now.differs_only_in_login(&read));
-    differs("the store's URL: only its role and password change without one", !keeps_place);
-    differs("store.pool", *pool != now.pool);
-    differs("store.generation", *generation != now.generation);
-    keeps_place
+    let places = place(&now.url).zip(place(&url));
+    if url == now.url || places.is_some_and(|(now, read)| now.differs_only_in_login(&read)) {
+        now.url = url;
+    } else {
+        differs("the store's URL: only its role and password change without one", true);
+    }
 }
 
 fn upstream(now: &Upstream, read: &Upstream, differs: &mut impl FnMut(&str, bool)) {

@@ -144,8 +144,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let tls: Option<Replaceable<_>> = clients_tls(&config)?.map(Into::into);
     let upstreams = upstreams(&config)?;
     let ports = ports(&config, identity.as_ref(), speaks, &upstreams)?;
-    let login = ports.store.login();
-    let settings = Settings { speaks, ..config.settings() };
+    let (settings, login) = (Settings { speaks, ..config.settings() }, ports.store.login());
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
     tokio::spawn(count_samples(metrics.clone()));
     certificates::start(&config);

@@ -251,6 +251,7 @@ fn the_runbook_names_lines_that_the_product_shows() {
         ("sealed: its upstream is sick", "src/cli/authority.rs"),
         ("NEEDS AN OPERATOR", "src/cli/authority.rs"),
         ("the store went back", "src/gateway/heartbeat.rs"),
+        ("the store's new login is in use", "src/adapters/postgres/login.rs"),
         ("it uses another address", "src/adapters/postgres/provision/mesh.rs"),
         ("home-unavailable", "src/gateway/problems.rs"),
         ("store-unavailable", "src/gateway/problems.rs"),

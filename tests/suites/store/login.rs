@@ -112,7 +112,7 @@ impl Load {
     async fn goes_on(&mut self, rounds: u64) {
         let until = self.done.load(Ordering::SeqCst) + rounds;
         eventually("calls to go on", || async {
-            (self.done.load(Ordering::SeqCst) >= until || self.running.len() == 0).then_some(())
+            (self.done.load(Ordering::SeqCst) >= until || self.running.is_empty()).then_some(())
         })
         .await;
         while let Some(ended) = self.running.try_join_next() {
