@@ -137,16 +137,13 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let Start { founds, speaks } = start;
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let hangup = signal(SignalKind::hangup())?;
-    let recorder = PrometheusBuilder::new().set_buckets(&observe::BUCKETS)?.build_recorder();
-    let metrics = recorder.handle();
-    metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
+    let metrics = recorder()?;
     let identity = identity(&config)?.map(|identity| identity.speaking(speaks));
     let tls: Option<Replaceable<_>> = clients_tls(&config)?.map(Into::into);
     let upstreams = upstreams(&config)?;
     let ports = ports(&config, identity.as_ref(), speaks, &upstreams)?;
     let (settings, login) = (Settings { speaks, ..config.settings() }, ports.store.login());
     let gateway = Gateway::new(ports, settings, config.shared.view())?;
-    tokio::spawn(count_samples(metrics.clone()));
     certificates::start(&config);
     tokio::spawn(warn_of_superuser(login.clone()));
     descriptors::for_gateway(&config);
@@ -206,6 +203,15 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
     leave(&gateway, listeners, drain).await;
     Ok(())
+}
+
+/// The recorder of this process's metrics.
+fn recorder() -> Result<PrometheusHandle> {
+    let recorder = PrometheusBuilder::new().set_buckets(&observe::BUCKETS)?.build_recorder();
+    let metrics = recorder.handle();
+    metrics::set_global_recorder(recorder).ok().context("another metrics recorder is set in this process")?;
+    tokio::spawn(count_samples(metrics.clone()));
+    Ok(metrics)
 }
 
 /// Counts the samples of histograms again and again. A scrape does it too, but where nobody scrapes
