@@ -162,16 +162,16 @@ fn entry(doubt: &Value, now: Option<u64>) -> String {
         (Some(status), None) => format!("the upstream said {status}"),
         (Some(status), Some(_)) => format!("the upstream said {status}: {}", word(&doubt["excerpt"])),
     };
-    let wait = match doubt["over_in_ms"].as_u64().unwrap_or(0) {
-        0 => String::new(),
-        left => format!(" (in {} s: the attempt may still be running)", left.div_ceil(1_000)),
+    let over = match doubt["over_in_ms"].as_u64().unwrap_or(0) {
+        0 => "over".to_owned(),
+        left => format!("over in {} s", left.div_ceil(1_000)),
     };
     let which = format!("{} {}", quoted(&tenant), quoted(&key));
     format!(
         "{tenant} {key}: route {route}, attempt {token} of {origin}, owner {owner}\n  \
-         since {}{age}, rule {rule}, attempts {}: {said}\n  \
+         since {}{age}, rule {rule}, attempts {}, the last is {over}: {said}\n  \
          it happened:      onceway key settle {which} --status 201 --body '...' --reason '...'\n  \
-         it did not{wait}:  onceway key release {which} --reason '...'\n",
+         it did not:       onceway key release {which} --reason '...'\n",
         date(&doubt["since_ms"]),
         word(&doubt["attempts"]),
     )
@@ -221,10 +221,10 @@ mod tests {
         let text = picture(std::slice::from_ref(&doubt), now);
         for part in [
             "acme order- [2J1: route payouts, attempt 3.2 of eu-west#1, owner us-east\n",
-            "since Thu, 01 Jan 2026 00:00:00 GMT (12 min ago), rule rerun 3, attempts 2: ",
+            "since Thu, 01 Jan 2026 00:00:00 GMT (12 min ago), rule rerun 3, attempts 2, the last is over in 2 s: ",
             "the upstream said 500: the ledger is locked\n",
             "onceway key settle acme 'order- [2J1' --status 201",
-            "(in 2 s: the attempt may still be running):  onceway key release acme 'order- [2J1' --reason",
+            "it did not:       onceway key release acme 'order- [2J1' --reason",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

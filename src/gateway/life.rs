@@ -60,7 +60,11 @@ fn record(origin: &str, token: &str, held: &BTreeMap<&str, &Value>, asked: usize
     };
     let claim = format!("on route {}, request {}", text(&row["route"]), text(&row["request_id"]));
     let held_by: Vec<&str> = held.keys().copied().collect();
-    let held_by = format!("held by {} of {asked} regions that answered: {}", held.len(), held_by.join(", "));
+    let held_by = format!(
+        "record of {origin}, held by {} of {asked} regions that answered: {}",
+        held.len(),
+        held_by.join(", ")
+    );
     let state = text(&row["state"]);
     let end = match (state.as_str(), row["status"].as_u64()) {
         ("settled", Some(status)) => format!("answer {status}; {held_by}"),
@@ -128,8 +132,8 @@ mod tests {
             "Some(5) eu Some(\"3.1\") claimed: on route pay, request q",
             "Some(10) eu Some(\"3.1\") released-by-hand: by ada: none",
             "Some(20) eu Some(\"3.2\") claimed: on route pay, request r",
-            "Some(20) eu Some(\"3.2\") settled: answer 201; held by 2 of 3 regions that answered: eu, us",
-            "None eu Some(\"3.1\") in-doubt: the upstream said 500; held by 1 of 3 regions that answered: ap",
+            "Some(20) eu Some(\"3.2\") settled: answer 201; record of eu#1, held by 2 of 3 regions that answered: eu, us",
+            "None eu Some(\"3.1\") in-doubt: the upstream said 500; record of eu#1, held by 1 of 3 regions that answered: ap",
         ];
         assert_eq!(told, expected);
     }
