@@ -83,9 +83,9 @@ pub async fn alone() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().await
 }
 
-/// A first port above which a whole deployment fits, free now.
+/// A first port above which a whole deployment fits, and the machines of one more region, free now.
 pub fn port_base() -> u16 {
-    onceway::fleet::ports::free_run(30).expect("thirty free ports in a row")
+    onceway::fleet::ports::free_run(40).expect("forty free ports in a row")
 }
 
 /// The demo's rules with a shorter wait before a return. Many tests of one deployment break it, and
