@@ -50,7 +50,7 @@ pub(super) struct ActRequest {
     pub(super) dry_run: bool,
 }
 
-/// Which doubts shall go by which rule.
+/// A route whose doubts shall go by a rule.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleRequest {

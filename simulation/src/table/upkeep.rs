@@ -234,8 +234,11 @@ impl Table {
     }
 
     pub(crate) fn change_rule(&mut self, attempts: &[Attempt], rule: Recovery, by: Who<'_>) -> u64 {
+        if !self.is_open() {
+            return 0;
+        }
         let mut changed = 0;
-        for attempt in attempts.iter().filter(|_| self.is_open()).collect::<Vec<_>>() {
+        for attempt in attempts {
             let same = |row: &&Stored| (row.token, row.nonce) == (attempt.token, attempt.nonce);
             let Some(row) = self.own(&attempt.id).filter(same).cloned() else { continue };
             if matches!(row.phase, Phase::InDoubt(_)) && row.recovery != rule {

@@ -147,7 +147,7 @@ impl<P: Ports> Gateway<P> {
 pub enum Live<'a> {
     /// This gateway's own region.
     Own(&'a Readiness),
-    /// What this gateway knows of another region's gateways.
+    /// Another region's gateways, as far as they are known here.
     Peer(&'a PeerStatus),
     /// No gateway of it is known here.
     NotAsked,
