@@ -19,8 +19,8 @@ use crate::protocol::region::RegionName;
 
 /// Check configuration files, and list every mistake in them.
 ///
-/// A region file is checked together with the files it names, and so is a witness file. Ring, route
-/// and credential files can be checked alone. Several region files are also compared: shared
+/// A region file is checked together with the files it names, and so is a witness file. Ring, route,
+/// credential and operator files can be checked alone. Several region files are also compared: shared
 /// settings must be equal. Certificates and keys are read as a gateway reads them. Nothing is
 /// connected to.
 ///
@@ -43,7 +43,7 @@ for a file as a whole, key null where no single one is meant, severity error or 
 
 Exit codes: 0 all is right; 2 something is wrong, each mistake on a line of its own as FILE:LINE: what, and what to do.")]
 pub struct Check {
-    /// Region files, or ring, route or credential files alone.
+    /// Region files, or ring, route, credential or operator files alone.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Require everything that the files name: missing secrets, certificates and environment
@@ -149,6 +149,8 @@ impl<'a> All<'a> {
             self.found(config::check_routes(file)).map(|routes| format!("{} routes", routes.0.len()))
         } else if has(&["credential", "issuer"]) {
             self.found(config::check_credentials(file)).map(|_| "credentials".to_owned())
+        } else if has(&["operator"]) {
+            self.found(config::check_operators(file)).map(|count| format!("{count} tokens of operators"))
         } else if has(&["file"]) {
             let witness = self.found(config::check_witness(file, &environment));
             witness.map(|name| format!("witness {name}"))

@@ -106,7 +106,7 @@ impl Local {
     /// The checked files, and the gateway.
     pub fn load(&self) -> Result<(Config, Target), Failure> {
         let config = Config::load_for_command(&self.config)?;
-        let written = config.process.admin_token.as_ref().map(|token| token.reveal().to_owned());
+        let written = config.process.admin.token.as_ref().map(|token| token.reveal().to_owned());
         let token = match token(self.token_file.as_deref())? {
             Some(token) => Some(token),
             // The file's token is for the file's address.

@@ -84,7 +84,7 @@ impl CredentialsFile {
             );
         }
         let advice = "write the token's digest, as `printf %s TOKEN | sha256sum` prints it";
-        let digest = section.required("sha256", advice, digest);
+        let digest = section.required("sha256", advice, digest_of);
         if digest.as_ref().is_some_and(published::token) {
             section.warn_at("sha256", published::TOKEN);
         }
@@ -171,7 +171,8 @@ fn principal(value: &DeValue<'_>) -> Result<String, String> {
     Ok(text)
 }
 
-fn digest(value: &DeValue<'_>) -> Result<TokenDigest, String> {
+/// Reads the digest of a token.
+pub(super) fn digest_of(value: &DeValue<'_>) -> Result<TokenDigest, String> {
     let wrong =
         "must be 64 hex digits, as `printf %s TOKEN | sha256sum` prints them; never write the token itself";
     let text = reader::text(value)?;

@@ -7,11 +7,14 @@
 //! | region file, such as `us-east.toml` | one process | [`region`] |
 //! | `witness.toml` | one witness | [`witness`] |
 //! | `credentials.toml` and the key files it names | all regions, as a rule | [`credentials`] |
+//! | `operators.toml` | all regions, as a rule | [`admin`] |
 //!
 //! Rules across files are in `across`. The lower rooms define the values ([`Settings`], `Policy`,
 //! `Ring`). This room must not open a port or a connection, and must not show a secret.
 
+mod accept;
 mod across;
+pub mod admin;
 mod certificates;
 mod credentials;
 pub(crate) mod diff;
@@ -36,7 +39,6 @@ pub mod secret;
 pub mod shared;
 pub(crate) mod span;
 mod stamp;
-mod tokens;
 pub mod trusted;
 mod upstream_health;
 pub mod upstreams;
@@ -225,6 +227,11 @@ pub fn check_routes(path: &Path) -> Checked<Routes> {
 /// Checks a file of credentials alone.
 pub fn check_credentials(path: &Path) -> Checked<Credentials> {
     checked(|problems| CredentialsFile::new(path, false).read(&At::file(path), problems))
+}
+
+/// Checks a file of operators alone. Its value is the number of their tokens.
+pub fn check_operators(path: &Path) -> Checked<usize> {
+    checked(|problems| admin::read_operators(path, problems))
 }
 
 /// Checks a region file and the files that it names, and looks for everything that they name, as

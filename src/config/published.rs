@@ -9,6 +9,7 @@ use crate::gateway::credentials::TokenDigest;
 
 const RING: &str = include_str!("../../config/ring.toml");
 const CREDENTIALS: &str = include_str!("../../config/credentials.toml");
+const OPERATORS: &str = include_str!("../../config/operators.toml");
 const KEYS: &str = include_str!("../../config/accounts.jwks.json");
 
 /// Advice about a seed.
@@ -27,7 +28,7 @@ pub(super) fn seed(seed: u64) -> bool {
 /// True if the token is one of the reference file's.
 pub(super) fn token(digest: &TokenDigest) -> bool {
     let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    CREDENTIALS.contains(&digits)
+    [CREDENTIALS, OPERATORS].iter().any(|file| file.contains(&digits))
 }
 
 /// True if the key is one of the reference file's, by its coordinate.

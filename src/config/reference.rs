@@ -11,14 +11,15 @@ use super::credentials::CredentialsFile;
 use super::nearest::nearest;
 use super::reader::{Problem, Problems, Source};
 use super::secret::{Need, Surroundings};
-use super::{region, ring, routes, witness};
+use super::{admin, region, ring, routes, witness};
 
 /// The reference files: name, text.
-pub const FILES: [(&str, &str); 5] = [
+pub const FILES: [(&str, &str); 6] = [
     ("ring.toml", include_str!("../../config/ring.toml")),
     ("routes.toml", include_str!("../../config/routes.toml")),
     ("us-east.toml", include_str!("../../config/us-east.toml")),
     ("credentials.toml", include_str!("../../config/credentials.toml")),
+    ("operators.toml", include_str!("../../config/operators.toml")),
     ("witness.toml", include_str!("../../config/witness.toml")),
 ];
 
@@ -285,6 +286,7 @@ pub fn problems(file: &str, text: &str) -> Vec<Problem> {
         "credentials.toml" => {
             drop(CredentialsFile::new(Path::new(file), false).read_text(&source, &problems));
         }
+        "operators.toml" => drop(admin::named(&source, &problems)),
         "witness.toml" => drop(witness::read_text(&source, &surroundings, &problems)),
         _ => drop(region::read_text(&source, &surroundings, &problems)),
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
+use super::admin::{self, Admin};
 use super::certificates;
 use super::levels;
 use super::listen::{self, Listen};
@@ -20,7 +21,7 @@ use super::reader::{self, At, Located, Problems, Section, Source};
 use super::ring::region_name;
 use super::secret::{Names, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
 use super::upstreams::{Named, Service};
-use super::{quota, tokens, upstream_health, upstreams};
+use super::{accept, quota, upstream_health, upstreams};
 use crate::adapters::identity::IdentityFiles;
 use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
@@ -95,8 +96,8 @@ pub struct Process {
     /// Limits of each tenant's rates and keys.
     pub quota: Option<Quota>,
     pub listen: Listen,
-    /// Token that the admin listener requires; `None` only if that listens on loopback.
-    pub admin_token: Option<Secret>,
+    /// Those whom the admin listener answers.
+    pub admin: Admin,
     /// Key that seals stored requests: 32 bytes as base64. Without one they are stored unsealed,
     /// without credentials.
     pub accept_key: Option<Secret>,
@@ -205,8 +206,8 @@ pub(super) fn read_text(
     let (listen, admin) = listen::read(&top, base, surroundings);
     let hears = listen.as_ref().map(|listen| listen.peer.is_some());
     let hears = Located { at: top.at_key("listen"), value: hears };
-    let admin_token = tokens::admin(&top, base, admin, surroundings);
-    let accept_key = tokens::accept_key(&top, base, surroundings);
+    let admin = admin::read(&top, base, admin, surroundings, problems);
+    let accept_key = accept::key(&top, base, surroundings);
     let store = store(&top, base, surroundings);
     let (upstream, elsewhere, shared) = upstream(&top, base, surroundings);
     let upstreams = upstreams::all(&top, base, surroundings);
@@ -228,7 +229,7 @@ pub(super) fn read_text(
         let provision = provision.map_or(Some(None), |written| written.map(Some))?;
         let quota = quota.map_or(Some(None), |written| written.map(Some))?;
         let otlp = otlp.map_or(Some(None), |written| written.map(Some))?;
-        let (listen, admin_token, accept_key, store) = (listen?, admin_token?, accept_key?, store?);
+        let (listen, admin, accept_key, store) = (listen?, admin?, accept_key?, store?);
         let upstream = upstream?;
         let peer = if has_peer { Some(peer?) } else { None };
         let named = upstreams.iter().map(|(name, _, named)| Some((Arc::from(name.as_str()), named.clone()?)));
@@ -237,7 +238,7 @@ pub(super) fn read_text(
             shadow,
             quota,
             listen,
-            admin_token,
+            admin,
             accept_key,
             store,
             upstream,

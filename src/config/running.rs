@@ -55,7 +55,7 @@ impl Running {
             shadow,
             quota,
             listen,
-            admin_token,
+            admin,
             accept_key,
             store,
             upstream,
@@ -98,9 +98,9 @@ impl Running {
         for (name, now) in &mut now.upstreams {
             upstreams.get(name).into_iter().for_each(|read| now.service.renew(&read.service));
         }
-        // The token depends on the address: only a loopback address may have none.
+        // Tokens depend on the address: only a loopback address may have none.
         if listen.admin == now.listen.admin {
-            now.admin_token = admin_token;
+            now.admin = admin;
         }
         (now.listen.limits, now.listen.at_once) = (listen.limits, at_once);
         if now.listen.tls.is_some() && listen.tls.is_some() {

@@ -8,12 +8,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::admin::{self, Admin};
 use super::listen::{apart, socket};
 use super::reader::{At, Problems, Section, Source};
 use super::region::{self, Log, file, needed};
 use super::ring::{self, RingFile, region_name};
-use super::secret::{Need, Secret, Surroundings};
-use super::{Errors, Watched, judged, tokens};
+use super::secret::{Need, Surroundings};
+use super::{Errors, Watched, judged};
 use crate::adapters::identity::IdentityFiles;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
@@ -30,8 +31,8 @@ pub struct WitnessConfig {
     pub peer: SocketAddr,
     /// For operators and health checks, plain HTTP.
     pub admin: SocketAddr,
-    /// Token that the admin listener requires; `None` only if that listens on loopback.
-    pub admin_token: Option<Secret>,
+    /// Those whom the admin listener answers.
+    pub operators: Admin,
     /// The witness's certificate, its key, and the certificates of the deployment's authority.
     pub identity: IdentityFiles,
     /// The ring of the files: its regions are heard before a view is known.
@@ -87,7 +88,7 @@ pub(super) fn read_text(
     let advice = "name the file on a local disk that it keeps its promises in, such as file = \"/var/lib/onceway/witness\"";
     let kept = top.required("file", advice, |value| file(value, base));
     let (peer, admin) = listen(&top);
-    let admin_token = tokens::admin(&top, base, admin, surroundings);
+    let operators = admin::read(&top, base, admin, surroundings, problems);
     let me = name.as_ref().map(|name| &name.value);
     let identity = identity(&top, me, base, surroundings);
     let log = region::log(&top);
@@ -104,7 +105,7 @@ pub(super) fn read_text(
         file: kept?,
         peer: peer?,
         admin: admin?,
-        admin_token: admin_token?,
+        operators: operators?,
         identity: identity?,
         ring,
         drift,

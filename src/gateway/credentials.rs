@@ -6,6 +6,7 @@
 //! not come from anything else that a client can write.
 
 pub(crate) mod issuer;
+pub mod operators;
 mod signature;
 
 use std::borrow::Cow;

@@ -8,8 +8,8 @@
 //!
 //! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions; [`super::console`] is
 //! the page for people. On loopback no password is needed, but the request must name a host of
-//! loopback. On other addresses every path but the two health checks needs the token (config
-//! refuses otherwise). This file must not log paths: they hold keys.
+//! loopback. On other addresses every path but the two health checks needs a token (config
+//! refuses otherwise), and an act one whose operator may act. This file must not log paths: they hold keys.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -22,16 +22,19 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use metrics_exporter_prometheus::PrometheusHandle;
+use ring::hmac;
+use ring::rand::SystemRandom;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
 use super::Listeners;
-use super::admin_acts::{self, ActBody, Verb};
+use super::admin_acts::{self, ActBody, Posted, Verb};
 use super::admin_authority;
 use super::admin_door;
 use super::admin_jobs;
 use super::console;
 use super::replaceable::Replaceable;
+use crate::gateway::credentials::operators::{Operators, Visitor};
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::gateway::dead_letters::JobAct;
 use crate::gateway::{Gateway, percent};
@@ -49,8 +52,12 @@ pub struct Admin<P: Ports> {
     tries: console::Tries,
 }
 
-/// Digest of the token that the admin listener requires; none on loopback.
-pub(super) struct Key(pub(super) Replaceable<Option<TokenDigest>>);
+/// Those whom the admin listener answers.
+pub(super) struct Key {
+    pub(super) operators: Replaceable<Operators>,
+    /// Drawn at the start: seals what nobody outside of this process may make.
+    drawn: hmac::Key,
+}
 
 /// Response type of every path.
 pub type Answer = Response<Full<Bytes>>;
@@ -59,17 +66,16 @@ pub type Answer = Response<Full<Bytes>>;
 pub(super) type Acted = Result<Answer, Box<Answer>>;
 
 impl<P: Ports> Admin<P> {
-    /// Makes an admin service. `token` is the digest of the required token, `None` for a loopback
-    /// listener.
+    /// Makes an admin service that answers these operators.
     pub fn new(
         gateway: Arc<Gateway<P>>,
         metrics: PrometheusHandle,
-        token: Replaceable<Option<TokenDigest>>,
+        operators: Replaceable<Operators>,
     ) -> Self {
         let process = metrics_process::Collector::default();
         process.describe();
         metrics::gauge!(observe::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-        Self { gateway, metrics, process, key: Key(token), tries: console::Tries::default() }
+        Self { gateway, metrics, process, key: Key::new(operators), tries: console::Tries::default() }
     }
 
     /// Answers one request. Reads the body only for an operator's act.
@@ -97,22 +103,24 @@ impl<P: Ports> Admin<P> {
 
     async fn acted<B: ActBody>(&self, path: &[&str], headers: &HeaderMap, body: B) -> Acted {
         let gateway = &self.gateway;
+        let Some(by) = self.key.visitor(headers) else { return Ok(self.key.refusal()) };
+        by.may_act().map_err(|why| Box::new(coded(StatusCode::FORBIDDEN, "forbidden", &why)))?;
+        let posted = Posted { by, headers, body };
         match path {
-            _ if !self.key.allows(headers) => Ok(self.key.refusal()),
             ["v1", "keys", tenant, key, "settle"] => {
-                admin_acts::rule(gateway, Verb::Settle, named(tenant, key)?, headers, body).await
+                admin_acts::rule(gateway, Verb::Settle, named(tenant, key)?, posted).await
             }
             ["v1", "keys", tenant, key, "release"] => {
-                admin_acts::rule(gateway, Verb::Release, named(tenant, key)?, headers, body).await
+                admin_acts::rule(gateway, Verb::Release, named(tenant, key)?, posted).await
             }
-            ["v1", "doubts", "rule"] => admin_acts::change_rule(gateway, headers, body).await,
+            ["v1", "doubts", "rule"] => admin_acts::change_rule(gateway, posted).await,
             ["v1", "jobs", tenant, key, "retry"] => {
-                admin_jobs::act(gateway, JobAct::Retry, named(tenant, key)?, headers, body).await
+                admin_jobs::act(gateway, JobAct::Retry, named(tenant, key)?, posted).await
             }
             ["v1", "jobs", tenant, key, "drop"] => {
-                admin_jobs::act(gateway, JobAct::Drop, named(tenant, key)?, headers, body).await
+                admin_jobs::act(gateway, JobAct::Drop, named(tenant, key)?, posted).await
             }
-            ["v1", "admin", act @ ..] => admin_authority::act(gateway, act, headers, body).await,
+            ["v1", "admin", act @ ..] => admin_authority::act(gateway, act, posted).await,
             _ => Ok(problem(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "POST only /v1/keys/{tenant}/{key}/settle or /release, /v1/doubts/rule, /v1/jobs/{tenant}/{key}/retry or /drop, /v1/admin/...",
@@ -129,7 +137,7 @@ impl<P: Ports> Admin<P> {
                 let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
                 json(status, &readiness)
             }
-            _ if !self.key.allows(&head.headers) => self.key.refusal(),
+            _ if self.key.visitor(&head.headers).is_none() => self.key.refusal(),
             ["metrics"] => text(StatusCode::OK, &self.render()),
             ["v1", "status"] => json(StatusCode::OK, &gateway.status().await),
             ["v1", "doubts"] => {
@@ -188,18 +196,40 @@ impl<P: Ports> Admin<P> {
 }
 
 impl Key {
-    /// Says whether the request may be answered. Compares digests, not tokens, so the time that it
-    /// takes reveals nothing about the token.
-    pub(super) fn allows(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = *self.0.now() else { return names_this_machine(headers) };
-        let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().split_at_checked(7));
-        given.is_some_and(|(scheme, given)| scheme.eq_ignore_ascii_case(b"bearer ") && digest(given) == token)
+    pub(super) fn new(operators: Replaceable<Operators>) -> Self {
+        // A process without random numbers has no TLS either.
+        let drawn = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        #[expect(clippy::expect_used, reason = "the system gives random numbers")]
+        let drawn = drawn.expect("random numbers");
+        Self { operators, drawn }
+    }
+
+    /// The key that seals the sessions of a token's owner.
+    ///
+    /// Who may read the operators' file has the digests of their tokens, so those seal nothing. The
+    /// shared token's digest is in no file: with it every gateway of the region knows a session.
+    pub(super) fn of_sessions(&self, token: &TokenDigest) -> hmac::Key {
+        match self.operators.now().shared {
+            Some(shared) if shared == *token => hmac::Key::new(hmac::HMAC_SHA256, token),
+            _ => hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&self.drawn, token).as_ref()),
+        }
+    }
+
+    /// The sender of a request that may be answered. Compares digests, not tokens, so the time that
+    /// it takes reveals nothing about a token.
+    pub(super) fn visitor(&self, headers: &HeaderMap) -> Option<Visitor> {
+        let operators = self.operators.now();
+        if operators.is_open() {
+            return names_this_machine(headers).then_some(Visitor::Local);
+        }
+        let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then(|| operators.of(&digest(token))).flatten()
     }
 
     pub(super) fn refusal(&self) -> Answer {
-        match *self.0.now() {
-            Some(_) => unauthorized(),
-            None => problem(
+        match self.operators.now().is_open() {
+            false => unauthorized(),
+            true => problem(
                 StatusCode::MISDIRECTED_REQUEST,
                 "without a token only 127.0.0.1, [::1] and localhost are answered: ask by one of them, or name a token file ([admin] token_file)",
             ),
@@ -231,7 +261,10 @@ fn not_here() -> Answer {
 }
 
 fn unauthorized() -> Answer {
-    let mut answer = problem(StatusCode::UNAUTHORIZED, "send Authorization: Bearer with the admin token");
+    let mut answer = problem(
+        StatusCode::UNAUTHORIZED,
+        "send Authorization: Bearer with the admin token, or with an operator's",
+    );
     answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     answer
 }

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use super::admin::{Acted, Answer, bad, coded, json, problem};
+use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::operator::Refusal;
 use crate::gateway::status::KeyStatus;
 use crate::gateway::{Gateway, percent};
@@ -108,10 +109,9 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     verb: Verb,
     id: KeyId,
-    headers: &HeaderMap,
-    body: B,
+    posted: Posted<'_, B>,
 ) -> Acted {
-    let said: ActRequest = said(headers, body).await?;
+    let said: ActRequest = posted.read().await?;
     let dry_run = said.dry_run;
     let act = act(verb, said).map_err(bad)?;
     if dry_run {
@@ -126,12 +126,8 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
 }
 
 /// Has the keys in doubt of a route go by its rule of now, or by `park`, or counts them only.
-pub(super) async fn change_rule<P: Ports, B: ActBody>(
-    gateway: &Gateway<P>,
-    headers: &HeaderMap,
-    body: B,
-) -> Acted {
-    let RuleRequest { route, recovery, reason, actor, dry_run } = said(headers, body).await?;
+pub(super) async fn change_rule<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: Posted<'_, B>) -> Acted {
+    let RuleRequest { route, recovery, reason, actor, dry_run } = posted.read().await?;
     let by = Who { actor: &actor, reason: &reason };
     let change = gateway.change_doubt_rule(&route, &recovery, by, dry_run).await.map_err(refused)?;
     Ok(json(StatusCode::OK, &change))
@@ -148,10 +144,46 @@ impl<B> ActBody for B where
 {
 }
 
-pub(super) async fn said<T: DeserializeOwned, B: ActBody>(
-    headers: &HeaderMap,
-    body: B,
-) -> Result<T, Box<Answer>> {
+/// The words of an act.
+pub(super) trait Words: DeserializeOwned {
+    /// The name for the journal; `None` if the act is not journalled.
+    fn actor(&mut self) -> Option<&mut String>;
+}
+
+/// Says for each type where its name for the journal stands.
+macro_rules! journalled {
+    ($($words:ty),+) => {$(
+        impl super::admin_acts::Words for $words {
+            fn actor(&mut self) -> Option<&mut String> {
+                Some(&mut self.actor)
+            }
+        }
+    )+};
+}
+pub(super) use journalled;
+
+journalled!(ActRequest, RuleRequest);
+
+/// An act that was posted by somebody who may act.
+pub(super) struct Posted<'a, B> {
+    pub(super) by: Visitor,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) body: B,
+}
+
+impl<B: ActBody> Posted<'_, B> {
+    /// Reads the words. A name that the token has takes the place of the one that they claim.
+    pub(super) async fn read<T: Words>(self) -> Result<T, Box<Answer>> {
+        let Self { by, headers, body } = self;
+        let mut words: T = said(headers, body).await?;
+        if let Some(actor) = words.actor() {
+            *actor = by.actor(std::mem::take(actor));
+        }
+        Ok(words)
+    }
+}
+
+async fn said<T: DeserializeOwned, B: ActBody>(headers: &HeaderMap, body: B) -> Result<T, Box<Answer>> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.split(';').next().unwrap_or_default().trim();
     if !given.eq_ignore_ascii_case("application/json") {

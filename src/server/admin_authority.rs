@@ -13,11 +13,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::admin::{Acted, Answer, bad, coded, json, problem, told};
-use super::admin_acts::{ActBody, said};
+use super::admin_acts::{ActBody, Posted, Words, journalled};
 use crate::gateway::Gateway;
 use crate::gateway::authority::admin_ops::ActError;
 use crate::gateway::authority::dry_run::Act;
@@ -147,6 +147,20 @@ struct Compared<T> {
     found: T,
 }
 
+journalled!(ApplyRequest, RegionActRequest, TakeoverRequest, BreakGlassRequest, RaiseRequest);
+
+impl Words for InitRequest {
+    fn actor(&mut self) -> Option<&mut String> {
+        None
+    }
+}
+
+impl Words for PlanRequest {
+    fn actor(&mut self) -> Option<&mut String> {
+        None
+    }
+}
+
 /// Epoch of the view that the act led to.
 #[derive(Serialize)]
 struct Done {
@@ -157,19 +171,18 @@ struct Done {
 pub(super) async fn act<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     path: &[&str],
-    headers: &HeaderMap,
-    body: B,
+    posted: Posted<'_, B>,
 ) -> Acted {
     match path {
-        ["init"] => init(gateway, headers, body).await,
-        ["ring", "plan"] => plan(gateway, headers, body).await,
-        ["ring", "apply"] => apply(gateway, headers, body).await,
-        ["region", "drain"] => drain(gateway, headers, body).await,
-        ["region", "resume"] => resume(gateway, headers, body).await,
-        ["region", "rebuild"] => rebuild(gateway, headers, body).await,
-        ["takeover"] => takeover(gateway, headers, body).await,
-        ["break-glass"] => break_glass(gateway, headers, body).await,
-        ["protocol", "raise"] => raise(gateway, headers, body).await,
+        ["init"] => init(gateway, posted).await,
+        ["ring", "plan"] => plan(gateway, posted).await,
+        ["ring", "apply"] => apply(gateway, posted).await,
+        ["region", "drain"] => drain(gateway, posted).await,
+        ["region", "resume"] => resume(gateway, posted).await,
+        ["region", "rebuild"] => rebuild(gateway, posted).await,
+        ["takeover"] => takeover(gateway, posted).await,
+        ["break-glass"] => break_glass(gateway, posted).await,
+        ["protocol", "raise"] => raise(gateway, posted).await,
         _ => Err(Box::new(problem(
             StatusCode::NOT_FOUND,
             "post to /v1/admin/init, ring/plan, ring/apply, region/drain, region/resume, region/rebuild, takeover, break-glass or protocol/raise",
@@ -177,21 +190,21 @@ pub(super) async fn act<P: Ports, B: ActBody>(
     }
 }
 
-async fn init<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
-    let InitRequest { escrow, epoch_above, dry_run } = said(headers, body).await?;
+async fn init<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+    let InitRequest { escrow, epoch_above, dry_run } = posted.read().await?;
     if dry_run {
         return rehearsed(gateway, Act::Found { escrow: routes(escrow), epoch_above }).await;
     }
     answer(gateway.found(routes(escrow), epoch_above).await)
 }
 
-async fn plan<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
-    let PlanRequest { ring, escrow } = said(headers, body).await?;
+async fn plan<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+    let PlanRequest { ring, escrow } = posted.read().await?;
     answer(gateway.plan(&*built(ring)?, &routes(escrow)))
 }
 
-async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
-    let ApplyRequest { ring, escrow, expect_epoch, actor, dry_run } = said(headers, body).await?;
+async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+    let ApplyRequest { ring, escrow, expect_epoch, actor, dry_run } = posted.read().await?;
     let actor = text("actor", &actor)?;
     let (ring, escrow) = (built(ring)?, routes(escrow));
     if dry_run {
@@ -201,8 +214,8 @@ async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &Header
     answer(done.map(|epoch| Done { epoch }))
 }
 
-async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
-    let RegionActRequest { region, actor, reason, force, dry_run } = said(headers, body).await?;
+async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+    let RegionActRequest { region, actor, reason, force, dry_run } = posted.read().await?;
     let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
     // An operator gives a reason for a step that breaks a rule.
     let reason = if force { text("reason", &reason)? } else { optional("reason", &reason)? };
@@ -212,8 +225,8 @@ async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &Header
     answer(gateway.drain(&region, force, actor, reason).await.map(|epoch| Done { epoch }))
 }
 
-async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
-    let RegionActRequest { region, actor, reason, force, dry_run } = said(headers, body).await?;
+async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+    let RegionActRequest { region, actor, reason, force, dry_run } = posted.read().await?;
     if force || !reason.is_empty() {
         return Err(bad("a return takes neither force nor reason"));
     }
@@ -224,8 +237,8 @@ async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &Heade
     answer(gateway.resume(&region, actor).await.map(|epoch| Done { epoch }))
 }
 
-async fn rebuild<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
-    let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
+async fn rebuild<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+    let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = posted.read().await?;
     let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
     if dry_run {
         return rehearsed(gateway, Act::Rebuild { region: &region, accept_risk }).await;
@@ -233,8 +246,8 @@ async fn rebuild<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &Head
     answer(gateway.rebuild(&region, accept_risk, actor, reason).await)
 }
 
-async fn takeover<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
-    let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = said(headers, body).await?;
+async fn takeover<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+    let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = posted.read().await?;
     let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
     if dry_run {
         return rehearsed(gateway, Act::Takeover { region: &region, accept_risk }).await;
@@ -242,8 +255,8 @@ async fn takeover<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &Hea
     answer(gateway.takeover(&region, accept_risk, actor, reason).await)
 }
 
-async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
-    let BreakGlassRequest { stopped, poisoned_above, actor, attest, dry_run } = said(headers, body).await?;
+async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+    let BreakGlassRequest { stopped, poisoned_above, actor, attest, dry_run } = posted.read().await?;
     let (actor, attest) = (text("actor", &actor)?, text("attest", &attest)?);
     let stopped: BTreeSet<RegionName> =
         stopped.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
@@ -265,8 +278,8 @@ async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &
     answer(gateway.break_glass(&stopped, actor, attest).await.map(|epoch| Done { epoch }))
 }
 
-async fn raise<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, headers: &HeaderMap, body: B) -> Acted {
-    let RaiseRequest { actor, dry_run } = said(headers, body).await?;
+async fn raise<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
+    let RaiseRequest { actor, dry_run } = posted.read().await?;
     let actor = text("actor", &actor)?;
     if dry_run {
         return answer(gateway.protocol().await.map(|found| Compared { dry_run, found }));

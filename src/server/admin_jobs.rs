@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::admin::{Acted, Answer, bad, coded, json, problem, told};
-use super::admin_acts::{ActBody, said};
+use super::admin_acts::{ActBody, Posted, journalled};
 use crate::gateway::Gateway;
 use crate::gateway::dead_letters::{JobAct, JobStatus};
 use crate::ports::Ports;
@@ -43,6 +43,8 @@ struct Why {
     dry_run: bool,
 }
 
+journalled!(Why);
+
 pub(super) async fn list<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
     let state = match query {
         "" => None,
@@ -59,10 +61,9 @@ pub(super) async fn act<P: Ports, B: ActBody>(
     gateway: &Arc<Gateway<P>>,
     what: JobAct,
     id: KeyId,
-    headers: &HeaderMap,
-    body: B,
+    posted: Posted<'_, B>,
 ) -> Acted {
-    let Why { reason, actor, dry_run } = said(headers, body).await?;
+    let Why { reason, actor, dry_run } = posted.read().await?;
     if [&reason, &actor].into_iter().any(|text| text.trim().is_empty() || text.len() > MOST_TEXT) {
         return Err(bad("say who acts (actor) and why (reason), at most 1000 bytes each"));
     }

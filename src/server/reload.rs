@@ -24,7 +24,7 @@ use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
 use crate::config::{Config, Errors, Watched};
 use crate::gateway::Gateway;
-use crate::gateway::credentials::{TokenDigest, digest};
+use crate::gateway::credentials::operators::Operators;
 use crate::gateway::reloadable::Reload;
 use crate::ports::Ports;
 
@@ -47,8 +47,8 @@ pub(super) struct Replaced {
     pub trusted: Replaceable<PublicLimits>,
     /// Bounds of the peer listener.
     pub peers: Replaceable<PeerLimits>,
-    /// Token that the admin listener requires.
-    pub token: Replaceable<Option<TokenDigest>>,
+    /// Those whom the admin listener answers.
+    pub operators: Replaceable<Operators>,
     tls: Option<Replaceable<ServerConfig>>,
     identity: Option<PeerIdentity>,
     upstreams: Renewable,
@@ -79,7 +79,7 @@ impl Replaced {
             public: config.process.listen.limits.into(),
             trusted: trusted(config).into(),
             peers: peer_limits(config).into(),
-            token: token(config).into(),
+            operators: config.process.admin.operators().into(),
             tls,
             identity,
             upstreams,
@@ -98,7 +98,7 @@ impl Replaced {
         self.public.replace(config.process.listen.limits);
         self.trusted.replace(trusted(config));
         self.peers.replace(peer_limits(config));
-        self.token.replace(token(config));
+        self.operators.replace(config.process.admin.operators());
         if let (Some(before), Some(after)) = (&self.tls, tls) {
             before.replace(after);
         }
@@ -120,10 +120,6 @@ fn trusted(config: &Config) -> PublicLimits {
     // The front is one address, or a few.
     let bounds = config.process.listen.limits;
     PublicLimits { connections_per_ip: bounds.connections, ..bounds }
-}
-
-fn token(config: &Config) -> Option<TokenDigest> {
-    config.process.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()))
 }
 
 /// Runs as long as it is polled.

@@ -183,7 +183,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     if let Some((peer, identity)) = peer {
         peer::listen(&mut listeners, peer, identity, service, replaced.peers.clone());
     }
-    let service = Admin::new(gateway.clone(), metrics, replaced.token.clone());
+    let service = Admin::new(gateway.clone(), metrics, replaced.operators.clone());
     admin::listen(&mut listeners, admin, Arc::new(service));
     announce(&config);
     if founds {

@@ -72,7 +72,7 @@ impl<A: Acceptors, C: Clock> Served<A, C> {
         match (path, acceptor) {
             ("/healthz", Ok(_)) => admin::text(StatusCode::OK, "ok\n"),
             ("/healthz", Err(error)) => admin::text(StatusCode::SERVICE_UNAVAILABLE, &format!("{error}\n")),
-            _ if !key.allows(request.headers()) => key.refusal(),
+            _ if key.visitor(request.headers()).is_none() => key.refusal(),
             ("/metrics", acceptor) => admin::text(StatusCode::OK, &self.metrics(acceptor.ok().as_ref())),
             ("/v1/status", _) => match self.witness.status().await {
                 Ok(status) => {
@@ -183,8 +183,8 @@ pub async fn run(
     let (peer, admin) = (bind(config.peer, "peer").await?, bind(config.admin, "admin").await?);
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     peer::listen(&mut listeners, peer, &identity, served.clone(), LIMITS);
-    let token = Replaceable::from(witness_reload::token(&config));
-    show(&mut listeners, admin, served, Key(token.clone()));
+    let operators = Replaceable::from(config.operators.operators());
+    show(&mut listeners, admin, served, Key::new(operators.clone()));
     tracing::info!(
         witness = %config.name, acceptor = format!("{:032x}", held.id.0), peer = %config.peer, admin = %config.admin, "listening"
     );
@@ -192,7 +192,7 @@ pub async fn run(
         biased;
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-        () = witness_reload::watch(config, files, Replaced { identity, expiries, token, levels, says }, hangup) => {
+        () = witness_reload::watch(config, files, Replaced { identity, expiries, operators, levels, says }, hangup) => {
             // The watch logged the reason. Voting goes on with the files that were read before.
             tokio::select! {
                 biased;

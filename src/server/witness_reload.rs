@@ -1,6 +1,6 @@
 //! A witness's files read again while it runs: on SIGHUP, and when one of them changed.
 //!
-//! It replaces certificates, the admin token and log levels: all of them, or nothing. Addresses,
+//! It replaces certificates, tokens of operators and log levels: all of them, or nothing. Addresses,
 //! and the settings on which its promises depend (its name, its file, clocks), need a
 //! restart. [`changed`] says when; `config::witness` reads and checks. This file must not touch the
 //! witness's promises.
@@ -17,7 +17,7 @@ use crate::adapters::identity::PeerIdentity;
 use crate::adapters::system::SystemClock;
 use crate::config::witness::WitnessConfig;
 use crate::config::{Errors, Watched};
-use crate::gateway::credentials::{TokenDigest, digest};
+use crate::gateway::credentials::operators::Operators;
 use crate::gateway::reloadable::ConfigStatus;
 use crate::ports::Clock;
 
@@ -32,14 +32,10 @@ pub struct WitnessFiles {
 pub(super) struct Replaced {
     pub identity: PeerIdentity,
     pub expiries: Replaceable<Expiries>,
-    pub token: Replaceable<Option<TokenDigest>>,
+    pub operators: Replaceable<Operators>,
     pub levels: Levels,
     /// Difference between the running witness and its files.
     pub says: Replaceable<ConfigStatus>,
-}
-
-pub(super) fn token(config: &WitnessConfig) -> Option<TokenDigest> {
-    config.admin_token.as_ref().map(|token| digest(token.reveal().as_bytes()))
 }
 
 /// The witness's certificate, and the authorities of the regions' certificates.
@@ -90,9 +86,9 @@ pub(super) async fn watch(
 fn take(begun: &WitnessConfig, config: &WitnessConfig, identity: &PeerIdentity, replaced: &Replaced) {
     let restart = restart(begun, config);
     replaced.identity.renew(identity);
-    // The token depends on the address: only a loopback address may have none.
+    // Tokens depend on the address: only a loopback address may have none.
     if config.admin == begun.admin {
-        replaced.token.replace(token(config));
+        replaced.operators.replace(config.operators.operators());
     }
     if let Err(why) = (replaced.levels)(&config.log.level) {
         tracing::error!(why, "what is logged stays as it was");

@@ -9,6 +9,7 @@ pub mod cases;
 mod certificates;
 mod failing_over;
 mod listening;
+mod operators;
 mod reloading;
 mod secrets;
 

@@ -3,6 +3,7 @@
 //! The server's own tests compare each file with its text, and `tests/long/console.rs` looks at it
 //! in a real headless Chromium. It must not reach behind the admin listener.
 
+mod named;
 mod pages;
 
 use onceway::fleet::client::Ask;

@@ -8,10 +8,15 @@ use std::fs;
 use super::solo::{Solo, add_lines, routes};
 use super::{BODY, ask, post};
 use onceway::fleet::client::Answer;
+use onceway::gateway::credentials::digest;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// The token of [`solo`]'s admin listener.
 pub const TOKEN: &str = "letmein-letmein-letmein";
+/// The token of ann, who may approve.
+pub const ANN: &str = "ann-ann-ann-ann-ann";
+/// The token of eve, who may only look.
+pub const EVE: &str = "eve-eve-eve-eve-eve";
 
 /// A region alone whose admin listener asks for a token. All tests of this process share it.
 pub async fn solo() -> &'static Solo {
@@ -24,7 +29,15 @@ pub async fn start() -> Solo {
     let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));
     Solo::start_with(&routes, None, |dir| {
         fs::write(dir.join("token"), TOKEN).unwrap();
-        add_lines(dir, "[admin]\ntoken_file = \"token\"\n");
+        let named: String = [("ann", "approve", ANN), ("eve", "look", EVE)]
+            .map(|(name, role, token)| {
+                let digits: String =
+                    digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{digits}\"\n")
+            })
+            .concat();
+        fs::write(dir.join("operators.toml"), named).unwrap();
+        add_lines(dir, "[admin]\ntoken_file = \"token\"\noperators = \"operators.toml\"\n");
     })
     .await
 }

@@ -48,7 +48,7 @@ pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form)
             };
             page(
                 status,
-                frame::page(visit.gateway.region().as_str(), "nothing was done", visit.signed_in, &main),
+                frame::page(visit.gateway.region().as_str(), "nothing was done", visit.signed_in(), &main),
             )
         }
     }
@@ -57,13 +57,15 @@ pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form)
 async fn taken<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Result<Answer, Refused> {
     let (tenant, key) = (form.get("tenant"), form.get("key"));
     let id = admin_acts::id(&tenant, &key).map_err(Refused::bad)?;
-    let act = read(verb, form)?;
+    visit.visitor.may_act().map_err(|why| Refused { status: StatusCode::FORBIDDEN, why })?;
+    let mut act = read(verb, form)?;
+    act.actor = visit.visitor.actor(act.actor);
     well_formed(&act)?;
     if form.get("confirmed") != "yes" {
         let main = look_over(verb, &id, &act, form);
         return Ok(page(
             StatusCode::OK,
-            frame::page(visit.gateway.region().as_str(), "look it over", visit.signed_in, &main),
+            frame::page(visit.gateway.region().as_str(), "look it over", visit.signed_in(), &main),
         ));
     }
     let found = visit.gateway.key_status(&id).await.map_err(Refusal::Store)?;

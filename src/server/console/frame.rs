@@ -54,7 +54,7 @@ pub(super) fn sign_in(region: &str, why: Option<&str>) -> Markup {
                 label for="token" { "Admin token" }
                 input #token name="token" type="password" required autocomplete="current-password" spellcheck="false" autofocus;
                 p.soft {
-                    "The one that " code { "[admin]" } " in the region file names. It is sent once and kept nowhere: you get a session for eight hours."
+                    "Your own, or the shared one that " code { "[admin]" } " in the region file names. It is sent once and kept nowhere: you get a session for eight hours."
                 }
                 button type="submit" { "Sign in" }
             }

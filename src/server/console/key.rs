@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::frame::{self, ago, date, mark, section, table};
 use super::{Answer, Visit, lists, page};
 use crate::gateway::audit::KeyLife;
+use crate::gateway::credentials::operators::Visitor;
 use crate::ports::Ports;
 use crate::server::admin_acts;
 
@@ -30,7 +31,7 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     let (tenant, key) = (tenant.trim(), key.trim());
     let failed = |status, why: &str| {
         let main = html! { h1 { "Key" } p.notice.bad role="alert" { (why) } (form(tenant, key)) };
-        page(status, frame::page(visit.gateway.region().as_str(), "key", visit.signed_in, &main))
+        page(status, frame::page(visit.gateway.region().as_str(), "key", visit.signed_in(), &main))
     };
     let id = match admin_acts::id(tenant, key) {
         Ok(id) => id,
@@ -45,7 +46,10 @@ pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
     match visit.gateway.key_life(&id).await {
         Ok(life) => {
             let main = told(visit, tenant, id.key().as_str(), &life);
-            page(StatusCode::OK, frame::page(visit.gateway.region().as_str(), "key", visit.signed_in, &main))
+            page(
+                StatusCode::OK,
+                frame::page(visit.gateway.region().as_str(), "key", visit.signed_in(), &main),
+            )
         }
         Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, &format!("The store does not answer: {error}")),
     }
@@ -90,7 +94,7 @@ fn told<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife)
             div { dt { "Arc" } dd { (word(&own["arc"])) } }
             div { dt { "Digest in logs" } dd { code { (word(&own["digest"])) } } }
         }
-        @if own["state"] == "in-doubt" { (decide(me, tenant, key, &own)) }
+        @if own["state"] == "in-doubt" { (decide(&visit.visitor, me, tenant, key, &own)) }
         (lived(life, now_ms))
         (of_region(me, &own, now_ms))
         @for (name, status) in others { (of_region(name, status, now_ms)) }
@@ -179,7 +183,7 @@ fn of_region(name: &str, status: &Value, now_ms: i64) -> Markup {
 }
 
 /// Makes the forms, if this region decides about the key.
-fn decide(me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
+fn decide(visitor: &Visitor, me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
     let owner = word(&own["owner"]);
     if owner != me {
         return section(
@@ -190,6 +194,9 @@ fn decide(me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
                 p { "Its owner is " b { (owner) } ": open the console of a gateway there." }
             },
         );
+    }
+    if let Err(why) = visitor.may_act() {
+        return section("decide", "Decide", None, &html! { p { (why) } });
     }
     let hidden = html! {
         input type="hidden" name="tenant" value=(tenant);
@@ -209,7 +216,7 @@ fn decide(me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
                 textarea #headers name="headers" rows="2" spellcheck="false" { "content-type: application/json" }
                 label for="body" { "Body" }
                 textarea #body name="body" rows="4" spellcheck="false" {}
-                (why("settle"))
+                (why(visitor, "settle"))
                 button type="submit" { "Look it over…" }
             }
         }
@@ -218,7 +225,7 @@ fn decide(me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
             form.act method="post" action="/console/release" {
                 (hidden)
                 p.soft { "Nothing is sent now, but a retry of the client runs again. If the effect did happen after all, that retry performs it a second time." }
-                (why("release"))
+                (why(visitor, "release"))
                 button type="submit" { "Look it over…" }
             }
         }
@@ -227,12 +234,16 @@ fn decide(me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
 }
 
 /// Makes the fields for the operator's name and reason.
-fn why(act: &str) -> Markup {
+fn why(visitor: &Visitor, act: &str) -> Markup {
     html! {
         label for={ (act) "-reason" } { "Why " span.soft { "journalled with the act" } }
         textarea id={ (act) "-reason" } name="reason" rows="2" required maxlength="1000" placeholder="the provider shows po_17, OPS-311" {}
-        label for={ (act) "-actor" } { "Who " span.soft { "your name, journalled too" } }
-        input id={ (act) "-actor" } name="actor" required maxlength="200" autocomplete="username" autocapitalize="none";
+        @if let Some(name) = visitor.name() {
+            p { "Who " b { (name) } }
+        } @else {
+            label for={ (act) "-actor" } { "Who " span.soft { "your name, journalled too" } }
+            input id={ (act) "-actor" } name="actor" required maxlength="200" autocomplete="username" autocapitalize="none";
+        }
     }
 }
 
@@ -249,7 +260,7 @@ mod tests {
         let entry = json!({ "at_ms": evil, "kind": evil, "token": evil, "actor": evil, "reason": evil });
         let status = json!({ "state": evil, "owner": evil, "rows": [row], "journal": [entry] });
         let all = html! {
-            (of_region(evil, &status, 0)) (decide(evil, evil, evil, &status)) (form(evil, evil)) (state(&status["state"]))
+            (of_region(evil, &status, 0)) (decide(&Visitor::Local, evil, evil, evil, &status)) (form(evil, evil)) (state(&status["state"]))
         };
         let text = all.into_string();
         assert!(!text.contains("<img") && !text.contains("\"&gt;&lt;img"), "{text}");
@@ -271,7 +282,8 @@ mod tests {
     #[test]
     fn only_the_owner_decides() {
         let status = json!({ "state": "in-doubt", "owner": "b", "rows": [] });
-        let forms = |me| decide(me, "acme", "k", &status).into_string().matches("<form").count();
+        let forms =
+            |me| decide(&Visitor::Local, me, "acme", "k", &status).into_string().matches("<form").count();
         assert_eq!((forms("a"), forms("b")), (0, 2));
     }
 

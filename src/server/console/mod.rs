@@ -40,6 +40,7 @@ pub(super) use self::tries::Tries;
 use super::admin::{Answer, Key, problem};
 use super::admin_acts::ActBody;
 use crate::gateway::Gateway;
+use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::ports::Ports;
 
@@ -61,31 +62,27 @@ const FILES: [(&str, &str, &str); 3] = [
 
 /// The visitor's right to use the console.
 enum Access {
-    /// On loopback, where no token is required.
-    Open,
-    /// A visitor with a valid session.
-    Known,
-    /// A visitor who has to show the token first; its digest.
-    Unknown(TokenDigest),
+    /// A visitor on loopback, with a token or with a valid session.
+    Known(Visitor),
+    /// A visitor who has to show a token first.
+    Unknown,
     /// A request that was not meant for this machine.
     Astray,
 }
 
 impl Access {
     fn of<P: Ports>(key: &Key, gateway: &Gateway<P>, headers: &HeaderMap) -> Self {
-        match (*key.0.now(), key.allows(headers)) {
-            (None, true) => Self::Open,
-            (None, false) => Self::Astray,
-            (Some(_), true) => Self::Known,
-            (Some(token), false) => {
-                let region = gateway.region().as_str();
-                if session::is_shown(headers, &token, region, gateway.date()) {
-                    Self::Known
-                } else {
-                    Self::Unknown(token)
-                }
-            }
+        if let Some(visitor) = key.visitor(headers) {
+            return Self::Known(visitor);
         }
+        let (operators, region, now) = (key.operators.now(), gateway.region().as_str(), gateway.date());
+        if operators.is_open() {
+            return Self::Astray;
+        }
+        let of_session =
+            |token: &&TokenDigest| session::is_shown(headers, &key.of_sessions(token), region, now);
+        let known = operators.tokens().find(of_session).and_then(|token| operators.of(token));
+        known.map_or(Self::Unknown, Self::Known)
     }
 }
 
@@ -93,12 +90,16 @@ impl Access {
 pub(super) struct Visit<'a, P: Ports> {
     gateway: &'a Arc<Gateway<P>>,
     metrics: &'a PrometheusHandle,
-    /// True if the visitor has a session to end.
-    signed_in: bool,
+    visitor: Visitor,
     query: &'a str,
 }
 
 impl<P: Ports> Visit<'_, P> {
+    /// True if the visitor has a session to end.
+    fn signed_in(&self) -> bool {
+        self.visitor != Visitor::Local
+    }
+
     fn asked(&self, name: &str) -> Option<String> {
         parse(self.query.as_bytes()).find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
     }
@@ -122,18 +123,17 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
     {
         return sent(StatusCode::OK, kind, (*text).to_owned());
     }
-    let signed_in = match Access::of(key, gateway, &head.headers) {
+    let visitor = match Access::of(key, gateway, &head.headers) {
         Access::Astray => return key.refusal(),
-        Access::Unknown(token) => {
+        Access::Unknown => {
             return match (&head.method, path) {
-                (&Method::POST, ["sign-in"]) => sign_in(gateway, (&token, tries), &head.headers, body).await,
+                (&Method::POST, ["sign-in"]) => sign_in(gateway, (key, tries), &head.headers, body).await,
                 _ => ask_to_sign_in(gateway, None),
             };
         }
-        Access::Open => false,
-        Access::Known => true,
+        Access::Known(visitor) => visitor,
     };
-    let visit = Visit { gateway, metrics, signed_in, query: head.uri.query().unwrap_or_default() };
+    let visit = Visit { gateway, metrics, visitor, query: head.uri.query().unwrap_or_default() };
     match (&head.method, path) {
         (&Method::POST, ["sign-in"]) => elsewhere("/console"),
         (&Method::POST, ["sign-out"]) => match session::is_own(&head.headers) {
@@ -152,10 +152,10 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
     }
 }
 
-/// Takes the token from a form. The right token is answered with a session.
+/// Takes a token from a form. A known token is answered with a session.
 async fn sign_in<P: Ports, B: ActBody>(
     gateway: &Gateway<P>,
-    (token, tries): (&TokenDigest, &Tries),
+    (key, tries): (&Key, &Tries),
     headers: &HeaderMap,
     body: B,
 ) -> Answer {
@@ -165,12 +165,17 @@ async fn sign_in<P: Ports, B: ActBody>(
     };
     let region = gateway.region().as_str();
     // Digests are compared, not tokens, so the time that it takes reveals nothing about the token.
-    match tries.judge(Instant::now(), || digest(form.get("token").trim().as_bytes()) == *token) {
+    let token = digest(form.get("token").trim().as_bytes());
+    match tries.judge(Instant::now(), || key.operators.now().of(&token).is_some()) {
         Tried::Right => {
             let over_tls = session::is_over_tls(headers);
-            with_cookie(elsewhere("/console"), &session::begun(token, region, gateway.date(), over_tls))
+            let begun = session::begun(&key.of_sessions(&token), region, gateway.date(), over_tls);
+            with_cookie(elsewhere("/console"), &begun)
         }
-        Tried::Wrong => ask_to_sign_in(gateway, Some("That is not the admin token of this gateway.")),
+        Tried::Wrong => ask_to_sign_in(
+            gateway,
+            Some("That is not the admin token of this gateway, nor an operator's own."),
+        ),
         Tried::TooMany(left) => {
             let seconds = left.as_millis().div_ceil(1_000);
             let why = format!("Too many wrong tokens were shown here. Sign in again in {seconds} s.");

@@ -31,7 +31,7 @@ pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Markup {
         (section("look-up", "Look a key up", None, &key::form("", "")))
         (audit)
     };
-    frame::page(visit.gateway.region().as_str(), "console", visit.signed_in, &main)
+    frame::page(visit.gateway.region().as_str(), "console", visit.signed_in(), &main)
 }
 
 /// Makes the part that changes by the second, for the page's script.

@@ -1,9 +1,8 @@
 //! Access to the console: a session in place of the token, and forms that this listener's own pages
 //! sent.
 //!
-//! A session is a date and its seal: HMAC-SHA256 under the digest of the admin token. So every
-//! gateway of the region knows it, a new token ends it, no gateway stores it, and no cookie holds
-//! the token. All ports of a host share cookies: the cookie's name tells regions apart, and its
+//! A session is a date and its seal: HMAC-SHA256 under the key of a token's sessions. So a new token
+//! ends it, no gateway stores it, and no cookie holds the token. All ports of a host share cookies: the cookie's name tells regions apart, and its
 //! path keeps it from other pages. This file must not trust a cookie alone for an act. To browsers,
 //! a page on another port of the same host is the "same site", so the origin is compared.
 
@@ -11,7 +10,6 @@ use http::header::{COOKIE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue};
 use ring::hmac;
 
-use crate::gateway::credentials::TokenDigest;
 use crate::protocol::time::Date;
 
 /// Duration of a session, in seconds: a shift.
@@ -19,9 +17,9 @@ const LASTS: i64 = 8 * 3_600;
 
 /// Makes the cookie of a session that begins now. If it begins over TLS, browsers send it only over
 /// TLS.
-pub(super) fn begun(token: &TokenDigest, region: &str, now: Date, over_tls: bool) -> String {
+pub(super) fn begun(key: &hmac::Key, region: &str, now: Date, over_tls: bool) -> String {
     let until = now.as_millis() / 1_000 + LASTS;
-    let seal: String = seal(token, region, until).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let seal: String = seal(key, region, until).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let secure = if over_tls { "; Secure" } else { "" };
     format!(
         "{}={until}.{seal}; Path=/console; Max-Age={LASTS}; HttpOnly; SameSite=Strict{secure}",
@@ -39,26 +37,25 @@ pub(super) fn ended(region: &str) -> String {
 }
 
 /// True if one of the request's cookies is a valid session of this region.
-pub(super) fn is_shown(headers: &HeaderMap, token: &TokenDigest, region: &str, now: Date) -> bool {
+pub(super) fn is_shown(headers: &HeaderMap, key: &hmac::Key, region: &str, now: Date) -> bool {
     let name = name(region);
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.any(|(known, value)| known == name && is_sealed(value, token, region, now))
+    pairs.any(|(known, value)| known == name && is_sealed(value, key, region, now))
 }
 
-fn is_sealed(value: &str, token: &TokenDigest, region: &str, now: Date) -> bool {
+fn is_sealed(value: &str, key: &hmac::Key, region: &str, now: Date) -> bool {
     let Some((until, seal)) = value.split_once('.') else { return false };
     let (Ok(until), Some(seal)) = (until.parse::<i64>(), bytes(seal)) else { return false };
     // ring compares in constant time.
-    let key = hmac::Key::new(hmac::HMAC_SHA256, token);
-    let is_ours = hmac::verify(&key, text(region, until).as_bytes(), &seal).is_ok();
+    let is_ours = hmac::verify(key, text(region, until).as_bytes(), &seal).is_ok();
     let now = now.as_millis() / 1_000;
     // A clock that was set back must not make a session endless.
     is_ours && now < until && until <= now + LASTS
 }
 
-fn seal(token: &TokenDigest, region: &str, until: i64) -> hmac::Tag {
-    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, token), text(region, until).as_bytes())
+fn seal(key: &hmac::Key, region: &str, until: i64) -> hmac::Tag {
+    hmac::sign(key, text(region, until).as_bytes())
 }
 
 fn text(region: &str, until: i64) -> String {
@@ -105,8 +102,11 @@ pub(super) fn is_own(headers: &HeaderMap) -> Result<(), &'static str> {
 mod tests {
     use super::*;
 
-    const TOKEN: TokenDigest = [7; 32];
     const NOW: Date = Date(1_700_000_000_000);
+
+    fn key(byte: u8) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &[byte; 32])
+    }
 
     fn later(seconds: i64) -> Date {
         Date(NOW.as_millis() + seconds * 1_000)
@@ -126,28 +126,26 @@ mod tests {
 
     #[test]
     fn a_session_is_known_until_it_ends_and_to_nobody_else() {
-        let over_tls = begun(&TOKEN, "us-east", NOW, true);
-        let begun = begun(&TOKEN, "us-east", NOW, false);
+        let over_tls = begun(&key(7), "us-east", NOW, true);
+        let begun = begun(&key(7), "us-east", NOW, false);
         assert!(begun.ends_with("; Path=/console; Max-Age=28800; HttpOnly; SameSite=Strict"), "{begun}");
         assert_eq!(over_tls, format!("{begun}; Secure"));
         let cookie = begun.split(';').next().unwrap().to_owned();
-        let known = |headers: &HeaderMap, token, region, now| is_shown(headers, token, region, now);
+        let known = |headers: &HeaderMap, byte, region, now| is_shown(headers, &key(byte), region, now);
         let among_others = shown(&format!("theme=dark; {cookie}; onceway-console-us-east=1.2"));
-        assert!(
-            known(&shown(&cookie), &TOKEN, "us-east", NOW) && known(&among_others, &TOKEN, "us-east", NOW)
-        );
-        assert!(known(&shown(&cookie), &TOKEN, "us-east", later(LASTS - 1)));
-        assert!(!known(&shown(&cookie), &TOKEN, "us-east", later(LASTS)), "it has ended");
-        assert!(!known(&shown(&cookie), &TOKEN, "us-east", later(-3_600)), "the clock was set back");
-        assert!(!known(&shown(&cookie), &[8; 32], "us-east", NOW), "the token is another one");
+        assert!(known(&shown(&cookie), 7, "us-east", NOW) && known(&among_others, 7, "us-east", NOW));
+        assert!(known(&shown(&cookie), 7, "us-east", later(LASTS - 1)));
+        assert!(!known(&shown(&cookie), 7, "us-east", later(LASTS)), "it has ended");
+        assert!(!known(&shown(&cookie), 7, "us-east", later(-3_600)), "the clock was set back");
+        assert!(!known(&shown(&cookie), 8, "us-east", NOW), "the token is another one");
         let renamed = cookie.replace("us-east", "eu-west");
-        assert!(!known(&shown(&renamed), &TOKEN, "eu-west", NOW), "it is another region's");
-        assert!(!known(&with(&[]), &TOKEN, "us-east", NOW));
+        assert!(!known(&shown(&renamed), 7, "eu-west", NOW), "it is another region's");
+        assert!(!known(&with(&[]), 7, "us-east", NOW));
     }
 
     #[test]
     fn a_session_that_was_touched_is_none() {
-        let begun = begun(&TOKEN, "a", NOW, false);
+        let begun = begun(&key(7), "a", NOW, false);
         let cookie = begun.split(';').next().unwrap();
         let (name, value) = cookie.split_once('=').unwrap();
         let (until, seal) = value.split_once('.').unwrap();
@@ -164,7 +162,7 @@ mod tests {
             format!("{name}={until}"),
             format!("{name}=."),
         ] {
-            assert!(!is_shown(&shown(&touched), &TOKEN, "a", NOW), "{touched}");
+            assert!(!is_shown(&shown(&touched), &key(7), "a", NOW), "{touched}");
         }
     }
 

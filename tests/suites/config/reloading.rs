@@ -54,7 +54,7 @@ fn nothing_waits_that_need_not() {
             && before.process.listen == after.process.listen
             && before.process.log == after.process.log
             && before.process.drain == after.process.drain
-            && before.process.admin_token == after.process.admin_token
+            && before.process.admin == after.process.admin
             && edit.0 != "ring"
             && !edit.1.starts_with("west");
         assert!(!same, "{edit:?} is not taken over");
@@ -158,7 +158,7 @@ fn an_admin_listener_that_others_reach_keeps_its_token() {
     // The file now says loopback and no token, but the listener is still open to all.
     let (running, restart) = adopt(&open, &[]);
     assert_eq!(restart, ["listen.admin"]);
-    assert!(running.config().process.admin_token.is_some());
+    assert!(running.config().process.admin.token.is_some());
 }
 
 #[test]

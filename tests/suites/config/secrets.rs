@@ -192,7 +192,7 @@ fn an_admin_listener_open_to_others_takes_its_token_from_a_file() {
     assert!(too_short.len() == 1 && too_short[0].contains("16 or more"), "{too_short:?}");
     std::fs::write(folder.path().join("token"), "a-token-of-25-characters-\n").unwrap();
     let config = load(folder.path()).unwrap();
-    assert_eq!(config.process.admin_token.unwrap().reveal(), "a-token-of-25-characters-");
+    assert_eq!(config.process.admin.token.unwrap().reveal(), "a-token-of-25-characters-");
 }
 
 /// A route may trust a bare 503, and the check tells its author the meaning. No strictness refuses

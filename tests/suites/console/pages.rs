@@ -12,11 +12,11 @@ use crate::console::{encoded, form};
 use crate::support::console::{TOKEN, alone, doubt, retry, solo, start};
 use crate::support::{self, ask, key, run, until};
 
-async fn admin() -> String {
+pub async fn admin() -> String {
     solo().await.region.admin()
 }
 
-fn get(base: &str, path: &str) -> Ask {
+pub fn get(base: &str, path: &str) -> Ask {
     Ask::get(format!("{base}{path}"))
 }
 
@@ -26,11 +26,11 @@ async fn session(base: &str) -> String {
     answer.header("set-cookie").split(';').next().unwrap().to_owned()
 }
 
-async fn page_of(base: &str, cookie: &str, key: &str) -> Answer {
+pub async fn page_of(base: &str, cookie: &str, key: &str) -> Answer {
     ask(get(base, &format!("/console/key?tenant=acme&key={}", encoded(key))).with("Cookie", cookie)).await
 }
 
-fn hidden(page: &str, name: &str) -> String {
+pub fn hidden(page: &str, name: &str) -> String {
     let start = format!("name=\"{name}\" value=\"");
     let (_, rest) = page.split_once(&start).unwrap_or_else(|| panic!("no {name} in {page}"));
     rest.split('"').next().unwrap().to_owned()

@@ -1,0 +1,144 @@
+//! `[admin]`: whom the admin listener answers: the shared token, and `operators.toml` with named
+//! operators.
+//!
+//! `region` and `witness` read the rest of their files; `secret` reads the sources. Messages must
+//! not repeat a secret, nor the digest of a token: its author may have written the token itself.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use toml::de::DeValue;
+
+use super::credentials::digest_of;
+use super::published;
+use super::reader::{self, At, Located, Problems, Section, Source};
+use super::region::file;
+use super::secret::{Names, Secret, SecretSource, Surroundings};
+use crate::gateway::credentials::operators::{Operator, Operators, Role};
+use crate::gateway::credentials::{TokenDigest, digest};
+
+/// Longest name of an operator, in bytes.
+const MOST_NAME: usize = 100;
+
+const TOKEN: Names =
+    Names { written: "token", variable: "token_env", file: "token_file", holds: "the token" };
+
+/// Those whom the admin listener answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admin {
+    /// Token that operators share.
+    pub token: Option<Secret>,
+    /// Operators with a token of their own, by its digest.
+    pub named: BTreeMap<TokenDigest, Operator>,
+}
+
+impl Admin {
+    /// The same, with digests only.
+    pub fn operators(&self) -> Operators {
+        let shared = self.token.as_ref().map(|token| digest(token.reveal().as_bytes()));
+        Operators { shared, named: self.named.clone() }
+    }
+}
+
+/// Reads `[admin]` and the file that it names. `None` after an error.
+pub(super) fn read(
+    top: &Section<'_>,
+    base: &Path,
+    address: Option<SocketAddr>,
+    surroundings: &Surroundings<'_>,
+    problems: &Problems,
+) -> Option<Admin> {
+    let Some(section) = top.table("admin") else { return open(top, address) };
+    let source = SecretSource::read_if_there(&section, &TOKEN, base, None);
+    let has_token = section.has(TOKEN.variable) || section.has(TOKEN.file);
+    let token = source.and_then(|source| source.needed(&section, &TOKEN, surroundings, token));
+    let has_file = section.has("operators");
+    let named = section
+        .located("operators", |value| file(value, base))
+        .and_then(|Located { at, value }| named(&Source::read(&value, &at, problems)?, problems));
+    section.finish();
+    if !has_token && !has_file {
+        return open(top, address);
+    }
+    let token = if has_token { Some(token?) } else { None };
+    let named = if has_file { named? } else { BTreeMap::new() };
+    if token.as_ref().is_some_and(|token| named.contains_key(&digest(token.reveal().as_bytes()))) {
+        top.fail_at(
+            "admin",
+            "the shared token is a named operator's, too: draw another (`openssl rand -hex 32`)",
+        );
+        return None;
+    }
+    Some(Admin { token, named })
+}
+
+/// An admin listener that requires no token: on loopback only.
+fn open(top: &Section<'_>, address: Option<SocketAddr>) -> Option<Admin> {
+    let address = address?;
+    if address.ip().is_loopback() {
+        return Some(Admin::default());
+    }
+    top.fail_at(
+        "listen",
+        format!(
+            "the admin listener on {address} is open to other machines: name a file with a token ([admin] token_file), \
+             or listen on 127.0.0.1"
+        ),
+    );
+    None
+}
+
+/// Reads a file of operators alone. Errors are added to `problems`.
+pub(super) fn read_operators(path: &Path, problems: &Problems) -> Option<usize> {
+    named(&Source::read(path, &At::file(path), problems)?, problems).map(|named| named.len())
+}
+
+/// Reads the file of operators.
+pub(super) fn named(source: &Source, problems: &Problems) -> Option<BTreeMap<TokenDigest, Operator>> {
+    let document = source.parse(problems)?;
+    let top = Section::top(source, &document, problems);
+    let (mut named, mut roles) = (BTreeMap::new(), BTreeMap::new());
+    let sections = top.tables("operator");
+    if sections.is_empty() {
+        top.fail("no operator is listed: write an [[operator]] with name, role and sha256");
+    }
+    for section in sections {
+        let name = section.required("name", "name who has the token, such as name = \"ann\"", name);
+        let advice = "say what this operator may do: \"look\", \"act\" or \"approve\"";
+        let role = section.required("role", advice, |value| reader::word(value, &Role::WORDS));
+        let advice = "write the token's digest, as `printf %s TOKEN | sha256sum` prints it";
+        let digest = section.required("sha256", advice, digest_of);
+        if digest.as_ref().is_some_and(published::token) {
+            section.warn_at("sha256", published::TOKEN);
+        }
+        if let (Some(name), Some(role), Some(digest)) = (name, role, digest) {
+            if roles.insert(name.clone(), role).is_some_and(|before| before != role) {
+                section.fail_at("role", format!("{name} has another role above: give both tokens the same"));
+            }
+            if let Some(before) = named.insert(digest, Operator { name, role }) {
+                let name = before.name;
+                section.fail_at("sha256", format!("this token is listed already, for {name}: list it once"));
+            }
+        }
+        section.finish();
+    }
+    top.finish();
+    Some(named)
+}
+
+fn name(value: &DeValue<'_>) -> Result<String, String> {
+    let text = reader::text(value)?;
+    if text.len() > MOST_NAME || text.trim() != text || text.chars().any(char::is_control) {
+        return Err(format!("must have at most {MOST_NAME} bytes, on one line, without space around it"));
+    }
+    Ok(text)
+}
+
+/// Checks the token. The message does not repeat it, as it is a secret.
+fn token(text: &str) -> Result<(), String> {
+    if text.len() < 16 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("must hold one token of 16 or more visible ASCII characters, such as `openssl rand -hex 32` prints".to_owned());
+    }
+    Ok(())
+}
