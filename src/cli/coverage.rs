@@ -6,13 +6,13 @@
 //! must not pass if a gateway could not be asked.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::http;
 use super::table::{Side, columns, thousands};
-use super::{Failure, block_on, http, print};
+use super::{Failure, block_on, print};
 
 /// List state-changing requests that gateways saw without key protection; fails if there are any.
 #[derive(Args)]
@@ -37,9 +37,8 @@ pub struct Coverage {
     /// A gateway's admin listener; may be repeated, and the reports are added up.
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
     admin: Vec<String>,
-    /// A file with the admin token; not needed where the listeners are on loopback.
-    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    by: http::By,
     /// List protected requests too.
     #[arg(long)]
     all: bool,
@@ -107,12 +106,12 @@ impl Line {
 
 impl Coverage {
     pub fn run(&self) -> Result<(), Failure> {
-        let token = http::token(self.token_file.as_deref())?;
+        let access = self.by.access()?;
         let mut lines = BTreeMap::new();
         let mut full = false;
         for admin in &self.admin {
             let answer = block_on(async {
-                let asked = http::get(admin, "/v1/coverage", token.as_deref()).await;
+                let asked = http::get(admin, "/v1/coverage", &access).await;
                 asked.map_err(|error| Failure::Incomplete(format!("{error:#}")))
             })?;
             let wrong = || Failure::Incomplete(format!("{admin} answered no report of coverage"));

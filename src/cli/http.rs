@@ -4,16 +4,19 @@
 //! address but the given one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use clap::Args;
 use hyper::{StatusCode, Uri};
+use rustls::ClientConfig;
 use serde_json::Value;
 
 use super::{Failure, block_on};
+use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::config::Config;
 use crate::fleet::client::{Answer, Ask};
 use crate::gateway::percent;
@@ -29,9 +32,26 @@ pub struct Admin {
     /// The gateway's admin listener.
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
     admin: String,
-    /// A file with the admin token; not needed if the listener is on loopback.
+    #[command(flatten)]
+    by: By,
+}
+
+/// The operator's token, and the authority of the listener's certificate.
+#[derive(Args)]
+pub struct By {
+    /// A file with the admin token or your own; not needed if the listener is on loopback.
     #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// A file with the authorities of an https:// listener, PEM. Default: the public ones.
+    #[arg(long, env = "ONCEWAY_ADMIN_CA", value_name = "FILE")]
+    admin_ca: Option<PathBuf>,
+}
+
+/// Means of access to an admin listener.
+#[derive(Clone)]
+pub struct Access {
+    token: Option<String>,
+    tls: Arc<ClientConfig>,
 }
 
 /// The gateway of a region file, and the files it names.
@@ -43,15 +63,14 @@ pub struct Local {
     /// The gateway's admin listener. Default: the one in the region file.
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL")]
     admin: Option<String>,
-    /// A file with the admin token. Default: the one in the region file.
-    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    by: By,
 }
 
 /// An admin listener and the token for it.
 pub struct Target {
     base: String,
-    token: Option<String>,
+    access: Access,
 }
 
 impl Admin {
@@ -96,9 +115,9 @@ impl Admin {
         Ok((region, all))
     }
 
-    /// Its address, with its token.
+    /// Its address, with the means of access.
     pub fn target(&self) -> Result<Target, Failure> {
-        Ok(Target { base: self.admin.clone(), token: token(self.token_file.as_deref())? })
+        Ok(Target { base: self.admin.clone(), access: self.by.access()? })
     }
 }
 
@@ -107,16 +126,17 @@ impl Local {
     pub fn load(&self) -> Result<(Config, Target), Failure> {
         let config = Config::load_for_command(&self.config)?;
         let written = config.process.admin.token.as_ref().map(|token| token.reveal().to_owned());
-        let token = match token(self.token_file.as_deref())? {
-            Some(token) => Some(token),
+        let mut access = self.by.access()?;
+        if access.token.is_none() {
             // The file's token is for the file's address.
-            None => written.filter(|_| self.admin.is_none()),
-        };
+            access.token = written.filter(|_| self.admin.is_none());
+        }
+        let scheme = if config.process.admin.tls.is_some() { "https" } else { "http" };
         let base = match &self.admin {
             Some(base) => base.clone(),
-            None => format!("http://{}", reachable(config.process.listen.admin)),
+            None => format!("{scheme}://{}", reachable(config.process.listen.admin)),
         };
-        Ok((config, Target { base, token }))
+        Ok((config, Target { base, access }))
     }
 }
 
@@ -134,7 +154,7 @@ impl Target {
     /// The JSON of `GET path`, within ten seconds. Any other answer is [`Failure::Failed`]: a
     /// missing list is not a list with entries, which is [`Failure::Incomplete`].
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
-        let sent = send(&self.base, Ask::get(path), self.token.as_deref());
+        let sent = send(&self.base, Ask::get(path), &self.access);
         self.parsed(&block_on(async { sent.await.map_err(Failure::failed) })?)
     }
 
@@ -152,9 +172,8 @@ impl Target {
     /// The JSON of an answer, or its failure: the table of exit codes gives it for the status and
     /// code.
     fn judged(&self, ask: Ask, within: Duration) -> Result<Value, Failure> {
-        let answer = block_on(async {
-            ask_at(&self.base, ask, self.token.as_deref(), within).await.map_err(Failure::failed)
-        })?;
+        let answer =
+            block_on(async { ask_at(&self.base, ask, &self.access, within).await.map_err(Failure::failed) })?;
         if answer.status == StatusCode::OK {
             return self.parsed(&answer.body);
         }
@@ -175,36 +194,42 @@ impl Target {
     }
 }
 
-/// The token in a file, if one is named.
-pub fn token(file: Option<&Path>) -> Result<Option<String>, Failure> {
-    let Some(path) = file else { return Ok(None) };
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display())))?;
-    Ok(Some(text.trim().to_owned()))
+impl By {
+    /// Reads the files.
+    pub fn access(&self) -> Result<Access, Failure> {
+        let files = TlsFiles { ca: self.admin_ca.clone(), ..TlsFiles::default() };
+        let tls = Tls::load(&files).map_err(|error| Failure::Bad(format!("--admin-ca: {error}")))?.now();
+        let Some(path) = &self.token_file else { return Ok(Access { token: None, tls }) };
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display()))
+        })?;
+        Ok(Access { token: Some(text.trim().to_owned()), tls })
+    }
 }
 
 /// The body of `GET base + path`, within ten seconds.
 ///
 /// # Errors
 /// A wrong address, no connection, any status but 200, or an answer that is too late.
-pub async fn get(base: &str, path: &str, token: Option<&str>) -> Result<Bytes> {
-    send(base, Ask::get(path), token).await
+pub async fn get(base: &str, path: &str, access: &Access) -> Result<Bytes> {
+    send(base, Ask::get(path), access).await
 }
 
-async fn send(base: &str, ask: Ask, token: Option<&str>) -> Result<Bytes> {
-    let answer = ask_at(base, ask, token, WITHIN).await?;
+async fn send(base: &str, ask: Ask, access: &Access) -> Result<Bytes> {
+    let answer = ask_at(base, ask, access, WITHIN).await?;
     match answer.status {
         StatusCode::OK => Ok(answer.body),
         _ => bail!(refusal(base, &answer)),
     }
 }
 
-async fn ask_at(base: &str, ask: Ask, token: Option<&str>, within: Duration) -> Result<Answer> {
-    let wrong = || format!("{base:?} must be written http://host:port");
+async fn ask_at(base: &str, ask: Ask, access: &Access, within: Duration) -> Result<Answer> {
+    let wrong = || format!("{base:?} must be written http://host:port, or https://host:port");
     let uri: Uri = base.parse().with_context(wrong)?;
-    ensure!(uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/"), wrong());
-    let mut ask = Ask { url: format!("{}{}", base.trim_end_matches('/'), ask.url), ..ask };
-    if let Some(token) = token {
+    ensure!(matches!(uri.scheme_str(), Some("http" | "https")) && matches!(uri.path(), "" | "/"), wrong());
+    let tls = (uri.scheme_str() == Some("https")).then(|| access.tls.clone());
+    let mut ask = Ask { url: format!("{}{}", base.trim_end_matches('/'), ask.url), tls, ..ask };
+    if let Some(token) = &access.token {
         ask = ask.with("Authorization", format!("Bearer {token}"));
     }
     let answer = ask.send(within).await;
@@ -213,7 +238,9 @@ async fn ask_at(base: &str, ask: Ask, token: Option<&str>, within: Duration) -> 
 
 fn refusal(base: &str, answer: &Answer) -> String {
     match answer.status {
-        StatusCode::UNAUTHORIZED => format!("{base} wants the admin token: name its file with --token-file"),
+        StatusCode::UNAUTHORIZED => {
+            format!("{base} wants the admin token, or an operator's: name its file with --token-file")
+        }
         other => match answer.json()["detail"].as_str() {
             Some(detail) => format!("{base} answered {other}: {}", printable(detail)),
             None => format!("{base} answered {other}"),

@@ -81,6 +81,7 @@ Environment:
   ONCEWAY_RING               the ring file, instead of --ring
   ONCEWAY_ADMIN              an admin listener, instead of --admin
   ONCEWAY_ADMIN_TOKEN_FILE   the file with its token, instead of --token-file
+  ONCEWAY_ADMIN_CA           the file with its authorities, instead of --admin-ca
   USER                       who acts by hand, instead of --actor
 
 Exit codes, of every command:

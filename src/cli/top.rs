@@ -9,13 +9,13 @@ mod sample;
 mod screen;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use tokio::time::Instant;
 
-use super::{Failure, block_on, http, print_on, tell};
+use super::http::{self, Access};
+use super::{Failure, block_on, print_on, tell};
 use crate::config::span;
 use frame::Frame;
 use sample::Sample;
@@ -46,9 +46,8 @@ pub struct Top {
     /// A gateway's admin listener; may be repeated.
     #[arg(long, env = "ONCEWAY_ADMIN", value_name = "URL", default_value = "http://127.0.0.1:7402")]
     admin: Vec<String>,
-    /// A file with the admin token; not needed if the listeners are on loopback.
-    #[arg(long, env = "ONCEWAY_ADMIN_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    by: http::By,
     /// Time between two frames.
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = interval)]
     interval: Duration,
@@ -70,27 +69,27 @@ fn interval(text: &str) -> Result<Duration, String> {
 
 impl Top {
     pub fn run(&self) -> Result<(), Failure> {
-        let token = http::token(self.token_file.as_deref())?;
+        let access = self.by.access()?;
         if self.once || !std::io::stdout().is_terminal() {
             if !self.once {
                 super::complain("onceway: stdout is no terminal: one frame, as with --once");
             }
-            return block_on(self.once(token.as_deref()));
+            return block_on(self.once(&access));
         }
-        block_on(self.live(token.as_deref()))
+        block_on(self.live(&access))
     }
 
-    async fn once(&self, token: Option<&str>) -> Result<(), Failure> {
-        let first = Sample::take(&self.admin, token).await;
+    async fn once(&self, access: &Access) -> Result<(), Failure> {
+        let first = Sample::take(&self.admin, access).await;
         tokio::time::sleep_until(Instant::now() + self.interval).await;
-        let frame = Frame::of(&Sample::take(&self.admin, token).await, Some(&first));
+        let frame = Frame::of(&Sample::take(&self.admin, access).await, Some(&first));
         // A script's frame is not cut: a script searches it.
         let whole = frame.lines(usize::from(u16::MAX), usize::from(u16::MAX)).concat();
         tell(self.json, frame.as_json(), &whole)?;
         if frame.is_silent() { Err(Failure::Failed(frame.silence())) } else { Ok(()) }
     }
 
-    async fn live(&self, token: Option<&str>) -> Result<(), Failure> {
+    async fn live(&self, access: &Access) -> Result<(), Failure> {
         let mut screen = Screen::take().map_err(Failure::failed)?;
         let mut before: Option<Sample> = None;
         loop {
@@ -99,7 +98,7 @@ impl Top {
             let now = tokio::select! {
                 biased;
                 () = screen.asked_to_leave() => return Ok(()),
-                sample = Sample::take(&self.admin, token) => sample,
+                sample = Sample::take(&self.admin, access) => sample,
             };
             let frame = Frame::of(&now, before.as_ref());
             before = Some(now);

@@ -1,5 +1,5 @@
 //! `[admin]`: whom the admin listener answers: the shared token, and `operators.toml` with named
-//! operators.
+//! operators. And the listener's TLS.
 //!
 //! `region` and `witness` read the rest of their files; `secret` reads the sources. Messages must
 //! not repeat a secret, nor the digest of a token: its author may have written the token itself.
@@ -11,6 +11,7 @@ use std::path::Path;
 use toml::de::DeValue;
 
 use super::credentials::digest_of;
+use super::listen::{self, TlsFiles};
 use super::published;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::region::file;
@@ -31,6 +32,8 @@ pub struct Admin {
     pub token: Option<Secret>,
     /// Operators with a token of their own, by its digest.
     pub named: BTreeMap<TokenDigest, Operator>,
+    /// TLS of the admin listener.
+    pub tls: Option<TlsFiles>,
 }
 
 impl Admin {
@@ -49,7 +52,14 @@ pub(super) fn read(
     surroundings: &Surroundings<'_>,
     problems: &Problems,
 ) -> Option<Admin> {
-    let Some(section) = top.table("admin") else { return open(top, address) };
+    let Some(section) = top.table("admin") else { return open(top, address, None) };
+    // An [admin.tls] that exists must be right. Its absence is right, too.
+    let tls = match section.has("tls") {
+        true => {
+            section.table("tls").and_then(|tls| listen::tls(tls, "[admin.tls]", base, surroundings)).map(Some)
+        }
+        false => Some(None),
+    };
     let source = SecretSource::read_if_there(&section, &TOKEN, base, None);
     let has_token = section.has(TOKEN.variable) || section.has(TOKEN.file);
     let token = source.and_then(|source| source.needed(&section, &TOKEN, surroundings, token));
@@ -59,7 +69,7 @@ pub(super) fn read(
         .and_then(|Located { at, value }| named(&Source::read(&value, &at, problems)?, problems));
     section.finish();
     if !has_token && !has_file {
-        return open(top, address);
+        return open(top, address, tls?);
     }
     let token = if has_token { Some(token?) } else { None };
     let named = if has_file { named? } else { BTreeMap::new() };
@@ -70,14 +80,14 @@ pub(super) fn read(
         );
         return None;
     }
-    Some(Admin { token, named })
+    Some(Admin { token, named, tls: tls? })
 }
 
 /// An admin listener that requires no token: on loopback only.
-fn open(top: &Section<'_>, address: Option<SocketAddr>) -> Option<Admin> {
+fn open(top: &Section<'_>, address: Option<SocketAddr>, tls: Option<TlsFiles>) -> Option<Admin> {
     let address = address?;
     if address.ip().is_loopback() {
-        return Some(Admin::default());
+        return Some(Admin { tls, ..Admin::default() });
     }
     top.fail_at(
         "listen",

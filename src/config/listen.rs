@@ -30,7 +30,7 @@ const LEAST_HEADS: usize = 1 << 20;
 pub struct Listen {
     /// For clients; plain HTTP unless there is `tls`.
     pub public: SocketAddr,
-    /// For operators and health checks, plain HTTP.
+    /// For operators and health checks; plain HTTP unless `[admin]` has `tls`.
     pub admin: SocketAddr,
     /// For peers, mTLS; `None` in a deployment of one region.
     pub peer: Option<SocketAddr>,
@@ -64,7 +64,7 @@ impl Edge {
     }
 }
 
-/// TLS for clients.
+/// TLS of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The certificate and the intermediate ones, PEM.
@@ -123,7 +123,9 @@ pub(super) fn read(
     let peer = section.optional("peer", socket);
     // A [listen.tls] or [listen.trusted] that exists must be right. Its absence is right, too.
     let tls = match section.has("tls") {
-        true => section.table("tls").and_then(|tls| self::tls(tls, base, surroundings)).map(Some),
+        true => {
+            section.table("tls").and_then(|tls| self::tls(tls, "[listen.tls]", base, surroundings)).map(Some)
+        }
         false => Some(None),
     };
     let trusted = match section.has("trusted") {
@@ -213,8 +215,14 @@ fn origin(value: &DeValue<'_>) -> Result<HeaderValue, String> {
     }
 }
 
-fn tls(mut section: Section<'_>, base: &Path, surroundings: &Surroundings<'_>) -> Option<TlsFiles> {
-    section.rename("[listen.tls]".to_owned());
+/// Reads `[listen.tls]` or `[admin.tls]`, by its name.
+pub(super) fn tls(
+    mut section: Section<'_>,
+    name: &str,
+    base: &Path,
+    surroundings: &Surroundings<'_>,
+) -> Option<TlsFiles> {
+    section.rename(name.to_owned());
     let pem = |key, advice| pem(&section, key, advice, base, surroundings);
     let certificate =
         pem("certificate", "name the file with the certificate for clients and its intermediates, PEM");

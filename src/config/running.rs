@@ -5,15 +5,17 @@
 //! anything opened at the start. Every field is named here, so that a new one needs a decision.
 //! `server::reload` reads the files. This file must not read a file.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::across;
+use super::admin::Admin;
 use super::diff;
 use super::listen::Listen;
 use super::reader::{At, Located, Problems};
 use super::region::{Log, Peer, Process, Store, Upstream};
 use super::secret::Secret;
-use super::upstreams::Service;
+use super::upstreams::{Named, Service};
 use super::{Config, timings};
 use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
@@ -69,14 +71,10 @@ impl Running {
         differs("shadow", shadow != next.process.shadow);
         differs("[accept]", accept_key != next.process.accept_key);
         listeners(&next.process.listen, &listen, &mut differs);
+        differs("[admin.tls] as such", admin.tls.is_some() != next.process.admin.tls.is_some());
         self::store(&mut next.process.store, store, &mut differs);
         self::upstream(&next.process.upstream, &upstream, &mut differs);
-        differs("[upstreams]", upstreams.keys().ne(next.process.upstreams.keys()));
-        for (name, now) in &next.process.upstreams {
-            let Some(read) = upstreams.get(name) else { continue };
-            differs(&format!("[upstreams.{name}].shared"), read.shared != now.shared);
-            service(&format!("[upstreams.{name}]."), &now.service, &read.service, &mut differs);
-        }
+        named(&next.process.upstreams, &upstreams, &mut differs);
         differs("[peer] as such", peer.is_some() != next.process.peer.is_some());
         let peers = peer.as_ref().zip(next.process.peer.as_ref());
         differs("peer.addresses", peers.is_some_and(|(peer, now)| peer.addresses != now.addresses));
@@ -100,7 +98,7 @@ impl Running {
         }
         // Tokens depend on the address: only a loopback address may have none.
         if listen.admin == now.listen.admin {
-            now.admin = admin;
+            self::admin(&mut now.admin, admin);
         }
         (now.listen.limits, now.listen.at_once) = (listen.limits, at_once);
         if now.listen.tls.is_some() && listen.tls.is_some() {
@@ -160,6 +158,14 @@ fn listeners(now: &Listen, read: &Listen, differs: &mut impl FnMut(&str, bool)) 
     differs("[listen.tls] as such", tls.is_some() != now.tls.is_some());
 }
 
+/// Takes everything over. TLS begins and ends with a restart.
+fn admin(now: &mut Admin, mut read: Admin) {
+    if now.tls.is_none() || read.tls.is_none() {
+        read.tls = now.tls.take();
+    }
+    *now = read;
+}
+
 /// Takes the URL over if it differs in role and password only.
 fn store(now: &mut Store, read: Store, differs: &mut impl FnMut(&str, bool)) {
     let Store { url, pool, generation } = read;
@@ -181,6 +187,19 @@ fn upstream(now: &Upstream, read: &Upstream, differs: &mut impl FnMut(&str, bool
     differs("[upstream.elsewhere]", *elsewhere != now.elsewhere);
     let shown = |health: &Option<UpstreamHealth>| format!("{health:?}");
     differs("[upstream.health]", shown(health) != shown(&now.health));
+}
+
+fn named(
+    now: &BTreeMap<Arc<str>, Named>,
+    read: &BTreeMap<Arc<str>, Named>,
+    differs: &mut impl FnMut(&str, bool),
+) {
+    differs("[upstreams]", read.keys().ne(now.keys()));
+    for (name, now) in now {
+        let Some(read) = read.get(name) else { continue };
+        differs(&format!("[upstreams.{name}].shared"), read.shared != now.shared);
+        service(&format!("[upstreams.{name}]."), &now.service, &read.service, differs);
+    }
 }
 
 fn service(of: &str, now: &Service, read: &Service, differs: &mut impl FnMut(&str, bool)) {

@@ -29,7 +29,7 @@ pub struct WitnessConfig {
     pub file: PathBuf,
     /// For peers, mTLS.
     pub peer: SocketAddr,
-    /// For operators and health checks, plain HTTP.
+    /// For operators and health checks; plain HTTP unless `[admin]` has `tls`.
     pub admin: SocketAddr,
     /// Those whom the admin listener answers.
     pub operators: Admin,

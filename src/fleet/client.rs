@@ -5,7 +5,7 @@
 //! The gateway must not use it: adapters have their own, stricter client.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -15,8 +15,12 @@ use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::lock;
 
@@ -57,24 +61,27 @@ impl Answer {
 pub struct Ask {
     /// Method.
     pub method: Method,
-    /// `http://host:port/path?query`.
+    /// `http://host:port/path?query`, or `https://`.
     pub url: String,
     /// Headers, in order; names may repeat.
     pub headers: Vec<(String, String)>,
     /// Body.
     pub body: Bytes,
+    /// TLS settings for `https://`; without them only `http://` can be asked.
+    pub tls: Option<Arc<ClientConfig>>,
 }
 
 impl Ask {
     /// A GET without headers.
     pub fn get(url: impl Into<String>) -> Self {
-        Self { method: Method::GET, url: url.into(), headers: Vec::new(), body: Bytes::new() }
+        let (headers, body) = (Vec::new(), Bytes::new());
+        Self { method: Method::GET, url: url.into(), headers, body, tls: None }
     }
 
     /// A POST with a JSON body.
     pub fn post(url: impl Into<String>, json: impl Into<Bytes>) -> Self {
         let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
-        Self { method: Method::POST, url: url.into(), headers, body: json.into() }
+        Self { method: Method::POST, url: url.into(), headers, body: json.into(), tls: None }
     }
 
     /// Adds a header.
@@ -99,14 +106,15 @@ impl Ask {
 
     async fn converse(&self) -> Result<Answer> {
         let (authority, request) = self.request()?;
-        exchange(&mut connect(&authority).await?, request).await
+        exchange(&mut connect(&authority, self.tls.as_ref()).await?, request).await
     }
 
     /// The address of the server, and the request in the form that goes over a connection to it.
     fn request(&self) -> Result<(Authority, Request<Full<Bytes>>)> {
         let uri: Uri = self.url.parse().context("not a URL")?;
-        if uri.scheme_str() != Some("http") {
-            bail!("only http:// addresses can be asked");
+        match (uri.scheme_str(), &self.tls) {
+            (Some("http"), None) | (Some("https"), Some(_)) => {}
+            _ => bail!("only http:// addresses can be asked, or https:// ones over TLS"),
         }
         let authority = uri.authority().context("the URL names no host")?.clone();
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
@@ -127,10 +135,22 @@ pub struct NotConnected(#[source] std::io::Error);
 /// An open connection, which ends when this is dropped.
 type Connection = SendRequest<Full<Bytes>>;
 
-async fn connect(authority: &Authority) -> Result<Connection> {
-    let address = (authority.host().trim_matches(['[', ']']), authority.port_u16().unwrap_or(80));
+async fn connect(authority: &Authority, tls: Option<&Arc<ClientConfig>>) -> Result<Connection> {
+    let host = authority.host().trim_matches(['[', ']']);
+    let usual = if tls.is_some() { 443 } else { 80 };
+    let address = (host, authority.port_u16().unwrap_or(usual));
     let stream = TcpStream::connect(address).await.map_err(NotConnected)?;
     stream.set_nodelay(true)?;
+    match tls {
+        None => shake_hands(stream).await,
+        Some(tls) => {
+            let name = ServerName::try_from(host.to_owned())?;
+            shake_hands(TlsConnector::from(tls.clone()).connect(name, stream).await?).await
+        }
+    }
+}
+
+async fn shake_hands(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Connection> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     Ok(sender)
@@ -164,7 +184,7 @@ impl Connections {
         let (authority, request) = ask.request()?;
         let mut connection = match self.kept(authority.as_str()) {
             Some(connection) => connection,
-            None => connect(&authority).await?,
+            None => connect(&authority, ask.tls.as_ref()).await?,
         };
         let answer = exchange(&mut connection, request).await?;
         self.idle().entry(authority.to_string()).or_default().push((Instant::now(), connection));

@@ -116,7 +116,7 @@ metrics! {
     SLOT_LOST = Gauge "onceway_slot_lost" "1 for a replication slot whose WAL was given up (max_slot_wal_keep_size): its subscriber must be rebuilt; else 0, by slot.";
     OTLP_SPANS = Counter "onceway_otlp_spans_total" "Spans for the collector that [otlp] names, by result (exported, dropped: the queue was full, failed: the collector did not take them).";
     LOG_DROPPED = Counter "onceway_log_lines_dropped_total" "Lines of the log that were dropped because whoever reads standard error stood still; a line tells of them once it goes on.";
-    CERTIFICATE_EXPIRES = Gauge "onceway_certificate_expires_timestamp_seconds" "When the first certificate of a file in use expires, in seconds since 1970, by what it is for (of: peer, authority, public, store: what the store is shown); of store_authority, the authorities that the store's server is believed by, the last.";
+    CERTIFICATE_EXPIRES = Gauge "onceway_certificate_expires_timestamp_seconds" "When the first certificate of a file in use expires, in seconds since 1970, by what it is for (of: peer, authority, public, admin, store: what the store is shown); of store_authority, the authorities that the store's server is believed by, the last.";
 }
 
 #[cfg(test)]

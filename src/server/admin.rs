@@ -24,6 +24,7 @@ use http_body_util::Full;
 use metrics_exporter_prometheus::PrometheusHandle;
 use ring::hmac;
 use ring::rand::SystemRandom;
+use rustls::ServerConfig;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
@@ -318,9 +319,15 @@ fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Answer {
     answer
 }
 
-/// Listens for operators, health checks and scrapers in the background.
-pub fn listen<P: Ports>(listeners: &mut Listeners, listener: TcpListener, admin: Arc<Admin<P>>) {
-    admin_door::listen(listeners, listener, move |request| {
+/// Listens for operators, health checks and scrapers in the background, over TLS if there is a
+/// configuration for it.
+pub fn listen<P: Ports>(
+    listeners: &mut Listeners,
+    listener: TcpListener,
+    tls: Option<Replaceable<ServerConfig>>,
+    admin: Arc<Admin<P>>,
+) {
+    admin_door::listen(listeners, listener, tls, move |request| {
         let admin = admin.clone();
         async move { admin.answer(request).await }
     });

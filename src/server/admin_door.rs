@@ -13,21 +13,28 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::Result;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use super::admin::{Answer, problem};
 use super::connection::drive;
 use super::connection_limit::{Place, Places};
+use super::replaceable::Replaceable;
 use super::write_timeout::Paced;
 use super::{Listeners, Stop};
+use crate::adapters::tls;
+use crate::config::admin::Admin;
 
 /// Most connections at a time that may ask anything.
 const MOST: usize = 100;
@@ -44,9 +51,25 @@ const WRITE_STALL: Duration = Duration::from_secs(10);
 /// Longest time for a connection that may ask only for health.
 const HEALTH_TIME: Duration = Duration::from_secs(2);
 
-/// Listens in the background. Calls `answer` for each request.
-pub(super) fn listen<Ask, Answered>(listeners: &mut Listeners, listener: TcpListener, answer: Ask)
-where
+/// TLS settings of an admin listener, if it has any. Blocks: it reads the files.
+pub(super) fn tls(admin: &Admin) -> Result<Option<ServerConfig>> {
+    let Some(files) = &admin.tls else { return Ok(None) };
+    let mut config = tls::load(&files.certificate, &files.key).map_err(|error| {
+        let setting = if error.path() == Some(&files.key) { "key" } else { "certificate" };
+        anyhow::Error::new(error).context(format!("[admin.tls] {setting}"))
+    })?;
+    config.alpn_protocols.retain(|protocol| protocol != tls::HTTP2);
+    Ok(Some(config))
+}
+
+/// Listens in the background, over TLS if there is a configuration for it. Calls `answer` for each
+/// request.
+pub(super) fn listen<Ask, Answered>(
+    listeners: &mut Listeners,
+    listener: TcpListener,
+    tls: Option<Replaceable<ServerConfig>>,
+    answer: Ask,
+) where
     Ask: Fn(Request<Incoming>) -> Answered + Clone + Send + Sync + 'static,
     Answered: Future<Output = Result<Answer, Infallible>> + Send + 'static,
 {
@@ -56,6 +79,7 @@ where
         || MOST_CONNECTIONS,
         move |stream, address: SocketAddr, stop| {
             let answer = answer.clone();
+            let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.now()));
             let place = places.take(address.ip(), MOST_OF_ADDRESS);
             let seat = match (place, most.clone().try_acquire_owned()) {
                 (Some(place), Ok(permit)) => Seat::Any(place, permit),
@@ -64,7 +88,7 @@ where
             async move {
                 match seat {
                     Seat::Any(place, permit) => {
-                        serve(stream, stop, answer).await;
+                        accept(stream, tls, stop, answer).await;
                         drop((place, permit));
                     }
                     Seat::Health(evicted) => {
@@ -72,7 +96,7 @@ where
                         tokio::select! {
                             biased;
                             _ = evicted => {}
-                            _ = timeout(HEALTH_TIME, serve(stream, stop, of_health)) => {}
+                            _ = timeout(HEALTH_TIME, accept(stream, tls, stop, of_health)) => {}
                         }
                     }
                 }
@@ -127,15 +151,34 @@ where
     Ok(answer)
 }
 
-async fn serve<Ask, Answered>(stream: TcpStream, mut stop: Stop, answer: Ask)
+async fn accept<Ask, Answered>(stream: TcpStream, tls: Option<TlsAcceptor>, mut stop: Stop, answer: Ask)
 where
+    Ask: Fn(Request<Incoming>) -> Answered,
+    Answered: Future<Output = Result<Answer, Infallible>>,
+{
+    let stream = Paced::new(stream, WRITE_STALL);
+    let Some(tls) = tls else { return serve(stream, stop, answer).await };
+    tokio::select! {
+        biased;
+        () = stop.wait() => {}
+        accepted = timeout(HEAD_TIME, tls.accept(stream)) => match accepted {
+            Ok(Ok(stream)) => serve(stream, stop, answer).await,
+            Ok(Err(why)) => tracing::debug!(%why, "a caller of the admin listener made no TLS connection"),
+            Err(_) => {}
+        },
+    }
+}
+
+async fn serve<Io, Ask, Answered>(stream: Io, mut stop: Stop, answer: Ask)
+where
+    Io: AsyncRead + AsyncWrite + Unpin + 'static,
     Ask: Fn(Request<Incoming>) -> Answered,
     Answered: Future<Output = Result<Answer, Infallible>>,
 {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
-        .serve_connection(TokioIo::new(Paced::new(stream, WRITE_STALL)), service_fn(answer));
+        .serve_connection(TokioIo::new(stream), service_fn(answer));
     // An error means that the caller hung up.
     drop(drive(connection, &mut stop, std::future::pending()).await);
 }

@@ -60,12 +60,16 @@ pub(super) fn look(config: &Config) -> Expiries {
         files.extend([("peer", &*peer.certificate), ("authority", &*peer.ca)]);
     }
     files.extend(public.as_ref().map(|files| ("public", &*files.certificate)));
+    files.extend(config.process.admin.tls.as_ref().map(|files| ("admin", &*files.certificate)));
     look_at(&files)
 }
 
 /// Reads the dates of a witness's certificates. Blocks: it reads the files.
 pub(super) fn look_of_witness(config: &WitnessConfig) -> Expiries {
-    look_at(&[("peer", &*config.identity.certificate), ("authority", &*config.identity.authorities)])
+    let mut files =
+        vec![("peer", &*config.identity.certificate), ("authority", &*config.identity.authorities)];
+    files.extend(config.operators.tls.as_ref().map(|files| ("admin", &*files.certificate)));
+    look_at(&files)
 }
 
 fn look_at(files: &[(&'static str, &Path)]) -> Expiries {

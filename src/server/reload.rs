@@ -16,7 +16,7 @@ use super::peer::PeerLimits;
 use super::replaceable::Replaceable;
 use super::run::{clients_tls, identity, peer_limits};
 use super::upstreams::upstreams;
-use super::{certificates, changed, descriptors};
+use super::{admin_door, certificates, changed, descriptors};
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::postgres::login::Login;
 use crate::adapters::upstream::Renewable;
@@ -50,6 +50,7 @@ pub(super) struct Replaced {
     /// Those whom the admin listener answers.
     pub operators: Replaceable<Operators>,
     tls: Option<Replaceable<ServerConfig>>,
+    admin_tls: Option<Replaceable<ServerConfig>>,
     identity: Option<PeerIdentity>,
     upstreams: Renewable,
     store: Login,
@@ -60,6 +61,7 @@ pub(super) struct Replaced {
 struct Read {
     config: Config,
     tls: Option<ServerConfig>,
+    admin_tls: Option<ServerConfig>,
     identity: Option<PeerIdentity>,
     upstreams: Renewable,
     expiries: Expiries,
@@ -69,7 +71,7 @@ impl Replaced {
     /// Makes the parts that a process starts with.
     pub fn new(
         config: &Config,
-        tls: Option<Replaceable<ServerConfig>>,
+        (tls, admin_tls): (Option<Replaceable<ServerConfig>>, Option<Replaceable<ServerConfig>>),
         identity: Option<PeerIdentity>,
         upstreams: Renewable,
         store: Login,
@@ -81,6 +83,7 @@ impl Replaced {
             peers: peer_limits(config).into(),
             operators: config.process.admin.operators().into(),
             tls,
+            admin_tls,
             identity,
             upstreams,
             store,
@@ -91,7 +94,7 @@ impl Replaced {
     fn take(
         &self,
         config: &Config,
-        tls: Option<ServerConfig>,
+        tls: [Option<ServerConfig>; 2],
         newer: Option<&PeerIdentity>,
         upstreams: &Renewable,
     ) {
@@ -99,8 +102,10 @@ impl Replaced {
         self.trusted.replace(trusted(config));
         self.peers.replace(peer_limits(config));
         self.operators.replace(config.process.admin.operators());
-        if let (Some(before), Some(after)) = (&self.tls, tls) {
-            before.replace(after);
+        for (before, after) in [&self.tls, &self.admin_tls].into_iter().zip(tls) {
+            if let (Some(before), Some(after)) = (before, after) {
+                before.replace(after);
+            }
         }
         if let (Some(before), Some(newer)) = (&self.identity, newer) {
             before.renew(newer);
@@ -160,14 +165,15 @@ pub(super) async fn watch<P: Ports>(
 fn certified(config: Config) -> Result<Box<Read>, Vec<String>> {
     let said = |error: anyhow::Error| vec![format!("{error:#}")];
     let tls = clients_tls(&config).map_err(said)?;
+    let admin_tls = admin_door::tls(&config.process.admin).map_err(said)?;
     let identity = identity(&config).map_err(said)?;
     let upstreams = upstreams(&config).map_err(said)?.renewable();
     let expiries = certificates::look(&config);
-    Ok(Box::new(Read { config, tls, identity, upstreams, expiries }))
+    Ok(Box::new(Read { config, tls, admin_tls, identity, upstreams, expiries }))
 }
 
 fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Replaced, read: Read) {
-    let Read { config, tls, identity, upstreams, expiries } = read;
+    let Read { config, tls, admin_tls, identity, upstreams, expiries } = read;
     let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
     let ring = config.shared.ring.digest();
     if ring != running.config().shared.ring.digest() {
@@ -178,7 +184,7 @@ fn take<P: Ports>(gateway: &Gateway<P>, running: &Mutex<Running>, replaced: &Rep
     let (next, restart) = running.adopt(config);
     *running = next;
     let config = running.config();
-    replaced.take(config, tls, identity.as_ref(), &upstreams);
+    replaced.take(config, [tls, admin_tls], identity.as_ref(), &upstreams);
     expiries.show();
     descriptors::for_gateway(config);
     changed::taken(&restart);

@@ -29,7 +29,7 @@ use super::replaceable::Replaceable;
 #[cfg(feature = "otlp")]
 use super::spans;
 use super::upstreams::upstreams;
-use super::{Listeners, PeerService, PublicService, certificates, descriptors, public, reload};
+use super::{Listeners, PeerService, PublicService, admin_door, certificates, descriptors, public, reload};
 use crate::adapters::bundle::RealPorts;
 use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
 use crate::adapters::peers::HttpPeers;
@@ -148,6 +148,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     tokio::spawn(warn_of_superuser(login.clone()));
     descriptors::for_gateway(&config);
 
+    let admin_tls = admin_door::tls(&config.process.admin)?.map(Replaceable::from);
     let (listen, heads) = (&config.process.listen, Arc::<Heads>::default());
     let public = bind(listen.public, "public").await?;
     // In shadow mode a gateway knows nothing about keys: peers must not rely on it.
@@ -164,8 +165,14 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     gateway.start(JOB_SPAN);
     let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
-    let replaced =
-        Replaced::new(&config, tls.clone(), identity.clone(), upstreams.renewable(), login, levels);
+    let replaced = Replaced::new(
+        &config,
+        (tls.clone(), admin_tls.clone()),
+        identity.clone(),
+        upstreams.renewable(),
+        login,
+        levels,
+    );
     public::listen(
         &mut listeners,
         public,
@@ -184,7 +191,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
         peer::listen(&mut listeners, peer, identity, service, replaced.peers.clone());
     }
     let service = Admin::new(gateway.clone(), metrics, replaced.operators.clone());
-    admin::listen(&mut listeners, admin, Arc::new(service));
+    admin::listen(&mut listeners, admin, admin_tls, Arc::new(service));
     announce(&config);
     if founds {
         found_alone(&gateway, &config);
@@ -194,15 +201,8 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     let watching = tokio::spawn(reload::watch(gateway.clone(), running.clone(), files, replaced, hangup));
     let died = ended(&gateway, &mut terminate, &mut interrupt).await;
     watching.abort();
-    if let Some(name) = died {
-        // Its lease is given up already. Nobody may wait for a process that does half of its work.
-        let leaving = async { tokio::join!(listeners.stop(), gateway.stop(LEAVE_WITHIN)) };
-        drop(timeout(LEAVE_WITHIN, leaving).await);
-        return Err(LoopDied(name).into());
-    }
     let drain = running.lock().unwrap_or_else(PoisonError::into_inner).config().process.drain;
-    leave(&gateway, listeners, drain).await;
-    Ok(())
+    leave(&gateway, listeners, died, drain).await
 }
 
 /// The recorder of this process's metrics.
@@ -286,8 +286,20 @@ async fn ended(
     None
 }
 
-/// Waits for running requests within a bound, then closes the listeners.
-async fn leave(gateway: &Gateway<RealPorts>, listeners: Listeners, drain: Duration) {
+/// Waits for running requests within a bound, then closes the listeners. The error is a loop that
+/// died.
+async fn leave(
+    gateway: &Gateway<RealPorts>,
+    listeners: Listeners,
+    died: Option<&'static str>,
+    drain: Duration,
+) -> Result<()> {
+    if let Some(name) = died {
+        // Its lease is given up already. Nobody may wait for a process that does half of its work.
+        let leaving = async { tokio::join!(listeners.stop(), gateway.stop(LEAVE_WITHIN)) };
+        drop(timeout(LEAVE_WITHIN, leaving).await);
+        return Err(LoopDied(name).into());
+    }
     let left = gateway.stop(drain).await;
     if left > 0 {
         tracing::warn!(
@@ -297,6 +309,7 @@ async fn leave(gateway: &Gateway<RealPorts>, listeners: Listeners, drain: Durati
     }
     listeners.stop().await;
     tracing::info!("stopped");
+    Ok(())
 }
 
 /// The identity that peers know this process by; `None` in a deployment of one region.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
+use rustls::ServerConfig;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -184,7 +185,8 @@ pub async fn run(
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     peer::listen(&mut listeners, peer, &identity, served.clone(), LIMITS);
     let operators = Replaceable::from(config.operators.operators());
-    show(&mut listeners, admin, served, Key::new(operators.clone()));
+    let admin_tls = admin_door::tls(&config.operators)?.map(Replaceable::from);
+    show(&mut listeners, admin, admin_tls.clone(), served, Key::new(operators.clone()));
     tracing::info!(
         witness = %config.name, acceptor = format!("{:032x}", held.id.0), peer = %config.peer, admin = %config.admin, "listening"
     );
@@ -192,7 +194,7 @@ pub async fn run(
         biased;
         _ = terminate.recv() => tracing::info!("SIGTERM: stopping"),
         _ = interrupt.recv() => tracing::info!("SIGINT: stopping"),
-        () = witness_reload::watch(config, files, Replaced { identity, expiries, operators, levels, says }, hangup) => {
+        () = witness_reload::watch(config, files, Replaced { identity, expiries, operators, admin_tls, levels, says }, hangup) => {
             // The watch logged the reason. Voting goes on with the files that were read before.
             tokio::select! {
                 biased;
@@ -210,11 +212,12 @@ pub async fn run(
 fn show<A: Acceptors, C: Clock>(
     listeners: &mut Listeners,
     listener: TcpListener,
+    tls: Option<Replaceable<ServerConfig>>,
     served: Arc<Served<A, C>>,
     key: Key,
 ) {
     let key = Arc::new(key);
-    admin_door::listen(listeners, listener, move |request| {
+    admin_door::listen(listeners, listener, tls, move |request| {
         let (served, key) = (served.clone(), key.clone());
         async move { Ok::<_, Infallible>(served.show(&key, request).await) }
     });

@@ -7,12 +7,13 @@
 
 use std::path::PathBuf;
 
+use rustls::ServerConfig;
 use tokio::signal::unix::Signal;
 
 use super::certificates::{self, Expiries};
-use super::changed;
 use super::reload::Levels;
 use super::replaceable::Replaceable;
+use super::{admin_door, changed};
 use crate::adapters::identity::PeerIdentity;
 use crate::adapters::system::SystemClock;
 use crate::config::witness::WitnessConfig;
@@ -33,6 +34,7 @@ pub(super) struct Replaced {
     pub identity: PeerIdentity,
     pub expiries: Replaceable<Expiries>,
     pub operators: Replaceable<Operators>,
+    pub admin_tls: Option<Replaceable<ServerConfig>>,
     pub levels: Levels,
     /// Difference between the running witness and its files.
     pub says: Replaceable<ConfigStatus>,
@@ -56,9 +58,14 @@ pub(super) async fn watch(
         let read = move || {
             let (config, watched) = WitnessConfig::load_watched(&file);
             let said = |errors: Errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>();
-            let certified = |config: WitnessConfig| match identity(&config) {
-                Ok(identity) => Ok((certificates::look_of_witness(&config), config, identity)),
-                Err(error) => Err(vec![format!("{error:#}")]),
+            let certified = |config: WitnessConfig| {
+                let read = identity(&config).and_then(|own| Ok((own, admin_door::tls(&config.operators)?)));
+                match read {
+                    Ok((identity, tls)) => {
+                        Ok((certificates::look_of_witness(&config), config, identity, tls))
+                    }
+                    Err(error) => Err(vec![format!("{error:#}")]),
+                }
             };
             (config.map_err(said).and_then(certified), watched)
         };
@@ -69,9 +76,9 @@ pub(super) async fn watch(
         files.watched = watched;
         match read {
             None => {}
-            Some(Ok((expiries, config, identity))) => {
+            Some(Ok((expiries, config, identity, tls))) => {
                 replaced.expiries.replace(expiries);
-                take(&begun, &config, &identity, &replaced);
+                take(&begun, &config, &identity, tls, &replaced);
             }
             Some(Err(problems)) => {
                 changed::not_taken(&problems);
@@ -83,12 +90,21 @@ pub(super) async fn watch(
     }
 }
 
-fn take(begun: &WitnessConfig, config: &WitnessConfig, identity: &PeerIdentity, replaced: &Replaced) {
+fn take(
+    begun: &WitnessConfig,
+    config: &WitnessConfig,
+    identity: &PeerIdentity,
+    tls: Option<ServerConfig>,
+    replaced: &Replaced,
+) {
     let restart = restart(begun, config);
     replaced.identity.renew(identity);
     // Tokens depend on the address: only a loopback address may have none.
     if config.admin == begun.admin {
         replaced.operators.replace(config.operators.operators());
+    }
+    if let (Some(before), Some(after)) = (&replaced.admin_tls, tls) {
+        before.replace(after);
     }
     if let Err(why) = (replaced.levels)(&config.log.level) {
         tracing::error!(why, "what is logged stays as it was");
@@ -107,6 +123,7 @@ fn restart(begun: &WitnessConfig, config: &WitnessConfig) -> Vec<String> {
         ("file", *file != config.file),
         ("listen.peer", *peer != config.peer),
         ("listen.admin", *admin != config.admin),
+        ("[admin.tls] as such", begun.operators.tls.is_some() != config.operators.tls.is_some()),
         ("clock", *drift != config.drift),
         ("log.format", log.format != config.log.format),
     ];

@@ -15,8 +15,10 @@ use std::time::{Duration, SystemTime};
 
 use onceway::adapters::identity::{files_in, server_name};
 use onceway::adapters::issue::{Generated, generate};
+use onceway::adapters::upstream::{Tls, TlsFiles};
 use onceway::fleet::client::{Ask, Connections};
 use onceway::fleet::files::{DATABASE, GATEWAY_ROLE};
+use onceway::fleet::region::{Action, Part};
 use onceway::protocol::region::RegionName;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -382,6 +384,39 @@ fn another_admin_token_counts_without_a_restart() {
         fs::write(&file, before).unwrap();
         hang_up(solo);
         until("no token to be asked for", async || answered(solo, "").await == 200).await;
+    });
+}
+
+/// Its certificate is its own authority.
+#[test]
+fn the_admin_listener_speaks_tls_from_a_restart_on() {
+    run(async {
+        let site = site().await;
+        let (solo, file) = (&site.solo, site.solo.dir.join("solo.toml"));
+        let before = fs::read_to_string(&file).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        fs::write(solo.dir.join("admin.key"), key.serialize_pem()).unwrap();
+        fs::write(solo.dir.join("admin.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        let tls = "[admin.tls]\ncertificate = \"admin.pem\"\nkey = \"admin.key\"\n";
+        taken_over(solo, || fs::write(&file, format!("{before}\n{tls}")).unwrap()).await;
+        assert_eq!(status(&solo.region).await["config"]["restart"], json!(["[admin.tls] as such"]));
+        for action in [Action::Stop, Action::Start] {
+            solo.region.act(action, Part::Gateway).await.unwrap();
+        }
+        let files = TlsFiles { ca: Some(solo.dir.join("admin.pem")), ..TlsFiles::default() };
+        let tls = Tls::load(&files).unwrap().now();
+        let at = solo.region.admin().replacen("http://", "https://", 1);
+        until("health over TLS", async || {
+            let ask = Ask { tls: Some(tls.clone()), ..Ask::get(format!("{at}/healthz")) };
+            ask.send(PATIENCE).await.is_ok_and(|answer| answer.status == 200)
+        })
+        .await;
+        fs::write(&file, before).unwrap();
+        for action in [Action::Stop, Action::Start] {
+            solo.region.act(action, Part::Gateway).await.unwrap();
+        }
+        solo.serves().await;
     });
 }
 

@@ -54,6 +54,11 @@ impl Tls {
         Ok(Self(ArcSwap::from_pointee(config(files)?)))
     }
 
+    /// The settings for a connection made now.
+    pub fn now(&self) -> Arc<ClientConfig> {
+        self.0.load_full()
+    }
+
     /// Takes the settings of `newer` for all later connections.
     pub fn renew(&self, newer: &Self) {
         self.0.store(newer.0.load_full());

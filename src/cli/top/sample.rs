@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::http;
+use super::super::http::{self, Access};
 use crate::ports::observe;
 
 /// Time limit of one gateway; a slower one counts as silent in this frame.
@@ -39,13 +39,13 @@ pub struct GatewayState {
 
 impl Sample {
     /// Asks all gateways at once.
-    pub async fn take(admins: &[String], token: Option<&str>) -> Self {
+    pub async fn take(admins: &[String], access: &Access) -> Self {
         let asked: Vec<_> = admins
             .iter()
             .map(|admin| {
-                let (admin, token) = (admin.clone(), token.map(str::to_owned));
+                let (admin, access) = (admin.clone(), access.clone());
                 tokio::spawn(async move {
-                    let heard = tokio::time::timeout(WITHIN, ask(&admin, token.as_deref())).await;
+                    let heard = tokio::time::timeout(WITHIN, ask(&admin, &access)).await;
                     let said = heard.unwrap_or_else(|_late| Err("it does not answer in time".to_owned()));
                     Heard { admin, said }
                 })
@@ -61,11 +61,11 @@ impl Sample {
     }
 }
 
-async fn ask(admin: &str, token: Option<&str>) -> Result<GatewayState, String> {
+async fn ask(admin: &str, access: &Access) -> Result<GatewayState, String> {
     let why = |error: anyhow::Error| http::printable(&format!("{error:#}"));
-    let status = http::get(admin, "/v1/status", token).await.map_err(why)?;
+    let status = http::get(admin, "/v1/status", access).await.map_err(why)?;
     let status = serde_json::from_slice(&status).map_err(|_| "it answered no JSON".to_owned())?;
-    let page = http::get(admin, "/metrics", token).await.map_err(why)?;
+    let page = http::get(admin, "/metrics", access).await.map_err(why)?;
     let page = String::from_utf8_lossy(&page);
     Ok(GatewayState {
         status,

@@ -6,6 +6,7 @@
 
 use std::fs;
 
+use onceway::adapters::upstream::{Tls, TlsFiles};
 use onceway::fleet::client::Ask;
 use onceway::fleet::wait;
 use onceway::ports::Peers;
@@ -125,4 +126,47 @@ async fn a_token_is_replaced_and_is_of_the_address() {
     };
     wait::for_some("the address to wait for a restart", BOUND, waits).await.unwrap();
     assert_eq!([status(second).await, status("").await], [200, 401]);
+}
+
+/// Writes a certificate for this machine's loopback address, which is its own authority.
+fn certify(house: &super::House) {
+    let key = KeyPair::generate().unwrap();
+    let made = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
+    fs::write(house.path("certs/admin.key"), key.serialize_pem()).unwrap();
+    fs::write(house.path("certs/admin.pem"), made.pem()).unwrap();
+}
+
+#[tokio::test]
+async fn the_admin_listener_speaks_tls_with_its_newest_certificate() {
+    let house = house();
+    assert_eq!(house.ended(&["--init"]).0, Some(0));
+    certify(&house);
+    let text = fs::read_to_string(house.path("witness.toml")).unwrap();
+    let tls = "[admin.tls]\ncertificate = \"certs/admin.pem\"\nkey = \"certs/admin.key\"\n";
+    fs::write(house.path("witness.toml"), text + tls).unwrap();
+    let running = house.start().await;
+    let base = house.admin.replacen("http://", "https://", 1);
+    let health = async || {
+        let files = TlsFiles { ca: Some(house.path("certs/admin.pem")), ..TlsFiles::default() };
+        let tls = Some(Tls::load(&files).unwrap().now());
+        Ask { tls, ..Ask::get(format!("{base}/healthz")) }.send(PATIENCE).await
+    };
+    assert_eq!(health().await.unwrap().status, 200);
+    let plain = Ask::get(format!("{}/healthz", house.admin)).send(PATIENCE).await;
+    assert!(plain.is_err(), "{plain:?}");
+
+    // The command line believes the authority that it is given, and no other.
+    let asked = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_onceway"));
+        command.args(["coverage", "--admin", &base]).args(more);
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    let authority = house.path("certs/admin.pem");
+    let known = asked(&["--admin-ca", authority.to_str().unwrap()]);
+    assert!(known.contains("answered 404 Not Found: ask /healthz, /metrics or /v1/status"), "{known}");
+    assert!(asked(&[]).contains("UnknownIssuer"), "{}", asked(&[]));
+
+    certify(&house);
+    running.signal(Signal::HUP);
+    wait::for_some("the new certificate to be shown", BOUND, async || Ok(health().await.ok())).await.unwrap();
 }
