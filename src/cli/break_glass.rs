@@ -7,6 +7,7 @@
 use clap::Args;
 use serde_json::json;
 
+use super::approve::Approval;
 use super::http::Admin;
 use super::key::Who;
 use super::rehearsal::{self, Dry};
@@ -54,6 +55,8 @@ pub struct BreakGlass {
     #[command(flatten)]
     who: Who,
     #[command(flatten)]
+    approval: Approval,
+    #[command(flatten)]
     dry: Dry,
     #[command(flatten)]
     gateway: Admin,
@@ -64,7 +67,7 @@ pub struct BreakGlass {
 
 impl BreakGlass {
     pub fn run(&self) -> Result<(), Failure> {
-        let Self { stopped, poisoned_above, attest, confirm, who, dry, gateway, json } = self;
+        let Self { stopped, poisoned_above, attest, confirm, who, approval, dry, gateway, json } = self;
         if attest.trim().is_empty() {
             return Err(Failure::Bad("--attest must say how you know: it is journalled".to_owned()));
         }
@@ -81,7 +84,7 @@ impl BreakGlass {
         if let Some(above) = poisoned_above {
             act["poisoned_above"] = json!(above);
         }
-        let done = gateway.target()?.act("/v1/admin/break-glass", &dry.mark(act))?;
+        let done = gateway.target()?.approved(approval).act("/v1/admin/break-glass", &dry.mark(act))?;
         if dry.dry_run {
             return rehearsal::show(&done, *json);
         }

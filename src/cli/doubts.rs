@@ -7,6 +7,7 @@
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
+use super::approve::Approval;
 use super::http::{Admin, printable};
 use super::key::Why;
 use super::rehearsal::Dry;
@@ -76,6 +77,8 @@ struct Rule {
     #[command(flatten)]
     why: Why,
     #[command(flatten)]
+    approval: Approval,
+    #[command(flatten)]
     dry: Dry,
     /// Print JSON.
     #[arg(long)]
@@ -86,7 +89,8 @@ impl Rule {
     fn run(&self) -> Result<(), Failure> {
         let Why { reason, who } = &self.why;
         let act = json!({ "route": self.route, "recovery": self.now, "reason": reason, "actor": who.actor });
-        let said = self.gateway.target()?.act("/v1/doubts/rule", &self.dry.mark(act))?;
+        let said =
+            self.gateway.target()?.approved(&self.approval).act("/v1/doubts/rule", &self.dry.mark(act))?;
         tell(self.json, &said, &change(&said))
     }
 }

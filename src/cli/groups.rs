@@ -27,6 +27,7 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
             ("takeover", "declare a region lost"),
             ("break-glass", "go on without a majority"),
             ("protocol", "end an upgrade"),
+            ("approve", "approve what another operator asks for"),
         ],
     ),
     (

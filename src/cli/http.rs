@@ -15,6 +15,7 @@ use hyper::{StatusCode, Uri};
 use rustls::ClientConfig;
 use serde_json::Value;
 
+use super::approve::Approval;
 use super::{Failure, block_on};
 use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::config::Config;
@@ -52,6 +53,7 @@ pub struct By {
 pub struct Access {
     token: Option<String>,
     tls: Arc<ClientConfig>,
+    approval: Option<String>,
 }
 
 /// The gateway of a region file, and the files it names.
@@ -151,6 +153,12 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 impl Target {
+    /// Shows this approval with its acts.
+    pub fn approved(mut self, Approval { approval }: &Approval) -> Self {
+        self.access.approval.clone_from(approval);
+        self
+    }
+
     /// The JSON of `GET path`, within ten seconds. Any other answer is [`Failure::Failed`]: a
     /// missing list is not a list with entries, which is [`Failure::Incomplete`].
     pub fn get(&self, path: &str) -> Result<Value, Failure> {
@@ -182,6 +190,10 @@ impl Target {
         Err(match answer.status {
             StatusCode::SERVICE_UNAVAILABLE => Failure::Incomplete(detail),
             StatusCode::CONFLICT if said["code"] == "not-yet" => Failure::Incomplete(detail),
+            StatusCode::FORBIDDEN if said["code"] == "needs-approval" => {
+                let request = said["request"].as_str().map(printable).unwrap_or_default();
+                Failure::Incomplete(format!("{detail}\n  onceway approve {request}"))
+            }
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Failure::Bad(detail),
             StatusCode::CONFLICT => Failure::Failed(detail),
             _ => Failure::Failed(why),
@@ -199,11 +211,11 @@ impl By {
     pub fn access(&self) -> Result<Access, Failure> {
         let files = TlsFiles { ca: self.admin_ca.clone(), ..TlsFiles::default() };
         let tls = Tls::load(&files).map_err(|error| Failure::Bad(format!("--admin-ca: {error}")))?.now();
-        let Some(path) = &self.token_file else { return Ok(Access { token: None, tls }) };
+        let Some(path) = &self.token_file else { return Ok(Access { token: None, tls, approval: None }) };
         let text = std::fs::read_to_string(path).map_err(|error| {
             Failure::Bad(format!("--token-file {}: cannot be read: {error}", path.display()))
         })?;
-        Ok(Access { token: Some(text.trim().to_owned()), tls })
+        Ok(Access { token: Some(text.trim().to_owned()), tls, approval: None })
     }
 }
 
@@ -231,6 +243,9 @@ async fn ask_at(base: &str, ask: Ask, access: &Access, within: Duration) -> Resu
     let mut ask = Ask { url: format!("{}{}", base.trim_end_matches('/'), ask.url), tls, ..ask };
     if let Some(token) = &access.token {
         ask = ask.with("Authorization", format!("Bearer {token}"));
+    }
+    if let Some(approval) = &access.approval {
+        ask = ask.with("Onceway-Approval", approval.trim());
     }
     let answer = ask.send(within).await;
     answer.with_context(|| format!("{base} does not answer: is a gateway running there?"))

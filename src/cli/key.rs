@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::approve::Approval;
 use super::doubts::date;
 use super::http::{Admin, segment};
 use super::rehearsal::Dry;
@@ -123,6 +124,8 @@ pub struct Release {
     #[command(flatten)]
     why: Why,
     #[command(flatten)]
+    approval: Approval,
+    #[command(flatten)]
     dry: Dry,
 }
 
@@ -135,9 +138,10 @@ impl Command {
             }
             Command::Settle(settle) => settle.run(),
             Command::Release(release) => {
-                let Release { which, why, dry } = release;
+                let Release { which, why, approval, dry } = release;
                 let act = json!({ "reason": why.reason, "actor": why.who.actor });
-                which.show(&which.gateway.target()?.act(&which.path("/release"), &dry.mark(act))?)?;
+                let target = which.gateway.target()?.approved(approval);
+                which.show(&target.act(&which.path("/release"), &dry.mark(act))?)?;
                 if dry.dry_run {
                     return which.say("would be released. Nothing was changed.");
                 }

@@ -5,6 +5,7 @@
 //! dry runs. It must not decide anything. It must not print a secret, nor a key except one that it
 //! was given to print.
 
+mod approve;
 mod audit;
 mod authority;
 mod break_glass;
@@ -120,6 +121,7 @@ enum Command {
     BreakGlass(break_glass::BreakGlass),
     #[command(subcommand)]
     Protocol(protocol::Command),
+    Approve(approve::Approve),
     Audit(audit::Audit),
     Witness(witness::Witness),
     Status(status::Status),
@@ -186,6 +188,7 @@ impl Command {
             Self::Takeover(takeover) => takeover.run(),
             Self::BreakGlass(break_glass) => break_glass.run(),
             Self::Protocol(command) => command.run(),
+            Self::Approve(approve) => approve.run(),
             Self::Audit(audit) => audit.run(),
             Self::Witness(witness) => witness.run(),
             Self::Status(status) => status.run(),

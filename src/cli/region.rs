@@ -9,6 +9,7 @@ use std::io::{IsTerminal, Write};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::approve::Approval;
 use super::authority;
 use super::http::Admin;
 use super::key::{Who, Why};
@@ -126,6 +127,8 @@ pub struct Rebuild {
     #[arg(long)]
     accept_risk: bool,
     #[command(flatten)]
+    approval: Approval,
+    #[command(flatten)]
     dry: Dry,
 }
 
@@ -171,6 +174,8 @@ pub struct Takeover {
     /// Open its keys elsewhere without waiting, although some may run a second time.
     #[arg(long)]
     accept_risk: bool,
+    #[command(flatten)]
+    approval: Approval,
     #[command(flatten)]
     dry: Dry,
 }
@@ -242,8 +247,8 @@ impl Status {
 
 impl Rebuild {
     fn run(&self) -> Result<(), Failure> {
-        let Self { which, why, accept_risk, dry } = self;
-        let done = which.explained("/v1/admin/region/rebuild", why, *accept_risk, dry)?;
+        let Self { which, why, accept_risk, approval, dry } = self;
+        let done = which.explained("/v1/admin/region/rebuild", why, *accept_risk, approval, dry)?;
         if dry.dry_run {
             return rehearsal::show(&done, which.json);
         }
@@ -268,8 +273,8 @@ impl Rebuild {
 
 impl Takeover {
     pub fn run(&self) -> Result<(), Failure> {
-        let Self { which, why, accept_risk, dry } = self;
-        let done = which.explained("/v1/admin/takeover", why, *accept_risk, dry)?;
+        let Self { which, why, accept_risk, approval, dry } = self;
+        let done = which.explained("/v1/admin/takeover", why, *accept_risk, approval, dry)?;
         let waived: Vec<String> = done["waived"].as_array().into_iter().flatten().map(word).collect();
         let nobody = || Failure::Incomplete("no region has accepted the risk yet: run this again".to_owned());
         if dry.dry_run {
@@ -293,14 +298,21 @@ impl Takeover {
 
 impl Which {
     /// Asks for an act with a reason, which may accept a risk.
-    fn explained(&self, path: &str, why: &Why, accept_risk: bool, dry: &Dry) -> Result<Value, Failure> {
+    fn explained(
+        &self,
+        path: &str,
+        why: &Why,
+        accept_risk: bool,
+        approval: &Approval,
+        dry: &Dry,
+    ) -> Result<Value, Failure> {
         if why.reason.trim().is_empty() {
             return Err(Failure::Bad("--reason must say why: it is journalled".to_owned()));
         }
         let act = json!({
             "region": self.region.as_str(), "accept_risk": accept_risk, "actor": why.who.actor, "reason": why.reason,
         });
-        self.gateway.target()?.act(path, &dry.mark(act))
+        self.gateway.target()?.approved(approval).act(path, &dry.mark(act))
     }
 
     /// Prints for a person, or for a program.

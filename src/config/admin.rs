@@ -4,7 +4,7 @@
 //! `region` and `witness` read the rest of their files; `secret` reads the sources. Messages must
 //! not repeat a secret, nor the digest of a token: its author may have written the token itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use super::published;
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::region::file;
 use super::secret::{Names, Secret, SecretSource, Surroundings};
-use crate::gateway::credentials::operators::{Operator, Operators, Role};
+use crate::gateway::credentials::operators::{Operator, Operators, Role, Weighty};
 use crate::gateway::credentials::{TokenDigest, digest};
 
 /// Longest name of an operator, in bytes.
@@ -32,6 +32,8 @@ pub struct Admin {
     pub token: Option<Secret>,
     /// Operators with a token of their own, by its digest.
     pub named: BTreeMap<TokenDigest, Operator>,
+    /// Acts that a second person has to approve.
+    pub second_person: BTreeSet<Weighty>,
     /// TLS of the admin listener.
     pub tls: Option<TlsFiles>,
 }
@@ -40,17 +42,19 @@ impl Admin {
     /// The same, with digests only.
     pub fn operators(&self) -> Operators {
         let shared = self.token.as_ref().map(|token| digest(token.reveal().as_bytes()));
-        Operators { shared, named: self.named.clone() }
+        Operators { shared, named: self.named.clone(), second_person: self.second_person.clone() }
     }
 }
 
-/// Reads `[admin]` and the file that it names. `None` after an error.
+/// Reads `[admin]` and the file that it names. `acts` is false for a witness, which knows none.
+/// `None` after an error.
 pub(super) fn read(
     top: &Section<'_>,
     base: &Path,
     address: Option<SocketAddr>,
     surroundings: &Surroundings<'_>,
     problems: &Problems,
+    acts: bool,
 ) -> Option<Admin> {
     let Some(section) = top.table("admin") else { return open(top, address, None) };
     // An [admin.tls] that exists must be right. Its absence is right, too.
@@ -67,6 +71,15 @@ pub(super) fn read(
     let named = section
         .located("operators", |value| file(value, base))
         .and_then(|Located { at, value }| named(&Source::read(&value, &at, problems)?, problems));
+    let words = |value: &DeValue<'_>| reader::list(value, |one| reader::word(one, &Weighty::WORDS));
+    let second_person = acts.then(|| section.optional("second_person", words)).flatten().unwrap_or_default();
+    // A file with mistakes is told by itself.
+    if !second_person.is_empty() && (named.is_some() || !has_file) && !named.as_ref().is_some_and(can_approve)
+    {
+        let why =
+            "second_person needs two named operators: one with the role \"approve\", and another who may act";
+        section.fail_at("second_person", why);
+    }
     section.finish();
     if !has_token && !has_file {
         return open(top, address, tls?);
@@ -80,7 +93,14 @@ pub(super) fn read(
         );
         return None;
     }
-    Some(Admin { token, named, tls: tls? })
+    let second_person = second_person.into_iter().collect();
+    Some(Admin { token, named, second_person, tls: tls? })
+}
+
+/// True if one of these operators can approve what another does.
+fn can_approve(named: &BTreeMap<TokenDigest, Operator>) -> bool {
+    let may = |role| named.values().filter(move |one| one.role >= role).map(|one| &one.name);
+    may(Role::Approve).any(|second| may(Role::Act).any(|first| first != second))
 }
 
 /// An admin listener that requires no token: on loopback only.

@@ -206,7 +206,7 @@ pub(super) fn read_text(
     let (listen, admin) = listen::read(&top, base, surroundings);
     let hears = listen.as_ref().map(|listen| listen.peer.is_some());
     let hears = Located { at: top.at_key("listen"), value: hears };
-    let admin = admin::read(&top, base, admin, surroundings, problems);
+    let admin = admin::read(&top, base, admin, surroundings, problems, true);
     let accept_key = accept::key(&top, base, surroundings);
     let store = store(&top, base, surroundings);
     let (upstream, elsewhere, shared) = upstream(&top, base, surroundings);

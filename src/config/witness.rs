@@ -88,7 +88,7 @@ pub(super) fn read_text(
     let advice = "name the file on a local disk that it keeps its promises in, such as file = \"/var/lib/onceway/witness\"";
     let kept = top.required("file", advice, |value| file(value, base));
     let (peer, admin) = listen(&top);
-    let operators = admin::read(&top, base, admin, surroundings, problems);
+    let operators = admin::read(&top, base, admin, surroundings, problems, false);
     let me = name.as_ref().map(|name| &name.value);
     let identity = identity(&top, me, base, surroundings);
     let log = region::log(&top);

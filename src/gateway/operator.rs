@@ -177,6 +177,11 @@ impl<P: Ports> Gateway<P> {
         Some(listed)
     }
 
+    /// Epoch of the view that this gateway goes by.
+    pub fn epoch(&self) -> u64 {
+        self.view().epoch()
+    }
+
     /// Ends an attempt in doubt by hand, and wakes waiting requests. Returns the key's new state.
     pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
         let token = match self.may_rule(id, act).await? {

@@ -26,6 +26,7 @@ use ring::hmac;
 use ring::rand::SystemRandom;
 use rustls::ServerConfig;
 use serde::Serialize;
+use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::Listeners;
@@ -35,7 +36,8 @@ use super::admin_door;
 use super::admin_jobs;
 use super::console;
 use super::replaceable::Replaceable;
-use crate::gateway::credentials::operators::{Operators, Visitor};
+use super::second_person;
+use crate::gateway::credentials::operators::{Operators, Visitor, Weighty};
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::gateway::dead_letters::JobAct;
 use crate::gateway::{Gateway, percent};
@@ -106,7 +108,7 @@ impl<P: Ports> Admin<P> {
         let gateway = &self.gateway;
         let Some(by) = self.key.visitor(headers) else { return Ok(self.key.refusal()) };
         by.may_act().map_err(|why| Box::new(coded(StatusCode::FORBIDDEN, "forbidden", &why)))?;
-        let posted = Posted { by, headers, body };
+        let posted = Posted { key: &self.key, by, path: &path.join("/"), headers, body };
         match path {
             ["v1", "keys", tenant, key, "settle"] => {
                 admin_acts::rule(gateway, Verb::Settle, named(tenant, key)?, posted).await
@@ -121,6 +123,7 @@ impl<P: Ports> Admin<P> {
             ["v1", "jobs", tenant, key, "drop"] => {
                 admin_jobs::act(gateway, JobAct::Drop, named(tenant, key)?, posted).await
             }
+            ["v1", "admin", "approve"] => second_person::approve(gateway, posted).await,
             ["v1", "admin", act @ ..] => admin_authority::act(gateway, act, posted).await,
             _ => Ok(problem(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -203,6 +206,16 @@ impl Key {
         #[expect(clippy::expect_used, reason = "the system gives random numbers")]
         let drawn = drawn.expect("random numbers");
         Self { operators, drawn }
+    }
+
+    /// True if acts of this kind need a second person.
+    pub(super) fn needs(&self, what: Weighty) -> bool {
+        self.operators.now().second_person.contains(&what)
+    }
+
+    /// The key that seals what only this process may make.
+    pub(super) fn drawn(&self) -> &hmac::Key {
+        &self.drawn
     }
 
     /// The key that seals the sessions of a token's owner.
@@ -304,10 +317,18 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
 
 /// Makes a problem with a stable code for programs.
 pub(super) fn coded(status: StatusCode, code: &str, detail: &str) -> Answer {
+    unfinished(status, (code, detail), Value::Null)
+}
+
+/// Makes such a problem with more fields: what its reader needs to go on.
+pub(super) fn unfinished(status: StatusCode, (code, detail): (&str, &str), more: Value) -> Answer {
     let title = status.canonical_reason().unwrap_or_default();
-    let body = serde_json::json!({
+    let mut body = serde_json::json!({
         "type": "about:blank", "title": title, "status": status.as_u16(), "code": code, "detail": detail,
     });
+    if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
+        body.extend(more);
+    }
     answer(status, "application/problem+json", format!("{body}\n").into_bytes())
 }
 

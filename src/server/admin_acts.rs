@@ -15,17 +15,19 @@ use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::timeout;
 
-use super::admin::{Acted, Answer, bad, coded, json, problem};
-use crate::gateway::credentials::operators::Visitor;
+use super::admin::{Acted, Answer, Key, bad, coded, json, problem};
+use super::second_person::{APPROVAL, Case};
+use crate::gateway::credentials::operators::{Visitor, Weighty};
 use crate::gateway::operator::Refusal;
 use crate::gateway::status::KeyStatus;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::{Act, Ruling, Who};
-use crate::protocol::key::{Key, KeyId, Tenant};
+use crate::protocol::key::{self, KeyId, Tenant};
 use crate::protocol::record::{self, AnswerBody};
 
 /// Largest body of an act, in bytes.
@@ -111,9 +113,9 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
     id: KeyId,
     posted: Posted<'_, B>,
 ) -> Acted {
-    let said: ActRequest = posted.read().await?;
+    let (said, case): (ActRequest, _) = posted.read().await?;
     let dry_run = said.dry_run;
-    let act = act(verb, said).map_err(bad)?;
+    let mut act = act(verb, said).map_err(bad)?;
     if dry_run {
         let would_be = match verb {
             Verb::Settle => "settled",
@@ -122,12 +124,21 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
         let key = gateway.rehearse_rule(&id, &act).await.map_err(refused)?;
         return Ok(json(StatusCode::OK, &Rehearsed { dry_run, would_be, key }));
     }
+    if verb == Verb::Release && case.needs(Weighty::Release) {
+        let status = gateway.key_status(&id).await.map_err(Refusal::Store).map_err(refused)?;
+        let finds = seen(&serde_json::to_value(&status).unwrap_or_default());
+        act.actor = case.judge(Weighty::Release, act.actor, finds, (gateway.region(), gateway.date()))?;
+    }
     Ok(json(StatusCode::OK, &gateway.rule(&id, &act).await.map_err(refused)?))
 }
 
 /// Has the keys in doubt of a route go by its rule of now, or by `park`, or counts them only.
 pub(super) async fn change_rule<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: Posted<'_, B>) -> Acted {
-    let RuleRequest { route, recovery, reason, actor, dry_run } = posted.read().await?;
+    let (RuleRequest { route, recovery, reason, mut actor, dry_run }, case) = posted.read().await?;
+    // Keys that run again are released. Those that came into doubt meanwhile have this rule already.
+    if recovery == "rerun" && !dry_run {
+        actor = case.judge(Weighty::Release, actor, String::new(), (gateway.region(), gateway.date()))?;
+    }
     let by = Who { actor: &actor, reason: &reason };
     let change = gateway.change_doubt_rule(&route, &recovery, by, dry_run).await.map_err(refused)?;
     Ok(json(StatusCode::OK, &change))
@@ -166,24 +177,34 @@ journalled!(ActRequest, RuleRequest);
 
 /// An act that was posted by somebody who may act.
 pub(super) struct Posted<'a, B> {
+    pub(super) key: &'a Key,
     pub(super) by: Visitor,
+    pub(super) path: &'a str,
     pub(super) headers: &'a HeaderMap,
     pub(super) body: B,
 }
 
-impl<B: ActBody> Posted<'_, B> {
+impl<'a, B: ActBody> Posted<'a, B> {
     /// Reads the words. A name that the token has takes the place of the one that they claim.
-    pub(super) async fn read<T: Words>(self) -> Result<T, Box<Answer>> {
-        let Self { by, headers, body } = self;
-        let mut words: T = said(headers, body).await?;
+    pub(super) async fn read<T: Words>(self) -> Result<(T, Case<'a>), Box<Answer>> {
+        let Self { key, by, path, headers, body } = self;
+        let body = said(headers, body).await?;
+        // The error's text names positions and our own fields. Of the body's values it could show
+        // only a type.
+        let wrong = |error: serde_json::Error| {
+            bad(&format!("the body is no act: line {}, column {}", error.line(), error.column()))
+        };
+        let mut words: T = serde_json::from_slice(&body).map_err(wrong)?;
+        let body = serde_json::from_slice(&body).map_err(wrong)?;
         if let Some(actor) = words.actor() {
             *actor = by.actor(std::mem::take(actor));
         }
-        Ok(words)
+        let approval = headers.get(APPROVAL).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Ok((words, Case { key, by, path, body, approval }))
     }
 }
 
-async fn said<T: DeserializeOwned, B: ActBody>(headers: &HeaderMap, body: B) -> Result<T, Box<Answer>> {
+async fn said<B: ActBody>(headers: &HeaderMap, body: B) -> Result<Bytes, Box<Answer>> {
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.split(';').next().unwrap_or_default().trim();
     if !given.eq_ignore_ascii_case("application/json") {
@@ -195,17 +216,25 @@ async fn said<T: DeserializeOwned, B: ActBody>(headers: &HeaderMap, body: B) -> 
         let why = "the body is over 2 MiB, too slow, or it broke off";
         return Err(Box::new(problem(StatusCode::PAYLOAD_TOO_LARGE, why)));
     };
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| {
-        // The error's text names positions and our own fields. Of the body's values it could show
-        // only a type.
-        bad(&format!("the body is no act: line {}, column {}", error.line(), error.column()))
-    })
+    Ok(body.to_bytes())
+}
+
+/// Names a key's records as an operator sees them. An act is for these and no others.
+pub(super) fn seen(status: &Value) -> String {
+    let word = |value: &Value| match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let rows = status["rows"].as_array().into_iter().flatten();
+    let one = |row: &Value| ["origin", "token", "state"].map(|field| word(&row[field])).join(" ");
+    rows.map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// Parses a tenant and a key, or says what is wrong with them.
 pub(super) fn id(tenant: &str, key: &str) -> Result<KeyId, String> {
     let tenant = Tenant::parse(tenant).map_err(|error| error.to_string())?;
-    Ok(KeyId::new(tenant, Key::parse(key).map_err(|error| error.to_string())?))
+    Ok(KeyId::new(tenant, key::Key::parse(key).map_err(|error| error.to_string())?))
 }
 
 /// Makes the act from the body, or says what is wrong with it.

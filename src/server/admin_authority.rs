@@ -18,9 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use super::admin::{Acted, Answer, bad, coded, json, problem, told};
 use super::admin_acts::{ActBody, Posted, Words, journalled};
+use super::second_person::Case;
 use crate::gateway::Gateway;
 use crate::gateway::authority::admin_ops::ActError;
 use crate::gateway::authority::dry_run::Act;
+use crate::gateway::credentials::operators::Weighty;
 use crate::ports::Ports;
 use crate::ports::upkeep::Place;
 use crate::protocol::key::Tenant;
@@ -191,7 +193,7 @@ pub(super) async fn act<P: Ports, B: ActBody>(
 }
 
 async fn init<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let InitRequest { escrow, epoch_above, dry_run } = posted.read().await?;
+    let (InitRequest { escrow, epoch_above, dry_run }, _) = posted.read().await?;
     if dry_run {
         return rehearsed(gateway, Act::Found { escrow: routes(escrow), epoch_above }).await;
     }
@@ -199,12 +201,12 @@ async fn init<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_
 }
 
 async fn plan<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let PlanRequest { ring, escrow } = posted.read().await?;
+    let (PlanRequest { ring, escrow }, _) = posted.read().await?;
     answer(gateway.plan(&*built(ring)?, &routes(escrow)))
 }
 
 async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let ApplyRequest { ring, escrow, expect_epoch, actor, dry_run } = posted.read().await?;
+    let (ApplyRequest { ring, escrow, expect_epoch, actor, dry_run }, _) = posted.read().await?;
     let actor = text("actor", &actor)?;
     let (ring, escrow) = (built(ring)?, routes(escrow));
     if dry_run {
@@ -215,7 +217,7 @@ async fn apply<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'
 }
 
 async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let RegionActRequest { region, actor, reason, force, dry_run } = posted.read().await?;
+    let (RegionActRequest { region, actor, reason, force, dry_run }, _) = posted.read().await?;
     let (region, actor) = (region_of(&region)?, text("actor", &actor)?);
     // An operator gives a reason for a step that breaks a rule.
     let reason = if force { text("reason", &reason)? } else { optional("reason", &reason)? };
@@ -226,7 +228,7 @@ async fn drain<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'
 }
 
 async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let RegionActRequest { region, actor, reason, force, dry_run } = posted.read().await?;
+    let (RegionActRequest { region, actor, reason, force, dry_run }, _) = posted.read().await?;
     if force || !reason.is_empty() {
         return Err(bad("a return takes neither force nor reason"));
     }
@@ -238,25 +240,27 @@ async fn resume<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<
 }
 
 async fn rebuild<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = posted.read().await?;
+    let (TakeoverRequest { region, actor, reason, accept_risk, dry_run }, case) = posted.read().await?;
     let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
     if dry_run {
         return rehearsed(gateway, Act::Rebuild { region: &region, accept_risk }).await;
     }
-    answer(gateway.rebuild(&region, accept_risk, actor, reason).await)
+    let actor = seconded(gateway, &case, accept_risk.then_some(Weighty::AcceptRisk), actor)?;
+    answer(gateway.rebuild(&region, accept_risk, &actor, reason).await)
 }
 
 async fn takeover<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let TakeoverRequest { region, actor, reason, accept_risk, dry_run } = posted.read().await?;
+    let (TakeoverRequest { region, actor, reason, accept_risk, dry_run }, case) = posted.read().await?;
     let (actor, reason, region) = (text("actor", &actor)?, text("reason", &reason)?, region_of(&region)?);
     if dry_run {
         return rehearsed(gateway, Act::Takeover { region: &region, accept_risk }).await;
     }
-    answer(gateway.takeover(&region, accept_risk, actor, reason).await)
+    let actor = seconded(gateway, &case, accept_risk.then_some(Weighty::AcceptRisk), actor)?;
+    answer(gateway.takeover(&region, accept_risk, &actor, reason).await)
 }
 
 async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let BreakGlassRequest { stopped, poisoned_above, actor, attest, dry_run } = posted.read().await?;
+    let (BreakGlassRequest { stopped, poisoned_above, actor, attest, dry_run }, case) = posted.read().await?;
     let (actor, attest) = (text("actor", &actor)?, text("attest", &attest)?);
     let stopped: BTreeSet<RegionName> =
         stopped.iter().map(|name| region_of(name)).collect::<Result<_, Box<Answer>>>()?;
@@ -264,7 +268,8 @@ async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Po
         return match dry_run {
             true => rehearsed(gateway, Act::LeavePoison { above, stopped: &stopped }).await,
             false => {
-                let done = gateway.leave_poison(above, &stopped, actor, attest).await;
+                let actor = seconded(gateway, &case, Some(Weighty::BreakGlass), actor)?;
+                let done = gateway.leave_poison(above, &stopped, &actor, attest).await;
                 answer(done.map(|epoch| Done { epoch }))
             }
         };
@@ -275,16 +280,29 @@ async fn break_glass<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Po
     if dry_run {
         return rehearsed(gateway, Act::BreakGlass { stopped: &stopped }).await;
     }
-    answer(gateway.break_glass(&stopped, actor, attest).await.map(|epoch| Done { epoch }))
+    let actor = seconded(gateway, &case, Some(Weighty::BreakGlass), actor)?;
+    answer(gateway.break_glass(&stopped, &actor, attest).await.map(|epoch| Done { epoch }))
 }
 
 async fn raise<P: Ports, B: ActBody>(gateway: &Arc<Gateway<P>>, posted: Posted<'_, B>) -> Acted {
-    let RaiseRequest { actor, dry_run } = posted.read().await?;
+    let (RaiseRequest { actor, dry_run }, _) = posted.read().await?;
     let actor = text("actor", &actor)?;
     if dry_run {
         return answer(gateway.protocol().await.map(|found| Compared { dry_run, found }));
     }
     answer(gateway.raise_protocol(actor).await)
+}
+
+/// The name for the journal, once a second person approved an act of this kind.
+fn seconded<P: Ports>(
+    gateway: &Gateway<P>,
+    case: &Case<'_>,
+    what: Option<Weighty>,
+    actor: &str,
+) -> Result<String, Box<Answer>> {
+    let Some(what) = what else { return Ok(actor.to_owned()) };
+    let finds = format!("epoch {}", gateway.epoch());
+    case.judge(what, actor.to_owned(), finds, (gateway.region(), gateway.date()))
 }
 
 /// Answers with one page of the doubles and late answers in the region's journal.

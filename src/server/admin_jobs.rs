@@ -63,7 +63,7 @@ pub(super) async fn act<P: Ports, B: ActBody>(
     id: KeyId,
     posted: Posted<'_, B>,
 ) -> Acted {
-    let Why { reason, actor, dry_run } = posted.read().await?;
+    let (Why { reason, actor, dry_run }, _) = posted.read().await?;
     if [&reason, &actor].into_iter().any(|text| text.trim().is_empty() || text.len() > MOST_TEXT) {
         return Err(bad("say who acts (actor) and why (reason), at most 1000 bytes each"));
     }

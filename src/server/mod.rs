@@ -34,6 +34,7 @@ pub mod public;
 pub(crate) mod reload;
 pub(crate) mod replaceable;
 pub(crate) mod run;
+mod second_person;
 #[cfg(feature = "otlp")]
 mod spans;
 mod strangers;

@@ -15,6 +15,8 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 pub const TOKEN: &str = "letmein-letmein-letmein";
 /// The token of ann, who may approve.
 pub const ANN: &str = "ann-ann-ann-ann-ann";
+/// The token of bob, who may act.
+pub const BOB: &str = "bob-bob-bob-bob-bob";
 /// The token of eve, who may only look.
 pub const EVE: &str = "eve-eve-eve-eve-eve";
 
@@ -29,7 +31,7 @@ pub async fn start() -> Solo {
     let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));
     Solo::start_with(&routes, None, |dir| {
         fs::write(dir.join("token"), TOKEN).unwrap();
-        let named: String = [("ann", "approve", ANN), ("eve", "look", EVE)]
+        let named: String = [("ann", "approve", ANN), ("bob", "act", BOB), ("eve", "look", EVE)]
             .map(|(name, role, token)| {
                 let digits: String =
                     digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();

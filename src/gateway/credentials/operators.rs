@@ -4,7 +4,7 @@
 //! no name: whoever has it gives one, and the journal says so once operators are named. An act
 //! must not be journalled under a name that only its caller claims, if the token has one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::TokenDigest;
 
@@ -25,6 +25,23 @@ impl Role {
         [("look", Self::Look), ("act", Self::Act), ("approve", Self::Approve)];
 }
 
+/// Acts that can ask for a second person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weighty {
+    /// A key in doubt, or all of a route, may run again.
+    Release,
+    /// A takeover or a rebuild that waits for nothing.
+    AcceptRisk,
+    /// The register goes on without a majority.
+    BreakGlass,
+}
+
+impl Weighty {
+    /// The words of `[admin] second_person`.
+    pub const WORDS: [(&str, Self); 3] =
+        [("release", Self::Release), ("accept-risk", Self::AcceptRisk), ("break-glass", Self::BreakGlass)];
+}
+
 /// One person, or one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operator {
@@ -41,6 +58,15 @@ pub struct Operators {
     pub shared: Option<TokenDigest>,
     /// The named ones. A person may have several tokens.
     pub named: BTreeMap<TokenDigest, Operator>,
+    /// Acts that a second person has to approve.
+    pub second_person: BTreeSet<Weighty>,
+}
+
+impl Operator {
+    /// True if the operator may approve the act of another.
+    pub fn may_approve(&self) -> bool {
+        self.role >= Role::Approve
+    }
 }
 
 /// The sender of a request that is answered.
@@ -89,6 +115,22 @@ impl Visitor {
                 "{name} may only look: an act needs the role \"act\" or \"approve\" in the operators' file"
             )),
             Self::Local | Self::Shared { .. } | Self::Named(_) => Ok(()),
+        }
+    }
+
+    /// Checks that the visitor may approve the act of another, and says who approves.
+    ///
+    /// # Errors
+    /// The reason, with what would be needed.
+    pub fn may_approve(&self) -> Result<&str, String> {
+        match self {
+            Self::Named(operator) if operator.may_approve() => Ok(&operator.name),
+            Self::Named(Operator { name, .. }) => {
+                Err(format!("{name} may not approve: it needs the role \"approve\" in the operators' file"))
+            }
+            Self::Local | Self::Shared { .. } => {
+                Err("an approval needs a token with a name: use your own".to_owned())
+            }
         }
     }
 

@@ -9,9 +9,9 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use super::frame::{self, mark};
-use super::key::seen;
 use super::lists::place;
 use super::{Answer, Form, Visit, elsewhere, page};
+use crate::gateway::credentials::operators::Weighty;
 use crate::gateway::operator::{Refusal, well_formed};
 use crate::ports::Ports;
 use crate::ports::upkeep::{Act, Ruling};
@@ -58,6 +58,10 @@ async fn taken<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Resul
     let (tenant, key) = (form.get("tenant"), form.get("key"));
     let id = admin_acts::id(&tenant, &key).map_err(Refused::bad)?;
     visit.visitor.may_act().map_err(|why| Refused { status: StatusCode::FORBIDDEN, why })?;
+    if verb == "release" && visit.key.needs(Weighty::Release) {
+        let why = "a release asks for a second person here: `onceway key release` says how".to_owned();
+        return Err(Refused { status: StatusCode::FORBIDDEN, why });
+    }
     let mut act = read(verb, form)?;
     act.actor = visit.visitor.actor(act.actor);
     well_formed(&act)?;
@@ -69,7 +73,7 @@ async fn taken<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Resul
         ));
     }
     let found = visit.gateway.key_status(&id).await.map_err(Refusal::Store)?;
-    if seen(&serde_json::to_value(&found).unwrap_or_default()) != form.get("seen") {
+    if admin_acts::seen(&serde_json::to_value(&found).unwrap_or_default()) != form.get("seen") {
         return Err(Refusal::Changed.into());
     }
     visit.gateway.rule(&id, &act).await?;

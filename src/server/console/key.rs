@@ -64,13 +64,6 @@ pub(super) fn word(value: &Value) -> String {
     }
 }
 
-/// Names the records as the operator sees them. An act is for these and no others.
-pub(super) fn seen(status: &Value) -> String {
-    let rows = status["rows"].as_array().into_iter().flatten();
-    let one = |row: &Value| ["origin", "token", "state"].map(|field| word(&row[field])).join(" ");
-    rows.map(one).collect::<Vec<_>>().join(", ")
-}
-
 fn told<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife) -> Markup {
     let me = visit.gateway.region().as_str();
     let now_ms = visit.gateway.date().as_millis();
@@ -201,7 +194,7 @@ fn decide(visitor: &Visitor, me: &str, tenant: &str, key: &str, own: &Value) -> 
     let hidden = html! {
         input type="hidden" name="tenant" value=(tenant);
         input type="hidden" name="key" value=(key);
-        input type="hidden" name="seen" value=(seen(own));
+        input type="hidden" name="seen" value=(admin_acts::seen(own));
     };
     let body = html! {
         p { "Ask the provider first: by the key, or by a request's id. The upstream is not asked here, and neither act can be taken back." }
@@ -292,7 +285,7 @@ mod tests {
         let row =
             |origin: &str, token: &str| json!({ "origin": origin, "token": token, "state": "in-doubt" });
         let status = json!({ "rows": [row("a#1", "3.1"), row("b#1", "2.1")] });
-        assert_eq!(seen(&status), "a#1 3.1 in-doubt, b#1 2.1 in-doubt");
-        assert_eq!(seen(&json!({})), "");
+        assert_eq!(admin_acts::seen(&status), "a#1 3.1 in-doubt, b#1 2.1 in-doubt");
+        assert_eq!(admin_acts::seen(&json!({})), "");
     }
 }

@@ -90,6 +90,7 @@ impl Access {
 pub(super) struct Visit<'a, P: Ports> {
     gateway: &'a Arc<Gateway<P>>,
     metrics: &'a PrometheusHandle,
+    key: &'a Key,
     visitor: Visitor,
     query: &'a str,
 }
@@ -133,7 +134,7 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
         }
         Access::Known(visitor) => visitor,
     };
-    let visit = Visit { gateway, metrics, visitor, query: head.uri.query().unwrap_or_default() };
+    let visit = Visit { gateway, metrics, key, visitor, query: head.uri.query().unwrap_or_default() };
     match (&head.method, path) {
         (&Method::POST, ["sign-in"]) => elsewhere("/console"),
         (&Method::POST, ["sign-out"]) => match session::is_own(&head.headers) {

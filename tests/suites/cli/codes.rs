@@ -67,6 +67,7 @@ fn acts_on_one_key_and_looks_at_it_end_by_the_table() {
         &["key", "settle", "acme", "k", "--status", "201", "--body", "", "--reason", "r", "--actor", "a"],
         &["key", "release", "acme", "k", "--reason", "r", "--actor", "a"],
         &["doubts", "rule", "payouts", "--now", "park", "--reason", "r", "--actor", "a"],
+        &["approve", "ey"],
         &["jobs", "retry", "acme", "k", "--reason", "r", "--actor", "a"],
         &["jobs", "drop", "acme", "k", "--reason", "r", "--actor", "a"],
     ] {
@@ -74,6 +75,7 @@ fn acts_on_one_key_and_looks_at_it_end_by_the_table() {
         assert_eq!(code(act, 200, json!({ "state": "released" })), Some(0), "{act:?}");
         assert_eq!(ends(401, ""), Some(1), "{act:?}");
         assert_eq!(ends(409, "refused"), Some(1), "{act:?}");
+        assert_eq!([ends(403, "forbidden"), ends(403, "needs-approval")], [Some(1), Some(3)], "{act:?}");
         assert_eq!(ends(400, "malformed"), Some(2), "{act:?}");
         assert_eq!(ends(404, ""), Some(2), "{act:?}");
         assert_eq!(ends(409, "not-yet"), Some(3), "{act:?}: ask again then");

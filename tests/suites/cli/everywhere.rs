@@ -13,7 +13,8 @@ use crate::cli::register::{admin, at};
 use crate::cli::{ends, err, onceway, out, well};
 
 /// Commands that change something, and so have a dry run.
-const ACTS: [&str; 17] = [
+const ACTS: [&str; 18] = [
+    "approve",
     "break-glass",
     "certs",
     "certs revoke",

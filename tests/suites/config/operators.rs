@@ -67,6 +67,30 @@ fn each_mistake_is_told_at_its_line() {
 }
 
 #[test]
+fn a_second_person_is_another_one_who_may_approve() {
+    let with = |operators: &str| {
+        let lines = "[admin]\noperators = \"operators.toml\"\nsecond_person = [\"release\", \"accept-risk\", \"break-glass\"]\n[store]\n";
+        let folder = files(&[("region", "[store]\n", lines)]);
+        fs::write(folder.path().join("operators.toml"), operators).unwrap();
+        folder
+    };
+    let told = "region.toml:11: [admin]: second_person needs two named operators: one with the role \"approve\", and another who may act";
+    let ann = operator("ann", "approve", "a");
+    for alone in [ann.clone(), operator("ann", "act", "a") + &operator("bob", "act", "b")] {
+        assert_eq!(said(with(&alone).path()), [told], "{alone}");
+    }
+    assert_eq!(said(with(&(ann.clone() + &operator("ann", "approve", "b"))).path()), [told], "one person");
+    assert_eq!(said(with(&(ann.clone() + &operator("eve", "look", "b"))).path()), [told], "nobody acts");
+    let two = with(&(ann + &operator("bob", "act", "b")));
+    assert_eq!(load(two.path()).unwrap().process.admin.operators().second_person.len(), 3);
+    let shared =
+        ("region", "[store]\n", "[admin]\ntoken_file = \"t\"\nsecond_person = [\"release\"]\n[store]\n");
+    let folder = files(&[shared]);
+    fs::write(folder.path().join("t"), "a-token-of-25-characters-").unwrap();
+    assert_eq!(said(folder.path()), [told], "nobody has a name");
+}
+
+#[test]
 fn the_shared_token_is_nobodys_own() {
     let both = "[admin]\ntoken_file = \"token\"\noperators = \"operators.toml\"\n[store]\n";
     let folder = files(&[("region", "[store]\n", both)]);

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::pages::{admin, get, hidden, page_of};
 use crate::console::{encoded, form};
-use crate::support::console::{ANN, EVE, TOKEN, alone, doubt, solo};
-use crate::support::{ask, key, run};
+use crate::support::console::{ANN, BOB, EVE, TOKEN, alone, doubt, solo};
+use crate::support::{ask, err, key, out, program, run, until};
 
 async fn act(token: &str, path: &str, body: &Value) -> Answer {
     let post = onceway::fleet::client::Ask::post(format!("{}{path}", admin().await), body.to_string());
@@ -97,5 +97,73 @@ fn the_console_acts_under_the_name_of_its_session() {
         let done = ask(form(&base, "/console/release", &fields).with("Cookie", &cookie)).await;
         assert_eq!(done.status, 303, "{}", done.text());
         assert_eq!(actors(&key).await, ["ann"]);
+    });
+}
+
+/// Runs a command as the owner of a token.
+async fn command(token: &str, words: &[&str]) -> std::process::Output {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), token).unwrap();
+    let mut command = tokio::process::Command::new(program());
+    command.args(words).args(["--admin", &admin().await]).arg("--token-file").arg(file.path());
+    command.output().await.unwrap()
+}
+
+/// Writes the region's file, and waits until the gateway has taken it over.
+async fn taken_over(text: &str) {
+    let loaded = async || {
+        let status = get(&admin().await, "/v1/status").with("Authorization", format!("Bearer {TOKEN}"));
+        ask(status).await.json()["config"]["loaded_ms"].as_i64()
+    };
+    let before = loaded().await;
+    std::fs::write(solo().await.dir.join("solo.toml"), text).unwrap();
+    solo().await.region.process().unwrap().hang_up();
+    until("the file to be taken over", async || loaded().await > before).await;
+}
+
+/// The last word of the line that has these words.
+fn last_word(text: &str, line: &str) -> String {
+    let line = text.lines().find(|found| found.contains(line)).unwrap_or_else(|| panic!("no {line}: {text}"));
+    line.split_whitespace().last().unwrap().to_owned()
+}
+
+#[test]
+fn a_release_that_asks_for_a_second_person_is_approved_by_another_one() {
+    run(async {
+        let _alone = alone().await;
+        let solo = solo().await;
+        let before = std::fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
+        let asks = "operators = \"operators.toml\"\nsecond_person = [\"release\"]\n";
+        taken_over(&before.replace("operators = \"operators.toml\"\n", asks)).await;
+        let key = key("seconded");
+        doubt(&solo.public(), &key).await;
+        let release = ["key", "release", "acme", &key, "--reason", "the provider knows nothing of it"];
+        let refused = command(BOB, &release).await;
+        assert_eq!(refused.status.code(), Some(3), "{}", err(&refused));
+        let request = last_word(&err(&refused), "onceway approve ey");
+        for (token, why) in [(BOB, "bob may not approve"), (TOKEN, "needs a token with a name")] {
+            let approved = command(token, &["approve", &request]).await;
+            assert!(approved.status.code() == Some(1) && err(&approved).contains(why), "{}", err(&approved));
+        }
+        let shown = command(ANN, &["approve", &request, "--dry-run"]).await;
+        assert!(out(&shown).contains("Nothing was approved."), "{}", out(&shown));
+        let approved = command(ANN, &["approve", &request]).await;
+        let text = out(&approved);
+        for part in ["v1/keys/acme/", "bob", "in-doubt", "the provider knows nothing of it"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let approval = last_word(&text, "--approval ey");
+        // The console has no way to ask, so it refuses.
+        let signed_in = ask(form(&admin().await, "/console/sign-in", &[("token", BOB)])).await;
+        let cookie = signed_in.header("set-cookie").split(';').next().unwrap().to_owned();
+        let fields = [("tenant", "acme"), ("key", &key), ("reason", "a test"), ("confirmed", "yes")];
+        let by_form = ask(form(&admin().await, "/console/release", &fields).with("Cookie", &cookie)).await;
+        assert!(by_form.status == 403 && by_form.text().contains("a second person"), "{}", by_form.text());
+        let other = [&release[..5], &["another reason", "--approval", &approval]].concat();
+        assert_eq!(command(BOB, &other).await.status.code(), Some(3));
+        let done = command(BOB, &[&release[..], &["--approval", &approval]].concat()).await;
+        assert_eq!(done.status.code(), Some(0), "{}", err(&done));
+        assert_eq!(actors(&key).await, ["bob, approved by ann"]);
+        taken_over(&before).await;
     });
 }

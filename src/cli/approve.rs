@@ -1,0 +1,76 @@
+//! `onceway approve`: prints what another operator asks for, and approves it.
+//!
+//! The gateway decides who may approve and for how long. It must not perform the act.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::http::{Admin, printable};
+use super::rehearsal::Dry;
+use super::status::word;
+use super::table::{Side, columns};
+use super::{Failure, tell};
+
+/// Approve an act that another operator asks for, and print what it is.
+///
+/// An act that needs a second person (`[admin] second_person` in the region file) is refused with a
+/// request. Its operator gives you the request; you give back the approval that this prints, if you
+/// agree with what it prints. It is for that act alone, as long as the key or the epoch stays as it
+/// was, for 15 minutes.
+#[derive(Args)]
+#[command(after_long_help = "\
+It takes a token of your own whose role is \"approve\". Ask the same gateway process: another one, or one that was started anew, does not
+know the approval.
+
+Example:
+  onceway approve eyJyZWdpb24iOi... --token-file ~/.onceway-token --dry-run     only says what would be approved
+
+Exit codes: 0 approved; 1 refused, or the gateway does not answer; 2 wrong arguments, as what is no request.")]
+pub struct Approve {
+    /// The request that the refused act printed.
+    #[arg(value_name = "REQUEST")]
+    request: String,
+    #[command(flatten)]
+    gateway: Admin,
+    #[command(flatten)]
+    dry: Dry,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// An approval of an act.
+#[derive(Args)]
+pub struct Approval {
+    /// What `onceway approve` printed, if this act needs a second person.
+    #[arg(long, value_name = "APPROVAL")]
+    pub(super) approval: Option<String>,
+}
+
+impl Approve {
+    pub fn run(&self) -> Result<(), Failure> {
+        let act = self.dry.mark(json!({ "request": self.request }));
+        let said = self.gateway.target()?.act("/v1/admin/approve", &act)?;
+        tell(self.json, &said, &picture(&said))
+    }
+}
+
+fn picture(said: &Value) -> String {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String| rows.push(vec![printable(name), printable(&value)]);
+    for (name, field) in [("act", "path"), ("region", "region"), ("asked by", "actor"), ("finds", "finds")] {
+        row(name, word(&said[field]));
+    }
+    for (name, value) in said["act"].as_object().into_iter().flatten() {
+        row(name, word(value));
+    }
+    let mut text = columns(&[Side::Left, Side::Left], &rows);
+    match said["approval"].as_str() {
+        Some(approval) => text.push_str(&format!(
+            "\napproved for 15 minutes: its operator runs the act again with\n  --approval {}\n",
+            printable(approval)
+        )),
+        None => text.push_str("\nNothing was approved.\n"),
+    }
+    text
+}
