@@ -44,7 +44,10 @@ impl Letter {
             Question::Frontier { .. } => Self::Frontier,
             Question::Rows { .. } | Question::Latest { .. } => Self::Rows,
             Question::Lodge(_) | Question::LodgeAnswer { .. } | Question::Void { .. } => Self::Lodge,
-            Question::AcceptRisk { .. } | Question::Key { .. } | Question::Doubts { .. } => Self::Operator,
+            Question::AcceptRisk { .. }
+            | Question::Key { .. }
+            | Question::Doubts { .. }
+            | Question::Act { .. } => Self::Operator,
         }
     }
 }

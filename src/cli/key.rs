@@ -77,8 +77,8 @@ fn this_user() -> String {
 /// Settle: the effect happened. Store this answer, which every retry gets from now on.
 #[derive(Args)]
 #[command(after_long_help = "\
-Only a key in doubt can be settled, at its owner, once its attempt is surely over. The upstream is not asked: make sure there
-that the effect happened. It cannot be taken back.
+Only a key in doubt can be settled, once its attempt is surely over. The upstream is not asked: make sure there that the effect
+happened. It cannot be taken back. Any region passes it on to the key's owner if you have a token that the owner knows.
 
 Example:
   onceway key settle acme order-1001 --status 201 --header 'content-type: application/json' \\
@@ -110,8 +110,8 @@ pub struct Settle {
 /// Release: the effect did not happen. Nothing is sent now, but a retry of the client runs again.
 #[derive(Args)]
 #[command(after_long_help = "\
-Only a key in doubt can be released, at its owner, once its attempt is surely over. The upstream is not asked: if the effect did
-happen after all, the next retry performs it a second time.
+Only a key in doubt can be released, once its attempt is surely over. The upstream is not asked: if the effect did happen after
+all, the next retry performs it a second time. Any region passes it on to the key's owner if you have a token that the owner knows.
 
 Example:
   onceway key release acme order-1001 --reason 'provider has no such payout, ticket OPS-311'

@@ -17,9 +17,10 @@ use super::finish::read;
 use super::route::NEVER_REPLAYED;
 use super::stand_in::{self, For, NotWritten};
 use super::status::KeyStatus;
+use crate::ports::peers::{PeerError, Question, Told};
 use crate::ports::store::{Attempt, StoreError, Written};
 use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling, Who};
-use crate::ports::{KeyStore, Ports, Upkeep};
+use crate::ports::{KeyStore, Peers, Ports, Upkeep};
 use crate::protocol::decide::{basis, over_in, settles_in};
 use crate::protocol::double::Why;
 use crate::protocol::key::KeyId;
@@ -27,6 +28,8 @@ use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Ground, Reading, Row, State};
 use crate::protocol::region::RegionName;
 
+/// Time limit for the owner of a key to act.
+const ACT_WITHIN: Duration = Duration::from_secs(10);
 /// Bytes of a reason, and of a name, at most.
 pub const MOST_WORDS: usize = 1_000;
 
@@ -175,6 +178,30 @@ impl<P: Ports> Gateway<P> {
         listed.open.row =
             std::iter::once(row).chain(ground.beside).find(|row| row.origin == listed.open.row.origin)?;
         Some(listed)
+    }
+
+    /// The region that owns a key in the view, if that is another one.
+    pub fn owner_elsewhere(&self, id: &KeyId) -> Option<RegionName> {
+        match self.here(id) {
+            Here::Elsewhere(owner) => Some(owner),
+            _ => None,
+        }
+    }
+
+    /// Has the owner of a key end its doubt for an operator, by the owner's own admin API. Returns
+    /// that one's status and body.
+    ///
+    /// # Errors
+    /// The owner refused or did not answer. Without an answer it may have acted.
+    pub async fn act_at(&self, owner: &RegionName, act: Question) -> Result<(u16, String), StoreError> {
+        let definite = |why: String| StoreError::Definite(format!("{owner} owns the key: {why}"));
+        match self.ports.peers().ask(owner, act, ACT_WITHIN).await {
+            Ok(Told::Acted { status, body }) => Ok((status, body)),
+            Ok(Told::Refused(why)) => Err(definite(why)),
+            Err(PeerError::NotSent(why)) => Err(definite(format!("it was not asked: {why}"))),
+            Err(error) => Err(StoreError::Unknown(format!("{owner} owns the key: {error}"))),
+            Ok(other) => Err(StoreError::Unknown(format!("{owner} answered {other:?}"))),
+        }
     }
 
     /// Epoch of the view that this gateway goes by.

@@ -250,7 +250,8 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             | Question::Void { .. }
             | Question::AcceptRisk { .. }
             | Question::Key { .. }
-            | Question::Doubts { .. } => {
+            | Question::Doubts { .. }
+            | Question::Act { .. } => {
                 tracing::warn!(%from, "refused a question: a witness has no store");
                 self.refuse(format!("{} is a witness: it votes on views and keeps no keys", self.duty.me))
             }

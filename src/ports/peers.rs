@@ -4,6 +4,7 @@
 //! port must not resend: one call is one attempt.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -223,6 +224,30 @@ pub enum Question {
         /// The largest number of keys.
         most: u32,
     },
+    /// Settle or release a key of yours for this operator, whom you know by the token.
+    Act {
+        /// Path of the act in the admin API.
+        path: String,
+        /// Body of the act, JSON.
+        body: String,
+        /// The operator's proof.
+        proof: Proof,
+    },
+}
+
+/// An operator's `Authorization` header, and the approval of a second person. `Debug` shows neither.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Proof {
+    /// The header's value.
+    pub authorization: String,
+    /// The approval, if there is one.
+    pub approval: Option<String>,
+}
+
+impl fmt::Debug for Proof {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("(proof)")
+    }
 }
 
 /// A message to a process of another region, before it is handled.
@@ -282,6 +307,7 @@ impl Question {
             Self::AcceptRisk { .. } => Kind::AcceptRisk,
             Self::Key { .. } => Kind::Key,
             Self::Doubts { .. } => Kind::Doubts,
+            Self::Act { .. } => Kind::Act,
         }
     }
 
@@ -308,7 +334,8 @@ impl Question {
             | Self::Void { .. }
             | Self::AcceptRisk { .. }
             | Self::Key { .. }
-            | Self::Doubts { .. } => None,
+            | Self::Doubts { .. }
+            | Self::Act { .. } => None,
         }
     }
 
@@ -332,7 +359,8 @@ impl Question {
             | Self::Void { .. }
             | Self::AcceptRisk { .. }
             | Self::Key { .. }
-            | Self::Doubts { .. } => None,
+            | Self::Doubts { .. }
+            | Self::Act { .. } => None,
         }
     }
 }
@@ -369,6 +397,13 @@ pub enum Told {
     /// To [`Question::Doubts`]: the page as JSON, for people.
     #[serde(with = "written::page")]
     Doubts(String),
+    /// To [`Question::Act`]: the answer of the owner's admin API.
+    Acted {
+        /// The status.
+        status: u16,
+        /// The body, JSON.
+        body: String,
+    },
     /// To the others: done, durably.
     Done,
     /// To any: not now or not like that; the text says why. Nothing was done.

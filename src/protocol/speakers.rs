@@ -122,6 +122,7 @@ messages! {
     AcceptRisk "accept-risk" REGION false "An operator accepts the risk of a loss."
     Key "key" REGION false "Show an operator the life of a key."
     Doubts "doubts" REGION false "Show an operator your keys in doubt."
+    Act "act" REGION false "An operator whom you know ends the doubt of a key of yours."
 }
 
 /// The reason why a message is not heard.

@@ -20,7 +20,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use metrics_exporter_prometheus::PrometheusHandle;
 use ring::hmac;
 use ring::rand::SystemRandom;
@@ -36,13 +36,14 @@ use super::admin_door;
 use super::admin_jobs;
 use super::console;
 use super::replaceable::Replaceable;
-use super::second_person;
+use super::second_person::{self, APPROVAL};
 use crate::gateway::credentials::operators::{Operators, Visitor, Weighty};
 use crate::gateway::credentials::{TokenDigest, digest};
 use crate::gateway::dead_letters::JobAct;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
+use crate::ports::peers::{Proof, Told};
 use crate::ports::store::StoreError;
 use crate::protocol::key::KeyId;
 
@@ -94,7 +95,7 @@ impl<P: Ports> Admin<P> {
             _ => {}
         }
         let answer = match head.method {
-            Method::POST => self.acted(&path, &head.headers, body).await,
+            Method::POST => self.acted(&path, &head.headers, body, false).await,
             Method::GET | Method::HEAD => self.shown(&path, &head).await,
             _ => {
                 let why = "only GET and an operator's POST are answered here";
@@ -104,11 +105,38 @@ impl<P: Ports> Admin<P> {
         Ok(answer.unwrap_or_else(|refused| *refused))
     }
 
-    async fn acted<B: ActBody>(&self, path: &[&str], headers: &HeaderMap, body: B) -> Acted {
+    /// Answers an act that an operator asked another region for.
+    ///
+    /// The operator has to be known here, by a token: the region that asks proves nothing.
+    pub async fn act_for(&self, path: &str, body: String, proof: Proof) -> Told {
+        let mut headers = HeaderMap::new();
+        let Proof { authorization, approval } = proof;
+        let pairs = [(AUTHORIZATION.as_str(), Some(authorization)), (APPROVAL, approval)];
+        for (name, value) in pairs {
+            if let Some(Ok(value)) = value.map(|value| HeaderValue::from_str(&value)) {
+                headers.insert(name, value);
+            }
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let path: Vec<&str> = path.split('/').collect();
+        let is_of_key = matches!(path[..], ["v1", "keys", _, _, "settle" | "release"]);
+        if !is_of_key || matches!(self.key.visitor(&headers), None | Some(Visitor::Local)) {
+            let why =
+                "its operators are not known there by the token that was shown: ask its own admin listener";
+            return Told::Refused(why.to_owned());
+        }
+        let answer = self.acted(&path, &headers, Full::from(body), true).await;
+        let (head, body) = answer.unwrap_or_else(|refused| *refused).into_parts();
+        let Ok(body) = body.collect().await;
+        let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+        Told::Acted { status: head.status.as_u16(), body }
+    }
+
+    async fn acted<B: ActBody>(&self, path: &[&str], headers: &HeaderMap, body: B, passed_on: bool) -> Acted {
         let gateway = &self.gateway;
         let Some(by) = self.key.visitor(headers) else { return Ok(self.key.refusal()) };
         by.may_act().map_err(|why| Box::new(coded(StatusCode::FORBIDDEN, "forbidden", &why)))?;
-        let posted = Posted { key: &self.key, by, path: &path.join("/"), headers, body };
+        let posted = Posted { key: &self.key, by, path: &path.join("/"), headers, body, passed_on };
         match path {
             ["v1", "keys", tenant, key, "settle"] => {
                 admin_acts::rule(gateway, Verb::Settle, named(tenant, key)?, posted).await
@@ -332,7 +360,7 @@ pub(super) fn unfinished(status: StatusCode, (code, detail): (&str, &str), more:
     answer(status, "application/problem+json", format!("{body}\n").into_bytes())
 }
 
-fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Answer {
+pub(super) fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(body)));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
@@ -18,17 +18,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::admin::{Acted, Answer, Key, bad, coded, json, problem};
+use super::admin::{Acted, Answer, Key, answer, bad, coded, json, problem};
 use super::second_person::{APPROVAL, Case};
 use crate::gateway::credentials::operators::{Visitor, Weighty};
 use crate::gateway::operator::Refusal;
 use crate::gateway::status::KeyStatus;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
+use crate::ports::peers::{Proof, Question};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::{Act, Ruling, Who};
 use crate::protocol::key::{self, KeyId, Tenant};
 use crate::protocol::record::{self, AnswerBody};
+use crate::protocol::region::RegionName;
 
 /// Largest body of an act, in bytes.
 const BODY_LIMIT: usize = 2 << 20;
@@ -113,9 +115,14 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
     id: KeyId,
     posted: Posted<'_, B>,
 ) -> Acted {
+    let elsewhere = posted.elsewhere();
     let (said, case): (ActRequest, _) = posted.read().await?;
     let dry_run = said.dry_run;
     let mut act = act(verb, said).map_err(bad)?;
+    if let (Some(proof), Some(owner)) = (elsewhere, gateway.owner_elsewhere(&id)) {
+        let (path, body) = (case.path.to_owned(), case.body.to_string());
+        return at_owner(gateway, &owner, Question::Act { path, body, proof }).await;
+    }
     if dry_run {
         let would_be = match verb {
             Verb::Settle => "settled",
@@ -130,6 +137,14 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
         act.actor = case.judge(Weighty::Release, act.actor, finds, (gateway.region(), gateway.date()))?;
     }
     Ok(json(StatusCode::OK, &gateway.rule(&id, &act).await.map_err(refused)?))
+}
+
+/// Has the owner of a key act, and answers as it did.
+async fn at_owner<P: Ports>(gateway: &Gateway<P>, owner: &RegionName, act: Question) -> Acted {
+    let (status, body) = gateway.act_at(owner, act).await.map_err(Refusal::Store).map_err(refused)?;
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let kind = if status.is_success() { "application/json" } else { "application/problem+json" };
+    Ok(answer(status, kind, body.into_bytes()))
 }
 
 /// Has the keys in doubt of a route go by its rule of now, or by `park`, or counts them only.
@@ -182,12 +197,21 @@ pub(super) struct Posted<'a, B> {
     pub(super) path: &'a str,
     pub(super) headers: &'a HeaderMap,
     pub(super) body: B,
+    /// True if a region passed it on: it is not passed on again.
+    pub(super) passed_on: bool,
 }
 
 impl<'a, B: ActBody> Posted<'a, B> {
+    /// The proof that lets another region act for this operator: nobody acts there without a token.
+    fn elsewhere(&self) -> Option<Proof> {
+        let text = |name| self.headers.get(name)?.to_str().ok().map(str::to_owned);
+        let authorization = text(AUTHORIZATION.as_str()).filter(|_| !self.passed_on)?;
+        Some(Proof { authorization, approval: text(APPROVAL) })
+    }
+
     /// Reads the words. A name that the token has takes the place of the one that they claim.
     pub(super) async fn read<T: Words>(self) -> Result<(T, Case<'a>), Box<Answer>> {
-        let Self { key, by, path, headers, body } = self;
+        let Self { key, by, path, headers, body, passed_on: _ } = self;
         let body = said(headers, body).await?;
         // The error's text names positions and our own fields. Of the body's values it could show
         // only a type.

@@ -15,6 +15,7 @@ use super::*;
 use crate::config::listen::PublicLimits;
 use crate::fleet::files::{self, RegionFile};
 use crate::fleet::ports::RegionPorts;
+use crate::gateway::credentials::operators::Operators;
 
 const ROUTES: &str =
     "[[route]]\nname = \"blobs\"\nmethods = [\"POST\"]\npath = \"/v1/blobs\"\nkey = \"off\"\n";
@@ -91,7 +92,9 @@ fn a_passed_request_allocates_little_and_makes_no_connection() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut listeners = Listeners::new(CLOSE_WITHIN);
-        let (service, heads) = (Arc::new(Service(gateway)), Arc::default());
+        let metrics = PrometheusBuilder::new().build_recorder().handle();
+        let operators = Admin::new(gateway.clone(), metrics, Operators::default().into());
+        let (service, heads) = (Arc::new(Service(gateway, Arc::new(operators))), Arc::default());
         let limits = PublicLimits::default();
         public::listen(
             &mut listeners,

@@ -80,7 +80,7 @@ pub struct Start {
     pub speaks: Versions,
 }
 
-struct Service(Arc<Gateway<RealPorts>>);
+struct Service(Arc<Gateway<RealPorts>>, Arc<Admin<RealPorts>>);
 
 impl PublicService for Service {
     async fn call(self: Arc<Self>, request: Request<Body>) -> Response<Body> {
@@ -122,6 +122,9 @@ impl PeerService for Service {
     }
 
     async fn ask(self: Arc<Self>, from: RegionName, question: Question) -> Told {
+        if let Question::Act { path, body, proof } = question {
+            return self.1.act_for(&path, body, proof).await;
+        }
         self.0.told(from, question).await
     }
 }
@@ -163,7 +166,6 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
         None => None,
     };
     gateway.start(JOB_SPAN);
-    let service = Arc::new(Service(gateway.clone()));
     let mut listeners = Listeners::new(CLOSE_WITHIN);
     let replaced = Replaced::new(
         &config,
@@ -173,6 +175,8 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
         login,
         levels,
     );
+    let operators = Arc::new(Admin::new(gateway.clone(), metrics, replaced.operators.clone()));
+    let service = Arc::new(Service(gateway.clone(), operators.clone()));
     public::listen(
         &mut listeners,
         public,
@@ -190,8 +194,7 @@ pub async fn run(config: Config, files: Files, levels: Levels, start: Start) -> 
     if let Some((peer, identity)) = peer {
         peer::listen(&mut listeners, peer, identity, service, replaced.peers.clone());
     }
-    let service = Admin::new(gateway.clone(), metrics, replaced.operators.clone());
-    admin::listen(&mut listeners, admin, admin_tls, Arc::new(service));
+    admin::listen(&mut listeners, admin, admin_tls, operators);
     announce(&config);
     if founds {
         found_alone(&gateway, &config);

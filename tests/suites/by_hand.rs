@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use crate::support::{self, BODY, ask, key, port_base, post, program, room, run, until};
+use crate::support::{self, BODY, ask, found, key, port_base, post, program, room, run, until};
 use onceway::fleet::binaries::Binaries;
 use onceway::fleet::cluster::Cluster;
 use onceway::fleet::files::RegionFile;
@@ -18,6 +18,7 @@ use onceway::fleet::ledger::Ledger;
 use onceway::fleet::ports::{FleetPorts, RegionPorts};
 use onceway::fleet::upstream::Upstream;
 use onceway::fleet::{files, scratch};
+use onceway::gateway::credentials::digest;
 use onceway::protocol::region::RegionName;
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -30,6 +31,22 @@ fn write(dir: &Path, ports: &[RegionPorts]) {
     files::write_shared(dir, &names, &names).unwrap();
     fs::remove_dir_all(dir.join("certificates")).unwrap();
     fs::write(dir.join("token"), "letmein-letmein-letmein\n").unwrap();
+    let routes = fs::read_to_string(dir.join("routes.toml")).unwrap();
+    let settle = "settle_time = \"0s\"\n";
+    let routes = routes.replace(settle, &format!("{settle}status_ends_attempt = true\n"));
+    fs::write(dir.join("routes.toml"), routes).unwrap();
+    // In the north, eve may act. What counts is what the owner's file says.
+    let operators = |name: &str, eve: &str| {
+        let one = |name: &str, role: &str| {
+            let token = format!("{name}-{name}-{name}-{name}-{name}");
+            fs::write(dir.join(name), &token).unwrap();
+            let digits: String = digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{digits}\"\n")
+        };
+        fs::write(dir.join(format!("{name}.operators")), one("ann", "act") + &one("eve", eve)).unwrap();
+    };
+    operators("north", "act");
+    operators("south", "look");
     for (number, name) in names.iter().enumerate() {
         let (own, other) = (ports[number], ports[1 - number]);
         let at = |port| vec![(names[1 - number].clone(), (Ipv4Addr::LOCALHOST, port).into())];
@@ -40,7 +57,8 @@ fn write(dir: &Path, ports: &[RegionPorts]) {
         )
         .unwrap();
         let text = fs::read_to_string(&file).unwrap();
-        fs::write(file, text + "\n[admin]\ntoken_file = \"token\"\n").unwrap();
+        let admin = format!("\n[admin]\ntoken_file = \"token\"\noperators = \"{name}.operators\"\n");
+        fs::write(file, text + &admin).unwrap();
     }
 }
 
@@ -144,7 +162,41 @@ fn two_regions_by_the_commands_of_a_set_up() {
         let retry = ask(post(&public(1), "/v1/charges", &key, BODY)).await;
         assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
         assert_eq!((retry.header("idempotent-replayed"), support::effects(&ledger, &key)), ("true", 1));
+        ends_doubts_at_the_owner(&dir, &ports).await;
     });
+}
+
+/// Any region passes an act on to the key's owner, which knows the operator by the token and writes
+/// the name of its own file into the journal. The other region's word for it is worth nothing.
+async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
+    let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number].admin);
+    let public = |number: usize| format!("http://127.0.0.1:{}", ports[number].public);
+    let shown = async |number: usize, key: &str| -> serde_json::Value {
+        let words =
+            ["key", "show", "acme", key, "--admin", &admin(number), "--token-file", "token", "--json"];
+        serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default()
+    };
+    for (number, token, code, says) in
+        [(0, "ann", 0, "released"), (1, "ann", 0, "released"), (0, "eve", 1, "eve may only look")]
+    {
+        // A key in doubt of the other region.
+        let owned = found("a key of the other region", async || {
+            let key = key("owned");
+            let owner = shown(number, &key).await["owner"].as_str().map(str::to_owned);
+            (owner.as_deref() == Some(NAMES[1 - number])).then_some(key)
+        })
+        .await;
+        let doubt = post(&public(number), "/v1/notes", &owned, BODY).with("Demo-Behave", "status=500");
+        assert_eq!(ask(doubt).await.status, 500);
+        let release = ["key", "release", "acme", &owned, "--reason", "a test", "--actor", "mallory"];
+        let admin = admin(number);
+        let asked = [&release[..], &["--admin", &admin, "--token-file", token]].concat();
+        let said = expect(dir, &asked, code).await;
+        assert!(said.contains(says), "{said}");
+        let journal = shown(1 - number, &owned).await["journal"].clone();
+        let actors: Vec<_> = journal.as_array().unwrap().iter().map(|entry| entry["actor"].clone()).collect();
+        assert_eq!(actors, vec![json!(token); 1 - usize::try_from(code).unwrap()], "{journal}");
+    }
 }
 
 /// Runs `onceway init` until all regions are up. A second founding is refused.

@@ -22,7 +22,7 @@ use onceway::fleet::region::Region;
 use onceway::fleet::wait;
 use onceway::ports::contract::escrow::lodging_of;
 use onceway::ports::contract::peers::forward;
-use onceway::ports::peers::Question;
+use onceway::ports::peers::{Proof, Question};
 use onceway::protocol::digest::digest;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::record::{Answer, AnswerBody, Nonce, Token};
@@ -162,6 +162,11 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
         risk,
         Question::Key { id: id() },
         Question::Doubts { after: None, most: 100 },
+        Question::Act {
+            path: "v1/keys/acme/k/release".to_owned(),
+            body: "{}".to_owned(),
+            proof: Proof { authorization: "Bearer t".to_owned(), approval: None },
+        },
     ];
     let asked = messages.into_iter().map(|message| Question::Acceptor { to: None, message });
     asked.chain(more).collect()

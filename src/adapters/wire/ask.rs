@@ -32,9 +32,10 @@ const VERSIONS: &str = "the other end may run another version of onceway: see `o
 
 /// The names of questions. They tell one of another version from a broken one.
 const QUESTIONS: &str =
-    "acceptor views adopt release frontier rows latest lodge lodge_answer void accept_risk key doubts";
+    "acceptor views adopt release frontier rows latest lodge lodge_answer void accept_risk key doubts act";
 /// The names of answers.
-const TELLINGS: &str = "acceptor views adopted released frontier rows latest lodged key doubts done refused";
+const TELLINGS: &str =
+    "acceptor views adopted released frontier rows latest lodged key doubts acted done refused";
 
 /// Makes the request of a question.
 pub fn encode_ask(

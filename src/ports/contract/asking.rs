@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::bounded;
 use super::peers::{PeerBehaviour, PeersBench};
-use crate::ports::peers::{PeerError, Question, Told};
+use crate::ports::peers::{PeerError, Proof, Question, Told};
 use crate::ports::{Clock, Peers};
 use crate::protocol::change::Report;
 use crate::protocol::digest::{Digest32, digest};
@@ -161,6 +161,11 @@ fn questions(region: RegionName) -> Vec<Question> {
         Question::LodgeAnswer { id: id(), token, nonce, answer: answer() },
         Question::Void { id: id(), token, nonce },
         Question::Doubts { after: Some(id()), most: 1_000 },
+        Question::Act {
+            path: "v1/keys/acme/k/release".to_owned(),
+            body: "{}".to_owned(),
+            proof: Proof { authorization: "Bearer t".to_owned(), approval: Some("ey".to_owned()) },
+        },
         Question::Frontier { origin, at: 1 << 40 },
         risk,
     ]

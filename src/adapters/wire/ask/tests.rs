@@ -13,6 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ports::authority::{CopiedRow, Lodged, Lodging};
+use crate::ports::peers::Proof;
 use crate::protocol::change::Report;
 use crate::protocol::digest::Digest32;
 use crate::protocol::examples::name;
@@ -262,6 +263,11 @@ fn questions() -> impl Strategy<Value = Question> {
             .prop_map(|(region, at, actor, reason)| { Question::AcceptRisk { region, at, actor, reason } }),
         ids().prop_map(|id| Question::Key { id }),
         (option::of(ids()), any::<u32>()).prop_map(|(after, most)| Question::Doubts { after, most }),
+        (".{0,20}", ".{0,20}", ".{0,20}", option::of(".{0,20}")).prop_map(
+            |(path, body, authorization, approval)| {
+                Question::Act { path, body, proof: Proof { authorization, approval } }
+            }
+        ),
     ]
 }
 
@@ -287,6 +293,7 @@ fn tellings() -> impl Strategy<Value = Told> {
         Just(Told::Lodged(Lodged::Superseded)),
         ".{0,40}".prop_map(Told::Key),
         ".{0,40}".prop_map(Told::Doubts),
+        (any::<u16>(), ".{0,40}").prop_map(|(status, body)| Told::Acted { status, body }),
         Just(Told::Done),
         ".{0,40}".prop_map(Told::Refused),
     ]
