@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::points::Point;
 use crate::store::{Effect, SimStore, statements, writes};
-use onceway::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
+use onceway::ports::audit::{Begin, Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
 use onceway::ports::authority::{CopiedRow, Latest, Lodged, Lodging};
 use onceway::ports::store::{Attempt, GateVersion, StoreError, Written};
 use onceway::ports::upkeep::Place;
@@ -95,7 +95,7 @@ impl Audit for SimStore {
         reads doubles() -> Counted;
         reads rows_of_key(id: &KeyId) -> Vec<Told>;
         reads findings(after: Option<Place>, back: Duration, most: u32) -> Vec<Finding>;
-        reads histories(after: Option<&KeyId>, most: u32) -> Vec<History>;
+        reads histories(begin: Begin<'_>, most: u32) -> Vec<History>;
         writes(Effect::At(Point::Journal), [found]) journal_doubles(found: &[Double]) -> Vec<bool>;
         writes(Effect::At(Point::Journal), [attempt, answer])
             late(attempt: &Attempt, request_id: Option<RequestId>, answer: &Answer) -> bool;

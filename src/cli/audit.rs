@@ -189,7 +189,7 @@ fn story(life: &Value) -> String {
     }
     let mut rows = Vec::new();
     for event in life["life"].as_array().into_iter().flatten() {
-        let mut row = vec![event["at_ms"].as_i64().map_or("-".to_owned(), super::instant::stamp)];
+        let mut row = vec![event["at_ms"].as_i64().map_or("-".to_owned(), crate::gateway::instant::stamp)];
         row.extend(["region", "token", "what", "text"].map(|field| word(&event[field])));
         rows.push(row);
     }

@@ -20,7 +20,6 @@ mod failure;
 mod groups;
 mod http;
 mod init;
-mod instant;
 mod janitor;
 mod jobs;
 mod key;

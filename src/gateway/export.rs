@@ -94,7 +94,7 @@ pub struct ExportEntry {
 impl<P: Ports> Gateway<P> {
     /// The keys after one, at most so many, with everything that this region's store holds of each.
     pub async fn export(&self, after: Option<&KeyId>, most: u32) -> Result<ExportPage, StoreError> {
-        let histories = self.ports.store().histories(after, most).await?;
+        let histories = self.ports.store().histories(after.into(), most).await?;
         let next = histories.last().filter(|_| histories.len() >= most as usize);
         let next = next.map(|last| cursor(&last.id));
         Ok(ExportPage {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::store::{Attempt, StoreError};
 use super::upkeep::{Entry, Place};
 use crate::protocol::double::Trace;
-use crate::protocol::key::KeyId;
+use crate::protocol::key::{KeyId, Tenant};
 use crate::protocol::record::{Answer, RequestId, Row};
 use crate::protocol::time::Date;
 
@@ -44,6 +44,23 @@ pub struct Double {
     pub named: bool,
     /// The event, in words for people.
     pub reason: String,
+}
+
+/// The place where a page of keys begins.
+#[derive(Clone, Copy, Debug)]
+pub enum Begin<'a> {
+    /// The first key.
+    First,
+    /// The first key of this tenant, or of the next one.
+    At(&'a Tenant),
+    /// The key behind this one.
+    After(&'a KeyId),
+}
+
+impl<'a> From<Option<&'a KeyId>> for Begin<'a> {
+    fn from(after: Option<&'a KeyId>) -> Self {
+        after.map_or(Self::First, Self::After)
+    }
 }
 
 /// The records that a look goes through.
@@ -173,12 +190,12 @@ pub trait Audit: Send + Sync + 'static {
     /// All rows of this key, one per origin, in their order.
     fn rows_of_key(&self, id: &KeyId) -> impl Future<Output = Result<Vec<Told>, StoreError>> + Send;
 
-    /// At most `most` keys after one, in their order, with everything that the store holds of each:
+    /// At most `most` keys from a place on, in their order, with everything that the store holds of each:
     /// rows of all origins and the journal. Fewer than `most` only at the end. The result is not
     /// one moment's state: a key that changes meanwhile is shown before or after.
     fn histories(
         &self,
-        after: Option<&KeyId>,
+        begin: Begin<'_>,
         most: u32,
     ) -> impl Future<Output = Result<Vec<History>, StoreError>> + Send;
 }

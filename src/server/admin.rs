@@ -2,7 +2,7 @@
 //!
 //! It serves `GET` requests itself:
 //! - `/healthz`, and `/readyz` for the health checks of global DNS (can serve *or forward*)
-//! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`, `/v1/keys/{tenant}/{key}`
+//! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`, `/v1/keys`, `/v1/keys/{tenant}/{key}`
 //! - `/v1/doubts` (of this region), `/v1/doubts/all`, `/v1/jobs`
 //! - `/v1/audit`, `/v1/audit/export`, `/v1/audit/journal`, `/v1/audit/{tenant}/{key}`
 //!
@@ -34,7 +34,7 @@ use super::admin_acts::{self, ActBody, Posted, Verb};
 use super::admin_authority;
 use super::admin_door;
 use super::admin_jobs;
-use super::console;
+use super::console::{self, search};
 use super::replaceable::Replaceable;
 use super::second_person::{self, APPROVAL};
 use crate::gateway::credentials::operators::{Operators, Visitor, Weighty};
@@ -189,6 +189,10 @@ impl<P: Ports> Admin<P> {
                     "this gateway is not in shadow mode (shadow = true in its region file)",
                 ),
             },
+            ["v1", "keys"] => {
+                let (wanted, after, most) = search::read(&parsed(query)).map_err(|why| bad(&why))?;
+                told(gateway.search(&wanted, after.as_ref(), most).await)
+            }
             ["v1", "keys", tenant, key] => told(gateway.key_status(&named(tenant, key)?).await),
             ["v1", "audit"] => {
                 let (most, after) = admin_acts::page(query)?;
@@ -290,6 +294,11 @@ fn names_this_machine(headers: &HeaderMap) -> bool {
     bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
+/// The parameters of a query.
+fn parsed(query: &str) -> Vec<(String, String)> {
+    form_urlencoded::parse(query.as_bytes()).into_owned().collect()
+}
+
 /// The key that a path names.
 fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
     admin_acts::id(&percent::decode(tenant), &percent::decode(key)).map_err(|why| bad(&why))
@@ -298,7 +307,7 @@ fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
 fn not_here() -> Answer {
     problem(
         StatusCode::NOT_FOUND,
-        "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/doubts/all, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key} or /v1/keys/{tenant}/{key}",
+        "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/doubts/all, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key}, /v1/keys?tenant=&route=&state=&from=&before= or /v1/keys/{tenant}/{key}",
     )
 }
 

@@ -9,7 +9,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
+use onceway::ports::audit::{Begin, Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
 use onceway::ports::store::{Attempt, Written};
 use onceway::ports::upkeep::{Entry, Place};
 use onceway::protocol::double::{Trace, Why};
@@ -132,10 +132,15 @@ impl Table {
         later.take(most as usize).collect()
     }
 
-    pub(crate) fn histories(&self, after: Option<&KeyId>, most: u32) -> Vec<History> {
+    pub(crate) fn histories(&self, begin: Begin<'_>, most: u32) -> Vec<History> {
         let journalled = self.journal.iter().filter_map(|(id, _)| id.as_ref());
         let ids: BTreeSet<&KeyId> = self.rows.keys().chain(self.imports.keys()).chain(journalled).collect();
-        let page = ids.into_iter().filter(|id| after.is_none_or(|after| *id > after)).take(most as usize);
+        let follows = |id: &&KeyId| match begin {
+            Begin::First => true,
+            Begin::At(tenant) => id.tenant() >= tenant,
+            Begin::After(after) => *id > after,
+        };
+        let page = ids.into_iter().filter(follows).take(most as usize);
         page.map(|id| self.history_of(id)).collect()
     }
 

@@ -15,7 +15,7 @@ use super::run::{Call, Params};
 use super::upkeep::{columns, entry, explained, id_of, key_id};
 use super::{Lane, PgStore};
 use crate::ports::Audit;
-use crate::ports::audit::{Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
+use crate::ports::audit::{Begin, Counted, Double, Finding, History, Of, RunAtRisk, Stretch, Told};
 use crate::ports::store::{Attempt, StoreError};
 use crate::ports::upkeep::Place;
 use crate::protocol::double::{Trace, Why};
@@ -130,9 +130,14 @@ impl Audit for PgStore {
         self.list(Lane::Admin, call, &[&tenants, &keys], told).await
     }
 
-    async fn histories(&self, after: Option<&KeyId>, most: u32) -> Result<Vec<History>, StoreError> {
+    async fn histories(&self, begin: Begin<'_>, most: u32) -> Result<Vec<History>, StoreError> {
         let call = |sql| Call::reads("reading what is known of keys", sql);
-        let (tenant, key) = behind(after);
+        // No key is empty, so every key of a tenant comes after the empty one.
+        let (tenant, key) = match begin {
+            Begin::First => behind(None),
+            Begin::At(tenant) => (tenant.as_str(), &b""[..]),
+            Begin::After(id) => behind(Some(id)),
+        };
         let named: Params<'_> = &[&tenant, &key, &i64::from(most)];
         let read = |row: &PgRow| Ok(History { id: key_id(row)?, rows: Vec::new(), journal: Vec::new() });
         let mut page = self.list(Lane::Admin, call(&self.sql.keys_after), named, read).await?;

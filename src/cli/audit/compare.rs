@@ -12,10 +12,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::http::{Admin, printable};
-use super::super::{Failure, instant, print};
+use super::super::{Failure, print};
 use super::export::{PAGE, behind, broke_off};
 use super::judge::{Known, Rule, Verdict};
 use super::ledger::{Effect, Found, Layout, Ledger};
+use crate::gateway::instant;
 
 /// Lines of the ledger that a finding names.
 const LINES: usize = 10;

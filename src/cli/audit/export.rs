@@ -7,8 +7,8 @@ use clap::Args;
 use serde_json::Value;
 
 use super::super::http::Admin;
-use super::super::instant::stamp;
 use super::super::{Failure, complain, print_on};
+use crate::gateway::instant::stamp;
 
 /// Keys in one page.
 pub const PAGE: &str = "/v1/audit/export?limit=500";

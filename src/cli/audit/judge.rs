@@ -150,7 +150,7 @@ impl Known {
             let token = format!("{}.{}", word(&entry["epoch"]), word(&entry["attempt"]));
             let status = word(&entry["status"]);
             let state = if entry["kind"] == "record" { word(&entry["state"]) } else { word(&entry["kind"]) };
-            let at = entry["at_ms"].as_i64().map(super::super::instant::stamp);
+            let at = entry["at_ms"].as_i64().map(crate::gateway::instant::stamp);
             let said = [
                 state,
                 status,

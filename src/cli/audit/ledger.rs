@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 
 use super::super::Failure;
-use super::super::instant;
 use super::judge::Rule;
+use crate::gateway::instant;
 use crate::protocol::digest::digest;
 use crate::protocol::key::{Key, Syntax};
 

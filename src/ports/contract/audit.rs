@@ -13,7 +13,7 @@ use super::store::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, released_key, row, rows, settle,
     settled_key, wins,
 };
-use crate::ports::audit::Finding;
+use crate::ports::audit::{Begin, Finding};
 use crate::ports::store::{Attempt, Written};
 use crate::ports::upkeep::Place;
 use crate::ports::{Audit, Upkeep};
@@ -204,7 +204,7 @@ pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
     let mut found = Vec::new();
     let mut after = Some(id(bench, "audit-told-"));
     for _ in 0..3 {
-        let page = bench.store().histories(after.as_ref(), 1).await.expect("audit: histories failed");
+        let page = bench.store().histories(after.as_ref().into(), 1).await.expect("audit: histories failed");
         assert_eq!(page.len(), 1, "audit: at most so many, and all of them");
         after = page.last().map(|last| last.id.clone());
         found.extend(page);
@@ -235,8 +235,12 @@ pub async fn a_forgotten_key_is_told_by_its_journal<B: AuditBench>(bench: &B) {
     };
     assert!(late(bench, &never).await, "audit: the answer to an attempt whose row is gone is late");
     let before = super::store::id(bench, "audit-forgotte");
-    let page = bench.store().histories(Some(&before), 1).await.expect("audit: histories failed");
+    let page = bench.store().histories(Begin::After(&before), 1).await.expect("audit: histories failed");
     assert_eq!((&page[0].id, page[0].rows.len(), page[0].journal.len()), (&id, 0, 1), "audit: {page:?}");
+    let first = bench.store().histories(Begin::First, 1).await.expect("audit: histories failed");
+    let at = bench.store().histories(Begin::At(first[0].id.tenant()), 1).await;
+    let at = at.expect("audit: histories failed");
+    assert_eq!(at[0].id, first[0].id, "audit: a tenant's keys begin with its first");
 }
 
 async fn late<B: AuditBench>(bench: &B, attempt: &Attempt) -> bool {

@@ -101,7 +101,7 @@ fn told<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife)
     }
 }
 
-fn state(state: &Value) -> Markup {
+pub(super) fn state(state: &Value) -> Markup {
     match state.as_str() {
         Some("settled") => mark("good", "settled"),
         Some("in-doubt") => mark("bad", "in doubt"),

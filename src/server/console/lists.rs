@@ -34,7 +34,7 @@ pub(super) fn place(tenant: &str, key: &str) -> String {
     format!("/console/key?tenant={}&key={}", encoded(tenant), encoded(key))
 }
 
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     byte_serialize(text.as_bytes()).collect()
 }
 

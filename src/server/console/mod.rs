@@ -1,7 +1,7 @@
 //! The console: what an operator needs during an incident, on one page of the admin listener.
 //!
 //! `GET /console` (its script asks for the parts `/console/now` and `/console/audit`), `GET
-//! /console/key?tenant=&key=`, `POST /console/settle`, `/console/release`, `/console/sign-in` and
+//! /console/key?tenant=&key=`, `GET /console/keys?tenant=&route=&state=&from=&before=`, `POST /console/settle`, `/console/release`, `/console/sign-in` and
 //! `/console/sign-out`, and its own files.
 //!
 //! [`super::admin_acts`] makes the acts on a key in doubt; [`session`] says who may use the
@@ -16,6 +16,7 @@ mod frame;
 mod key;
 mod lists;
 mod now;
+pub(super) mod search;
 mod session;
 mod tries;
 
@@ -149,6 +150,7 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
         (&Method::GET | &Method::HEAD, ["now"]) => page(StatusCode::OK, now::part(&visit).await),
         (&Method::GET | &Method::HEAD, ["audit"]) => page(StatusCode::OK, lists::part(&visit).await),
         (&Method::GET | &Method::HEAD, ["key"]) => key::look_up(&visit).await,
+        (&Method::GET | &Method::HEAD, ["keys"]) => search::search(&visit).await,
         _ => problem(StatusCode::NOT_FOUND, "the console is at /console"),
     }
 }

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use super::attention::{self, Beside, Counted, Line};
 use super::chart;
 use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
-use super::{Visit, key, lists};
+use super::{Visit, key, lists, search};
 use crate::gateway::authority::status::{AuthorityStatus, RegionStatus};
 use crate::gateway::lag_history::TrailPoint;
 use crate::gateway::status::{PeerStatus, Status};
@@ -28,7 +28,7 @@ pub(super) async fn whole<P: Ports>(visit: &Visit<'_, P>) -> Markup {
         h1.unseen { "Region " (visit.gateway.region().as_str()) }
         noscript { p.notice { "Without script this page does not change by itself: reload it." } }
         (now)
-        (section("look-up", "Look a key up", None, &key::form("", "")))
+        (section("look-up", "Look a key up", None, &html! { (key::form("", "")) (search::form(&[])) }))
         (audit)
     };
     frame::page(visit.gateway.region().as_str(), "console", visit.signed_in(), &main)

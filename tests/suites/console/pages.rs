@@ -243,6 +243,46 @@ fn a_key_is_settled_with_a_reason_after_a_second_look_and_not_otherwise() {
 }
 
 #[test]
+fn keys_are_found_by_tenant_route_state_and_time_page_by_page() {
+    run(async {
+        let _alone = alone().await;
+        let (base, public) = (admin().await, solo().await.public());
+        let (one, two) = (key("found"), key("found"));
+        for key in [&one, &two] {
+            doubt(&public, key).await;
+        }
+        let find = async |query: &str| {
+            let path = format!("/v1/keys?tenant=acme&route=payouts&{query}");
+            ask(get(&base, &path).with("Authorization", format!("Bearer {TOKEN}"))).await
+        };
+        let keys = |page: &Value| -> Vec<String> {
+            let all = page["keys"].as_array().unwrap().iter();
+            all.map(|found| found["key"].as_str().unwrap().to_owned()).collect()
+        };
+        // One key a page, until both were shown: an entry for each, and an end.
+        let (mut seen, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = find(&format!("state=in-doubt&limit=1{after}")).await.json();
+            seen.extend(keys(&page));
+            let Some(next) = page["next"].as_str() else { break };
+            after = format!("&after={}", encoded(next));
+        }
+        let of = |key: &String| seen.iter().filter(|found| *found == key).count();
+        assert_eq!((of(&one), of(&two)), (1, 1), "{seen:?}");
+        assert!(!keys(&find("state=settled").await.json()).contains(&one));
+        assert!(keys(&find("from=2999-01-01").await.json()).is_empty());
+        assert!(!keys(&find("before=2999-01-01").await.json()).is_empty());
+        assert_eq!(find("state=lost").await.status, 400);
+        let cookie = session(&base).await;
+        let shown = async |path: &str| ask(get(&base, path).with("Cookie", &cookie)).await;
+        let page = shown("/console/keys?tenant=acme&state=in-doubt&from=2026-01-01&before=").await;
+        assert!(page.status == 200 && page.text().contains(&one), "{}", page.text());
+        assert_eq!(shown("/console/keys?from=yesterday").await.status, 400);
+        assert!(shown("/console/keys?tenant=nobody").await.text().contains("No key fits."));
+    });
+}
+
+#[test]
 fn a_released_key_runs_again_and_what_clients_and_operators_wrote_is_escaped() {
     run(async {
         let _alone = alone().await;

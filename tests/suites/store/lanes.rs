@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::store::authority::{lodging, other};
 use crate::store::support::{Region, ask, attempt, eventually, id, won};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
+use onceway::ports::audit::Begin;
 use onceway::ports::authority::Lodged;
 use onceway::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
 use onceway::ports::{Acceptors, Audit, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
@@ -68,7 +69,7 @@ async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
     assert!(store.subscriptions().await.is_ok());
     assert_eq!(store.look_up_beside(&[id("stuck-0")]).await, Ok(vec![Vec::new()]));
     assert!(store.doubts(None, 10).await.is_ok() && store.journal(&id("stuck-0")).await.is_ok());
-    assert!(store.histories(None, 10).await.is_ok() && store.jobs(None, 10).await.is_ok());
+    assert!(store.histories(Begin::First, 10).await.is_ok() && store.jobs(None, 10).await.is_ok());
     // Work beside requests.
     assert!(store.claims(None, Duration::ZERO, 10).await.is_ok() && store.load().await.is_ok());
     assert_eq!(stuck(&watching).await, before, "none of the clients got through meanwhile");

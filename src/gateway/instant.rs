@@ -1,6 +1,7 @@
 //! Dates as people and ledgers write them: RFC 3339, a day, or seconds or milliseconds since 1970.
 //!
-//! `audit` prints and reads with it. It must not read the time of day: its callers pass it.
+//! The audit prints and reads with it, and the console reads. It must not read the time of day: its
+//! callers pass it.
 
 use time::Date;
 
