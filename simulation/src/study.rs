@@ -140,7 +140,29 @@ pub const LEGEND: [&str; 7] = [
     "invariants: doubles after a wait that was too short break none, if their claims say that they ran at risk and a journal lists them",
 ];
 
+/// The first row whose doubles these seeds cannot tell from those of the best one.
+fn first_of_the_best<'a>(rows: &[&'a Row]) -> Option<&'a Row> {
+    let least = |row: &&&Row| row.figures.doubles_between.0;
+    let most = |row: &&Row| row.figures.doubles_between.1;
+    let best = rows.iter().map(most).min_by(f64::total_cmp)?;
+    rows.iter().find(|row| least(row) <= best).copied()
+}
+
 impl Row {
+    fn is_escrow(&self) -> bool {
+        self.settings.iter().any(|(key, value)| key == "route.escrow" && value != "off")
+    }
+
+    /// The point with what it costs, for one line.
+    fn shown(&self) -> String {
+        let Figures { doubles_per_million, doubles_between: (least, most), .. } = &self.figures;
+        format!(
+            "{}, with {doubles_per_million:.0} doubles per million keys ({least:.0} to {most:.0}) and at most {:.1} s without service",
+            self.name,
+            self.figures.without_service.max_ms as f64 / 1_000.0
+        )
+    }
+
     /// The cells under [`HEADS`].
     pub fn cells(&self) -> [String; 9] {
         let Figures { keys, doubles_per_million, doubles_between, .. } = &self.figures;
@@ -174,6 +196,33 @@ impl Study {
         self.rows.iter().all(|row| row.figures.broke == 0)
     }
 
+    /// The answer, in a line each: did everything hold, and which point to take.
+    ///
+    /// Of the points that a ring file takes as it is, that is the first one that these seeds cannot
+    /// tell from the best: later points wait longer, or cost more.
+    pub fn answer(&self) -> Vec<String> {
+        let broke = self.rows.iter().filter(|row| row.figures.broke > 0);
+        let broke: Vec<&str> = broke.map(|row| row.name.as_str()).collect();
+        let held = match broke.is_empty() {
+            true => format!("Every invariant held, in {} seeds at each point.", self.count),
+            false => format!("An invariant BROKE at: {}.", broke.join("; ")),
+        };
+        let (with, without): (Vec<&Row>, Vec<&Row>) =
+            self.rows.iter().filter(|row| !row.needs_unsafe_multiple).partition(|row| row.is_escrow());
+        let all: Vec<&Row> = without.iter().chain(&with).copied().collect();
+        let mut lines = vec![held];
+        match first_of_the_best(&all) {
+            None => lines.push("A ring file takes none of these points as it is.".to_owned()),
+            Some(best) => lines.push(format!("Fewest doubles: {}.", best.shown())),
+        }
+        if !with.is_empty()
+            && let Some(best) = first_of_the_best(&without)
+        {
+            lines.push(format!("Fewest without escrow: {}.", best.shown()));
+        }
+        lines
+    }
+
     /// The table as lines of text: columns as wide as they need to be.
     pub fn table(&self) -> Vec<String> {
         let rows: Vec<[String; 9]> = self.rows.iter().map(Row::cells).collect();
@@ -193,5 +242,50 @@ impl Study {
         let mut lines = vec![line(HEADS)];
         lines.extend(rows.iter().map(|row| line(row.each_ref().map(String::as_str))));
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, multiple: f64, doubles: (f64, f64, f64)) -> Row {
+        let (least, rate, most) = doubles;
+        let figures =
+            Figures { doubles_per_million: rate, doubles_between: (least, most), ..Figures::default() };
+        let escrow = name.strip_prefix("escrow ").map(|kind| ("route.escrow".to_owned(), kind.to_owned()));
+        Row {
+            name: name.to_owned(),
+            settings: escrow.into_iter().collect(),
+            multiple,
+            needs_unsafe_multiple: multiple < LEAST_SAFE,
+            figures,
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn the_answer_names_the_first_point_that_cannot_be_told_from_the_best() {
+        let mut study = Study {
+            count: 200,
+            rows: vec![
+                row("multiple 1", 1.0, (0.0, 0.0, 1.0)),
+                row("multiple 2", 2.0, (178.0, 301.0, 476.0)),
+                row("multiple 3", 3.0, (153.0, 268.0, 435.0)),
+                row("escrow claim", 2.0, (0.0, 0.0, 50.0)),
+            ],
+            ..Study::default()
+        };
+        let [held, best, without] = &study.answer()[..] else { panic!("{:?}", study.answer()) };
+        assert_eq!(held, "Every invariant held, in 200 seeds at each point.");
+        assert!(best.starts_with("Fewest doubles: escrow claim, with 0 doubles"), "{best}");
+        assert!(without.starts_with("Fewest without escrow: multiple 2, with 301"), "{without}");
+        // Where the bounds of a later one lie below, it is better beyond doubt.
+        study.rows[2] = row("multiple 3", 3.0, (100.0, 120.0, 150.0));
+        assert!(study.answer()[2].contains("multiple 3"), "{:?}", study.answer());
+        study.rows[1].figures.broke = 1;
+        assert_eq!(study.answer()[0], "An invariant BROKE at: multiple 2.");
+        study.rows.truncate(1);
+        assert_eq!(study.answer()[1], "A ring file takes none of these points as it is.");
     }
 }

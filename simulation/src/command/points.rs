@@ -126,6 +126,8 @@ pub fn show(path: &Path, study: &Study) {
     say!("{}: {}", study.scenario, study.title);
     let last = study.from + study.count.saturating_sub(1);
     say!("seeds {} to {last} at each of {} points\n", study.from, study.rows.len());
+    study.answer().iter().for_each(|line| say!("{line}"));
+    say!();
     study.table().iter().for_each(|line| say!("{line}"));
     say!();
     LEGEND.iter().for_each(|line| say!("{line}"));

@@ -30,6 +30,9 @@ pub fn html(report: &Report) -> String {
         study.from,
         study.rows.len()
     );
+    let answer: String =
+        study.answer().iter().map(|line| format!("<p><strong>{}</strong></p>\n", escaped(line))).collect();
+    page.push_str(&answer);
     page.push_str(&section(
         "Which multiple",
         "Bounds of 95 % in brackets: where two overlap, more seeds would have to tell them apart. Below a multiple of 2, a ring file needs \
