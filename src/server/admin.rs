@@ -13,7 +13,7 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
@@ -34,6 +34,7 @@ use super::admin_acts::{self, ActBody, Posted, Verb};
 use super::admin_authority;
 use super::admin_door;
 use super::admin_jobs;
+use super::console::rates::{self, Rates};
 use super::console::{self, search};
 use super::replaceable::Replaceable;
 use super::second_person::{self, APPROVAL};
@@ -52,6 +53,7 @@ pub struct Admin<P: Ports> {
     metrics: PrometheusHandle,
     /// CPU, memory and files of this process, as the system knows them.
     process: metrics_process::Collector,
+    rates: Arc<Rates>,
     key: Key,
     tries: console::Tries,
 }
@@ -79,7 +81,8 @@ impl<P: Ports> Admin<P> {
         let process = metrics_process::Collector::default();
         process.describe();
         metrics::gauge!(observe::BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-        Self { gateway, metrics, process, key: Key::new(operators), tries: console::Tries::default() }
+        let (rates, tries) = (Arc::default(), console::Tries::default());
+        Self { gateway, metrics, process, rates, key: Key::new(operators), tries }
     }
 
     /// Answers one request. Reads the body only for an operator's act.
@@ -89,7 +92,8 @@ impl<P: Ports> Admin<P> {
         match &path[..] {
             [""] if head.method != Method::POST => return Ok(console::redirect()),
             ["console", page @ ..] => {
-                let (shown, door) = ((&self.gateway, &self.metrics), (&self.key, &self.tries));
+                let shown = (&self.gateway, &self.metrics, &*self.rates);
+                let door = (&self.key, &self.tries);
                 return Ok(console::answer(shown, door, page, &head, body).await);
             }
             _ => {}
@@ -377,6 +381,15 @@ pub(super) fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> A
     answer
 }
 
+/// Keeps samples for the console as long as there is one.
+async fn keep_rates(rates: Weak<Rates>, metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(rates::EVERY).await;
+        let Some(rates) = rates.upgrade() else { return };
+        rates.keep(&metrics.render());
+    }
+}
+
 /// Listens for operators, health checks and scrapers in the background, over TLS if there is a
 /// configuration for it.
 pub fn listen<P: Ports>(
@@ -385,6 +398,7 @@ pub fn listen<P: Ports>(
     tls: Option<Replaceable<ServerConfig>>,
     admin: Arc<Admin<P>>,
 ) {
+    tokio::spawn(keep_rates(Arc::downgrade(&admin.rates), admin.metrics.clone()));
     admin_door::listen(listeners, listener, tls, move |request| {
         let admin = admin.clone();
         async move { admin.answer(request).await }

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 use maud::{DOCTYPE, Markup, html};
 
 /// Sections of the page, by their ids for links.
-const SECTIONS: [(&str, &str); 8] = [
+const SECTIONS: [(&str, &str); 9] = [
+    ("requests", "Requests"),
     ("ring", "Ring"),
     ("windows", "Windows"),
     ("leases", "Leases"),

@@ -16,6 +16,7 @@ mod frame;
 mod key;
 mod lists;
 mod now;
+pub(super) mod rates;
 pub(super) mod search;
 mod session;
 mod tries;
@@ -36,6 +37,7 @@ use maud::Markup;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::time::{Instant, timeout};
 
+use self::rates::Rates;
 use self::tries::Tried;
 pub(super) use self::tries::Tries;
 use super::admin::{Answer, Key, problem};
@@ -91,6 +93,7 @@ impl Access {
 pub(super) struct Visit<'a, P: Ports> {
     gateway: &'a Arc<Gateway<P>>,
     metrics: &'a PrometheusHandle,
+    rates: &'a Rates,
     key: &'a Key,
     visitor: Visitor,
     query: &'a str,
@@ -114,7 +117,7 @@ pub(super) fn redirect() -> Answer {
 
 /// Answers a request below `/console`. `path` is the rest of the path.
 pub(super) async fn answer<P: Ports, B: ActBody>(
-    (gateway, metrics): (&Arc<Gateway<P>>, &PrometheusHandle),
+    (gateway, metrics, rates): (&Arc<Gateway<P>>, &PrometheusHandle, &Rates),
     (key, tries): (&Key, &Tries),
     path: &[&str],
     head: &Parts,
@@ -135,7 +138,7 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
         }
         Access::Known(visitor) => visitor,
     };
-    let visit = Visit { gateway, metrics, key, visitor, query: head.uri.query().unwrap_or_default() };
+    let visit = Visit { gateway, metrics, rates, key, visitor, query: head.uri.query().unwrap_or_default() };
     match (&head.method, path) {
         (&Method::POST, ["sign-in"]) => elsewhere("/console"),
         (&Method::POST, ["sign-out"]) => match session::is_own(&head.headers) {

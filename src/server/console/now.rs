@@ -44,12 +44,14 @@ async fn sections<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let (status, doubts, findings) =
         tokio::join!(gateway.status(), lists::doubts(visit), lists::found_lately(visit));
     let trails = gateway.lag_trails();
-    let counted = Counted::of(&visit.metrics.render());
+    let metrics = visit.metrics.render();
+    let counted = Counted::of(&metrics);
     let (doubts_page, findings) = (doubts.as_ref().ok(), findings.as_ref().ok());
     let lines = attention::lines(&status, &Beside { doubts: doubts_page, findings, counted: &counted });
     html! {
         (first_lines(&lines))
         (section("summary", "This gateway", LIVE, &summary(&status)))
+        (section("requests", "Requests by route", LIVE, &visit.rates.shown(&metrics)))
         (section("ring", "The ring and who owns it now", LIVE, &ring(&status)))
         div.pair {
             (section("windows", "What gained keys wait for", LIVE, &windows(&status.authority)))
