@@ -361,3 +361,18 @@ async fn an_init_that_changes_nothing_waits_for_no_claim() {
     assert!(report.is_complete() && report.changes() == 0, "{report}");
     held.commit().await.unwrap();
 }
+
+/// A promoted server writes its first checkpoint minutes later. Until then its control file names
+/// the timeline of before, by which it would pass for the same server, restarted.
+#[tokio::test]
+async fn a_promoted_server_is_on_another_timeline_at_once() {
+    let (region, store, gate) = Region::ready("eu#1").await;
+    region.cluster.stop(Duration::from_secs(30)).await.unwrap();
+    std::fs::write(region.cluster.data().join("standby.signal"), "").unwrap();
+    region.cluster.start().await.unwrap();
+    let promoted: bool = region.admin().await.query_one("select pg_promote()", &[]).await.unwrap().get(0);
+    assert!(promoted);
+    let found = eventually("the gate", || async { store.gate().await.ok() }).await;
+    assert_eq!(found.running.timeline, gate.running.timeline + 1);
+    assert_eq!(store.approve(found.version, &found.running).await, Ok(Written::Done));
+}
