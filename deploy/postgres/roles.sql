@@ -23,7 +23,7 @@ select format('create role onceway_gateway login password %L', :'gateway_passwor
  where not exists (select from pg_roles where rolname = 'onceway_gateway') \gexec
 -- What `store init` would set, were it allowed to change roles.
 select format('alter role onceway_gateway in database %I set %I = %L', current_database(), name, value)
-  from (values ('synchronous_commit', 'local'),
+  from (values ('synchronous_commit', 'on'),
                ('default_transaction_isolation', 'read committed'),
                ('enable_seqscan', 'off'),
                ('enable_hashjoin', 'off'),

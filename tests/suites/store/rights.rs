@@ -52,7 +52,7 @@ const SETTINGS: [&str; 7] = [
     "enable_seqscan=off",
     "jit=off",
     "search_path=onceway",
-    "synchronous_commit=local",
+    "synchronous_commit=on",
 ];
 
 /// The grants of the two roles by the catalog: role, object, privilege, and the object as `grant`

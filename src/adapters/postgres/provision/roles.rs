@@ -14,10 +14,10 @@ use crate::protocol::region::Origin;
 
 const WHAT: &str = "setting up the roles";
 
-/// Settings of the gateway's role, from measurements: claims commit locally, and plans made on
-/// empty leaves must not become table scans.
+/// Settings of the gateway's role. A claim waits for a synchronous standby, if there is one. Plans
+/// made on empty leaves must not become table scans.
 pub(super) const SETTINGS: [(&str, &str); 7] = [
-    ("synchronous_commit", "local"),
+    ("synchronous_commit", "on"),
     ("default_transaction_isolation", "read committed"),
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
