@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 
 use super::{Failure, block_on, logging, print};
 use crate::adapters::postgres::address::{Address, BadAddress};
-use crate::adapters::postgres::provision::{self, Hint, Line, Plan, Report, Role, Script, Status, Whence};
+use crate::adapters::postgres::provision::{
+    self, Hint, Line, Plan, Promotion, Report, Role, Script, Status, Whence,
+};
 use crate::config::provision::{Provision, conninfo};
 use crate::config::region::{LogFormat, Process};
 use crate::config::secret::{Secret, SecretSource};
@@ -84,7 +86,9 @@ pub struct Init {
 /// List the existing and the missing parts of the region's store; change nothing.
 ///
 /// A Postgres setting that differs from the recommendation of deploy/postgres/onceway.conf is a
-/// hint: it changes no exit code.
+/// hint: it changes no exit code. If the server has a standby, this says which slots of the other
+/// regions would survive its promotion. A slot that would survive and let its reader miss rows is
+/// broken.
 #[derive(Args)]
 #[command(after_long_help = "\
 Example:
@@ -95,8 +99,8 @@ pub struct Check {
     /// The region file.
     #[arg(long, env = "ONCEWAY_CONFIG", value_name = "FILE")]
     config: PathBuf,
-    /// Print JSON: region, complete, broken, parts with part, status and why, and hints with
-    /// setting, is and recommended.
+    /// Print JSON: region, complete, broken, parts with part, status and why, hints with setting,
+    /// is and recommended, and promotion with slot, survives and why.
     #[arg(long)]
     json: bool,
 }
@@ -226,11 +230,13 @@ fn object(plan: &Plan, report: &Report, dry_run: bool) -> Value {
     };
     let hint =
         |hint: &Hint| json!({ "setting": hint.setting, "is": hint.is, "recommended": hint.recommended });
+    let promotion = |Promotion { slot, survives, why }: &Promotion| json!({ "slot": slot, "survives": survives, "why": why });
     let parts: Vec<Value> = report.lines.iter().map(part).collect();
     let hints: Vec<Value> = report.hints.iter().map(hint).collect();
+    let promotion: Vec<Value> = report.promotion.iter().map(promotion).collect();
     let mut said = json!({
         "region": plan.me.region.as_str(), "complete": report.is_complete(), "broken": report.is_broken(), "parts": parts,
-        "hints": hints,
+        "hints": hints, "promotion": promotion,
     });
     if dry_run {
         said["dry_run"] = true.into();

@@ -7,6 +7,7 @@ use crate::store::support::{
     DATABASE, Region, ask, eventually, id, init_until_complete, open, origin, seq, won,
 };
 use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
+use onceway::fleet::binaries::Binaries;
 use onceway::ports::Replica;
 use onceway::protocol::region::RegionName;
 use tokio_postgres::error::SqlState;
@@ -77,6 +78,7 @@ async fn two_regions_meet_in_either_order_and_rows_arrive() {
     assert!(seen[0].from == "eu-west" && seen[0].ready && seen[0].streaming, "{seen:?}");
 
     settings_that_lack_something_are_hints(&us, &us_plan).await;
+    the_fate_of_slots_in_a_promotion_is_told(&eu, &us, &us_plan).await;
     a_moved_peer_is_followed(&us, &us_plan).await;
     a_lost_slot_is_reported_and_left_alone(&eu, &us, &us_plan).await;
 }
@@ -99,6 +101,43 @@ async fn settings_that_lack_something_are_hints(us: &Region, plan: &Plan) {
     found.sort();
     assert_eq!(found, expected);
     admin.batch_execute(&format!("alter database {DATABASE} reset all")).await.unwrap();
+}
+
+async fn the_fate_of_slots_in_a_promotion_is_told(eu: &Region, us: &Region, plan: &Plan) {
+    const SLOT: &str = "sub_eu_west_from_us";
+    let told = async || {
+        let report = provision::check(plan).await.unwrap();
+        assert!(report.is_complete(), "{report}");
+        report.promotion.into_iter().map(|one| (one.slot, one.survives)).collect::<Vec<_>>()
+    };
+    assert_eq!(told().await, [], "there is no standby");
+    let (admin, reader) = (us.admin().await, eu.admin().await);
+    admin.batch_execute("select pg_create_physical_replication_slot('standby')").await.unwrap();
+    assert_eq!(told().await, [(SLOT.to_owned(), false)]);
+    if Binaries::find().unwrap().major() >= 17 {
+        let failover = async |set: bool| {
+            reader.batch_execute(&format!("alter subscription {SLOT} disable")).await.unwrap();
+            // Postgres refuses while the slot is still in use.
+            let sql = format!("alter subscription {SLOT} set (failover = {set})");
+            eventually("the slot to be free", || async { reader.batch_execute(&sql).await.ok() }).await;
+            reader.batch_execute(&format!("alter subscription {SLOT} enable")).await.unwrap();
+        };
+        failover(true).await;
+        broken(&provision::check(plan).await.unwrap(), &format!("slot {SLOT}"), "does not wait for standby");
+        for (sql, survives) in
+            [("set synchronized_standby_slots = standby", true), ("reset synchronized_standby_slots", false)]
+        {
+            admin.batch_execute(&format!("alter system {sql}")).await.unwrap();
+            admin.batch_execute("select pg_reload_conf()").await.unwrap();
+            eventually("the setting", || async {
+                let report = provision::check(plan).await.unwrap();
+                (report.promotion.iter().any(|one| one.survives) == survives).then_some(())
+            })
+            .await;
+        }
+        failover(false).await;
+    }
+    admin.batch_execute("select pg_drop_replication_slot('standby')").await.unwrap();
 }
 
 async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {

@@ -5,7 +5,8 @@
 //! - `generations` (present stores), `schema` (migrations, leaves, routines, the gate)
 //! - `roles` (least rights), `mesh` (publication and subscriptions), `columns` (published columns)
 //! - `leaving` (regions that left the ring), `reseed` (a subscription whose slot was lost)
-//! - `publisher` (a peer), `script` (all of it for psql), `settings` (hints), `report`
+//! - `publisher` (a peer), `script` (all of it for psql), `settings` (hints)
+//! - `promotion` (slots and standbys), `report`
 //!
 //! [`init`] may run in any order of regions, repeatedly, on a live deployment: it adds missing
 //! parts and changes nothing else. This room must not re-create anything that may have lost rows (a
@@ -16,6 +17,7 @@ mod columns;
 mod generations;
 mod leaving;
 mod mesh;
+mod promotion;
 mod publisher;
 mod report;
 mod reseed;
@@ -34,7 +36,7 @@ use super::run::Params;
 use super::{connect, errors, names};
 use crate::protocol::region::{Origin, RegionName};
 
-pub use report::{Hint, Line, Report, Status};
+pub use report::{Hint, Line, Promotion, Report, Status};
 pub use schema::MIGRATIONS;
 pub(super) use schema::SCHEMA;
 pub use script::{Script, Whence, script, verifiers};
@@ -212,6 +214,7 @@ async fn check_within(plan: &Plan) -> Result<Report, Error> {
         mesh::check_subscription(&client, plan, peer, conninfo, &mut report).await?;
     }
     leaving::check(&client, plan, &mut report).await?;
+    promotion::check(&client, plan, &mut report).await?;
     Ok(report)
 }
 

@@ -38,6 +38,17 @@ pub struct Hint {
     pub recommended: &'static str,
 }
 
+/// Fate of a slot of this store if a standby of its server is promoted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Promotion {
+    /// Name of the slot.
+    pub slot: String,
+    /// True if its reader goes on afterwards and misses no row.
+    pub survives: bool,
+    /// Condition, or the step for a person.
+    pub why: String,
+}
+
 /// All parts of a store, in the order in which they were looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -45,6 +56,8 @@ pub struct Report {
     pub lines: Vec<Line>,
     /// Possible improvements. Nothing waits for them.
     pub hints: Vec<Hint>,
+    /// Peers' slots, if the server has a standby. Nothing waits for them.
+    pub promotion: Vec<Promotion>,
 }
 
 impl Report {
@@ -89,6 +102,10 @@ impl fmt::Display for Report {
                 out,
                 "hint     {setting} = {is}: deploy/postgres/onceway.conf recommends {recommended}, and says why"
             )?;
+        }
+        for Promotion { slot, survives, why } in &self.promotion {
+            let fate = if *survives { "would survive" } else { "would be lost" };
+            writeln!(out, "standby  a promotion: {slot} {fate}: {why}")?;
         }
         Ok(())
     }
