@@ -39,7 +39,8 @@ Examples:
   onceway drill window                    what the window is worth: doubles measured and predicted
   onceway drill soak --minutes 30         two gateways per region under load, while files, certificates and gateways are replaced
   onceway drill reseed                    slots lost, the region killed, taken over and back while its records are copied
-  onceway drill                           all of them but the soak
+  onceway drill promote                   a primary under Patroni killed: rows lost, time without service, doubles
+  onceway drill                           all of them but the soak and promote
 
 The soak changes routes and back (SIGHUP) every 20 s, replaces all certificates every 90 s, restarts one gateway a minute (orderly and by SIGKILL
 in turn) and drains a region every five minutes; below ten minutes everything comes more often. It holds: no double effect but by
@@ -54,11 +55,15 @@ Reseed drops the slots that two regions have at a third, kills the third and sta
 nobody else knows, are sent again. It holds: the region is not heard of before its records are copied, and a key with a second effect is
 listed by a store and by `onceway audit`.
 
+Promote hands one region's Postgres to Patroni, with a synchronous standby, and kills the primary and its Patroni. Patroni promotes the standby
+when its ttl of 20 s is over. The other regions then follow the promoted server anew (`onceway store reseed`). It holds: no row lost, no key
+with a second effect. It needs patroni and etcd on PATH: `apt-get install patroni python3-etcd etcd-server`.
+
 A route that says recovery = \"rerun\" asks for a second effect where the first is in doubt: those doubles are counted apart.
 
 Exit codes: 0 every bound held; 1 one did not, or something could not be started; 2 wrong arguments.")]
 pub struct Drill {
-    /// Names of the drills; all but the soak if none is named.
+    /// Names of the drills; all but the soak and promote if none is named.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Runs of each drill, except window, which runs once.
@@ -125,7 +130,7 @@ impl Drill {
 
     fn drills(&self) -> Result<Vec<Name>, Failure> {
         if self.names.is_empty() {
-            let listed = |drill: &Name| self.list || *drill != Name::Soak;
+            let listed = |drill: &Name| self.list || !drill.is_named();
             return Ok(Name::ALL.into_iter().filter(listed).collect());
         }
         let parse = |name: &String| {

@@ -2,7 +2,8 @@
 //!
 //! Each connection goes to the next gateway that is ready and accepts. The balancer asks `/readyz`
 //! of each admin listener five times a second. If no gateway is ready, the connection goes to any
-//! that accepts; if none accepts, the balancer resets it. This file must not look into the bytes.
+//! that accepts; if none accepts, the balancer resets it. The servers of a `patroni` are balanced
+//! strictly: only the primary is ready. This file must not look into the bytes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,16 +26,26 @@ const LOOKS_WITHIN: Duration = Duration::from_secs(1);
 /// Readiness of a region's gateways, by number. Dropping it ends the looks.
 pub struct Readiness {
     ready: Arc<Vec<AtomicBool>>,
+    strict: bool,
     looking: Vec<JoinHandle<()>>,
 }
 
 impl Readiness {
     /// Looks at these admin listeners from now on. None is ready before its first look.
     pub fn watch(admins: Vec<String>) -> Readiness {
-        let ready: Arc<Vec<AtomicBool>> = Arc::new(admins.iter().map(|_| AtomicBool::default()).collect());
-        let look = |(number, admin): (usize, String)| tokio::spawn(look(ready.clone(), number, admin));
-        let looking = admins.into_iter().enumerate().map(look).collect();
-        Readiness { ready, looking }
+        Readiness::of(admins.iter().map(|admin| format!("{admin}/readyz")).collect(), false)
+    }
+
+    /// Looks at these URLs from now on. Who is not ready gets no connection.
+    pub fn watch_strictly(urls: Vec<String>) -> Readiness {
+        Readiness::of(urls, true)
+    }
+
+    fn of(urls: Vec<String>, strict: bool) -> Readiness {
+        let ready: Arc<Vec<AtomicBool>> = Arc::new(urls.iter().map(|_| AtomicBool::default()).collect());
+        let look = |(number, url): (usize, String)| tokio::spawn(look(ready.clone(), number, url));
+        let looking = urls.into_iter().enumerate().map(look).collect();
+        Readiness { ready, strict, looking }
     }
 }
 
@@ -44,8 +55,8 @@ impl Drop for Readiness {
     }
 }
 
-async fn look(ready: Arc<Vec<AtomicBool>>, number: usize, admin: String) {
-    let asked = Ask::get(format!("{admin}/readyz"));
+async fn look(ready: Arc<Vec<AtomicBool>>, number: usize, url: String) {
+    let asked = Ask::get(url);
     loop {
         let is_ready = asked.send(LOOKS_WITHIN).await.is_ok_and(|answer| answer.status == 200);
         ready[number].store(is_ready, Ordering::SeqCst);
@@ -64,8 +75,8 @@ impl Balancer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
         let listener = listener.with_context(|| format!("cannot bind port {port} of a balancer"))?;
         let (targets, ready) = (Arc::<[SocketAddr]>::from(targets), readiness.ready.clone());
-        let next = Arc::new(AtomicUsize::new(0));
-        let carry = move |client| carry(client, targets.clone(), ready.clone(), next.clone());
+        let (next, strict) = (Arc::new(AtomicUsize::new(0)), readiness.strict);
+        let carry = move |client| carry(client, targets.clone(), ready.clone(), strict, next.clone());
         Ok(Balancer { accepting: tokio::spawn(accept(listener, carry)) })
     }
 }
@@ -80,12 +91,13 @@ async fn carry(
     mut client: TcpStream,
     targets: Arc<[SocketAddr]>,
     ready: Arc<Vec<AtomicBool>>,
+    strict: bool,
     next: Arc<AtomicUsize>,
 ) {
     let first = next.fetch_add(1, Ordering::SeqCst);
     let turn = (0..targets.len()).map(|step| (first + step) % targets.len());
     let (up, down): (Vec<_>, Vec<_>) = turn.partition(|number| ready[*number].load(Ordering::SeqCst));
-    for number in up.into_iter().chain(down) {
+    for number in up.into_iter().chain(down.into_iter().filter(|_| !strict)) {
         let Ok(mut gateway) = TcpStream::connect(targets[number]).await else { continue };
         let _ = (client.set_nodelay(true), gateway.set_nodelay(true));
         if copy_bidirectional(&mut client, &mut gateway).await.is_err() {

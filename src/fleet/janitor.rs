@@ -4,7 +4,7 @@
 //! It reads a pipe; only the supervisor holds the other end. The line `bye` means that the
 //! supervisor has cleaned up. The end of the pipe without that line means that the supervisor is
 //! dead. The janitor must not touch a process outside of the deployment's folder, or one that is
-//! neither this program nor a Postgres. It must outlive Ctrl-C.
+//! neither this program nor a Postgres nor what runs one. It must outlive Ctrl-C.
 
 use std::ffi::OsString;
 use std::io::BufRead;
@@ -18,7 +18,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
-use super::{proctable, scratch, shared_memory};
+use super::{patroni, proctable, scratch, shared_memory};
 
 /// The hidden subcommand of this binary: `onceway janitor DIR [--delete]` must call
 /// [`run_janitor`].
@@ -82,7 +82,7 @@ impl Janitor {
 
 /// Waits on stdin for `bye` or the end. After an end without `bye`:
 ///
-/// - kills every process of this program or of Postgres that works in `dir`,
+/// - kills every process of this program, of Postgres or of its Patroni that works in `dir`,
 /// - releases their shared memory,
 /// - deletes `dir` if `delete` (only a folder made by [`scratch::create`]).
 ///
@@ -99,7 +99,7 @@ pub fn run_janitor(dir: &Path, delete: bool) -> Result<()> {
         return Ok(());
     }
     let ourselves = std::env::current_exe().context("cannot tell our own executable")?;
-    let is_ours = |exe: &Path| exe == ourselves || proctable::is_postgres(exe);
+    let is_ours = |exe: &Path| exe == ourselves || proctable::is_postgres(exe) || patroni::is_part(exe);
     let killed = proctable::kill_all_under(&dir, &is_ours, KILL_BOUND);
     shared_memory::release_all_under(&dir);
     let deleted = if delete { scratch::delete(&dir) } else { Ok(()) };

@@ -6,6 +6,7 @@
 //! - [`binaries`] finds Postgres or has it [`fetched`], and [`cluster`] runs a private one.
 //! - [`process`] and [`gateway`] run a gateway; [`region`] runs one or several behind a
 //!   [`balancer`].
+//! - [`patroni`] runs a region's Postgres as a primary and its standby.
 //! - [`relay`] and [`links`] are the network between regions.
 //! - [`ledger`] and [`upstream`] are the sample payments service; [`sample`] runs it alone.
 //! - [`deployment`] puts the pieces together, [`demo`] and [`tour`] show the deployment, and
@@ -39,6 +40,7 @@ pub mod janitor;
 pub mod ledger;
 pub(crate) mod links;
 mod naive;
+pub(crate) mod patroni;
 pub mod ports;
 pub mod process;
 pub mod proctable;

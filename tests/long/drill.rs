@@ -1,10 +1,10 @@
 //! The short form of the drills, on real processes: a region killed, cut off and drained under
-//! load; and forty seconds of soak.
+//! load; a standby promoted; and forty seconds of soak.
 //!
 //! The long form is `onceway drill`, run by hand, which also checks spans against their bounds. A
 //! failed run prints its schedule. It must not check a span: a busy machine has its own.
 
-use crate::support::{alone, port_base, program, run};
+use crate::support::{alone, installed, not_checked, port_base, program, run};
 use onceway::fleet::compare::{self, Compared, Workload};
 use onceway::fleet::deployment::{Deployment, Options};
 use onceway::fleet::drill::{self, Drill, Settings};
@@ -39,6 +39,14 @@ fn regions_are_killed_and_drained_and_nothing_runs_twice() {
 #[test]
 fn what_is_cut_off_runs_nothing_twice() {
     hold(&[Drill::Isolate]);
+}
+
+#[test]
+fn a_promoted_standby_has_every_row_and_nothing_runs_twice() {
+    if ["patroni", "etcd"].iter().any(|name| installed(name).is_none()) {
+        return not_checked("Patroni or etcd is missing: no standby is promoted");
+    }
+    hold(&[Drill::Promote]);
 }
 
 /// Two regions copy a third one's records while it comes home. If a key runs a second time

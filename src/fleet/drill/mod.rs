@@ -1,8 +1,8 @@
 //! Drills: real regions under load, broken on purpose, with every key's history checked against the
 //! ledger.
 //!
-//! - [`schedule`] runs one drill once. [`losses`], [`restarts`], [`moves`] and [`reseeds`] have the
-//!   faults.
+//! - [`schedule`] runs one drill once. [`losses`], [`restarts`], [`moves`], [`reseeds`] and
+//!   [`promotes`] have the faults.
 //! - [`soak`] is the long run, with its [`meter`] and its verdict [`soaked`].
 //! - [`load`] and [`prober`] are the clients, [`ask`] their connections.
 //! - [`watching`] records the regions' statuses. [`audited`] asks the product's audit.
@@ -21,6 +21,7 @@ mod losses;
 pub(crate) mod meter;
 mod moves;
 pub(crate) mod prober;
+mod promotes;
 pub(crate) mod report;
 mod reseeds;
 mod restarts;
@@ -38,6 +39,7 @@ use anyhow::{Context, Result};
 
 use self::report::{FirstRun, Report};
 use super::deployment::{Deployment, Options};
+use super::patroni;
 
 /// A drill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,8 @@ pub enum Drill {
     DiskLost,
     /// Slots lost, and records copied anew while heartbeats arrive.
     Reseed,
+    /// A primary under Patroni killed, and its standby promoted.
+    Promote,
     /// A planned drain and return.
     Drain,
     /// A planned change of weights.
@@ -64,7 +68,7 @@ pub enum Drill {
 
 impl Drill {
     /// All drills; the table comes last.
-    pub const ALL: [Drill; 9] = [
+    pub const ALL: [Drill; 10] = [
         Drill::Kill,
         Drill::Restart,
         Drill::Isolate,
@@ -72,6 +76,7 @@ impl Drill {
         Drill::Ring,
         Drill::DiskLost,
         Drill::Reseed,
+        Drill::Promote,
         Drill::Soak,
         Drill::Window,
     ];
@@ -84,6 +89,7 @@ impl Drill {
             Drill::Isolate => "isolate",
             Drill::DiskLost => "disk-lost",
             Drill::Reseed => "reseed",
+            Drill::Promote => "promote",
             Drill::Drain => "drain",
             Drill::Ring => "ring",
             Drill::Soak => "soak",
@@ -105,6 +111,9 @@ impl Drill {
             Drill::Reseed => {
                 "slots lost, the region killed and back: no key runs again unsaid while its records are copied"
             }
+            Drill::Promote => {
+                "a region's Postgres under Patroni: the primary killed, the standby promoted: rows lost, time without service, doubles"
+            }
             Drill::Drain => "a planned drain and return under load: pauses below a second, nothing twice",
             Drill::Ring => "other weights and back under load: exactly the planned arcs move, nothing twice",
             Drill::Soak => {
@@ -114,6 +123,11 @@ impl Drill {
                 "doubles without escrow, measured and predicted, for multiples 0, 1, 2 and 4 of the lag"
             }
         }
+    }
+
+    /// True for drills that run only if they are named: one takes long, one needs Patroni.
+    pub fn is_named(self) -> bool {
+        matches!(self, Drill::Soak | Drill::Promote)
     }
 
     /// True if [`run`] gives the drill a deployment under load.
@@ -174,6 +188,9 @@ pub async fn run(
     say: &(dyn Fn(&str) + Sync),
     heard: &mut (dyn FnMut(&Report) + Send),
 ) -> Result<Vec<Report>> {
+    if drills.contains(&Drill::Promote) {
+        patroni::check().context("drill promote")?;
+    }
     let mut deployment: Option<Deployment> = None;
     let mut reports = Vec::new();
     for drill in drills.iter().copied().filter(|drill| drill.is_under_load()) {

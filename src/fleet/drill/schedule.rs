@@ -1,7 +1,7 @@
 //! One run of a drill, from a healthy deployment to a verdict: load, faults and repairs, the ends
 //! of all keys, the count.
 //!
-//! `losses`, `restarts`, `moves` and `reseeds` have the middle part, and act through [`Run`];
+//! `losses`, `restarts`, `moves`, `reseeds` and `promotes` have the middle part, and act through [`Run`];
 //! `verdict` judges. The run mends every fault before it brings keys to their ends. It must not
 //! skip the count when the middle fails.
 
@@ -18,7 +18,7 @@ use super::prober::{Aim, Probe, Prober};
 use super::report::Report;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{Drill, Settings, audited, losses, moves, reseeds, restarts, soak, soaked};
+use super::{Drill, Settings, audited, losses, moves, promotes, reseeds, restarts, soak, soaked};
 use crate::config::ring::RingFile;
 use crate::fleet::cluster_audit::Noted;
 use crate::fleet::deployment::Deployment;
@@ -128,6 +128,7 @@ async fn middle(drill: Drill, run: &mut Run<'_>) -> Result<()> {
         Drill::Ring => moves::ring(run).await,
         Drill::DiskLost => losses::disk_lost(run).await,
         Drill::Reseed => reseeds::reseed(run).await,
+        Drill::Promote => promotes::promote(run).await,
         Drill::Soak => soak::soak(run).await,
         Drill::Window => bail!("this drill has machines of its own"),
     }
