@@ -56,8 +56,8 @@ nobody else knows, are sent again. It holds: the region is not heard of before i
 listed by a store and by `onceway audit`.
 
 Promote hands one region's Postgres to Patroni, with a synchronous standby, and kills the primary and its Patroni. Patroni promotes the standby
-when its ttl of 20 s is over. The other regions then follow the promoted server anew (`onceway store reseed`). It holds: no row lost, no key
-with a second effect. It needs patroni and etcd on PATH: `apt-get install patroni python3-etcd etcd-server`.
+when its ttl of 20 s is over. The others and the promoted region then follow one another anew (`onceway store reseed`). It holds: no row lost,
+no key with a second effect. It needs patroni and etcd on PATH: `apt-get install patroni python3-etcd etcd-server`.
 
 A route that says recovery = \"rerun\" asks for a second effect where the first is in doubt: those doubles are counted apart.
 

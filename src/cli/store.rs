@@ -105,11 +105,12 @@ pub struct Check {
     json: bool,
 }
 
-/// Follow a peer anew: its slot for this region was lost, or is missing.
+/// Follow a peer anew: its slot for this region was lost or is missing, or this store was promoted.
 ///
 /// A slot is lost if it held back more WAL than the peer's max_slot_wal_keep_size allows, or if the
-/// peer failed over to a standby. Rows were lost on the way, and `store check` says so; until this
-/// was done the region gains no keys. The peer's rows here stay readable throughout; then
+/// peer failed over to a standby. If this region failed over to one, the standby may lack rows of
+/// every peer. Rows were lost on the way, and `store check` says so; until this was done the region
+/// gains no keys. The peer's rows here stay readable throughout; then
 /// everything is copied again. Safe while gateways run.
 #[derive(Args)]
 #[command(after_long_help = "\

@@ -2,8 +2,9 @@
 //! its synchronous standby.
 //!
 //! `patroni` has the servers, `schedule` runs it, `verdict` counts effects. Logical slots do not
-//! survive, so the other regions follow the promoted server anew. It must not read the standby
-//! after its promotion to count lost rows: a gateway may have brought some back by then.
+//! survive, and the standby may lack rows of other regions, so each follows the other anew. It must
+//! not read the standby after its promotion to count lost rows: a gateway may have brought some back
+//! by then.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -42,6 +43,8 @@ pub async fn promote(run: &mut Run<'_>) -> Result<()> {
 /// Kills the primary, follows the promoted standby, and counts.
 async fn killed(run: &mut Run<'_>, pair: &Pair, is_promoted: &mut bool) -> Result<()> {
     let (victim, others) = (run.victim, run.others(run.victim));
+    // Patroni starts a server as a standby, and promotes it.
+    follow_anew(run, others.iter().map(|other| (victim, *other)).collect()).await?;
     run.home(HOME_WITHIN).await?;
     let prober = run.prober("promoted", vec![victim], others.clone(), PLAIN);
     wait::pause(BEFORE).await;
@@ -53,9 +56,8 @@ async fn killed(run: &mut Run<'_>, pair: &Pair, is_promoted: &mut bool) -> Resul
     *is_promoted = true;
     let promoted = millis(death.elapsed());
     run.note(format!("the standby is promoted {promoted:.0} ms after the death"));
-    for reader in &others {
-        follows_anew(run, *reader).await?;
-    }
+    let both = others.iter().flat_map(|other| [(*other, victim), (victim, *other)]);
+    follow_anew(run, both.collect()).await?;
     run.home(HOME_WITHIN).await?;
     let probes = prober.end().await?;
     let refused = longest_pause(probes.iter().map(|probe| &probe.exchange).collect());
@@ -104,14 +106,26 @@ async fn lost(run: &Run<'_>, pair: &Pair) -> Result<usize> {
     Ok(lost.len())
 }
 
-/// Runs `onceway store reseed` in a region until the rows of the promoted store are copied.
-async fn follows_anew(run: &Run<'_>, reader: usize) -> Result<()> {
-    let name = run.name(run.victim);
-    let words = ["store", "reseed", "--from", &name, "--wait", "60s"];
-    // It fails while the address does not lead to the promoted server yet.
-    let copied = async || Ok(run.said(&words, &run.region(reader).run(&words).await?).ok().map(drop));
-    let waited = wait::for_some("the records to be copied", WITHIN, copied).await;
-    waited.with_context(|| format!("{name} to {}", run.name(reader)))
+/// Lets regions follow others anew, by number, and waits until all rows are copied.
+async fn follow_anew(run: &Run<'_>, pairs: Vec<(usize, usize)>) -> Result<()> {
+    for (reader, from) in &pairs {
+        let name = run.name(*from);
+        let words = ["store", "reseed", "--from", &name];
+        let follows = async || {
+            let told = run.region(*reader).run(&words).await?;
+            drop(run.said(&words, &told));
+            // It fails while the address does not lead to the promoted server yet.
+            Ok(matches!(told.status.code(), Some(0 | 3)).then_some(()))
+        };
+        let waited = wait::for_some("a region to be followed anew", WITHIN, follows).await;
+        waited.with_context(|| format!("{name} by {}", run.name(*reader)))?;
+    }
+    for (reader, _) in pairs {
+        let words = ["store", "init", "--wait", "60s"];
+        let told = run.region(reader).run(&words).await?;
+        run.said(&words, &told)?;
+    }
+    Ok(())
 }
 
 /// Number of keys of other regions whose rows do not arrive at the promoted store.

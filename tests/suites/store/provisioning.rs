@@ -537,3 +537,31 @@ async fn a_record_that_is_not_whole_is_written_by_nobody() {
     set(&format!("{answered}, attempt = 1")).await.unwrap();
     set("answer_body = null, answer_length = null").await.unwrap();
 }
+
+/// What a promoted server lacks of a peer's rows, the peer counts as applied, and never sends again.
+#[tokio::test]
+async fn a_promoted_server_counts_no_heartbeat_until_its_peers_are_followed_anew() {
+    let [eu, us] = two_that_meet().await;
+    let plan = us.plan(&[&eu], &[]);
+    let (eu_store, us_store) = (eu.store(), us.store());
+    open(&eu_store).await;
+    seq(&eu_store).await;
+    let is_whole = async |wanted: bool| {
+        eventually("the heartbeat", || async {
+            let beats = us_store.heartbeats().await.ok()?;
+            beats.iter().any(|beat| beat.origin == eu.origin && beat.whole == wanted).then_some(())
+        })
+        .await;
+    };
+    is_whole(true).await;
+    us.cluster.stop(std::time::Duration::from_secs(30)).await.unwrap();
+    std::fs::write(us.cluster.data().join("standby.signal"), "").unwrap();
+    us.cluster.start().await.unwrap();
+    us.admin().await.batch_execute("select pg_promote()").await.unwrap();
+    is_whole(false).await;
+    let told = provision::check(&plan).await.unwrap();
+    broken(&told, "subscription from eu#1", "this server was promoted since it was made");
+    provision::reseed(&plan, &eu.origin.region).await.unwrap();
+    init_until_complete(&plan).await;
+    is_whole(true).await;
+}

@@ -13,6 +13,9 @@ use crate::protocol::region::Origin;
 
 pub(super) const KEPT_ALIVE: &str =
     " connect_timeout=5 keepalives_idle=5 keepalives_interval=2 keepalives_count=3";
+/// The comment of a subscription: the timeline that the server writes, in SQL. On a later one the
+/// server was promoted, and may lack rows that its peers do not send again.
+pub(super) const TIMELINE: &str = "'timeline ' || left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 const PUBLISHING: &str = "making the publication";
 const SUBSCRIBING: &str = "making a subscription";
 const RESEED: &str = "rows are missing here and no repair in place is safe: this region is not covered for that origin; \
@@ -86,6 +89,10 @@ pub(super) struct Subscribed {
     tables: i64,
     copied: i64,
     streaming: bool,
+    /// True if it has the comment [`TIMELINE`], of any timeline.
+    is_dated: bool,
+    /// True if it was made before this server was promoted.
+    pub(super) is_before: bool,
 }
 
 impl Subscribed {
@@ -168,6 +175,9 @@ pub(super) async fn init_subscription(
             create(client, plan, peer, &conninfo, &name, &publisher).await?
         }
         (Some(found), publisher) => {
+            if !found.is_dated {
+                date(client, &name).await?;
+            }
             let status = standing(peer, &found, publisher.map(|publisher| publisher.slot));
             if found.conninfo == conninfo || matches!(status, Status::Broken(_)) {
                 status
@@ -179,6 +189,17 @@ pub(super) async fn init_subscription(
         }
     };
     report.add(line(peer), status);
+    Ok(())
+}
+
+/// Notes the timeline on which a subscription has every row.
+async fn date(client: &Client, name: &str) -> Result<(), Error> {
+    let sql = format!("select {TIMELINE}");
+    for row in &query(client, SUBSCRIBING, &sql, &[]).await? {
+        let timeline: String = get(row, SUBSCRIBING, 0)?;
+        let sql = format!("comment on subscription {name} is {}", names::literal(&timeline));
+        execute(client, SUBSCRIBING, &sql).await?;
+    }
     Ok(())
 }
 
@@ -259,7 +280,10 @@ pub(super) async fn create(
     Ok(match client.batch_execute(&sql).await {
         // Pending until everything is copied: a caller that waits for a complete report waits for
         // the copy.
-        Ok(()) => Status::Pending("made now, the initial copy runs".to_owned()),
+        Ok(()) => {
+            date(client, name).await?;
+            Status::Pending("made now, the initial copy runs".to_owned())
+        }
         // The publisher may have gone since the look, or its role lacks a right. Repeating `init`
         // settles both.
         Err(error) => {
@@ -283,6 +307,9 @@ fn standing(peer: &Origin, found: &Subscribed, slot: Result<Option<Slot>, String
     }
     if found.slot.is_none() {
         return Status::Broken(format!("it has no slot; {RESEED}"));
+    }
+    if found.is_before {
+        return Status::Broken(format!("this server was promoted since it was made; {RESEED}"));
     }
     match slot {
         Err(why) => return Status::Pending(why),
@@ -308,12 +335,16 @@ fn standing(peer: &Origin, found: &Subscribed, slot: Result<Option<Slot>, String
 
 pub(super) async fn subscribed(client: &Client, name: &str) -> Result<Option<Subscribed>, Error> {
     const WHAT: &str = "reading a subscription";
-    let sql = "select s.subconninfo, s.subenabled, s.subpublications, s.subslotname::text, count(k.srrelid), \
+    let sql = &format!(
+        "select s.subconninfo, s.subenabled, s.subpublications, s.subslotname::text, count(k.srrelid), \
                       count(k.srrelid) filter (where k.srsubstate = 'r'), \
-                      exists (select from pg_stat_subscription w where w.subid = s.oid and w.relid is null and w.pid is not null) \
+                      exists (select from pg_stat_subscription w where w.subid = s.oid and w.relid is null and w.pid is not null), \
+                      obj_description(s.oid, 'pg_subscription') is not null, \
+                      coalesce(obj_description(s.oid, 'pg_subscription') <> {TIMELINE}, false) \
                from pg_subscription s left join pg_subscription_rel k on k.srsubid = s.oid \
                where s.subname = $1 and s.subdbid = (select oid from pg_database where datname = current_database()) \
-               group by s.oid";
+               group by s.oid"
+    );
     let rows = query(client, WHAT, sql, &[&name]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     Ok(Some(Subscribed {
@@ -324,6 +355,8 @@ pub(super) async fn subscribed(client: &Client, name: &str) -> Result<Option<Sub
         tables: get(row, WHAT, 4)?,
         copied: get(row, WHAT, 5)?,
         streaming: get(row, WHAT, 6)?,
+        is_dated: get(row, WHAT, 7)?,
+        is_before: get(row, WHAT, 8)?,
     }))
 }
 

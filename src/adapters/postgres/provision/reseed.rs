@@ -1,4 +1,5 @@
-//! Follows a peer anew whose slot was lost: `onceway store reseed`.
+//! Follows a peer anew whose slot was lost, or whose rows a promoted server may lack: `onceway store
+//! reseed`.
 //!
 //! This store may hold the only rows of a key that this region owns by now, so the peer's rows stay
 //! readable. In one transaction they become imported rows, like those that survivors give one
@@ -22,11 +23,12 @@ struct Lost<'a> {
     conninfo: String,
     name: String,
     publisher: publisher::Publisher,
-    /// True if it still exists. Then it ends first.
-    is_there: bool,
+    /// If it still exists, it ends first.
+    found: Option<mesh::Subscribed>,
 }
 
-/// Checks that the peer's slot is lost, so that the peer may be followed anew. Changes nothing.
+/// Checks that rows of the peer are missing or may be, so that the peer may be followed anew.
+/// Changes nothing.
 async fn lost<'a>(client: &Client, plan: &'a Plan, from: &RegionName) -> Result<Lost<'a>, Error> {
     let Some((peer, conninfo)) = plan.subscribe.iter().find(|(peer, _)| peer.region == *from) else {
         return Err(Error::Plan(format!("{from} is not a peer of {}", plan.me)));
@@ -34,16 +36,16 @@ async fn lost<'a>(client: &Client, plan: &'a Plan, from: &RegionName) -> Result<
     let conninfo = mesh::kept_alive(conninfo);
     let name = names::subscription(&plan.me.region, from);
     let publisher = publisher::look(plan, peer, &conninfo, &name).await.map_err(Error::Plan)?;
-    let is_there = mesh::subscribed(client, &name).await?.is_some();
+    let found = mesh::subscribed(client, &name).await?;
     let is_lost = match &publisher.slot {
         None => true,
         Some(Slot { wal_status, active: _ }) => wal_status.as_deref() == Some("lost"),
     };
-    if is_there && !is_lost {
+    if found.as_ref().is_some_and(|found| !is_lost && !found.is_before) {
         let why = format!("the slot of {name} at {from} is well: there is nothing to repair");
         return Err(Error::Plan(why));
     }
-    Ok(Lost { peer, conninfo, name, publisher, is_there })
+    Ok(Lost { peer, conninfo, name, publisher, found })
 }
 
 /// See [`super::rehearse_reseed`].
@@ -68,10 +70,13 @@ pub(super) async fn reseed(
     from: &RegionName,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let Lost { peer, conninfo, name, publisher, is_there } = lost(client, plan, from).await?;
+    let Lost { peer, conninfo, name, publisher, found } = lost(client, plan, from).await?;
     execute(client, WHAT, "begin").await?;
-    if is_there {
-        mesh::count_on(client, &name, &[peer]).await?;
+    if let Some(found) = found {
+        // A promoted server may lack rows before the newest heartbeat.
+        if !found.is_before {
+            mesh::count_on(client, &name, &[peer]).await?;
+        }
         mesh::end(client, &name).await?;
     }
     keep(client, &plan.me, peer).await?;

@@ -278,8 +278,10 @@ fn of_subscriptions(plan: &Script, out: &mut String) {
         );
         let create = format!(
             "create subscription {name} connection :'publisher' publication {}\n  \
-             with (slot_name = {name}, copy_data = true, synchronous_commit = off);",
-            names::publication(peer)
+             with (slot_name = {name}, copy_data = true, synchronous_commit = off);\n\
+             select format('comment on subscription {name} is %L', {}) \\gexec",
+            names::publication(peer),
+            mesh::TIMELINE
         );
         when(out, &question, &create);
     }
