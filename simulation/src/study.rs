@@ -211,11 +211,12 @@ impl Study {
             self.rows.iter().filter(|row| !row.needs_unsafe_multiple).partition(|row| row.is_escrow());
         let all: Vec<&Row> = without.iter().chain(&with).copied().collect();
         let mut lines = vec![held];
-        match first_of_the_best(&all) {
-            None => lines.push("A ring file takes none of these points as it is.".to_owned()),
-            Some(best) => lines.push(format!("Fewest doubles: {}.", best.shown())),
-        }
-        if !with.is_empty()
+        let best = first_of_the_best(&all);
+        lines.push(best.map_or_else(
+            || "A ring file takes none of these points as it is.".to_owned(),
+            |best| format!("Fewest doubles: {}.", best.shown()),
+        ));
+        if best.is_some_and(Row::is_escrow)
             && let Some(best) = first_of_the_best(&without)
         {
             lines.push(format!("Fewest without escrow: {}.", best.shown()));
