@@ -42,7 +42,7 @@ pub struct Approve {
 /// An approval of an act.
 #[derive(Args)]
 pub struct Approval {
-    /// What `onceway approve` printed, if this act needs a second person.
+    /// The approval that `onceway approve` printed, if this act needs a second person.
     #[arg(long, value_name = "APPROVAL")]
     pub(super) approval: Option<String>,
 }

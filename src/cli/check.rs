@@ -19,9 +19,9 @@ use crate::protocol::region::RegionName;
 
 /// Check configuration files, and list every mistake in them.
 ///
-/// A region file is checked together with the files it names, and so is a witness file. Ring, route,
-/// credential and operator files can be checked alone. Several region files are also compared: shared
-/// settings must be equal. Certificates and keys are read as a gateway reads them. Nothing is
+/// A region file is checked together with the files it names, and so is a witness file. Ring,
+/// route, credential and operator files can be checked alone. Several region files are also
+/// compared: shared settings must be equal. Certificates and keys are read as a gateway reads them. Nothing is
 /// connected to.
 ///
 /// Secrets, certificates and environment variables that the files name and this machine does not

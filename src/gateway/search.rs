@@ -79,8 +79,10 @@ impl<P: Ports> Gateway<P> {
         after: Option<&KeyId>,
         most: u32,
     ) -> Result<FoundPage, StoreError> {
-        let (mut keys, mut looked_at, mut last) = (Vec::new(), 0, after.cloned());
-        let next = loop {
+        // A cursor of another tenant is none of this search.
+        let is_of_it = |after: &&KeyId| wanted.tenant.as_ref().is_none_or(|tenant| tenant == after.tenant());
+        let (mut keys, mut looked_at, mut last) = (Vec::new(), 0, after.filter(is_of_it).cloned());
+        loop {
             let begin = match (&last, &wanted.tenant) {
                 (Some(after), _) => Begin::After(after),
                 (None, Some(tenant)) => Begin::At(tenant),
@@ -100,10 +102,9 @@ impl<P: Ports> Gateway<P> {
                 }
             }
             if is_end {
-                break None;
+                return Ok(self.found_page(keys, looked_at, None));
             }
-        };
-        Ok(self.found_page(keys, looked_at, next))
+        }
     }
 
     fn found_page(&self, keys: Vec<FoundKey>, looked_at: usize, next: Option<&KeyId>) -> FoundPage {

@@ -2,14 +2,16 @@
 //!
 //! It serves `GET` requests itself:
 //! - `/healthz`, and `/readyz` for the health checks of global DNS (can serve *or forward*)
-//! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`, `/v1/keys`, `/v1/keys/{tenant}/{key}`
+//! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`
+//! - `/v1/keys` (a search), `/v1/keys/{tenant}/{key}`
 //! - `/v1/doubts` (of this region), `/v1/doubts/all`, `/v1/jobs`
 //! - `/v1/audit`, `/v1/audit/export`, `/v1/audit/journal`, `/v1/audit/{tenant}/{key}`
 //!
 //! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions; [`super::console`] is
 //! the page for people. On loopback no password is needed, but the request must name a host of
 //! loopback. On other addresses every path but the two health checks needs a token (config
-//! refuses otherwise), and an act one whose operator may act. This file must not log paths: they hold keys.
+//! refuses otherwise), and an act one whose operator may act. This file must not log paths: they
+//! hold keys.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -256,7 +258,7 @@ impl Key {
 
     /// The key that seals the sessions of a token's owner.
     ///
-    /// Who may read the operators' file has the digests of their tokens, so those seal nothing. The
+    /// The operators' file shows the digests of their tokens to its readers, so those seal nothing. The
     /// shared token's digest is in no file: with it every gateway of the region knows a session.
     pub(super) fn of_sessions(&self, token: &TokenDigest) -> hmac::Key {
         match self.operators.now().shared {

@@ -36,7 +36,7 @@ pub(super) struct Case<'a> {
     pub(super) approval: Option<String>,
 }
 
-/// What is approved.
+/// An act that is approved, whole.
 #[derive(Serialize, Deserialize)]
 struct Request {
     region: String,

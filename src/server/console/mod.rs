@@ -1,8 +1,9 @@
 //! The console: what an operator needs during an incident, on one page of the admin listener.
 //!
 //! `GET /console` (its script asks for the parts `/console/now` and `/console/audit`), `GET
-//! /console/key?tenant=&key=`, `GET /console/keys?tenant=&route=&state=&from=&before=`, `POST /console/settle`, `/console/release`, `/console/sign-in` and
-//! `/console/sign-out`, and its own files.
+//! /console/key?tenant=&key=`, `GET /console/keys?tenant=&route=&state=&from=&before=`, `POST
+//! /console/settle`, `/console/release`, `/console/sign-in` and `/console/sign-out`, and its own
+//! files.
 //!
 //! [`super::admin_acts`] makes the acts on a key in doubt; [`session`] says who may use the
 //! console. maud escapes every text where it is written. No page names anything outside of this

@@ -272,6 +272,8 @@ fn keys_are_found_by_tenant_route_state_and_time_page_by_page() {
         assert!(!keys(&find("state=settled").await.json()).contains(&one));
         assert!(keys(&find("from=2999-01-01").await.json()).is_empty());
         assert!(!keys(&find("before=2999-01-01").await.json()).is_empty());
+        let other = find("state=in-doubt&after=aaa%2Fk").await.json();
+        assert!(keys(&other).contains(&one), "a cursor of another tenant hides nothing: {other}");
         assert_eq!(find("state=lost").await.status, 400);
         let cookie = session(&base).await;
         let shown = async |path: &str| ask(get(&base, path).with("Cookie", &cookie)).await;

@@ -538,7 +538,7 @@ async fn a_record_that_is_not_whole_is_written_by_nobody() {
     set("answer_body = null, answer_length = null").await.unwrap();
 }
 
-/// What a promoted server lacks of a peer's rows, the peer counts as applied, and never sends again.
+/// A peer counts rows as applied that a promoted server lacks, and never sends them again.
 #[tokio::test]
 async fn a_promoted_server_counts_no_heartbeat_until_its_peers_are_followed_anew() {
     let [eu, us] = two_that_meet().await;

@@ -1,4 +1,4 @@
-//! What a promoted standby of this server would mean for the slots by which other regions follow
+//! Effect of a promoted standby of this server on the slots by which other regions follow
 //! this store.
 //!
 //! A slot that is gone is noticed, and its reader is copied anew (docs/protocol.md#rule-29). A slot

@@ -1,5 +1,5 @@
-//! Follows a peer anew whose slot was lost, or whose rows a promoted server may lack: `onceway store
-//! reseed`.
+//! Follows a peer anew whose slot was lost, or whose rows a promoted server may lack:
+//! `onceway store reseed`.
 //!
 //! This store may hold the only rows of a key that this region owns by now, so the peer's rows stay
 //! readable. In one transaction they become imported rows, like those that survivors give one

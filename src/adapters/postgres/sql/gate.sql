@@ -1,4 +1,5 @@
--- The timeline of the WAL that is written now: after a promotion the control file keeps the one of before until the next checkpoint.
+-- The timeline of the WAL that is written now: after a promotion the control file keeps the one of
+-- before until the next checkpoint.
 select g.origin, g.version, g.epoch, g.boot_system, g.boot_timeline,
        (extract(epoch from g.boot_started) * 1000000)::bigint as boot_started,
        s.system_identifier,
