@@ -47,6 +47,7 @@ impl Letter {
             Question::AcceptRisk { .. }
             | Question::Key { .. }
             | Question::Doubts { .. }
+            | Question::Jobs { .. }
             | Question::Act { .. } => Self::Operator,
         }
     }

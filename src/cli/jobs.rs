@@ -1,4 +1,4 @@
-//! `onceway jobs`: the accepted requests of a region, and acts on dead letters.
+//! `onceway jobs`: the accepted requests of all regions, and acts on dead letters.
 //!
 //! `gateway::dead_letters` is the contract of the JSON, `server::admin` serves it. The output shows
 //! keys: a person who may ask an admin listener may see them. It must not judge: without a reason
@@ -8,26 +8,27 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::doubts::date;
-use super::http::{Admin, segment};
+use super::http::{Admin, printable, segment};
 use super::key::Why;
 use super::rehearsal::Dry;
 use super::status::word;
 use super::table::{Side, columns};
 use super::{Failure, tell};
 
-/// List the accepted requests of a region that wait to be run, and its dead letters. Each region
-/// lists its own.
+/// List the accepted requests of all regions that wait to be run, and the dead letters.
+///
+/// One gateway asks the others. A region that does not answer is named.
 #[derive(Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_long_help = "\
-Exit codes: 0 no dead letter, 3 there are some, 1 the gateway could not be asked.
+Exit codes: 0 no dead letter, 3 there are some, or a region did not answer, 1 the gateway could not be asked.
 
 Examples:
   onceway jobs --admin http://127.0.0.1:7402
   onceway jobs --dead --json | jq -r '.jobs[] | [.tenant, .key, .trouble] | @tsv'
   onceway jobs retry acme order-1001 --reason 'the provider is up again'
-  onceway jobs drop acme order-1001 --reason 'the customer cancelled, ticket OPS-311'"
+  onceway jobs drop acme order-1001 --region eu-west --reason 'the customer cancelled, ticket OPS-311'"
 )]
 pub struct Jobs {
     #[command(subcommand)]
@@ -35,6 +36,9 @@ pub struct Jobs {
     /// Dead letters only.
     #[arg(long)]
     dead: bool,
+    /// List only what the asked region lists itself.
+    #[arg(long)]
+    here: bool,
     #[command(flatten)]
     gateway: Admin,
     /// Print JSON.
@@ -60,6 +64,9 @@ struct Act {
     tenant: String,
     /// The idempotency key, without quotes.
     key: String,
+    /// The region that accepted the request, if it is not the asked one. It has to know your token.
+    #[arg(long, value_name = "NAME")]
+    region: Option<String>,
     #[command(flatten)]
     gateway: Admin,
     #[command(flatten)]
@@ -81,11 +88,18 @@ impl Jobs {
     }
 
     fn list(&self) -> Result<(), Failure> {
-        let path = if self.dead { "/v1/jobs?state=dead" } else { "/v1/jobs" };
-        let (region, all) = self.gateway.list(path, "jobs")?;
-        tell(self.json, &json!({ "region": region, "jobs": all }), &picture(&all))?;
+        let path = if self.here { "/v1/jobs" } else { "/v1/jobs/all" };
+        let page = self.gateway.get(&format!("{path}{}", if self.dead { "?state=dead" } else { "" }))?;
+        let all = page["jobs"].as_array().cloned().unwrap_or_default();
+        let silent = page["silent"].as_object().cloned().unwrap_or_default();
+        let mut text = picture(&all);
+        for (name, why) in &silent {
+            text.push_str(&format!("{}: its jobs are unknown: {}\n", printable(name), word(why)));
+        }
+        tell(self.json, &page, &text)?;
         match all.iter().filter(|job| job["state"] == "dead").count() {
-            0 => Ok(()),
+            0 if silent.is_empty() => Ok(()),
+            0 => Err(Failure::Incomplete("not every region answered: ask again".to_owned())),
             1 => Err(Failure::Incomplete("1 dead letter waits for an operator".to_owned())),
             count => Err(Failure::Incomplete(format!("{count} dead letters wait for an operator"))),
         }
@@ -95,7 +109,10 @@ impl Jobs {
 impl Act {
     fn post(&self, act: &str, done: &str) -> Result<(), Failure> {
         let path = format!("/v1/jobs/{}/{}/{act}", segment(&self.tenant), segment(&self.key));
-        let said = json!({ "reason": self.why.reason, "actor": self.why.who.actor });
+        let mut said = json!({ "reason": self.why.reason, "actor": self.why.who.actor });
+        if let Some(region) = &self.region {
+            said["region"] = json!(region);
+        }
         let answer = self.gateway.target()?.act(&path, &self.dry.mark(said))?;
         let text = match self.dry.dry_run {
             true => format!("if done: {done}. Nothing was changed.\n"),
@@ -109,17 +126,17 @@ fn picture(all: &[Value]) -> String {
     if all.is_empty() {
         return "no accepted request waits\n".to_owned();
     }
-    let header = ["tenant", "key", "state", "runs", "accepted", "due", "erased", "trouble"];
+    let header = ["region", "tenant", "key", "state", "runs", "accepted", "due", "erased", "trouble"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for job in all {
-        let mut row = ["tenant", "key", "state", "runs"].map(|field| word(&job[field])).to_vec();
+        let mut row = ["region", "tenant", "key", "state", "runs"].map(|field| word(&job[field])).to_vec();
         let due = if job["state"] == "dead" { "-".to_owned() } else { date(&job["next_ms"]) };
         let erased = if job["kept"] == false { "erased".to_owned() } else { date(&job["forget_ms"]) };
         row.extend([date(&job["accepted_ms"]), due, erased, word(&job["trouble"])]);
         rows.push(row);
     }
     use Side::{Left, Right};
-    columns(&[Left, Left, Left, Right, Left, Left, Left, Left], &rows)
+    columns(&[Left, Left, Left, Left, Right, Left, Left, Left, Left], &rows)
 }
 
 #[cfg(test)]

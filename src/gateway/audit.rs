@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::everywhere::Answers;
 use super::life::{self, LifeEvent};
 use super::operator::{self, JournalEntry};
 use super::status::RowStatus;
@@ -18,15 +19,12 @@ use crate::ports::audit::{Finding, Of, RunAtRisk};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Place;
-use crate::ports::{Audit as _, Clock, Peers, Ports};
+use crate::ports::{Audit as _, Clock, Ports};
 use crate::protocol::double::{self, Held, Trace, Twice};
 use crate::protocol::key::KeyId;
-use crate::protocol::region::RegionName;
 
 /// Runs at risk in one look.
 const STRETCH: u32 = 1_000;
-/// Time limit for another region to answer about a key.
-const TELL_WITHIN: Duration = Duration::from_secs(2);
 
 /// One page of the keys that ran at risk in a region.
 #[derive(Clone, Debug, Serialize)]
@@ -171,26 +169,14 @@ impl<P: Ports> Gateway<P> {
     pub async fn key_life(self: &Arc<Self>, id: &KeyId) -> Result<KeyLife, StoreError> {
         let own = self.key_status(id).await?;
         let own = serde_json::to_value(own).unwrap_or_default();
-        let mut regions = BTreeMap::from([(self.settings.me.to_string(), own)]);
-        let mut silent = BTreeMap::new();
-        let names: Vec<RegionName> = self.view().members().keys().cloned().collect();
-        for name in names.into_iter().filter(|name| *name != self.settings.me) {
-            let question = Question::Key { id: id.clone() };
-            match self.ports.peers().ask(&name, question, TELL_WITHIN).await {
-                Ok(Told::Key(text)) => {
-                    regions.insert(name.to_string(), serde_json::from_str(&text).unwrap_or_default());
-                }
-                Ok(Told::Refused(why)) => {
-                    silent.insert(name.to_string(), why);
-                }
-                Ok(other) => {
-                    silent.insert(name.to_string(), format!("it answered {other:?}"));
-                }
-                Err(error) => {
-                    silent.insert(name.to_string(), error.to_string());
-                }
-            }
-        }
+        let read = |told: &Told| match told {
+            Told::Key(text) => Some(text.clone()),
+            _ => None,
+        };
+        let Answers { given, silent } = self.ask_others(&Question::Key { id: id.clone() }, read).await;
+        let mut regions: BTreeMap<String, serde_json::Value> =
+            given.into_iter().map(|(name, status)| (name.to_string(), status)).collect();
+        regions.insert(self.settings.me.to_string(), own);
         let life = life::life(&regions);
         Ok(KeyLife { regions, silent, life })
     }

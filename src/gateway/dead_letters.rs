@@ -1,12 +1,17 @@
-//! Jobs for operators: their list, and acts on dead letters.
+//! Jobs for operators: the lists of a region and of all regions, and acts on dead letters.
 //!
 //! [`super::jobs`] runs jobs that are brought back. Field names are a contract: add, never rename.
 //! This file must not show a request, nor act without a reason.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use super::Gateway;
+use super::everywhere::Answers;
 use crate::ports::jobs::{Act, Acted, JobRow};
+use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;
 use crate::ports::{Jobs, KeyStore, Ports};
 use crate::protocol::job::JobState;
@@ -16,9 +21,23 @@ use crate::protocol::region::RegionName;
 
 const MOST_LISTED: usize = 1_000;
 
+/// The jobs of one region, or of all.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobsPage {
+    /// The region that was asked.
+    pub region: String,
+    /// The jobs, oldest first. Of each region 1,000 at most.
+    pub jobs: Vec<JobStatus>,
+    /// Regions whose jobs are not among them, with the reason; of a list of all regions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent: Option<BTreeMap<String, String>>,
+}
+
 /// A job.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobStatus {
+    /// The region that accepted the request, and runs it.
+    pub region: String,
     /// The tenant.
     pub tenant: String,
     /// The key.
@@ -26,7 +45,7 @@ pub struct JobStatus {
     /// The key's digest, as in the logs.
     pub digest: String,
     /// `waiting` or `dead`.
-    pub state: &'static str,
+    pub state: String,
     /// The request that was accepted.
     pub request_id: String,
     /// Number of its runs.
@@ -62,7 +81,40 @@ impl<P: Ports> Gateway<P> {
 
     /// Jobs of this region, oldest first.
     pub async fn jobs(&self, state: Option<JobState>) -> Result<Vec<JobStatus>, StoreError> {
-        Ok(self.ports.store().jobs(state, MOST_LISTED).await?.into_iter().map(job_status).collect())
+        let rows = self.ports.store().jobs(state, MOST_LISTED).await?;
+        Ok(rows.into_iter().map(|row| job_status(&self.settings.me, row)).collect())
+    }
+
+    /// The same as a page.
+    pub async fn jobs_here(&self, state: Option<JobState>) -> Result<JobsPage, StoreError> {
+        Ok(JobsPage { region: self.settings.me.to_string(), jobs: self.jobs(state).await?, silent: None })
+    }
+
+    /// Jobs of all regions of the view, oldest first.
+    ///
+    /// # Errors
+    /// The own store did not answer, and no other region did.
+    pub async fn all_jobs(self: &Arc<Self>, state: Option<JobState>) -> Result<JobsPage, StoreError> {
+        let read = |told: &Told| match told {
+            Told::Jobs(text) => Some(text.clone()),
+            _ => None,
+        };
+        let question = Question::Jobs { state };
+        let (own, others) = tokio::join!(self.jobs(state), self.ask_others::<JobsPage>(&question, read));
+        let Answers { given, mut silent } = others;
+        let region = self.settings.me.to_string();
+        let mut jobs: Vec<JobStatus> = Vec::new();
+        match own {
+            Ok(page) => jobs.extend(page),
+            Err(error) if given.is_empty() => return Err(error),
+            Err(error) => drop(silent.insert(region.clone(), error.to_string())),
+        }
+        for (name, page) in given {
+            // A region speaks of its own jobs only.
+            jobs.extend(page.jobs.into_iter().map(|job| JobStatus { region: name.to_string(), ..job }));
+        }
+        jobs.sort_by_key(|job| job.accepted_ms);
+        Ok(JobsPage { region, jobs, silent: Some(silent) })
     }
 
     /// Expected result of [`Gateway::act_on_job`], by the job and its key's record as they are now.
@@ -104,14 +156,15 @@ impl<P: Ports> Gateway<P> {
     }
 }
 
-fn job_status(row: JobRow) -> JobStatus {
+fn job_status(region: &RegionName, row: JobRow) -> JobStatus {
     JobStatus {
+        region: region.to_string(),
         tenant: row.id.tenant().to_string(),
         key: row.id.key().as_str().to_owned(),
         digest: row.id.digest().to_string(),
         state: match row.state {
-            JobState::Waiting => "waiting",
-            JobState::Dead => "dead",
+            JobState::Waiting => "waiting".to_owned(),
+            JobState::Dead => "dead".to_owned(),
         },
         request_id: row.request_id.to_string(),
         runs: row.runs,

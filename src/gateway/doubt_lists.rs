@@ -6,20 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::Gateway;
+use super::everywhere::Answers;
 use super::operator::{DoubtStatus, Doubts};
+use crate::ports::Ports;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;
-use crate::ports::{Peers, Ports};
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::region::RegionName;
-
-/// Time limit for one region's page.
-const WITHIN: Duration = Duration::from_secs(3);
 
 /// One page of the list of all regions.
 #[derive(Clone, Debug, Serialize)]
@@ -48,27 +45,13 @@ impl<P: Ports> Gateway<P> {
         after: Option<&KeyId>,
         most: u32,
     ) -> Result<AllDoubts, StoreError> {
-        let view = self.view();
-        let others = view.members().keys().filter(|name| **name != self.settings.me).cloned();
-        // A region that is known to be silent is not waited for.
-        let (dead, alive): (Vec<_>, Vec<_>) = others.partition(|name| self.is_silent(name));
-        let asked: Vec<_> = alive
-            .into_iter()
-            .map(|name| {
-                let (gateway, after, of) = (self.clone(), after.cloned(), name.clone());
-                (name, tokio::spawn(async move { gateway.doubts_of(&of, after, most).await }))
-            })
-            .collect();
-        let own = self.doubts(after, most).await;
-        let mut pages = Vec::new();
-        let mut silent: BTreeMap<String, String> =
-            dead.into_iter().map(|name| (name.to_string(), "it does not answer".to_owned())).collect();
-        for (name, asked) in asked {
-            match asked.await.unwrap_or_else(|_| Err("the question broke off".to_owned())) {
-                Ok(page) => pages.push((name, page)),
-                Err(why) => drop(silent.insert(name.to_string(), why)),
-            }
-        }
+        let question = Question::Doubts { after: after.cloned(), most };
+        let read = |told: &Told| match told {
+            Told::Doubts(text) => Some(text.clone()),
+            _ => None,
+        };
+        let (own, others) = tokio::join!(self.doubts(after, most), self.ask_others(&question, read));
+        let Answers { given: mut pages, mut silent } = others;
         match own {
             Ok(page) => pages.push((self.settings.me.clone(), page)),
             Err(error) if pages.is_empty() => return Err(error),
@@ -77,17 +60,6 @@ impl<P: Ports> Gateway<P> {
         let (doubts, next) = merged(pages, after, most);
         let (region, at_ms) = (self.settings.me.to_string(), self.date().as_millis());
         Ok(AllDoubts { region, at_ms, doubts, silent, more: next.is_some(), next })
-    }
-
-    async fn doubts_of(&self, name: &RegionName, after: Option<KeyId>, most: u32) -> Result<Doubts, String> {
-        match self.ports.peers().ask(name, Question::Doubts { after, most }, WITHIN).await {
-            Ok(Told::Doubts(text)) => {
-                serde_json::from_str(&text).map_err(|_| "its list is not readable here".to_owned())
-            }
-            Ok(Told::Refused(why)) => Err(why),
-            Ok(other) => Err(format!("it answered {other:?}")),
-            Err(error) => Err(error.to_string()),
-        }
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod doubles;
 pub(crate) mod doubt_lists;
 pub(crate) mod doubt_rule;
 mod escrow;
+mod everywhere;
 pub(crate) mod export;
 mod finish;
 mod forward;

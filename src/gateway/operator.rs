@@ -188,19 +188,19 @@ impl<P: Ports> Gateway<P> {
         }
     }
 
-    /// Has the owner of a key end its doubt for an operator, by the owner's own admin API. Returns
-    /// that one's status and body.
+    /// Has another region act for an operator, by its own admin API: the owner of a key, or the region
+    /// of a job. Returns that one's status and body.
     ///
     /// # Errors
-    /// The owner refused or did not answer. Without an answer it may have acted.
-    pub async fn act_at(&self, owner: &RegionName, act: Question) -> Result<(u16, String), StoreError> {
-        let definite = |why: String| StoreError::Definite(format!("{owner} owns the key: {why}"));
-        match self.ports.peers().ask(owner, act, ACT_WITHIN).await {
+    /// The region refused or did not answer. Without an answer it may have acted.
+    pub async fn act_at(&self, there: &RegionName, act: Question) -> Result<(u16, String), StoreError> {
+        let definite = |why: String| StoreError::Definite(format!("{there} has to act: {why}"));
+        match self.ports.peers().ask(there, act, ACT_WITHIN).await {
             Ok(Told::Acted { status, body }) => Ok((status, body)),
             Ok(Told::Refused(why)) => Err(definite(why)),
             Err(PeerError::NotSent(why)) => Err(definite(format!("it was not asked: {why}"))),
-            Err(error) => Err(StoreError::Unknown(format!("{owner} owns the key: {error}"))),
-            Ok(other) => Err(StoreError::Unknown(format!("{owner} answered {other:?}"))),
+            Err(error) => Err(StoreError::Unknown(format!("{there} has to act: {error}"))),
+            Ok(other) => Err(StoreError::Unknown(format!("{there} answered {other:?}"))),
         }
     }
 

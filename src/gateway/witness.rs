@@ -251,6 +251,7 @@ impl<A: Acceptors, C: Clock> Witness<A, C> {
             | Question::AcceptRisk { .. }
             | Question::Key { .. }
             | Question::Doubts { .. }
+            | Question::Jobs { .. }
             | Question::Act { .. } => {
                 tracing::warn!(%from, "refused a question: a witness has no store");
                 self.refuse(format!("{} is a witness: it votes on views and keeps no keys", self.duty.me))

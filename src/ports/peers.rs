@@ -17,6 +17,7 @@ use super::Body;
 use super::authority::{CopiedRow, Lodged, Lodging};
 use crate::protocol::change::Report;
 use crate::protocol::digest::Digest32;
+use crate::protocol::job::JobState;
 use crate::protocol::key::KeyId;
 use crate::protocol::opening;
 use crate::protocol::record::{Answer, Nonce, RequestId, Token};
@@ -224,7 +225,13 @@ pub enum Question {
         /// The largest number of keys.
         most: u32,
     },
-    /// Settle or release a key of yours for this operator, whom you know by the token.
+    /// The accepted requests that the asked region lists.
+    Jobs {
+        /// Those in this state only; all if absent.
+        state: Option<JobState>,
+    },
+    /// End the doubt of a key of yours, or act on a job of yours, for this operator, whom you know by
+    /// the token.
     Act {
         /// Path of the act in the admin API.
         path: String,
@@ -307,6 +314,7 @@ impl Question {
             Self::AcceptRisk { .. } => Kind::AcceptRisk,
             Self::Key { .. } => Kind::Key,
             Self::Doubts { .. } => Kind::Doubts,
+            Self::Jobs { .. } => Kind::Jobs,
             Self::Act { .. } => Kind::Act,
         }
     }
@@ -335,6 +343,7 @@ impl Question {
             | Self::AcceptRisk { .. }
             | Self::Key { .. }
             | Self::Doubts { .. }
+            | Self::Jobs { .. }
             | Self::Act { .. } => None,
         }
     }
@@ -360,6 +369,7 @@ impl Question {
             | Self::AcceptRisk { .. }
             | Self::Key { .. }
             | Self::Doubts { .. }
+            | Self::Jobs { .. }
             | Self::Act { .. } => None,
         }
     }
@@ -397,6 +407,9 @@ pub enum Told {
     /// To [`Question::Doubts`]: the page as JSON, for people.
     #[serde(with = "written::page")]
     Doubts(String),
+    /// To [`Question::Jobs`]: the list as JSON, for people.
+    #[serde(with = "written::page")]
+    Jobs(String),
     /// To [`Question::Act`]: the answer of the owner's admin API.
     Acted {
         /// The status.

@@ -122,7 +122,8 @@ messages! {
     AcceptRisk "accept-risk" REGION false "An operator accepts the risk of a loss."
     Key "key" REGION false "Show an operator the life of a key."
     Doubts "doubts" REGION false "Show an operator your keys in doubt."
-    Act "act" REGION false "An operator whom you know ends the doubt of a key of yours."
+    Jobs "jobs" REGION false "Show an operator your accepted requests."
+    Act "act" REGION false "An operator whom you know acts on a key or a job of yours."
 }
 
 /// The reason why a message is not heard.

@@ -4,7 +4,8 @@
 //! - `/healthz`, and `/readyz` for the health checks of global DNS (can serve *or forward*)
 //! - `/metrics` (Prometheus), `/v1/status`, `/v1/coverage`, `/v1/shadow`
 //! - `/v1/keys` (a search), `/v1/keys/{tenant}/{key}`
-//! - `/v1/doubts` (of this region), `/v1/doubts/all`, `/v1/jobs`
+//! - `/v1/doubts` (of this region), `/v1/doubts/all`, `/v1/jobs` (of this region),
+//!   `/v1/jobs/all`
 //! - `/v1/audit`, `/v1/audit/export`, `/v1/audit/journal`, `/v1/audit/{tenant}/{key}`
 //!
 //! [`super::admin_acts`] acts on keys, [`super::admin_authority`] on regions; [`super::console`] is
@@ -125,8 +126,11 @@ impl<P: Ports> Admin<P> {
         }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let path: Vec<&str> = path.split('/').collect();
-        let is_of_key = matches!(path[..], ["v1", "keys", _, _, "settle" | "release"]);
-        if !is_of_key || matches!(self.key.visitor(&headers), None | Some(Visitor::Local)) {
+        let is_passed_on = matches!(
+            path[..],
+            ["v1", "keys", _, _, "settle" | "release"] | ["v1", "jobs", _, _, "retry" | "drop"]
+        );
+        if !is_passed_on || matches!(self.key.visitor(&headers), None | Some(Visitor::Local)) {
             let why =
                 "its operators are not known there by the token that was shown: ask its own admin listener";
             return Told::Refused(why.to_owned());
@@ -186,7 +190,8 @@ impl<P: Ports> Admin<P> {
                 let (most, after) = admin_acts::page(query)?;
                 told(gateway.all_doubts(after.as_ref(), most).await)
             }
-            ["v1", "jobs"] => admin_jobs::list(gateway, query).await,
+            ["v1", "jobs"] => told(gateway.jobs_here(admin_jobs::state(query)?).await),
+            ["v1", "jobs", "all"] => told(gateway.all_jobs(admin_jobs::state(query)?).await),
             ["v1", "coverage"] => json(StatusCode::OK, &gateway.coverage()),
             ["v1", "shadow"] => match gateway.shadow_report() {
                 Some(report) => json(StatusCode::OK, &report),
@@ -313,7 +318,7 @@ fn named(tenant: &str, key: &str) -> Result<KeyId, Box<Answer>> {
 fn not_here() -> Answer {
     problem(
         StatusCode::NOT_FOUND,
-        "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/doubts/all, /v1/jobs, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key}, /v1/keys?tenant=&route=&state=&from=&before= or /v1/keys/{tenant}/{key}",
+        "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/doubts/all, /v1/jobs, /v1/jobs/all, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key}, /v1/keys?tenant=&route=&state=&from=&before= or /v1/keys/{tenant}/{key}",
     )
 }
 

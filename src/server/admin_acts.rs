@@ -120,8 +120,7 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
     let dry_run = said.dry_run;
     let mut act = act(verb, said).map_err(bad)?;
     if let (Some(proof), Some(owner)) = (elsewhere, gateway.owner_elsewhere(&id)) {
-        let (path, body) = (case.path.to_owned(), case.body.to_string());
-        return at_owner(gateway, &owner, Question::Act { path, body, proof }).await;
+        return act_at(gateway, &owner, &case, proof).await;
     }
     if dry_run {
         let would_be = match verb {
@@ -139,9 +138,15 @@ pub(super) async fn rule<P: Ports, B: ActBody>(
     Ok(json(StatusCode::OK, &gateway.rule(&id, &act).await.map_err(refused)?))
 }
 
-/// Has the owner of a key act, and answers as it did.
-async fn at_owner<P: Ports>(gateway: &Gateway<P>, owner: &RegionName, act: Question) -> Acted {
-    let (status, body) = gateway.act_at(owner, act).await.map_err(Refusal::Store).map_err(refused)?;
+/// Has another region act, and answers as it did.
+pub(super) async fn act_at<P: Ports>(
+    gateway: &Gateway<P>,
+    there: &RegionName,
+    case: &Case<'_>,
+    proof: Proof,
+) -> Acted {
+    let act = Question::Act { path: case.path.to_owned(), body: case.body.to_string(), proof };
+    let (status, body) = gateway.act_at(there, act).await.map_err(Refusal::Store).map_err(refused)?;
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
     let kind = if status.is_success() { "application/json" } else { "application/problem+json" };
     Ok(answer(status, kind, body.into_bytes()))
@@ -203,7 +208,7 @@ pub(super) struct Posted<'a, B> {
 
 impl<'a, B: ActBody> Posted<'a, B> {
     /// The proof that lets another region act for this operator: nobody acts there without a token.
-    fn elsewhere(&self) -> Option<Proof> {
+    pub(super) fn elsewhere(&self) -> Option<Proof> {
         let text = |name| self.headers.get(name)?.to_str().ok().map(str::to_owned);
         let authorization = text(AUTHORIZATION.as_str()).filter(|_| !self.passed_on)?;
         Some(Proof { authorization, approval: text(APPROVAL) })

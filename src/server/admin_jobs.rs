@@ -1,6 +1,7 @@
-//! Accepted requests in the admin API: the list of jobs, and the acts on dead letters.
+//! Accepted requests in the admin API: the lists of jobs, and the acts on dead letters.
 //!
-//! `GET /v1/jobs?state=waiting|dead`, `POST /v1/jobs/{tenant}/{key}/retry` and `/drop`.
+//! `GET /v1/jobs?state=waiting|dead`, `GET /v1/jobs/all`, `POST /v1/jobs/{tenant}/{key}/retry` and
+//! `/drop`. An act that names another `region` is passed on to it, if the operator shows a token.
 //! `gateway::dead_letters` performs the acts. This file must not log paths or bodies.
 
 use std::sync::Arc;
@@ -8,23 +9,18 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::admin::{Acted, Answer, bad, coded, json, problem, told};
-use super::admin_acts::{ActBody, Posted, journalled};
+use super::admin::{Acted, Answer, bad, coded, json, problem};
+use super::admin_acts::{ActBody, Posted, act_at, journalled};
 use crate::gateway::Gateway;
-use crate::gateway::dead_letters::{JobAct, JobStatus};
+use crate::gateway::dead_letters::JobAct;
 use crate::ports::Ports;
 use crate::ports::jobs::{Act, Acted as Outcome};
 use crate::protocol::job::JobState;
 use crate::protocol::key::KeyId;
+use crate::protocol::region::RegionName;
 
 /// Longest reason or name, in bytes.
 const MOST_TEXT: usize = 1_000;
-
-#[derive(Serialize)]
-struct Page {
-    region: String,
-    jobs: Vec<JobStatus>,
-}
 
 #[derive(Serialize)]
 struct Done {
@@ -38,6 +34,8 @@ struct Done {
 struct Why {
     reason: String,
     actor: String,
+    /// The region that accepted the request; this one if absent.
+    region: Option<String>,
     /// If set, reports the result and changes nothing.
     #[serde(default)]
     dry_run: bool,
@@ -45,15 +43,14 @@ struct Why {
 
 journalled!(Why);
 
-pub(super) async fn list<P: Ports>(gateway: &Gateway<P>, query: &str) -> Answer {
-    let state = match query {
-        "" => None,
-        "state=dead" => Some(JobState::Dead),
-        "state=waiting" => Some(JobState::Waiting),
-        _ => return problem(StatusCode::BAD_REQUEST, "the parameter is state=dead or state=waiting"),
-    };
-    let jobs = gateway.jobs(state).await;
-    told(jobs.map(|jobs| Page { region: gateway.region().to_string(), jobs }))
+/// Reads the state of the jobs that are asked for.
+pub(super) fn state(query: &str) -> Result<Option<JobState>, Box<Answer>> {
+    match query {
+        "" => Ok(None),
+        "state=dead" => Ok(Some(JobState::Dead)),
+        "state=waiting" => Ok(Some(JobState::Waiting)),
+        _ => Err(bad("the parameter is state=dead or state=waiting")),
+    }
 }
 
 /// Performs an act on one job.
@@ -63,12 +60,21 @@ pub(super) async fn act<P: Ports, B: ActBody>(
     id: KeyId,
     posted: Posted<'_, B>,
 ) -> Acted {
-    let (Why { reason, actor, dry_run }, _) = posted.read().await?;
+    let elsewhere = posted.elsewhere();
+    let (Why { reason, actor, region, dry_run }, case) = posted.read().await?;
     if [&reason, &actor].into_iter().any(|text| text.trim().is_empty() || text.len() > MOST_TEXT) {
         return Err(bad("say who acts (actor) and why (reason), at most 1000 bytes each"));
     }
     if [&reason, &actor].into_iter().any(|text| text.contains('\0')) {
         return Err(bad("the reason and the actor cannot hold zero bytes"));
+    }
+    if let Some(region) = region.filter(|region| region != gateway.region().as_str()) {
+        let region = RegionName::parse(&region).map_err(|error| bad(&error.to_string()))?;
+        let proof = elsewhere.ok_or_else(|| {
+            let why = format!("{region} acts only for an operator whom it knows: show a token");
+            Box::new(coded(StatusCode::FORBIDDEN, "forbidden", &why))
+        })?;
+        return act_at(gateway, &region, &case, proof).await;
     }
     let conflict = |why| coded(StatusCode::CONFLICT, "refused", why);
     let acted = match dry_run {

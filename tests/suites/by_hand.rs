@@ -9,8 +9,11 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
+use crate::console::form;
+use crate::console::pages::{hidden, page_of, signed_in};
 use crate::support::{self, BODY, ask, found, key, port_base, post, program, room, run, until};
 use onceway::fleet::binaries::Binaries;
+use onceway::fleet::client::Ask;
 use onceway::fleet::cluster::Cluster;
 use onceway::fleet::files::RegionFile;
 use onceway::fleet::janitor::Janitor;
@@ -163,6 +166,7 @@ fn two_regions_by_the_commands_of_a_set_up() {
         assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
         assert_eq!((retry.header("idempotent-replayed"), support::effects(&ledger, &key)), ("true", 1));
         ends_doubts_at_the_owner(&dir, &ports).await;
+        acts_on_jobs_elsewhere(&dir, &ports).await;
     });
 }
 
@@ -188,6 +192,12 @@ async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
         .await;
         let doubt = post(&public(number), "/v1/notes", &owned, BODY).with("Demo-Behave", "status=500");
         assert_eq!(ask(doubt).await.status, 500);
+        if (number, token) == (0, "ann") {
+            // The console passes acts on, too.
+            released_on_the_console(dir, &admin(number), &owned).await;
+            assert_eq!(shown(1 - number, &owned).await["journal"][0]["actor"], "ann");
+            continue;
+        }
         let release = ["key", "release", "acme", &owned, "--reason", "a test", "--actor", "mallory"];
         let admin = admin(number);
         let asked = [&release[..], &["--admin", &admin, "--token-file", token]].concat();
@@ -197,6 +207,75 @@ async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
         let actors: Vec<_> = journal.as_array().unwrap().iter().map(|entry| entry["actor"].clone()).collect();
         assert_eq!(actors, vec![json!(token); 1 - usize::try_from(code).unwrap()], "{journal}");
     }
+}
+
+/// Releases a key of the other region on a region's console: with a session here, and a token there.
+async fn released_on_the_console(dir: &Path, base: &str, key: &str) {
+    let token = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+    let cookie = signed_in(base, &token("ann")).await;
+    let page = page_of(base, &cookie, key).await.text();
+    assert!(page.contains("you will be asked for your token"), "{page}");
+    let [region, seen] = ["region", "seen"].map(|name| hidden(&page, name));
+    let fields =
+        [("region", &*region), ("tenant", "acme"), ("key", key), ("seen", &seen), ("reason", "a test")];
+    let send = async |more: &[(&str, &str)]| {
+        let fields = [&fields[..], more].concat();
+        ask(form(base, "/console/release", &fields).with("Cookie", &cookie)).await
+    };
+    let looked = send(&[]).await;
+    assert!(looked.status == 200 && looked.text().contains("Nothing was tried yet"), "{}", looked.text());
+    let (ann, eve, other) = (token("ann"), token("eve"), "x".repeat(24));
+    for (token, status, says) in [
+        ("", 400, "show the token"),
+        (&other, 503, "not known there by the token"),
+        (&eve, 403, "eve may only look"),
+    ] {
+        let refused = send(&[("token", token), ("confirmed", "yes")]).await;
+        assert!(refused.status == status && refused.text().contains(says), "{token}: {}", refused.text());
+    }
+    let tried = send(&[("token", &ann), ("confirmed", "try")]).await;
+    assert!(tried.status == 200 && tried.text().contains("it can be done now"), "{}", tried.text());
+    let done = send(&[("token", &ann), ("confirmed", "yes")]).await;
+    assert_eq!(done.status, 303, "{}", done.text());
+}
+
+/// Each region lists the jobs of all, and passes an act on to the region of the job.
+async fn acts_on_jobs_elsewhere(dir: &Path, ports: &[RegionPorts]) {
+    let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number].admin);
+    let listed = async |number: usize, here: bool| -> Vec<serde_json::Value> {
+        let admin = admin(number);
+        let words = ["jobs", "--admin", &admin, "--token-file", "token", "--json"];
+        let words = [&words[..], if here { &["--here"] } else { &[] }].concat();
+        let page: serde_json::Value =
+            serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default();
+        page["jobs"].as_array().cloned().unwrap_or_default()
+    };
+    let key = found("a job of the south", async || {
+        let key = key("job");
+        let public = format!("http://127.0.0.1:{}", ports[1].public);
+        let request = post(&public, "/v1/emails", &key, BODY).with("Demo-Behave", "status=503");
+        let request = request.with("Prefer", "respond-async");
+        assert_eq!(ask(request).await.status, 202);
+        let own = listed(1, true).await;
+        own.iter().any(|job| job["key"] == *key).then_some(key)
+    })
+    .await;
+    assert!(listed(0, true).await.iter().all(|job| job["key"] != *key));
+    let all = listed(0, false).await;
+    assert_eq!(all.iter().find(|job| job["key"] == *key).unwrap()["region"], "south", "{all:?}");
+    let base = admin(0);
+    let cookie = signed_in(&base, &fs::read_to_string(dir.join("ann")).unwrap()).await;
+    let page = |path: &str| Ask::get(format!("{base}{path}")).with("Cookie", &cookie);
+    assert!(ask(page("/console")).await.text().contains(&*key));
+    let text = ask(page(&format!("/console/job?region=south&tenant=acme&key={key}"))).await.text();
+    assert!(text.contains("Give it up: drop") && text.contains("you will be asked for your token"), "{text}");
+    let drop = ["jobs", "drop", "acme", &*key, "--region", "south", "--reason", "a test", "--admin", &base];
+    let of = async |token: &str| onceway(dir, &[&drop[..], &["--token-file", token]].concat()).await;
+    let refused = of("eve").await;
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("eve may only look"), "{refused:?}");
+    // A worker may have it at this moment.
+    until("the job to be dropped", async || of("ann").await.status.success()).await;
+    assert!(listed(1, true).await.iter().all(|job| job["key"] != *key));
 }
 
 /// Runs `onceway init` until all regions are up. A second founding is refused.

@@ -4,7 +4,7 @@
 //! in a real headless Chromium. It must not reach behind the admin listener.
 
 mod named;
-mod pages;
+pub mod pages;
 
 use onceway::fleet::client::Ask;
 
@@ -13,7 +13,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// A request as a browser sends a form of the page at `base`.
-fn form(base: &str, path: &str, fields: &[(&str, &str)]) -> Ask {
+pub fn form(base: &str, path: &str, fields: &[(&str, &str)]) -> Ask {
     let pairs: Vec<String> =
         fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
     let mut ask = Ask::post(format!("{base}{path}"), pairs.join("&"));

@@ -162,6 +162,7 @@ fn questions(from: &RegionName, to: &RegionName) -> Vec<Question> {
         risk,
         Question::Key { id: id() },
         Question::Doubts { after: None, most: 100 },
+        Question::Jobs { state: None },
         Question::Act {
             path: "v1/keys/acme/k/release".to_owned(),
             body: "{}".to_owned(),

@@ -31,11 +31,10 @@ const TOLD: &[u8] = b"told";
 const VERSIONS: &str = "the other end may run another version of onceway: see `onceway status`";
 
 /// The names of questions. They tell one of another version from a broken one.
-const QUESTIONS: &str =
-    "acceptor views adopt release frontier rows latest lodge lodge_answer void accept_risk key doubts act";
+const QUESTIONS: &str = "acceptor views adopt release frontier rows latest lodge lodge_answer void accept_risk key doubts jobs act";
 /// The names of answers.
 const TELLINGS: &str =
-    "acceptor views adopted released frontier rows latest lodged key doubts acted done refused";
+    "acceptor views adopted released frontier rows latest lodged key doubts jobs acted done refused";
 
 /// Makes the request of a question.
 pub fn encode_ask(

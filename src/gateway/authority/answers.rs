@@ -7,6 +7,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use super::{Gateway, acceptor, gate_loop, learn, moves};
 use crate::gateway::applied::applied;
 use crate::ports::authority::{CopiedRow, Latest};
@@ -82,24 +84,13 @@ impl<P: Ports> Gateway<P> {
                     }
                 }
             }
-            Question::Key { id } => match self.key_status(&id).await {
-                Ok(status) => match serde_json::to_string(&status) {
-                    Ok(text) => Told::Key(text),
-                    Err(error) => Told::Refused(error.to_string()),
-                },
-                Err(error) => Told::Refused(error.to_string()),
-            },
+            Question::Key { id } => shown(self.key_status(&id).await, Told::Key),
             // The admin API knows its operators, and takes the question before this one does.
             Question::Act { .. } => Told::Refused("this process knows no operators".to_owned()),
             Question::Doubts { after, most } => {
-                match self.doubts(after.as_ref(), most.clamp(1, MOST_ROWS)).await {
-                    Ok(page) => match serde_json::to_string(&page) {
-                        Ok(text) => Told::Doubts(text),
-                        Err(error) => Told::Refused(error.to_string()),
-                    },
-                    Err(error) => Told::Refused(error.to_string()),
-                }
+                shown(self.doubts(after.as_ref(), most.clamp(1, MOST_ROWS)).await, Told::Doubts)
             }
+            Question::Jobs { state } => shown(self.jobs_here(state).await, Told::Jobs),
         }
     }
 
@@ -215,6 +206,15 @@ impl<P: Ports> Gateway<P> {
         }
         self.authority.mind_now.notify_one();
         Ok(())
+    }
+}
+
+/// A list or a status as JSON, for people.
+fn shown(page: Result<impl Serialize, StoreError>, told: fn(String) -> Told) -> Told {
+    match page.map(|page| serde_json::to_string(&page)) {
+        Ok(Ok(text)) => told(text),
+        Ok(Err(error)) => Told::Refused(error.to_string()),
+        Err(error) => Told::Refused(error.to_string()),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::ports::peers::{PeerError, Proof, Question, Told};
 use crate::ports::{Clock, Peers};
 use crate::protocol::change::Report;
 use crate::protocol::digest::{Digest32, digest};
+use crate::protocol::job::JobState;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Token};
 use crate::protocol::region::{Origin, RegionName};
@@ -161,6 +162,7 @@ fn questions(region: RegionName) -> Vec<Question> {
         Question::LodgeAnswer { id: id(), token, nonce, answer: answer() },
         Question::Void { id: id(), token, nonce },
         Question::Doubts { after: Some(id()), most: 1_000 },
+        Question::Jobs { state: Some(JobState::Dead) },
         Question::Act {
             path: "v1/keys/acme/k/release".to_owned(),
             body: "{}".to_owned(),

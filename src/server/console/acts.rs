@@ -1,99 +1,370 @@
-//! Settling and releasing a key on the console: the page shows the act once more, then does it.
+//! Acts on a key in doubt and on an accepted request: the page shows the act once more, tries it
+//! without effect, then does it.
 //!
-//! [`super::key`] has the forms. [`crate::server::admin_acts`] makes the same act of a form as of
-//! the admin API's JSON. `gateway::operator` decides and journals. An act is for the records that
-//! its operator saw: if they have changed, nothing is done. This file must not do anything when a
-//! form is sent for the first time.
+//! [`super::key`] and [`super::jobs`] say which acts there are. A form becomes the same act as the
+//! admin API's JSON, so [`crate::server::admin_acts`] decides, and asks for a second person. If
+//! another region has to act, the form asks for the operator's token: that region knows its
+//! operators by nothing else. An act is for what its operator saw: if that has changed, nothing is
+//! done. This file must not do anything when a form is sent for the first time, nor show a token.
 
-use http::StatusCode;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body_util::{BodyExt, Full};
 use maud::{Markup, html};
+use serde_json::{Value, json};
 
-use super::frame::{self, mark};
-use super::lists::place;
-use super::{Answer, Form, Visit, elsewhere, page};
-use crate::gateway::credentials::operators::Weighty;
-use crate::gateway::operator::{Refusal, well_formed};
+use super::frame::{self, mark, section};
+use super::{Answer, Form, Visit, elsewhere, jobs, lists, page};
+use crate::gateway::credentials::operators::Visitor;
+use crate::gateway::dead_letters::JobAct;
+use crate::gateway::percent;
 use crate::ports::Ports;
-use crate::ports::upkeep::{Act, Ruling};
 use crate::protocol::key::KeyId;
-use crate::protocol::record::AnswerBody;
-use crate::server::admin_acts::{self, ActRequest, Verb};
+use crate::server::admin_acts::{self, Posted, Verb};
+use crate::server::admin_jobs;
+use crate::server::second_person::APPROVAL;
 
+/// The thing that an act is for.
+pub(super) struct Place<'a> {
+    /// The region that has to act.
+    pub(super) region: &'a str,
+    pub(super) tenant: &'a str,
+    pub(super) key: &'a str,
+    /// What the operator saw of it.
+    pub(super) seen: &'a str,
+}
+
+/// An act's name, its title, what it means, and its own fields.
+pub(super) type Offer = (&'static str, &'static str, &'static str, Markup);
+
+/// Makes the forms of the acts, if the visitor may act.
+pub(super) fn forms(
+    visitor: &Visitor,
+    me: &str,
+    place: &Place<'_>,
+    before: &Markup,
+    offers: &[Offer],
+) -> Markup {
+    let there = place.region != me;
+    let body = match visitor.may_act() {
+        Err(why) => html! { p { (why) } },
+        Ok(()) if there && *visitor == Visitor::Local => html! {
+            p { b { (place.region) } " has to act, and knows its operators by their tokens: open the console of a gateway there." }
+        },
+        Ok(()) => html! {
+            (before)
+            @if there { p { b { (place.region) } " has to act: you will be asked for your token, by which it knows you." } }
+            @for (verb, title, meaning, fields) in offers {
+                details id=(verb) {
+                    summary { (title) }
+                    form.act method="post" action={ "/console/" (verb) } {
+                        @for (name, value) in [("region", place.region), ("tenant", place.tenant), ("key", place.key), ("seen", place.seen)] {
+                            input type="hidden" name=(name) value=(value);
+                        }
+                        p.soft { (meaning) }
+                        (fields)
+                        (why(visitor, verb))
+                        button type="submit" { "Look it over…" }
+                    }
+                }
+            }
+        },
+    };
+    section("decide", "Decide", None, &body)
+}
+
+/// Makes the fields for the operator's name and reason.
+fn why(visitor: &Visitor, act: &str) -> Markup {
+    html! {
+        label for={ (act) "-reason" } { "Why " span.soft { "journalled with the act" } }
+        textarea id={ (act) "-reason" } name="reason" rows="2" required maxlength="1000" placeholder="the provider shows po_17, OPS-311" {}
+        @if let Some(name) = visitor.name() {
+            p { "Who " b { (name) } }
+        } @else {
+            label for={ (act) "-actor" } { "Who " span.soft { "your name, journalled too" } }
+            input id={ (act) "-actor" } name="actor" required maxlength="200" autocomplete="username" autocapitalize="none";
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Key(Verb),
+    Job(JobAct),
+}
+
+impl What {
+    fn of(name: &str) -> Self {
+        match name {
+            "settle" => Self::Key(Verb::Settle),
+            "release" => Self::Key(Verb::Release),
+            "retry" => Self::Job(JobAct::Retry),
+            _ => Self::Job(JobAct::Drop),
+        }
+    }
+
+    /// Title, consequence, and the button's text.
+    fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Key(Verb::Settle) => (
+                "Settle this key?",
+                "Every retry is given this answer from now on. It cannot be taken back.",
+                "Yes, it happened: settle",
+            ),
+            Self::Key(Verb::Release) => (
+                "Release this key?",
+                "Nothing is sent now; a retry of the client runs again. It cannot be taken back.",
+                "Yes, it did not happen: release",
+            ),
+            Self::Job(JobAct::Retry) => {
+                ("Run this request again?", "A worker runs it when it is free.", "Yes, run it again")
+            }
+            Self::Job(JobAct::Drop) => {
+                ("Drop this request?", "The job and its request go. It cannot be taken back.", "Yes, drop it")
+            }
+        }
+    }
+}
+
+/// An act that a form says.
+struct Said<'a> {
+    name: &'a str,
+    what: What,
+    id: KeyId,
+    /// The region that has to act.
+    region: String,
+    /// True if that is another region.
+    there: bool,
+    form: &'a Form,
+}
+
+/// An act's refusal: the text, and the request that a second person has to approve.
 struct Refused {
     status: StatusCode,
     why: String,
+    request: Option<String>,
 }
 
 impl Refused {
     fn bad(why: impl ToString) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, why: why.to_string() }
+        Self { status: StatusCode::BAD_REQUEST, why: why.to_string(), request: None }
     }
 }
 
-impl From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
-        Self { status: admin_acts::status_of(&refusal), why: refusal.to_string() }
-    }
-}
-
-/// Takes a form: shows what it would do, or does it if the operator confirmed it.
-pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Answer {
-    match taken(visit, verb, form).await {
-        Ok(answer) => answer,
-        Err(Refused { status, why }) => {
-            let main = html! {
-                h1 { "Nothing was done" }
-                p.notice.bad role="alert" { (mark("bad", &why)) }
-                p { a href=(place(&form.get("tenant"), &form.get("key"))) { "Back to the key" } }
-            };
-            page(
-                status,
-                frame::page(visit.gateway.region().as_str(), "nothing was done", visit.signed_in(), &main),
-            )
-        }
-    }
-}
-
-async fn taken<P: Ports>(visit: &Visit<'_, P>, verb: &str, form: &Form) -> Result<Answer, Refused> {
-    let (tenant, key) = (form.get("tenant"), form.get("key"));
-    let id = admin_acts::id(&tenant, &key).map_err(Refused::bad)?;
-    visit.visitor.may_act().map_err(|why| Refused { status: StatusCode::FORBIDDEN, why })?;
-    if verb == "release" && visit.key.needs(Weighty::Release) {
-        let why = "a release asks for a second person here: `onceway key release` says how".to_owned();
-        return Err(Refused { status: StatusCode::FORBIDDEN, why });
-    }
-    let mut act = read(verb, form)?;
-    act.actor = visit.visitor.actor(act.actor);
-    well_formed(&act)?;
-    if form.get("confirmed") != "yes" {
-        let main = look_over(verb, &id, &act, form);
-        return Ok(page(
-            StatusCode::OK,
-            frame::page(visit.gateway.region().as_str(), "look it over", visit.signed_in(), &main),
-        ));
-    }
-    let found = visit.gateway.key_status(&id).await.map_err(Refusal::Store)?;
-    if admin_acts::seen(&serde_json::to_value(&found).unwrap_or_default()) != form.get("seen") {
-        return Err(Refusal::Changed.into());
-    }
-    visit.gateway.rule(&id, &act).await?;
-    Ok(elsewhere(&format!("{}&done={verb}", place(&tenant, &key))))
-}
-
-fn read(verb: &str, form: &Form) -> Result<Act, Refused> {
-    let (reason, actor) = (form.get("reason"), form.get("actor"));
-    let none = ActRequest { reason, actor, status: None, headers: Vec::new(), body: None, dry_run: false };
-    let (verb, said) = match verb {
-        "settle" => {
-            let status = form.get("status");
-            let status =
-                status.trim().parse().map_err(|_| Refused::bad("an answer's status is 200 to 599"))?;
-            let headers = headers(&form.get("headers"))?;
-            (Verb::Settle, ActRequest { status: Some(status), headers, body: Some(form.get("body")), ..none })
-        }
-        _ => (Verb::Release, none),
+/// Takes a form: tries what it says and shows it, or does it if the operator confirmed it.
+pub(super) async fn act<P: Ports>(visit: &Visit<'_, P>, name: &str, form: &Form) -> Answer {
+    let back = match What::of(name) {
+        What::Key(_) => lists::place(&form.get("tenant"), &form.get("key")),
+        What::Job(_) => jobs::place(&form.get("region"), &form.get("tenant"), &form.get("key")),
     };
-    admin_acts::act(verb, said).map_err(Refused::bad)
+    let shown = |status, title: &str, main: &Markup| {
+        page(status, frame::page(visit.gateway.region().as_str(), title, visit.signed_in(), main))
+    };
+    let me = visit.gateway.region().as_str();
+    let said = match admin_acts::id(&form.get("tenant"), &form.get("key")) {
+        Ok(id) => Said::new((name, id), form, me),
+        Err(why) => return shown(StatusCode::BAD_REQUEST, "nothing was done", &nothing(&why, &back)),
+    };
+    match said.taken(visit).await {
+        Ok(Some(tried)) => shown(StatusCode::OK, "look it over", &said.look_over(visit, &back, tried)),
+        Ok(None) => elsewhere(&format!("{back}&done={name}")),
+        Err(Refused { status, why, request: None }) => {
+            shown(status, "nothing was done", &nothing(&why, &back))
+        }
+        Err(Refused { status, why, request: Some(request) }) => {
+            let tried = html! {
+                p.notice.warn role="alert" { (mark("warn", &why)) }
+                label for="request" { "The request for the second person" }
+                textarea #request rows="4" readonly spellcheck="false" { (request) }
+            };
+            shown(status, "a second person is asked", &said.look_over(visit, &back, tried))
+        }
+    }
+}
+
+fn nothing(why: &str, back: &str) -> Markup {
+    html! {
+        h1 { "Nothing was done" }
+        p.notice.bad role="alert" { (mark("bad", why)) }
+        p { a href=(back) { "Back" } }
+    }
+}
+
+impl<'a> Said<'a> {
+    fn new((name, id): (&'a str, KeyId), form: &'a Form, me: &str) -> Self {
+        let region = Some(form.get("region")).filter(|region| !region.is_empty());
+        let region = region.unwrap_or_else(|| me.to_owned());
+        Self { name, what: What::of(name), id, there: region != me, region, form }
+    }
+
+    /// Does the act, or tries it: then returns what that showed.
+    async fn taken<P: Ports>(&self, visit: &Visit<'_, P>) -> Result<Option<Markup>, Refused> {
+        let form = self.form;
+        let (there, region) = (self.there, &self.region);
+        let (confirmed, token) = (form.get("confirmed") == "yes", form.get("token"));
+        let forbidden = |why| Refused { status: StatusCode::FORBIDDEN, why, request: None };
+        visit.visitor.may_act().map_err(forbidden)?;
+        if there && visit.visitor == Visitor::Local {
+            return Err(forbidden(
+                "another region acts only for an operator whom it knows by a token".to_owned(),
+            ));
+        }
+        let body = self.body(!confirmed)?;
+        if there && form.get("confirmed").is_empty() {
+            // Nobody there can try it before the operator shows a token.
+            return Ok(Some(
+                html! { p { "Nothing was tried yet: " b { (region) } " has to know you first." } },
+            ));
+        }
+        if there && token.trim().is_empty() {
+            return Err(Refused::bad("show the token by which the other region knows you"));
+        }
+        if self.now(visit).await? != form.get("seen") {
+            let why = "it has changed since you looked: look at it again".to_owned();
+            return Err(Refused { status: StatusCode::CONFLICT, why, request: None });
+        }
+        let mut headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        if there {
+            headers.insert(AUTHORIZATION, header(&format!("Bearer {}", token.trim()))?);
+        }
+        if !form.get("approval").trim().is_empty() {
+            headers.insert(APPROVAL, header(form.get("approval").trim())?);
+        }
+        let answer = self.performed(visit, &headers, body).await;
+        judged(answer).await?;
+        Ok((!confirmed).then(|| html! { p { (mark("good", "Tried without effect: it can be done now.")) } }))
+    }
+
+    async fn performed<P: Ports>(&self, visit: &Visit<'_, P>, headers: &HeaderMap, body: Value) -> Answer {
+        let list = match self.what {
+            What::Key(_) => "keys",
+            What::Job(_) => "jobs",
+        };
+        let [tenant, key] = [self.id.tenant().as_str(), self.id.key().as_str()].map(percent::encode);
+        let path = format!("v1/{list}/{tenant}/{key}/{}", self.name);
+        let posted = Posted {
+            key: visit.key,
+            by: visit.visitor.clone(),
+            path: &path,
+            headers,
+            body: Full::new(Bytes::from(body.to_string())),
+            passed_on: false,
+        };
+        let acted = match self.what {
+            What::Key(verb) => admin_acts::rule(visit.gateway, verb, self.id.clone(), posted).await,
+            What::Job(what) => admin_jobs::act(visit.gateway, what, self.id.clone(), posted).await,
+        };
+        acted.unwrap_or_else(|refused| *refused)
+    }
+
+    /// The act as the admin API takes it.
+    fn body(&self, dry_run: bool) -> Result<Value, Refused> {
+        let form = self.form;
+        let mut body =
+            json!({ "reason": form.get("reason"), "actor": form.get("actor"), "dry_run": dry_run });
+        match self.what {
+            What::Key(Verb::Settle) => {
+                let status: u16 = form
+                    .get("status")
+                    .trim()
+                    .parse()
+                    .map_err(|_| Refused::bad("an answer's status is 200 to 599"))?;
+                body["status"] = json!(status);
+                body["headers"] = json!(headers(&form.get("headers"))?);
+                body["body"] = json!(form.get("body"));
+            }
+            What::Key(Verb::Release) => {}
+            What::Job(_) => body["region"] = json!(self.region),
+        }
+        Ok(body)
+    }
+
+    /// What an operator would see now.
+    async fn now<P: Ports>(&self, visit: &Visit<'_, P>) -> Result<String, Refused> {
+        let store = |error: crate::ports::store::StoreError| Refused {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            why: format!("The store does not answer: {error}"),
+            request: None,
+        };
+        let region = &self.region;
+        match self.what {
+            What::Key(_) => {
+                let life = visit.gateway.key_life(&self.id).await.map_err(store)?;
+                Ok(life.regions.get(region).map_or(String::new(), admin_acts::seen))
+            }
+            What::Job(_) => {
+                let page = jobs::all(visit).await.map_err(store)?;
+                let (tenant, key) = (self.id.tenant().as_str(), self.id.key().as_str());
+                let mut all = page.jobs.iter();
+                let job = all.find(|job| job.region == *region && job.tenant == tenant && job.key == key);
+                Ok(job.map_or(String::new(), jobs::seen))
+            }
+        }
+    }
+
+    /// Makes the page that shows what an act would do. Sending its form does the act.
+    fn look_over<P: Ports>(&self, visit: &Visit<'_, P>, back: &str, tried: Markup) -> Markup {
+        self.looked_over(&visit.visitor.actor(self.form.get("actor")), back, tried)
+    }
+
+    fn looked_over(&self, who: &str, back: &str, tried: Markup) -> Markup {
+        let (form, region) = (self.form, &self.region);
+        let fields = ["region", "tenant", "key", "seen", "reason", "actor", "status", "headers", "body"];
+        let (title, then, button) = self.what.words();
+        html! {
+            h1 { (title) }
+            p { (mark("warn", then)) }
+            dl.facts.long {
+                div { dt { "Key" } dd { code.key { (form.get("key")) } " of " code { (form.get("tenant")) } } }
+                div { dt { "Region" } dd { (region) } }
+                div { dt { "Seen" } dd { (form.get("seen")) } }
+                @if self.what == What::Key(Verb::Settle) {
+                    div { dt { "Status" } dd { (form.get("status")) } }
+                    div { dt { "Headers" } dd { pre { (form.get("headers")) } } }
+                    div { dt { "Body" } dd {
+                        @if form.get("body").is_empty() { span.soft { "empty" } } @else { pre { (form.get("body")) } }
+                    } }
+                }
+                div { dt { "Why" } dd { (form.get("reason")) } }
+                div { dt { "Who" } dd { (who) } }
+            }
+            (tried)
+            form.act method="post" action={ "/console/" (self.name) } {
+                @for field in fields { input type="hidden" name=(field) value=(form.get(field)); }
+                @if self.there {
+                    label for="token" { "Your token " span.soft { "for " (region) ", which knows you by it" } }
+                    input #token name="token" type="password" required autocomplete="off";
+                }
+                label for="approval" { "Approval " span.soft { "if a second person is asked for: what `onceway approve` printed" } }
+                input #approval name="approval" value=(form.get("approval")) spellcheck="false" autocomplete="off";
+                @if self.there { button type="submit" name="confirmed" value="try" { "Try it without effect" } " " }
+                button.weighty type="submit" name="confirmed" value="yes" { (button) }
+                " "
+                a href=(back) { "No, go back" }
+            }
+        }
+    }
+}
+
+fn header(text: &str) -> Result<HeaderValue, Refused> {
+    HeaderValue::from_str(text).map_err(|_| Refused::bad("a token or an approval is one line of plain text"))
+}
+
+/// Reads the admin API's answer.
+async fn judged(answer: Answer) -> Result<(), Refused> {
+    let (head, body) = answer.into_parts();
+    if head.status.is_success() {
+        return Ok(());
+    }
+    let Ok(body) = body.collect().await;
+    let said: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
+    let text = |field: &str| said[field].as_str().map(str::to_owned);
+    let why =
+        text("detail").or_else(|| text("title")).unwrap_or_else(|| format!("the answer was {}", head.status));
+    let request = text("request").filter(|_| said["code"] == "needs-approval");
+    Err(Refused { status: head.status, why, request })
 }
 
 fn headers(text: &str) -> Result<Vec<(String, String)>, Refused> {
@@ -105,50 +376,6 @@ fn headers(text: &str) -> Result<Vec<(String, String)>, Refused> {
     text.lines().filter(|line| !line.trim().is_empty()).map(one).collect()
 }
 
-/// Makes the page that shows what an act would do. Sending its form does the act.
-fn look_over(verb: &str, id: &KeyId, act: &Act, form: &Form) -> Markup {
-    let fields = ["tenant", "key", "seen", "reason", "actor", "status", "headers", "body"];
-    let (title, then, button) = match act.ruling {
-        Ruling::Settled(_) => {
-            ("Settle this key?", "Every retry is given this answer from now on.", "Yes, it happened: settle")
-        }
-        Ruling::Released => (
-            "Release this key?",
-            "Nothing is sent now; a retry of the client runs again.",
-            "Yes, it did not happen: release",
-        ),
-    };
-    html! {
-        h1 { (title) }
-        p { (mark("warn", then)) " It cannot be taken back." }
-        dl.facts.long {
-            div { dt { "Key" } dd { code.key { (id.key().as_str()) } " of " code { (id.tenant().as_str()) } } }
-            div { dt { "Records" } dd { (form.get("seen")) } }
-            @if let Ruling::Settled(answer) = &act.ruling {
-                div { dt { "Status" } dd { (answer.status) } }
-                div { dt { "Headers" } dd { @for (name, value) in &answer.headers { code { (name) ": " (String::from_utf8_lossy(value)) } br; } } }
-                div { dt { "Body" } dd { (body(&answer.body)) } }
-            }
-            div { dt { "Why" } dd { (act.reason) } }
-            div { dt { "Who" } dd { (act.actor) } }
-        }
-        form.act method="post" action={ "/console/" (verb) } {
-            @for field in fields { input type="hidden" name=(field) value=(form.get(field)); }
-            button.weighty type="submit" name="confirmed" value="yes" { (button) }
-            " "
-            a href=(place(id.tenant().as_str(), id.key().as_str())) { "No, go back" }
-        }
-    }
-}
-
-fn body(body: &AnswerBody) -> Markup {
-    match body {
-        AnswerBody::Kept(bytes) if bytes.is_empty() => html! { span.soft { "empty" } },
-        AnswerBody::Kept(bytes) => html! { pre { (String::from_utf8_lossy(bytes)) } },
-        AnswerBody::NotKept => html! { span.soft { "not kept" } },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,44 +384,52 @@ mod tests {
         Form(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
 
+    fn said<'a>(name: &'a str, form: &'a Form) -> Said<'a> {
+        Said::new((name, admin_acts::id("acme", "k").unwrap()), form, "us")
+    }
+
+    fn body(name: &str, pairs: &[(&str, &str)]) -> Option<Value> {
+        said(name, &form(pairs)).body(false).ok()
+    }
+
     #[test]
     fn a_form_says_what_the_command_line_says() {
-        let said = [
+        let words = [
+            ("region", "eu"),
             ("reason", "po_17"),
             ("actor", "ann"),
             ("status", " 201 "),
             ("headers", "A: b\r\n\r\nC:d:e"),
             ("body", "{\r\n}"),
         ];
-        let Ok(act) = read("settle", &form(&said)) else { panic!("an act") };
-        let Ruling::Settled(answer) = &act.ruling else { panic!("settled") };
-        let headers: Vec<(&str, &[u8])> =
-            answer.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
-        assert_eq!((answer.status, &headers[..]), (201, &[("a", &b"b"[..]), ("c", b"d:e")][..]));
-        assert!(matches!(&answer.body, AnswerBody::Kept(bytes) if **bytes == *b"{\n}"));
-        let Ok(act) = read("release", &form(&said)) else { panic!("an act") };
-        assert!(act.ruling == Ruling::Released && act.reason == "po_17" && act.actor == "ann");
+        let who = json!({ "reason": "po_17", "actor": "ann", "dry_run": false });
+        let with = |more: Value| {
+            let mut all = who.clone();
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Some(all)
+        };
+        let answer = json!({ "status": 201, "headers": [["A", "b"], ["C", "d:e"]], "body": "{\n}" });
+        assert_eq!(body("settle", &words), with(answer));
+        assert_eq!(body("release", &words), with(json!({})));
+        assert_eq!(body("retry", &words), with(json!({ "region": "eu" })));
         for (name, value) in [("status", "abc"), ("status", ""), ("status", "99999"), ("headers", "no colon")]
         {
-            let wrong = [&[(name, value)][..], &said].concat();
-            assert!(read("settle", &form(&wrong)).is_err(), "{name} {value}");
+            let wrong = [&[(name, value)][..], &words].concat();
+            assert_eq!(body("settle", &wrong), None, "{name} {value}");
         }
     }
 
     #[test]
-    fn looking_over_escapes_what_was_said() {
+    fn looking_over_escapes_what_was_said_and_shows_no_token() {
         let evil = "\"><script>alert(1)</script>";
-        let said = [
-            ("reason", evil),
-            ("actor", evil),
-            ("status", "201"),
-            ("headers", "x: \"><b>"),
-            ("body", evil),
-            ("seen", evil),
-        ];
-        let Ok(act) = read("settle", &form(&said)) else { panic!("an act") };
-        let id = admin_acts::id("acme", "\"><script>").unwrap();
-        let text = look_over("settle", &id, &act, &form(&said)).into_string();
-        assert!(!text.contains("<script") && !text.contains("<b>"), "{text}");
+        let fields =
+            ["region", "tenant", "key", "seen", "reason", "actor", "status", "headers", "body", "approval"];
+        let mut words = fields.map(|field| (field, evil)).to_vec();
+        words.push(("token", "t0ken"));
+        for name in ["settle", "release", "retry", "drop"] {
+            let text = said(name, &form(&words)).looked_over(evil, evil, html! {}).into_string();
+            assert!(!text.contains("<script") && !text.contains("t0ken"), "{text}");
+            assert_eq!(text.contains("<pre>"), name == "settle", "{text}");
+        }
     }
 }

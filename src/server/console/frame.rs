@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime};
 use maud::{DOCTYPE, Markup, html};
 
 /// Sections of the page, by their ids for links.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("requests", "Requests"),
     ("ring", "Ring"),
     ("windows", "Windows"),
     ("leases", "Leases"),
     ("doubts", "In doubt"),
+    ("jobs", "Accepted"),
     ("regions", "Regions"),
     ("lag", "Lag"),
     ("look-up", "Look-up"),

@@ -2,13 +2,14 @@
 //! it in doubt.
 //!
 //! `gateway::audit` gathers the key's life over all regions. Answers of peers are their JSON, so
-//! every field may be missing. [`super::acts`] takes the forms. This file must not offer an act
-//! that another region has to decide.
+//! every field may be missing. [`super::acts`] makes and takes the forms. This file must not offer
+//! an act on a key that its owner does not have in doubt.
 
 use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::acts::{self, Place};
 use super::frame::{self, ago, date, mark, section, table};
 use super::{Answer, Visit, lists, page};
 use crate::gateway::audit::KeyLife;
@@ -87,7 +88,7 @@ fn told<P: Ports>(visit: &Visit<'_, P>, tenant: &str, key: &str, life: &KeyLife)
             div { dt { "Arc" } dd { (word(&own["arc"])) } }
             div { dt { "Digest in logs" } dd { code { (word(&own["digest"])) } } }
         }
-        @if own["state"] == "in-doubt" { (decide(&visit.visitor, me, tenant, key, &own)) }
+        (decide(&visit.visitor, me, (tenant, key), life))
         (lived(life, now_ms))
         (of_region(me, &own, now_ms))
         @for (name, status) in others { (of_region(name, status, now_ms)) }
@@ -175,69 +176,52 @@ fn of_region(name: &str, status: &Value, now_ms: i64) -> Markup {
     section(&format!("in-{name}"), &format!("In {name}: {state}"), None, &body)
 }
 
-/// Makes the forms, if this region decides about the key.
-fn decide(visitor: &Visitor, me: &str, tenant: &str, key: &str, own: &Value) -> Markup {
-    let owner = word(&own["owner"]);
-    if owner != me {
-        return section(
-            "decide",
-            "Decide",
-            None,
-            &html! {
-                p { "Its owner is " b { (owner) } ": open the console of a gateway there." }
-            },
-        );
-    }
-    if let Err(why) = visitor.may_act() {
-        return section("decide", "Decide", None, &html! { p { (why) } });
-    }
-    let hidden = html! {
-        input type="hidden" name="tenant" value=(tenant);
-        input type="hidden" name="key" value=(key);
-        input type="hidden" name="seen" value=(admin_acts::seen(own));
+/// Makes the forms, if the key's owner has it in doubt.
+fn decide(visitor: &Visitor, me: &str, (tenant, key): (&str, &str), life: &KeyLife) -> Markup {
+    let owner = life.regions.get(me).map_or(String::new(), |own| word(&own["owner"]));
+    let Some(status) = life.regions.get(&owner) else {
+        return match life.silent.contains_key(&owner) {
+            true => section(
+                "decide",
+                "Decide",
+                None,
+                &html! { p { "Its owner is " b { (owner) } ", which did not answer: nobody else may decide." } },
+            ),
+            false => html! {},
+        };
     };
-    let body = html! {
-        p { "Ask the provider first: by the key, or by a request's id. The upstream is not asked here, and neither act can be taken back." }
-        details #settle {
-            summary { "It happened: settle" }
-            form.act method="post" action="/console/settle" {
-                (hidden)
-                p.soft { "Store this answer, which every retry is given from now on." }
-                label for="status" { "Status that clients are given" }
-                input #status name="status" type="number" min="200" max="599" required inputmode="numeric";
-                label for="headers" { "Headers, one a line " span.soft { "name: value" } }
-                textarea #headers name="headers" rows="2" spellcheck="false" { "content-type: application/json" }
-                label for="body" { "Body" }
-                textarea #body name="body" rows="4" spellcheck="false" {}
-                (why(visitor, "settle"))
-                button type="submit" { "Look it over…" }
-            }
-        }
-        details #release {
-            summary { "It did not happen: release" }
-            form.act method="post" action="/console/release" {
-                (hidden)
-                p.soft { "Nothing is sent now, but a retry of the client runs again. If the effect did happen after all, that retry performs it a second time." }
-                (why(visitor, "release"))
-                button type="submit" { "Look it over…" }
-            }
-        }
-    };
-    section("decide", "Decide", None, &body)
-}
-
-/// Makes the fields for the operator's name and reason.
-fn why(visitor: &Visitor, act: &str) -> Markup {
-    html! {
-        label for={ (act) "-reason" } { "Why " span.soft { "journalled with the act" } }
-        textarea id={ (act) "-reason" } name="reason" rows="2" required maxlength="1000" placeholder="the provider shows po_17, OPS-311" {}
-        @if let Some(name) = visitor.name() {
-            p { "Who " b { (name) } }
-        } @else {
-            label for={ (act) "-actor" } { "Who " span.soft { "your name, journalled too" } }
-            input id={ (act) "-actor" } name="actor" required maxlength="200" autocomplete="username" autocapitalize="none";
-        }
+    if status["state"] != "in-doubt" {
+        return html! {};
     }
+    let answer = html! {
+        label for="status" { "Status that clients are given" }
+        input #status name="status" type="number" min="200" max="599" required inputmode="numeric";
+        label for="headers" { "Headers, one a line " span.soft { "name: value" } }
+        textarea #headers name="headers" rows="2" spellcheck="false" { "content-type: application/json" }
+        label for="body" { "Body" }
+        textarea #body name="body" rows="4" spellcheck="false" {}
+    };
+    let seen = admin_acts::seen(status);
+    acts::forms(
+        visitor,
+        me,
+        &Place { region: &owner, tenant, key, seen: &seen },
+        &html! { p { "Ask the provider first: by the key, or by a request's id. The upstream is not asked here, and neither act can be taken back." } },
+        &[
+            (
+                "settle",
+                "It happened: settle",
+                "Store this answer, which every retry is given from now on.",
+                answer,
+            ),
+            (
+                "release",
+                "It did not happen: release",
+                "Nothing is sent now, but a retry of the client runs again. If the effect did happen after all, that retry performs it a second time.",
+                html! {},
+            ),
+        ],
+    )
 }
 
 #[cfg(test)]
@@ -252,8 +236,9 @@ mod tests {
         let row = json!({ "origin": evil, "state": evil, "token": evil, "request_id": evil, "fingerprint": evil, "status": evil });
         let entry = json!({ "at_ms": evil, "kind": evil, "token": evil, "actor": evil, "reason": evil });
         let status = json!({ "state": evil, "owner": evil, "rows": [row], "journal": [entry] });
+        let doubt = json!({ "state": "in-doubt", "owner": evil, "rows": [row] });
         let all = html! {
-            (of_region(evil, &status, 0)) (decide(&Visitor::Local, evil, evil, evil, &status)) (form(evil, evil)) (state(&status["state"]))
+            (of_region(evil, &status, 0)) (decide(&Visitor::Local, evil, (evil, evil), &life(evil, &doubt))) (form(evil, evil)) (state(&status["state"]))
         };
         let text = all.into_string();
         assert!(!text.contains("<img") && !text.contains("\"&gt;&lt;img"), "{text}");
@@ -272,12 +257,29 @@ mod tests {
         }
     }
 
+    fn life(name: &str, status: &Value) -> KeyLife {
+        let regions = [("a", status), (name, status)].map(|(name, status)| (name.to_owned(), status.clone()));
+        KeyLife {
+            regions: regions.into(),
+            silent: [("c".to_owned(), "late".to_owned())].into(),
+            life: Vec::new(),
+        }
+    }
+
+    /// A region knows the operators of another one by nothing but their tokens.
     #[test]
-    fn only_the_owner_decides() {
-        let status = json!({ "state": "in-doubt", "owner": "b", "rows": [] });
-        let forms =
-            |me| decide(&Visitor::Local, me, "acme", "k", &status).into_string().matches("<form").count();
-        assert_eq!((forms("a"), forms("b")), (0, 2));
+    fn the_owner_decides_and_takes_no_act_of_somebody_without_a_token() {
+        let doubt = |owner: &str| json!({ "state": "in-doubt", "owner": owner, "rows": [] });
+        let forms = |visitor: &Visitor, owner: &str| {
+            let text = decide(visitor, "a", ("acme", "k"), &life("b", &doubt(owner))).into_string();
+            (text.matches("<form").count(), text.contains("asked for your token"))
+        };
+        let (local, shared) = (Visitor::Local, Visitor::Shared { beside_named: false });
+        assert_eq!((forms(&local, "a"), forms(&shared, "a")), ((2, false), (2, false)));
+        assert_eq!((forms(&local, "b"), forms(&shared, "b")), ((0, false), (2, true)));
+        assert_eq!((forms(&local, "c"), forms(&shared, "c")), ((0, false), (0, false)));
+        let settled = json!({ "state": "settled", "owner": "a", "rows": [] });
+        assert_eq!(decide(&local, "a", ("acme", "k"), &life("b", &settled)).into_string(), "");
     }
 
     #[test]

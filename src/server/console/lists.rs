@@ -57,7 +57,7 @@ fn pages(list: &str, is_first: bool, next: Option<&String>) -> Markup {
     }
 }
 
-fn silent(error: &StoreError) -> Markup {
+pub(super) fn silent(error: &StoreError) -> Markup {
     html! { p.notice.bad { (mark("bad", &format!("The store does not answer: {error}"))) } }
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn found_lately<P: Ports>(visit: &Visit<'_, P>) -> Result<Findi
     visit.gateway.findings(None, LATELY, MOST).await
 }
 
-fn shadowed() -> StoreError {
+pub(super) fn shadowed() -> StoreError {
     StoreError::Definite("shadow mode: it is not asked".to_owned())
 }
 

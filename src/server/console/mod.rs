@@ -1,11 +1,11 @@
 //! The console: what an operator needs during an incident, on one page of the admin listener.
 //!
 //! `GET /console` (its script asks for the parts `/console/now` and `/console/audit`), `GET
-//! /console/key?tenant=&key=`, `GET /console/keys?tenant=&route=&state=&from=&before=`, `POST
-//! /console/settle`, `/console/release`, `/console/sign-in` and `/console/sign-out`, and its own
-//! files.
+//! /console/key?tenant=&key=`, `GET /console/keys?tenant=&route=&state=&from=&before=`, `GET
+//! /console/job?region=&tenant=&key=`, `POST /console/settle`, `/console/release`, `/console/retry`,
+//! `/console/drop`, `/console/sign-in` and `/console/sign-out`, and its own files.
 //!
-//! [`super::admin_acts`] makes the acts on a key in doubt; [`session`] says who may use the
+//! [`super::admin_acts`] and [`super::admin_jobs`] perform the acts; [`session`] says who may use the
 //! console. maud escapes every text where it is written. No page names anything outside of this
 //! listener, and each page can be read without its script. This file must not decide anything. It
 //! must not log paths, bodies or tokens.
@@ -14,6 +14,7 @@ mod acts;
 mod attention;
 mod chart;
 mod frame;
+mod jobs;
 mod key;
 mod lists;
 mod now;
@@ -146,14 +147,17 @@ pub(super) async fn answer<P: Ports, B: ActBody>(
             Ok(()) => with_cookie(elsewhere("/console"), &session::ended(gateway.region().as_str())),
             Err(why) => foreign(why),
         },
-        (&Method::POST, [verb @ ("settle" | "release")]) => match form(&head.headers, body).await {
-            Ok(form) => acts::act(&visit, verb, &form).await,
-            Err(answer) => answer,
-        },
+        (&Method::POST, [verb @ ("settle" | "release" | "retry" | "drop")]) => {
+            match form(&head.headers, body).await {
+                Ok(form) => acts::act(&visit, verb, &form).await,
+                Err(answer) => answer,
+            }
+        }
         (&Method::GET | &Method::HEAD, [] | [""]) => page(StatusCode::OK, now::whole(&visit).await),
         (&Method::GET | &Method::HEAD, ["now"]) => page(StatusCode::OK, now::part(&visit).await),
         (&Method::GET | &Method::HEAD, ["audit"]) => page(StatusCode::OK, lists::part(&visit).await),
         (&Method::GET | &Method::HEAD, ["key"]) => key::look_up(&visit).await,
+        (&Method::GET | &Method::HEAD, ["job"]) => jobs::look_up(&visit).await,
         (&Method::GET | &Method::HEAD, ["keys"]) => search::search(&visit).await,
         _ => problem(StatusCode::NOT_FOUND, "the console is at /console"),
     }

@@ -12,8 +12,10 @@ use maud::{Markup, html};
 use super::attention::{self, Beside, Counted, Line};
 use super::chart;
 use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
-use super::{Visit, key, lists, search};
+use super::{Visit, jobs, key, lists, search};
 use crate::gateway::authority::status::{AuthorityStatus, RegionStatus};
+use crate::gateway::dead_letters::JobsPage;
+use crate::gateway::doubt_lists::AllDoubts;
 use crate::gateway::lag_history::TrailPoint;
 use crate::gateway::status::{PeerStatus, Status};
 use crate::ports::Ports;
@@ -41,8 +43,8 @@ pub(super) async fn part<P: Ports>(visit: &Visit<'_, P>) -> Markup {
 
 async fn sections<P: Ports>(visit: &Visit<'_, P>) -> Markup {
     let gateway = visit.gateway;
-    let (status, doubts, findings) =
-        tokio::join!(gateway.status(), lists::doubts(visit), lists::found_lately(visit));
+    let (status, doubts, accepted, findings) =
+        tokio::join!(gateway.status(), lists::doubts(visit), jobs::all(visit), lists::found_lately(visit));
     let trails = gateway.lag_trails();
     let metrics = visit.metrics.render();
     let counted = Counted::of(&metrics);
@@ -58,7 +60,8 @@ async fn sections<P: Ports>(visit: &Visit<'_, P>) -> Markup {
             (section("leases", "Leases", LIVE, &leases(&status)))
         }
         (lists::queue(visit, &doubts, &status))
-        (section("regions", "Regions", LIVE, &regions(&status)))
+        (jobs::queue(&accepted, status.at_ms))
+        (section("regions", "Regions", LIVE, &regions(&status, doubts.as_ref().ok(), accepted.as_ref().ok())))
         (section("lag", "Observed lag", LIVE, &lag(&status, &trails)))
     }
 }
@@ -168,17 +171,48 @@ fn standing(region: &RegionStatus) -> Markup {
     }
 }
 
-fn regions(status: &Status) -> Markup {
-    let heads =
-        ["Region", "State", "Heard", "Round trip", "Epoch", "Its rows here", "Upstream", "Store", "Trouble"];
+fn regions(status: &Status, doubts: Option<&AllDoubts>, jobs: Option<&JobsPage>) -> Markup {
+    let heads = [
+        "Region",
+        "State",
+        "Heard",
+        "Round trip",
+        "Epoch",
+        "Its rows here",
+        "Upstream",
+        "Store",
+        "In doubt",
+        "Dead letters",
+        "Trouble",
+    ];
     let all = status.authority.regions.iter();
     let rows: Vec<Vec<Markup>> = all
-        .map(|region| match status.peers.get(&region.name) {
-            Some(peer) => of_peer(status, region, peer),
-            None => of_own(status, region),
+        .map(|region| {
+            let mut cells = match status.peers.get(&region.name) {
+                Some(peer) => of_peer(status, region, peer),
+                None => of_own(status, region),
+            };
+            let trouble = cells.pop();
+            cells.extend([html! { (in_doubt(&region.name, doubts)) }, html! { (dead(&region.name, jobs)) }]);
+            cells.extend(trouble);
+            cells
         })
         .collect();
     html! { (table("How each region is, as this gateway sees it", &heads, &rows)) }
+}
+
+/// Number of keys in doubt that a region owns, as far as the first page of the list shows them.
+fn in_doubt(name: &str, page: Option<&AllDoubts>) -> String {
+    let Some(page) = page.filter(|page| !page.silent.contains_key(name)) else { return NOTHING.to_owned() };
+    let count = page.doubts.iter().filter(|doubt| doubt.owner.as_deref() == Some(name)).count();
+    if page.more { format!("{count} or more") } else { count.to_string() }
+}
+
+fn dead(name: &str, page: Option<&JobsPage>) -> String {
+    let known = |page: &&JobsPage| page.silent.iter().flatten().all(|(silent, _)| silent != name);
+    page.filter(known).map_or(NOTHING.to_owned(), |page| {
+        page.jobs.iter().filter(|job| job.region == name && job.state == "dead").count().to_string()
+    })
 }
 
 fn of_own(status: &Status, region: &RegionStatus) -> Vec<Markup> {

@@ -6,7 +6,7 @@ use http::StatusCode;
 use onceway::fleet::client::Answer;
 use serde_json::{Value, json};
 
-use super::pages::{admin, get, hidden, page_of};
+use super::pages::{admin, get, hidden, page_of, signed_in};
 use crate::console::{encoded, form};
 use crate::support::console::{ANN, BOB, EVE, TOKEN, alone, doubt, solo};
 use crate::support::{ask, err, key, out, program, run, until};
@@ -61,8 +61,7 @@ fn who_may_only_look_sees_all_and_changes_nothing() {
             assert_eq!((refused.status.as_u16(), &said["code"]), (403, &json!("forbidden")), "{path}");
             assert!(said["detail"].as_str().unwrap().starts_with("eve may only look"), "{said}");
         }
-        let signed_in = ask(form(&base, "/console/sign-in", &[("token", EVE)])).await;
-        let cookie = signed_in.header("set-cookie").split(';').next().unwrap().to_owned();
+        let cookie = signed_in(&base, EVE).await;
         let page = page_of(&base, &cookie, &key).await.text();
         assert!(page.contains("eve may only look") && !page.contains("<form class=\"act\""), "{page}");
         let fields = [("tenant", "acme"), ("key", &key), ("reason", "a test"), ("confirmed", "yes")];
@@ -80,9 +79,7 @@ fn the_console_acts_under_the_name_of_its_session() {
         let _alone = alone().await;
         let (base, key) = (admin().await, key("by-form"));
         doubt(&solo().await.public(), &key).await;
-        let signed_in = ask(form(&base, "/console/sign-in", &[("token", ANN)])).await;
-        assert_eq!(signed_in.status, 303, "{}", signed_in.text());
-        let cookie = signed_in.header("set-cookie").split(';').next().unwrap().to_owned();
+        let cookie = signed_in(&base, ANN).await;
         let page = page_of(&base, &cookie, &key).await.text();
         assert!(page.contains("<b>ann</b>") && !page.contains("name=\"actor\""), "{page}");
         let seen = hidden(&page, "seen");
@@ -153,17 +150,38 @@ fn a_release_that_asks_for_a_second_person_is_approved_by_another_one() {
             assert!(text.contains(part), "{text}");
         }
         let approval = last_word(&text, "--approval ey");
-        // The console has no way to ask, so it refuses.
-        let signed_in = ask(form(&admin().await, "/console/sign-in", &[("token", BOB)])).await;
-        let cookie = signed_in.header("set-cookie").split(';').next().unwrap().to_owned();
-        let fields = [("tenant", "acme"), ("key", &key), ("reason", "a test"), ("confirmed", "yes")];
-        let by_form = ask(form(&admin().await, "/console/release", &fields).with("Cookie", &cookie)).await;
-        assert!(by_form.status == 403 && by_form.text().contains("a second person"), "{}", by_form.text());
         let other = [&release[..5], &["another reason", "--approval", &approval]].concat();
         assert_eq!(command(BOB, &other).await.status.code(), Some(3));
         let done = command(BOB, &[&release[..], &["--approval", &approval]].concat()).await;
         assert_eq!(done.status.code(), Some(0), "{}", err(&done));
         assert_eq!(actors(&key).await, ["bob, approved by ann"]);
+        approved_on_the_console().await;
         taken_over(&before).await;
     });
+}
+
+/// The console shows the request of a refused release, and takes the approval.
+async fn approved_on_the_console() {
+    let (base, key) = (admin().await, key("seconded-by-form"));
+    doubt(&solo().await.public(), &key).await;
+    let cookie = signed_in(&base, BOB).await;
+    let seen = hidden(&page_of(&base, &cookie, &key).await.text(), "seen");
+    let fields =
+        [("tenant", "acme"), ("key", &*key), ("seen", &*seen), ("reason", "r"), ("confirmed", "yes")];
+    let send = async |more: &[(&str, &str)]| {
+        let fields = [&fields[..], more].concat();
+        ask(form(&base, "/console/release", &fields).with("Cookie", &cookie)).await
+    };
+    let refused = send(&[]).await;
+    let text = refused.text();
+    assert!(
+        refused.status == 403 && text.contains("a second person") && actors(&key).await.is_empty(),
+        "{text}"
+    );
+    let request = text.split("readonly spellcheck=\"false\">").nth(1).unwrap_or_else(|| panic!("{text}"));
+    let approved = command(ANN, &["approve", request.split('<').next().unwrap()]).await;
+    let approval = last_word(&out(&approved), "--approval ey");
+    let done = send(&[("approval", &approval)]).await;
+    assert_eq!(done.status, 303, "{}", done.text());
+    assert_eq!(actors(&key).await, ["bob, approved by ann"]);
 }

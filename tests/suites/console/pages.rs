@@ -21,7 +21,12 @@ pub fn get(base: &str, path: &str) -> Ask {
 }
 
 async fn session(base: &str) -> String {
-    let answer = ask(form(base, "/console/sign-in", &[("token", TOKEN)])).await;
+    signed_in(base, TOKEN).await
+}
+
+/// The cookie of a session that a token begins.
+pub async fn signed_in(base: &str, token: &str) -> String {
+    let answer = ask(form(base, "/console/sign-in", &[("token", token)])).await;
     assert_eq!((answer.status.as_u16(), answer.header("location")), (303, "/console"), "{}", answer.text());
     answer.header("set-cookie").split(';').next().unwrap().to_owned()
 }

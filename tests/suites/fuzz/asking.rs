@@ -18,11 +18,12 @@ const ROW: &str = r#"{"id":{"tenant":"acme","key":"k"},"row":{"origin":"eu#1","t
 const LODGE: &str = r#"{"lodge":{"id":{"tenant":"acme","key":"k"},"origin":"eu#1","token":{"epoch":1,"attempt":1},"nonce":"000000000000000000000000000000ff",
 "fingerprint":{"raw":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad","canonical":null},"request_id":"000000000000000000000000000000ff",
 "hold":[1,2],"settle_time":[1,2],"recovery":"park","lifetime":{"retention":null,"skew":[1,0],"tombstone":[1,0]},"route":"charges","path":"/v1","principal":null}}"#;
-const PLAIN: [&str; 12] = [
+const PLAIN: [&str; 13] = [
     r#"{"rows":{"origin":"eu#1","after":{"tenant":"acme","key":"k"},"most":9}}"#,
     r#"{"latest":{"origin":"eu#1","from":9,"most":9}}"#,
     r#"{"doubts":{"after":{"tenant":"acme","key":"k"},"most":9}}"#,
     r#"{"doubts":{"page":"{}"}}"#,
+    r#"{"jobs":{"state":"dead"}}"#,
     r#"{"act":{"path":"v1/keys/acme/k/release","body":"{}","proof":{"authorization":"Bearer t","approval":null}}}"#,
     r#"{"accept_risk":{"region":"eu","at":1,"actor":"a","reason":"b"}}"#,
     r#"{"acceptor":{"to":null,"message":"read"}}"#,

@@ -83,7 +83,7 @@ fn a_worker_leaves_keys_alone_that_another_region_owns() {
         leave(&bench, &eu, &key, Left::default()).await;
         sleep(ACCEPT.request_retention - ms(2_000)).await;
         let waiting = job(&bench, &eu, &key).await.unwrap();
-        assert_eq!((waiting.state, waiting.runs), ("waiting", 0));
+        assert_eq!((&*waiting.state, waiting.runs), ("waiting", 0));
         assert_eq!(waiting.trouble.as_deref(), Some("another region owns the key"));
         assert_eq!((bench.arrived(&eu), bench.arrived(&us)), (0, 0), "only the owner may run it");
         let erased =

@@ -18,6 +18,7 @@ use crate::protocol::change::Report;
 use crate::protocol::digest::Digest32;
 use crate::protocol::examples::name;
 use crate::protocol::fingerprint::Fingerprint;
+use crate::protocol::job::JobState;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::opening;
@@ -263,6 +264,8 @@ fn questions() -> impl Strategy<Value = Question> {
             .prop_map(|(region, at, actor, reason)| { Question::AcceptRisk { region, at, actor, reason } }),
         ids().prop_map(|id| Question::Key { id }),
         (option::of(ids()), any::<u32>()).prop_map(|(after, most)| Question::Doubts { after, most }),
+        option::of(prop_oneof![Just(JobState::Waiting), Just(JobState::Dead)])
+            .prop_map(|state| Question::Jobs { state }),
         (".{0,20}", ".{0,20}", ".{0,20}", option::of(".{0,20}")).prop_map(
             |(path, body, authorization, approval)| {
                 Question::Act { path, body, proof: Proof { authorization, approval } }
@@ -293,6 +296,7 @@ fn tellings() -> impl Strategy<Value = Told> {
         Just(Told::Lodged(Lodged::Superseded)),
         ".{0,40}".prop_map(Told::Key),
         ".{0,40}".prop_map(Told::Doubts),
+        ".{0,40}".prop_map(Told::Jobs),
         (any::<u16>(), ".{0,40}").prop_map(|(status, body)| Told::Acted { status, body }),
         Just(Told::Done),
         ".{0,40}".prop_map(Told::Refused),

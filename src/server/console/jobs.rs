@@ -1,0 +1,149 @@
+//! The console's accepted requests of all regions, and the page of one of them with its acts.
+//!
+//! `GET /console/job?region=&tenant=&key=`. `gateway::dead_letters` makes the list; [`super::acts`]
+//! takes the forms. A region that did not answer is named: its jobs are unknown. This file must not
+//! show a request.
+
+use http::StatusCode;
+use maud::{Markup, html};
+
+use super::acts::{self, Place};
+use super::frame::{self, ago, countdown, mark, or_nothing, section, table};
+use super::{Answer, Visit, lists, page};
+use crate::gateway::dead_letters::{JobStatus, JobsPage};
+use crate::ports::Ports;
+use crate::ports::store::StoreError;
+
+/// Jobs that are shown, at most; dead letters first.
+const MOST: usize = 50;
+
+pub(super) async fn all<P: Ports>(visit: &Visit<'_, P>) -> Result<JobsPage, StoreError> {
+    if lists::is_shadow(visit) {
+        return Err(lists::shadowed());
+    }
+    visit.gateway.all_jobs(None).await
+}
+
+/// Path of a job's page.
+pub(super) fn place(region: &str, tenant: &str, key: &str) -> String {
+    let [region, tenant, key] = [region, tenant, key].map(lists::encoded);
+    format!("/console/job?region={region}&tenant={tenant}&key={key}")
+}
+
+pub(super) fn queue(found: &Result<JobsPage, StoreError>, now_ms: i64) -> Markup {
+    let body = match found {
+        Err(error) => lists::silent(error),
+        Ok(page) => html! {
+            @if page.jobs.is_empty() {
+                p { (mark(if silent(page).next().is_none() { "good" } else { "warn" }, "No accepted request waits.")) }
+            } @else { (rows(page, now_ms)) }
+            @for (name, why) in silent(page) {
+                p.notice.bad { (mark("bad", &format!("{name} did not answer ({why}): its jobs are unknown"))) }
+            }
+        },
+    };
+    section("jobs", "Accepted requests", Some("now"), &body)
+}
+
+fn silent(page: &JobsPage) -> impl Iterator<Item = (&String, &String)> {
+    page.silent.iter().flatten()
+}
+
+fn rows(page: &JobsPage, now_ms: i64) -> Markup {
+    let mut jobs: Vec<&JobStatus> = page.jobs.iter().collect();
+    jobs.sort_by_key(|job| job.state != "dead");
+    let left_out = jobs.len().saturating_sub(MOST);
+    let row = |job: &&JobStatus| {
+        vec![
+            html! { a.key href=(place(&job.region, &job.tenant, &job.key)) { span.soft { (job.tenant) " / " } (job.key) } },
+            html! { (job.region) },
+            state(job),
+            html! { (job.runs) },
+            ago(job.accepted_ms, now_ms),
+            due(job, now_ms),
+            html! { (or_nothing(job.trouble.as_ref())) },
+            html! { a href=(place(&job.region, &job.tenant, &job.key)) { "Act…" span.unseen { " " (job.key) } } },
+        ]
+    };
+    let rows: Vec<Vec<Markup>> = jobs.iter().take(MOST).map(row).collect();
+    let heads = ["Key", "Region", "State", "Runs", "Accepted", "Due", "Last trouble", "Act"];
+    html! {
+        (table("Accepted requests that wait for a worker or an operator, of all regions", &heads, &rows))
+        @if left_out > 0 { p.soft { "And " (left_out) " more: " code { "onceway jobs" } " lists them." } }
+    }
+}
+
+/// Names a job as an operator sees it. An act is for that and nothing else.
+pub(super) fn seen(job: &JobStatus) -> String {
+    format!("{} {}, run {} times", job.region, job.state, job.runs)
+}
+
+fn state(job: &JobStatus) -> Markup {
+    if job.state == "dead" { mark("bad", "dead letter") } else { mark("warn", "waiting") }
+}
+
+fn due(job: &JobStatus, now_ms: i64) -> Markup {
+    match (job.state.as_str(), u64::try_from(job.next_ms - now_ms)) {
+        ("dead", _) => html! { (frame::NOTHING) },
+        (_, Ok(left)) => html! { "in " (countdown(left, "now")) },
+        (_, Err(_)) => html! { "now" },
+    }
+}
+
+/// The page of one job.
+pub(super) async fn look_up<P: Ports>(visit: &Visit<'_, P>) -> Answer {
+    let asked = |name| visit.asked(name).unwrap_or_default();
+    let (region, tenant, key, done) = (asked("region"), asked("tenant"), asked("key"), asked("done"));
+    let me = visit.gateway.region().as_str();
+    let is_it = |job: &&JobStatus| job.region == region && job.tenant == tenant && job.key == key;
+    let (status, body) = match all(visit).await {
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, lists::silent(&error)),
+        Ok(page) => match (page.jobs.iter().find(is_it), silent(&page).find(|(name, _)| **name == region)) {
+            (Some(job), _) => (StatusCode::OK, shown(visit, job)),
+            (None, Some((name, why))) => {
+                let why = format!("{name} did not answer ({why}): its jobs are unknown");
+                (StatusCode::SERVICE_UNAVAILABLE, html! { p.notice.bad { (mark("bad", &why)) } })
+            }
+            (None, None) if done == "drop" => (
+                StatusCode::OK,
+                html! { p.notice.good role="status" { (mark("good", "dropped: the job and its request are gone")) } },
+            ),
+            (None, None) => (
+                StatusCode::NOT_FOUND,
+                html! { p { (region) " has no such job: it ran, or it was dropped." } },
+            ),
+        },
+    };
+    let main = html! {
+        h1 { "Accepted request " code.key { (key) } " of " code { (tenant) } }
+        @if done == "retry" {
+            p.notice.good role="status" { (mark("good", "given back to the workers")) }
+        }
+        (body)
+        p { a href=(lists::place(&tenant, &key)) { "The key in all regions" } " · " a href="/console#jobs" { "Back to the accepted requests" } }
+    };
+    page(status, frame::page(me, "accepted request", visit.signed_in(), &main))
+}
+
+fn shown<P: Ports>(visit: &Visit<'_, P>, job: &JobStatus) -> Markup {
+    let now_ms = visit.gateway.date().as_millis();
+    let seen = seen(job);
+    let place = Place { region: &job.region, tenant: &job.tenant, key: &job.key, seen: &seen };
+    html! {
+        dl.facts {
+            div { dt { "Region" } dd { (job.region) } }
+            div { dt { "State" } dd { (state(job)) } }
+            div { dt { "Runs" } dd { (job.runs) } }
+            div { dt { "Accepted" } dd { (ago(job.accepted_ms, now_ms)) } }
+            div { dt { "Due" } dd { (due(job, now_ms)) } }
+            div { dt { "Its request" } dd { @if job.kept { "erased " (frame::date(job.forget_ms)) } @else { "was erased" } } }
+            div { dt { "Last trouble" } dd { (or_nothing(job.trouble.as_ref())) } }
+            div { dt { "Request's id" } dd { code { (job.request_id) } } }
+            div { dt { "Digest in logs" } dd { code { (job.digest) } } }
+        }
+        (acts::forms(&visit.visitor, visit.gateway.region().as_str(), &place, &html! {}, &[
+            ("retry", "Run it again: retry", "A worker runs it again, and its runs are counted anew.", html! {}),
+            ("drop", "Give it up: drop", "The job and its request go. If nothing happened so far, its client may send it again.", html! {}),
+        ]))
+    }
+}
