@@ -6,8 +6,9 @@
 //! copy, forwards the request to the owner, or runs it here. To run it means: claim durably, send
 //! to the upstream, settle, answer.
 //!
-//! The code has floors, and imports must not go up. The compiler guards the first, which is a
-//! package of its own; `tests/suites/tidy.rs` guards the others:
+//! The code has floors, and imports must not go up. The compiler guards the first two, which are
+//! packages of their own, as is the lab (`src/lab`): it knows those two, and runs the gateway as a
+//! program. `tests/suites/tidy.rs` guards the others:
 //!
 //! | floor | rooms | may know |
 //! |---|---|---|
@@ -15,7 +16,7 @@
 //! | 1 | [`ports`] | protocol, `http`, `bytes` |
 //! | 2 | [`gateway`] | the floors below; gathers facts, asks `protocol`, performs through ports |
 //! | 3 | [`adapters`] | the world: Postgres, peers, upstreams, clocks; translates, never decides |
-//! | 4 | [`server`], [`config`], [`fleet`] | listeners, files, a whole deployment on one machine |
+//! | 4 | [`server`], [`config`] | listeners, files |
 //! | 5 | [`cli`] | arguments and exit codes |
 //!
 //! Deliberately absent:
@@ -29,9 +30,8 @@
 pub mod adapters;
 pub mod cli;
 pub mod config;
-pub mod fleet;
 pub mod gateway;
-pub mod ports;
 pub mod server;
 
+pub use onceway_ports as ports;
 pub use onceway_protocol as protocol;

@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use onceway::fleet::wait;
+use onceway_lab::wait;
 
 use super::stand::{NginxPorts, Tools};
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Result;
-use onceway::fleet::files;
+use onceway_lab::files;
 use tokio::time::sleep;
 
 use super::stand::{Form, Stand, cpus, pin};

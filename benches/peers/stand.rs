@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use onceway::adapters::issue::generate;
-use onceway::adapters::postgres::provision;
-use onceway::fleet::binaries::Binaries;
-use onceway::fleet::client::Ask;
-use onceway::fleet::cluster::Cluster;
-use onceway::fleet::gateway::Gateway;
-use onceway::fleet::janitor::Janitor;
-use onceway::fleet::ports::{FleetPorts, free_run};
-use onceway::fleet::process::Launch;
-use onceway::fleet::region::{Action, Part, Region};
-use onceway::fleet::{files, scratch, wait};
+use onceway::adapters::postgres::provision::{self, MIGRATIONS, Plan, Role};
 use onceway::protocol::region::{Origin, RegionName};
+use onceway_client::Ask;
+use onceway_lab::binaries::Binaries;
+use onceway_lab::cluster::Cluster;
+use onceway_lab::gateway::Gateway;
+use onceway_lab::janitor::Janitor;
+use onceway_lab::ports::{FleetPorts, free_run};
+use onceway_lab::process::Launch;
+use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::{files, scratch, wait};
 
 use super::nginx::Nginx;
 
@@ -133,7 +133,10 @@ impl Stand {
         let cluster = store(&tools, &dir, ports.postgres, &me).await?;
         let name = me.region;
         let names = std::slice::from_ref(&name);
-        files::write_shared(&dir, names, names)?;
+        files::write_shared(&dir, names)?;
+        let certificates = dir.join("certificates");
+        fs::create_dir_all(&certificates)?;
+        generate(names)?.write(&certificates)?;
         let (routes, lines) =
             if secure { (SECURE_ROUTES, secured(nginx_ports)) } else { ("", String::new()) };
         files::write(&dir, "routes.toml", &format!("{ROUTES}{routes}"))?;
@@ -203,9 +206,9 @@ impl Stand {
         let (here, there) = (here?, there?);
         let both = vec![here.clone(), there.clone()];
         let cluster = cluster(&self.tools, &self.dir.join("replica"), self.replica_port).await?;
-        let own = files::plan(&here, both.clone(), &self.region.cluster, Vec::new())?;
+        let own = plan(&here, both.clone(), &self.region.cluster, Vec::new())?;
         let publisher = files::conninfo(([127, 0, 0, 1], self.region.ports.postgres).into());
-        let plan = files::plan(&there, both, &cluster, vec![(here, publisher)])?;
+        let plan = plan(&there, both, &cluster, vec![(here, publisher)])?;
         ensure!(provision::init(&own).await?.is_complete(), "the store is not complete");
         let copied = async || Ok(provision::init(&plan).await?.is_complete().then_some(()));
         wait::for_some("the replica to have all rows", PATIENCE, copied).await?;
@@ -282,9 +285,25 @@ async fn store(tools: &Tools, dir: &Path, port: u16, me: &Origin) -> Result<Clus
     let cluster = cluster(tools, &dir.join("postgres"), port).await?;
     cluster.create_database(NAIVE).await?;
     cluster.connect(NAIVE).await?.batch_execute(TABLES).await?;
-    let plan = files::plan(me, vec![me.clone()], &cluster, Vec::new())?;
+    let plan = plan(me, vec![me.clone()], &cluster, Vec::new())?;
     ensure!(provision::init(&plan).await?.is_complete(), "the store is not complete");
     Ok(cluster)
+}
+
+/// The plan of a store in a private Postgres, as one of `all`, which follows those of `subscribe`.
+fn plan(me: &Origin, all: Vec<Origin>, cluster: &Cluster, subscribe: Vec<(Origin, String)>) -> Result<Plan> {
+    let role = |name: &str| Role { name: name.to_owned(), password: None };
+    Ok(Plan {
+        me: me.clone(),
+        all,
+        deployment: files::DEPLOYMENT.to_owned(),
+        gateway_role: role(files::GATEWAY_ROLE),
+        replication_role: Some(role(files::REPLICATION_ROLE)),
+        admin: cluster.url(files::DATABASE).parse()?,
+        subscribe,
+        publishers_ca: None,
+        migrations: MIGRATIONS,
+    })
 }
 
 /// Lets a process and all its threads run on these CPUs only.

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use onceway::fleet::cluster::Cluster;
-use onceway::fleet::{files, proctable};
+use onceway_lab::cluster::Cluster;
+use onceway_lab::{files, proctable};
 use rustix::process::Pid;
 
 use super::stand::{NAIVE, Stand};

@@ -58,7 +58,9 @@ const GROUPS: [(&str, &[(&str, &str)]); 5] = [
 /// Shows the commands of `cli` by group in its help.
 pub fn shown(cli: Command) -> Command {
     let mut text = String::new();
-    for (group, commands) in GROUPS {
+    for (group, commands) in
+        GROUPS.iter().take_while(|(group, _)| cfg!(feature = "lab") || *group != "Rehearse")
+    {
         for (number, (name, words)) in commands.iter().enumerate() {
             let group = if number == 0 { group } else { "" };
             text.push_str(&format!("  {group:<9} {name:<16} {words}\n"));

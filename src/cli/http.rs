@@ -1,6 +1,6 @@
 //! Requests to an admin listener: its address and token, one GET or one POST.
 //!
-//! `fleet::client` carries them. It must not follow redirects, and must not show the token to any
+//! `onceway_client` carries them. It must not follow redirects, and must not show the token to any
 //! address but the given one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,8 +19,8 @@ use super::approve::Approval;
 use super::{Failure, block_on};
 use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::config::Config;
-use crate::fleet::client::{Answer, Ask};
 use crate::gateway::percent;
+use onceway_client::{Answer, Ask};
 
 /// Time limit of an answer.
 const WITHIN: Duration = Duration::from_secs(10);

@@ -12,17 +12,16 @@ mod break_glass;
 mod certs;
 mod check;
 mod coverage;
-mod demo;
 mod doubts;
-mod drill;
 mod explain;
 mod failure;
 mod groups;
 mod http;
 mod init;
-mod janitor;
 mod jobs;
 mod key;
+#[cfg(feature = "lab")]
+mod lab;
 mod logging;
 mod manual;
 mod new;
@@ -31,8 +30,6 @@ mod region;
 mod rehearsal;
 mod ring;
 mod ring_change;
-mod sample_postgres;
-mod sample_upstream;
 mod serve;
 mod shadow;
 mod status;
@@ -52,15 +49,20 @@ use self::failure::Failure;
 
 /// A gateway that makes a retried API request take effect once, across regions.
 #[derive(Parser)]
-#[command(name = "onceway", version, max_term_width = 120, after_long_help = HELP)]
+#[command(name = "onceway", version, max_term_width = 120, after_long_help = format!("Start here:\n{TRY}{HELP}"))]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+const TRY: &str = match cfg!(feature = "lab") {
+    true => {
+        "  onceway demo                                      three regions on this machine, and a guided tour\n"
+    }
+    false => "",
+};
+
 const HELP: &str = "\
-Start here:
-  onceway demo                                      three regions on this machine, and a guided tour
   onceway new gateway                               the files of one gateway in front of your service
   onceway check config/us-east.toml                 is this configuration right? lists every mistake
   onceway config explain failover.lease             what does a key mean, and what may stand there?
@@ -102,8 +104,6 @@ With --dry-run an act says what would happen and what hinders it, changes nothin
 
 #[derive(Subcommand)]
 enum Command {
-    Demo(demo::Demo),
-    Drill(drill::Drill),
     Check(check::Check),
     #[command(subcommand)]
     Config(explain::Command),
@@ -130,14 +130,13 @@ enum Command {
     Key(key::Command),
     Coverage(coverage::Coverage),
     Shadow(shadow::Shadow),
-    SampleUpstream(sample_upstream::SampleUpstream),
-    SamplePostgres(sample_postgres::SamplePostgres),
     New(new::New),
     Top(top::Top),
     Completion(manual::Completion),
     Man(manual::Man),
-    #[command(hide = true)]
-    Janitor(janitor::Janitor),
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Lab(lab::Command),
 }
 
 /// Runs the command that the process's arguments name. Blocks until it has ended.
@@ -174,8 +173,6 @@ fn wants_json(matches: &ArgMatches) -> bool {
 impl Command {
     fn run(self) -> Result<(), Failure> {
         match self {
-            Self::Demo(demo) => demo.run(),
-            Self::Drill(drill) => drill.run(),
             Self::Check(check) => check.run(),
             Self::Config(command) => command.run(),
             Self::Ring(command) => command.run(),
@@ -196,13 +193,12 @@ impl Command {
             Self::Key(command) => command.run(),
             Self::Coverage(coverage) => coverage.run(),
             Self::Shadow(shadow) => shadow.run(),
-            Self::SampleUpstream(sample) => sample.run(),
-            Self::SamplePostgres(sample) => sample.run(),
             Self::New(new) => new.run(),
             Self::Top(top) => top.run(),
             Self::Completion(completion) => completion.run(),
             Self::Man(man) => man.run(),
-            Self::Janitor(janitor) => janitor.run(),
+            #[cfg(feature = "lab")]
+            Self::Lab(command) => command.run(),
         }
     }
 }

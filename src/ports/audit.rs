@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use super::store::{Attempt, StoreError};
 use super::upkeep::{Entry, Place};
-use crate::protocol::double::Trace;
-use crate::protocol::key::{KeyId, Tenant};
-use crate::protocol::record::{Answer, RequestId, Row};
-use crate::protocol::time::Date;
+use onceway_protocol::double::Trace;
+use onceway_protocol::key::{KeyId, Tenant};
+use onceway_protocol::record::{Answer, RequestId, Row};
+use onceway_protocol::time::Date;
 
 /// An own row whose claim was allowed by a window alone; its `risk` names the lost regions.
 #[derive(Clone, Debug, PartialEq, Eq)]

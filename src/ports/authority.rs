@@ -12,16 +12,16 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::store::{GateVersion, StoreError, Written};
-use crate::protocol::authority::GateState;
-use crate::protocol::digest::Digest32;
-use crate::protocol::fingerprint::Fingerprint;
-use crate::protocol::key::KeyId;
-use crate::protocol::lifetime::Lifetime;
-use crate::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
-use crate::protocol::region::Origin;
-use crate::protocol::register::Acceptor;
-use crate::protocol::view::View;
-use crate::protocol::written::{plain, span};
+use onceway_protocol::authority::GateState;
+use onceway_protocol::digest::Digest32;
+use onceway_protocol::fingerprint::Fingerprint;
+use onceway_protocol::key::KeyId;
+use onceway_protocol::lifetime::Lifetime;
+use onceway_protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
+use onceway_protocol::region::Origin;
+use onceway_protocol::register::Acceptor;
+use onceway_protocol::view::View;
+use onceway_protocol::written::{plain, span};
 
 /// An acceptor on disk: one row or file, read and written whole.
 pub trait Acceptors: Send + Sync + 'static {

@@ -11,10 +11,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
 
 use super::store::{ClaimAsk, ClaimReply, StoreError, Written};
-use crate::protocol::job::JobState;
-use crate::protocol::key::{KeyId, Tenant};
-use crate::protocol::record::{Nonce, RequestId};
-use crate::protocol::time::Date;
+use onceway_protocol::job::JobState;
+use onceway_protocol::key::{KeyId, Tenant};
+use onceway_protocol::record::{Nonce, RequestId};
+use onceway_protocol::time::Date;
 
 /// A request as it is stored until it was run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@
 pub mod audit;
 pub mod authority;
 pub mod body;
-pub mod contract;
 pub mod jobs;
 pub mod observe;
 pub mod peers;
@@ -18,8 +17,8 @@ pub mod upstream;
 use std::future::Future;
 use std::time::Duration;
 
-use crate::protocol::record::{Nonce, RequestId};
-use crate::protocol::time::{Date, Moment};
+use onceway_protocol::record::{Nonce, RequestId};
+use onceway_protocol::time::{Date, Moment};
 
 pub use audit::Audit;
 pub use authority::{Acceptors, Authority, Escrows, Imports};

@@ -15,18 +15,18 @@ use serde::{Deserialize, Serialize};
 
 use super::Body;
 use super::authority::{CopiedRow, Lodged, Lodging};
-use crate::protocol::change::Report;
-use crate::protocol::digest::Digest32;
-use crate::protocol::job::JobState;
-use crate::protocol::key::KeyId;
-use crate::protocol::opening;
-use crate::protocol::record::{Answer, Nonce, RequestId, Token};
-use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::register::{Message, Reply};
-use crate::protocol::speakers::Kind;
-use crate::protocol::versions::Versions;
-use crate::protocol::view::{AcceptorId, View};
-use crate::protocol::written;
+use onceway_protocol::change::Report;
+use onceway_protocol::digest::Digest32;
+use onceway_protocol::job::JobState;
+use onceway_protocol::key::KeyId;
+use onceway_protocol::opening;
+use onceway_protocol::record::{Answer, Nonce, RequestId, Token};
+use onceway_protocol::region::{Origin, RegionName};
+use onceway_protocol::register::{Message, Reply};
+use onceway_protocol::speakers::Kind;
+use onceway_protocol::versions::Versions;
+use onceway_protocol::view::{AcceptorId, View};
+use onceway_protocol::written;
 
 /// The reason why a call to a peer failed, and the knowledge about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -271,7 +271,7 @@ pub enum PeerMessage<'a> {
 }
 
 impl PeerMessage<'_> {
-    /// The kind of the message, a row of [`crate::protocol::speakers`].
+    /// The kind of the message, a row of [`onceway_protocol::speakers`].
     pub fn kind(&self) -> Kind {
         match self {
             Self::Hello => Kind::Hello,
@@ -291,7 +291,7 @@ impl PeerMessage<'_> {
 }
 
 impl Question {
-    /// The kind of the question, a row of [`crate::protocol::speakers`].
+    /// The kind of the question, a row of [`onceway_protocol::speakers`].
     pub fn kind(&self) -> Kind {
         match self {
             Self::Acceptor { to: _, message } => match message {

@@ -8,16 +8,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::authority::GateState;
-use crate::protocol::decide::Basis;
-use crate::protocol::digest::Digest32;
-use crate::protocol::fingerprint::Fingerprint;
-use crate::protocol::key::KeyId;
-use crate::protocol::lifetime::{Lifetime, Retention};
-use crate::protocol::observed::{Observed, Passed};
-use crate::protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
-use crate::protocol::region::{Origin, RegionName};
-use crate::protocol::time::Date;
+use onceway_protocol::authority::GateState;
+use onceway_protocol::decide::Basis;
+use onceway_protocol::digest::Digest32;
+use onceway_protocol::fingerprint::Fingerprint;
+use onceway_protocol::key::KeyId;
+use onceway_protocol::lifetime::{Lifetime, Retention};
+use onceway_protocol::observed::{Observed, Passed};
+use onceway_protocol::record::{Answer, Nonce, Recovery, RequestId, Row, Token};
+use onceway_protocol::region::{Origin, RegionName};
+use onceway_protocol::time::Date;
 
 /// The reason why a store method failed, and the knowledge about its effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -299,7 +299,7 @@ pub trait Replica: Send + Sync + 'static {
     /// Commits this region's next heartbeat durably, and counts what passed in the same statement
     /// ([`observed::next`]). `None`, and nothing is written, while the gate is not open.
     ///
-    /// [`observed::next`]: crate::protocol::observed::next
+    /// [`observed::next`]: onceway_protocol::observed::next
     fn beat(&self, passed: Option<Passed>) -> impl Future<Output = Result<Option<Beat>, StoreError>> + Send;
 
     /// All heartbeats in this store, own and foreign, each with its `whole` of the same moment.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{Attempt, ClaimAsk, StoreError, Written};
-use crate::protocol::double::Why;
-use crate::protocol::key::{Key, KeyId, Tenant};
-use crate::protocol::record::{Answer, Recovery, RequestId, Row, Token};
-use crate::protocol::time::Date;
+use onceway_protocol::double::Why;
+use onceway_protocol::key::{Key, KeyId, Tenant};
+use onceway_protocol::record::{Answer, Recovery, RequestId, Row, Token};
+use onceway_protocol::time::Date;
 
 /// The result of one batch of reaping; each row that it looked at counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

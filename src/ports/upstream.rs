@@ -11,9 +11,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, Uri};
 
 use super::Body;
-use crate::protocol::key::KeyId;
-use crate::protocol::record::{RequestId, Token};
-use crate::protocol::region::RegionName;
+use onceway_protocol::key::KeyId;
+use onceway_protocol::record::{RequestId, Token};
+use onceway_protocol::region::RegionName;
 
 /// The reason why an upstream gave no answer, and the knowledge about the effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

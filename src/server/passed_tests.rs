@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use allocation_counter::measure;
+use onceway_lab::files::{self, RegionFile};
+use onceway_lab::ports::RegionPorts;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::config::listen::PublicLimits;
-use crate::fleet::files::{self, RegionFile};
-use crate::fleet::ports::RegionPorts;
 use crate::gateway::credentials::operators::Operators;
 
 const ROUTES: &str =
@@ -33,7 +33,10 @@ const MOST_BYTES: u64 = 32 * 1024;
 fn config(folder: &Path, upstream: u16) -> Config {
     let name = RegionName::parse("here").unwrap();
     let names = std::slice::from_ref(&name);
-    files::write_shared(folder, names, names).unwrap();
+    files::write_shared(folder, names).unwrap();
+    let certificates = folder.join("certificates");
+    std::fs::create_dir(&certificates).unwrap();
+    crate::adapters::issue::generate(names).unwrap().write(&certificates).unwrap();
     files::write(folder, "routes.toml", ROUTES).unwrap();
     // Nothing listens on the others, nor is asked.
     let ports = RegionPorts { public: 1, admin: 2, peer: 3, upstream, postgres: 5 };

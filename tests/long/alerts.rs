@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::promtool::{promtool, server};
 use crate::support::{BOUND, beside, run};
-use onceway::fleet::wait;
+use onceway_lab::wait;
 use rules::Rules;
 use stage::Stage;
 

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::fleet::client::Ask;
-use onceway::fleet::region::{Action, Part};
+use onceway_client::Ask;
+use onceway_lab::region::{Action, Part};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

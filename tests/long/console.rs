@@ -9,9 +9,9 @@ mod browser;
 
 use std::time::Duration;
 
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::files::DATABASE;
-use onceway::fleet::region::{Action, Part};
+use onceway_lab::deployment::Deployment;
+use onceway_lab::files::DATABASE;
+use onceway_lab::region::{Action, Part};
 
 use browser::Browser;
 

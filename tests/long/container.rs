@@ -16,9 +16,9 @@ use std::{env, fs};
 use crate::support::documents::text;
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, PATIENCE, ask, beside, effects, installed, key, not_checked, post, run};
-use onceway::fleet::client::Ask;
-use onceway::fleet::process::{Launch, Process};
-use onceway::fleet::region::{Action, Part};
+use onceway_client::Ask;
+use onceway_lab::process::{Launch, Process};
+use onceway_lab::region::{Action, Part};
 use rustix::process::Signal;
 
 /// The account that the image names.

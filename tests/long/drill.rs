@@ -5,10 +5,10 @@
 //! failed run prints its schedule. It must not check a span: a busy machine has its own.
 
 use crate::support::{alone, installed, not_checked, port_base, program, run};
-use onceway::fleet::compare::{self, Compared, Workload};
-use onceway::fleet::deployment::{Deployment, Options};
-use onceway::fleet::drill::{self, Drill, Settings};
-use onceway::fleet::ports;
+use onceway_lab::compare::{self, Compared, Workload};
+use onceway_lab::deployment::{Deployment, Options};
+use onceway_lab::drill::{self, Drill, Settings};
+use onceway_lab::ports;
 use std::time::Duration;
 
 fn options(settings: &Settings) -> Options {

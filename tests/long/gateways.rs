@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{BODY, BOUND, PATIENCE, alone, ask, effects, key, post, program, room, run, until};
-use onceway::fleet::client::{Answer, Ask};
-use onceway::fleet::deployment::{Deployment, Options};
-use onceway::fleet::drill::load::{CLASSES, End, Field, Load, Recovery};
-use onceway::fleet::drill::watching::Watching;
-use onceway::fleet::files;
-use onceway::fleet::region::Action;
-use onceway::fleet::relay::{Direction, Relay};
+use onceway_client::{Answer, Ask};
+use onceway_lab::deployment::{Deployment, Options};
+use onceway_lab::drill::load::{CLASSES, End, Field, Load, Recovery};
+use onceway_lab::drill::watching::Watching;
+use onceway_lab::files;
+use onceway_lab::region::Action;
+use onceway_lab::relay::{Direction, Relay};
 use tokio::task::JoinSet;
 
 /// The region with three gateways, by number, and the one of them that is killed.
@@ -33,7 +33,7 @@ struct Site {
 impl Site {
     async fn start() -> Site {
         let rtt = Duration::from_millis(10);
-        let port_base = onceway::fleet::ports::free_run(40).expect("forty free ports in a row");
+        let port_base = onceway_lab::ports::free_run(40).expect("forty free ports in a row");
         // As long as by default: a machine that does other work beside must not look like a dead
         // region.
         let failover = Some("\n[failover]\nlease = \"10s\"\nstable_for = \"100ms\"\n".to_owned());
@@ -59,7 +59,7 @@ impl Site {
             let answer = request.send(PATIENCE).await;
             Ok(answer.ok().filter(|answer| answer.status == 201))
         };
-        onceway::fleet::wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
+        onceway_lab::wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
     }
 
     async fn status(&self, gateway: usize) -> serde_json::Value {

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, PATIENCE, alone, key, run, until};
-use onceway::fleet::client::{Answer, Ask, Connections};
-use onceway::fleet::files::TENANTS;
-use onceway::fleet::wait;
+use onceway_client::{Answer, Ask, Connections};
+use onceway_lab::files::TENANTS;
+use onceway_lab::wait;
 use tokio::task::JoinSet;
 
 /// Fresh keys per second of the steady clients.

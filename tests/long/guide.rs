@@ -15,8 +15,8 @@ use std::time::Instant;
 use crate::support::{self, program};
 use book::{Block, blocks, unlike};
 use machines::{CommandOutput, Machines};
-use onceway::fleet::janitor::Janitor;
-use onceway::fleet::scratch;
+use onceway_lab::janitor::Janitor;
+use onceway_lab::scratch;
 
 const GUIDE: &str = include_str!("../../deploy/GUIDE.md");
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::support::{beside, port_base, program, run};
 use book::{Book, Desk};
-use onceway::fleet::deployment::{Deployment, Options};
+use onceway_lab::deployment::{Deployment, Options};
 
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use crate::support::dice::{Dice, seed};
 use crate::support::{BODY, BOUND, FAILOVER, PATIENCE, alone, deployment_with, post, route, run};
-use onceway::fleet::client::{Answer, Connections, NotConnected};
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::region::{Action, Part};
-use onceway::fleet::wait;
+use onceway_client::{Answer, Connections, NotConnected};
+use onceway_lab::deployment::Deployment;
+use onceway_lab::region::{Action, Part};
+use onceway_lab::wait;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
 

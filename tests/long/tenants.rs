@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use crate::support::dice::{Dice, seed};
 use crate::support::{PATIENCE, alone, ask, code, deployment_with, metrics, run, until};
 use bytes::Bytes;
-use onceway::fleet::client::{Answer, Ask, Connections};
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::files::TENANTS;
-use onceway::fleet::region::Region;
+use onceway_client::{Answer, Ask, Connections};
+use onceway_lab::deployment::Deployment;
+use onceway_lab::files::TENANTS;
+use onceway_lab::region::Region;
 use tokio::task::JoinSet;
 
 /// Callers at work at a time.

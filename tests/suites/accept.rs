@@ -10,8 +10,8 @@ use std::process::Output;
 use crate::net::support::{RawServer, Then};
 use crate::support::solo::{Solo, add_lines, keyed};
 use crate::support::{self, BODY, ask, key, post, run, until};
-use onceway::fleet::client::{Answer, Ask};
-use onceway::fleet::region::{Action, Part};
+use onceway_client::{Answer, Ask};
+use onceway_lab::region::{Action, Part};
 use tokio::net::TcpSocket;
 
 /// The answer of the upstream, once it is there.

@@ -41,6 +41,24 @@ fn the_demo_the_tests_and_the_simulation_share_each_crate() {
     assert!(again(PRODUCT, TEST).iter().any(|one| one.starts_with("onceway ")));
 }
 
+/// The choice of packages and features in a line with `cargo build`.
+fn chosen(line: &str) -> Vec<String> {
+    let (_, rest) = line.split_once("cargo build").unwrap();
+    let mut words = rest.split(['`', '#']).next().unwrap().split_whitespace();
+    let mut chosen = Vec::new();
+    while let Some(word) = words.next() {
+        match word {
+            "-p" | "--features" => {
+                let value = words.next().unwrap().trim_matches('"').replace("$FEATURES", "jemalloc");
+                chosen.extend([word.to_owned(), value]);
+            }
+            "--no-default-features" => chosen.push(word.to_owned()),
+            _ => {}
+        }
+    }
+    chosen
+}
+
 #[test]
 fn what_is_installed_has_no_switch_that_takes_checks_out() {
     for crate_name in ["onceway ", "onceway-protocol "] {
@@ -52,7 +70,14 @@ fn what_is_installed_has_no_switch_that_takes_checks_out() {
     for page in pages().iter().map(String::as_str).chain(["deploy/Containerfile", "src/config/region.rs"]) {
         for line in text(page).lines().filter(|line| line.contains("cargo build --release")) {
             builds += 1;
-            assert!(line.contains("-p onceway"), "{page}: {line}");
+            let chosen = chosen(line);
+            let chosen: Vec<&str> =
+                chosen.iter().map(String::as_str).chain(["--edges", "normal,build"]).collect();
+            let built = crates(&chosen);
+            let has = |name: &str| built.iter().any(|one| one.starts_with(name));
+            let protocol = built.iter().find(|one| one.starts_with("onceway-protocol ")).unwrap();
+            assert!(has("onceway ") && !protocol.contains("plant"), "{page}: {line}");
+            assert_eq!(has("onceway-lab "), page != "deploy/Containerfile", "{page}: {line}");
         }
     }
     for page in ["deploy/GUIDE.md", "deploy/Containerfile"] {

@@ -12,17 +12,17 @@ use std::process::{Output, Stdio};
 use crate::console::form;
 use crate::console::pages::{hidden, page_of, signed_in};
 use crate::support::{self, BODY, ask, found, key, port_base, post, program, room, run, until};
-use onceway::fleet::binaries::Binaries;
-use onceway::fleet::client::Ask;
-use onceway::fleet::cluster::Cluster;
-use onceway::fleet::files::RegionFile;
-use onceway::fleet::janitor::Janitor;
-use onceway::fleet::ledger::Ledger;
-use onceway::fleet::ports::{FleetPorts, RegionPorts};
-use onceway::fleet::upstream::Upstream;
-use onceway::fleet::{files, scratch};
 use onceway::gateway::credentials::digest;
 use onceway::protocol::region::RegionName;
+use onceway_client::Ask;
+use onceway_lab::binaries::Binaries;
+use onceway_lab::cluster::Cluster;
+use onceway_lab::files::RegionFile;
+use onceway_lab::janitor::Janitor;
+use onceway_lab::ledger::Ledger;
+use onceway_lab::ports::{FleetPorts, RegionPorts};
+use onceway_lab::upstream::Upstream;
+use onceway_lab::{files, scratch};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -31,8 +31,7 @@ const NAMES: [&str; 2] = ["north", "south"];
 /// The files of the regions, as a user writes them, without certificates: a command makes those.
 fn write(dir: &Path, ports: &[RegionPorts]) {
     let names = NAMES.map(|name| RegionName::parse(name).unwrap());
-    files::write_shared(dir, &names, &names).unwrap();
-    fs::remove_dir_all(dir.join("certificates")).unwrap();
+    files::write_shared(dir, &names).unwrap();
     fs::write(dir.join("token"), "letmein-letmein-letmein\n").unwrap();
     let routes = fs::read_to_string(dir.join("routes.toml")).unwrap();
     let settle = "settle_time = \"0s\"\n";

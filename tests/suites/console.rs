@@ -6,7 +6,7 @@
 mod named;
 pub mod pages;
 
-use onceway::fleet::client::Ask;
+use onceway_client::Ask;
 
 fn encoded(text: &str) -> String {
     onceway::gateway::percent::encode(text)

@@ -1,4 +1,4 @@
-//! The ports' contract on the real side: every suite of `onceway::ports::contract` over Postgres,
+//! The ports' contract on the real side: every suite of `onceway_lab::contract` over Postgres,
 //! mutual TLS, HTTP and the system's clock.
 //!
 //! The simulation's `tests/suites/contract.rs` runs the same suites. It must not assert more than
@@ -11,7 +11,7 @@ mod upstream;
 
 use crate::support::recorded::as_recorded;
 use onceway::adapters::system::SystemClock;
-use onceway::ports::contract;
+use onceway_lab::contract;
 
 #[tokio::test]
 async fn the_clock_keeps_its_contract() {

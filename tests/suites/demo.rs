@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::support::{self, BODY, ask, key, port_base, post, program, room, run, until};
-use onceway::fleet::client::{Answer, Ask};
+use onceway_client::{Answer, Ask};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};

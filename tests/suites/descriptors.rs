@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::support::Mortal;
-use onceway::fleet::ports::FleetPorts;
-use onceway::fleet::{files, ports, wait};
 use onceway::protocol::region::RegionName;
+use onceway_lab::ports::FleetPorts;
+use onceway_lab::{files, ports, wait};
 
 const BOUND: Duration = Duration::from_secs(30);
 /// A limit below the need of either process here, and one above it.
@@ -24,7 +24,9 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let names = ["north", "south", "witness-1"].map(|name| RegionName::parse(name).unwrap());
-    files::write_shared(dir, &names[..2], &names).unwrap();
+    files::write_shared(dir, &names[..2]).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_onceway"));
+    files::certify(program, dir, "certificates", &names).unwrap();
     let witness = format!("{}\n[[witness]]\nname = \"witness-1\"\n", files::FAILOVER);
     files::write(dir, "ring.toml", &files::ring(&names[..2], &[1, 1], &witness)).unwrap();
     let base = ports::free_run(30).unwrap();

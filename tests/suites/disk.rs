@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, ask, code, effects, key, not_checked, post, run, until};
-use onceway::fleet::client::{Answer, Ask};
-use onceway::fleet::process::State;
-use onceway::fleet::region::{Action, Part};
-use onceway::fleet::wait;
+use onceway_client::{Answer, Ask};
+use onceway_lab::process::State;
+use onceway_lab::region::{Action, Part};
+use onceway_lab::wait;
 
 /// Room for an empty cluster and some of its log.
 const SIZE: &str = "size=160m,mode=0755";

@@ -13,12 +13,12 @@ use crate::support::{
 };
 use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::issue::{Purpose, add};
-use onceway::fleet::client::{Answer, Ask};
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::files;
-use onceway::fleet::region::{Action, Part, Region};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::speakers::{Kind, Sender};
+use onceway_client::{Answer, Ask};
+use onceway_lab::deployment::Deployment;
+use onceway_lab::files;
+use onceway_lab::region::{Action, Part, Region};
 
 /// Three regions of the test's own: one test's damage must not be another one's beginning.
 async fn three() -> Deployment {

@@ -9,8 +9,8 @@ use crate::support::{
     BODY, PATIENCE, ask, code, effects, ends, err, key, key_status, log, metrics, onceway, out, post, run,
     until,
 };
-use onceway::fleet::client::Ask;
-use onceway::fleet::region::{Action, Part};
+use onceway_client::Ask;
+use onceway_lab::region::{Action, Part};
 use tokio::sync::OnceCell;
 
 /// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon

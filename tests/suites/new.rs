@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use onceway::fleet::binaries::Binaries;
-use onceway::fleet::client::Ask;
-use onceway::fleet::cluster::Cluster;
-use onceway::fleet::ports::free_run;
+use onceway_client::Ask;
+use onceway_lab::binaries::Binaries;
+use onceway_lab::cluster::Cluster;
+use onceway_lab::ports::free_run;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 

@@ -12,8 +12,8 @@ use crate::net::harness::talk;
 use crate::support::documents;
 use crate::support::solo::{POLICY, Solo};
 use crate::support::{self, BODY, ask, code, effects, key, post, run, until};
-use onceway::fleet::client::{Answer, Ask};
 use onceway::gateway::PROBLEM_CODES;
+use onceway_client::{Answer, Ask};
 use tokio::sync::OnceCell;
 
 const PAGE: &str = "/.well-known/onceway/problems";

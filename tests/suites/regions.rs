@@ -10,8 +10,8 @@ use crate::support::{
     self, BODY, OTHER_BODY, ask, code, deployment, effects, key, key_status, metrics, post, run, series,
     until,
 };
-use onceway::fleet::client::{Answer, Ask};
-use onceway::fleet::deployment::Deployment;
+use onceway_client::{Answer, Ask};
+use onceway_lab::deployment::Deployment;
 use tokio::sync::OnceCell;
 
 async fn three() -> &'static Deployment {

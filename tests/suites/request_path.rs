@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::support::solo::{Solo, routes};
 use crate::support::{self, BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, post, run};
-use onceway::fleet::client::{Answer, Ask};
+use onceway_client::{Answer, Ask};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;

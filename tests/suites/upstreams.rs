@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use onceway::adapters::identity::files_in;
 use onceway::adapters::tls::load;
-use onceway::fleet::client::Ask;
+use onceway_client::Ask;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OnceCell;

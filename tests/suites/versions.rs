@@ -11,10 +11,10 @@ use crate::support::solo::{Solo, routes};
 use crate::support::{
     self, BODY, BOUND, ask, code, deployment, effects, key, key_at, post, run, series, status, until,
 };
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::files::DATABASE;
-use onceway::fleet::region::{Action, Part, Region};
-use onceway::fleet::wait;
+use onceway_lab::deployment::Deployment;
+use onceway_lab::files::DATABASE;
+use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::wait;
 
 async fn replace(region: &Region, versions: Option<&str>) {
     region.act(Action::Stop, Part::Gateway).await.unwrap();

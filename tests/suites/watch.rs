@@ -8,9 +8,9 @@ use std::process::Command;
 
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, effects, err, key, out, post, program, run, until};
-use onceway::fleet::client::Ask;
-use onceway::fleet::process::{Launch, Process};
-use onceway::fleet::region::{Action, Part};
+use onceway_client::Ask;
+use onceway_lab::process::{Launch, Process};
+use onceway_lab::region::{Action, Part};
 use rustix::process::Signal;
 
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {

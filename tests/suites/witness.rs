@@ -22,10 +22,7 @@ use crate::support::documents::text as document;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
-use onceway::fleet::client::Ask;
-use onceway::fleet::{ports, wait};
 use onceway::gateway::witness::{Duty, Witness};
-use onceway::ports::contract::peers::forward;
 use onceway::ports::peers::{Forward, ForwardReply, Question, Told};
 use onceway::ports::{Clock, Peers};
 use onceway::protocol::change::Change;
@@ -35,6 +32,9 @@ use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::time::{Date, Drift, Moment};
 use onceway::protocol::versions::{NEXT, Versions};
 use onceway::protocol::view::{AcceptorId, Content, View};
+use onceway_client::Ask;
+use onceway_lab::contract::peers::forward;
+use onceway_lab::{ports, wait};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The time limit for a process to start or to end.

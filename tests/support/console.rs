@@ -7,8 +7,8 @@ use std::fs;
 
 use super::solo::{Solo, add_lines, routes};
 use super::{BODY, ask, post};
-use onceway::fleet::client::Answer;
 use onceway::gateway::credentials::digest;
+use onceway_client::Answer;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// The token of [`solo`]'s admin listener.

@@ -1,7 +1,7 @@
 //! Shared parts of the suites: one runtime per test process, a region of its own ([`solo`]), a
 //! whole deployment, and requests.
 //!
-//! Everything runs as real processes through `onceway::fleet`. Ports are free ones, data is in
+//! Everything runs as real processes through `onceway_lab`. Ports are free ones, data is in
 //! scratch folders. A janitor process removes both when the test process ends, however it ends. It
 //! must not reach behind a gateway's public interfaces.
 
@@ -24,10 +24,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use onceway::fleet::client::{Answer, Ask};
-use onceway::fleet::deployment::{Deployment, Options};
-use onceway::fleet::ledger::Ledger;
-use onceway::fleet::region::Region;
+use onceway_client::{Answer, Ask};
+use onceway_lab::deployment::{Deployment, Options};
+use onceway_lab::ledger::Ledger;
+use onceway_lab::region::Region;
 use tokio::runtime::Runtime;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
 
@@ -85,7 +85,7 @@ pub async fn alone() -> RwLockWriteGuard<'static, ()> {
 
 /// A first port above which a whole deployment fits, and the machines of one more region, free now.
 pub fn port_base() -> u16 {
-    onceway::fleet::ports::free_run(40).expect("forty free ports in a row")
+    onceway_lab::ports::free_run(40).expect("forty free ports in a row")
 }
 
 /// The demo's rules with a shorter wait before a return. Many tests of one deployment break it, and
@@ -126,7 +126,7 @@ pub fn post(public: &str, path: &str, key: &str, body: &str) -> Ask {
 /// Sends, and expects an answer. As clients do, the test repeats what a region without authority
 /// refused: a lease can end on a busy machine, and arcs move while another region is away.
 pub async fn ask(ask: Ask) -> Answer {
-    onceway::fleet::wait::for_some("an answer of a region that has authority", BOUND, || async {
+    onceway_lab::wait::for_some("an answer of a region that has authority", BOUND, || async {
         let answer = ask.send(PATIENCE).await?;
         let without = ["not-authoritative", "moving"].map(serde_json::Value::from);
         let refused = answer.status == 503 && without.contains(&answer.json()["code"]);
@@ -188,7 +188,7 @@ pub async fn found<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl F
         let answer = Box::pin(ask());
         async move { Ok(answer.await) }
     };
-    onceway::fleet::wait::for_some(what, BOUND, attempt).await.expect(what)
+    onceway_lab::wait::for_some(what, BOUND, attempt).await.expect(what)
 }
 
 pub async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {

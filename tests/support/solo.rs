@@ -10,18 +10,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use onceway::adapters::postgres::provision::init;
-use onceway::fleet::binaries::Binaries;
-use onceway::fleet::client::Ask;
-use onceway::fleet::cluster::Cluster;
-use onceway::fleet::janitor::Janitor;
-use onceway::fleet::ledger::Ledger;
-use onceway::fleet::ports::{FleetPorts, RegionPorts};
-use onceway::fleet::process::Launch;
-use onceway::fleet::region::{Action, Part, Region};
-use onceway::fleet::upstream::Upstream;
-use onceway::fleet::{files, scratch};
-use onceway::protocol::region::{Origin, RegionName};
+use onceway::protocol::region::RegionName;
+use onceway_client::Ask;
+use onceway_lab::binaries::Binaries;
+use onceway_lab::cluster::Cluster;
+use onceway_lab::janitor::Janitor;
+use onceway_lab::ledger::Ledger;
+use onceway_lab::ports::{FleetPorts, RegionPorts};
+use onceway_lab::process::Launch;
+use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::upstream::Upstream;
+use onceway_lab::{files, scratch};
 
 use super::{PATIENCE, port_base, program, room, route, until};
 
@@ -72,8 +71,9 @@ impl Solo {
         let ledger = Ledger::create(&dir.join("ledger.jsonl")).expect("a ledger");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, ports.upstream));
         let door = Upstream::start("solo", address, ledger.clone()).await.expect("an upstream");
-        files::write_shared(&dir, std::slice::from_ref(&name), std::slice::from_ref(&name))
-            .expect("shared files");
+        let names = std::slice::from_ref(&name);
+        files::write_shared(&dir, names).expect("shared files");
+        files::certify(&program(), &dir, "certificates", names).expect("certificates");
         fs::write(dir.join("routes.toml"), routes).expect("routes");
         let upstream = upstream.map_or(ports.upstream, |address| address.port());
         let seen = RegionPorts { upstream, ..ports };
@@ -95,9 +95,6 @@ impl Solo {
             Cluster::create(&binaries, &dir.join("postgres"), ports.postgres, &[]).await.expect("a cluster");
         cluster.start().await.expect("Postgres starts");
         cluster.create_database(files::DATABASE).await.expect("a database");
-        let me = Origin { region: name.clone(), generation: 1 };
-        let plan = files::plan(&me, vec![me.clone()], &cluster, Vec::new()).expect("a plan");
-        assert!(init(&plan).await.expect("provisioning").is_complete());
         let launch = Launch {
             program: program(),
             args: vec![OsString::from("serve"), OsString::from("--config"), file.into_os_string()],
@@ -107,6 +104,7 @@ impl Solo {
             account: None,
         };
         let region = Region::new(name, ports, cluster, launch);
+        region.provision(PATIENCE).await.expect("provisioning");
         region.act(Action::Start, Part::Gateway).await.expect("the gateway starts");
         region.found(PATIENCE).await.expect("the register is founded");
         let solo = Solo { region, ledger, dir, _upstream: door, _janitor: janitor };

@@ -1,4 +1,4 @@
-//! The ports' contract on the simulated side: every suite of `onceway::ports::contract`.
+//! The ports' contract on the simulated side: every suite of `onceway_lab::contract`.
 //!
 //! `benches` plays the environment; `breaches` shows that the suites can fail. The real side runs
 //! the same suites. It must not add a clause of its own.
@@ -7,7 +7,8 @@ mod benches;
 mod breaches;
 
 use benches::{Link, Service, Stores, Three};
-use onceway::ports::{Ports, contract};
+use onceway::ports::Ports;
+use onceway_lab::contract;
 use simulation::world::World;
 
 use crate::shared::{play, region};

@@ -10,10 +10,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ports::body::{Collected, collect, full};
-use crate::ports::contract;
 use crate::ports::peers::Beat;
 use crate::protocol::examples::name as region;
 use crate::protocol::region::Origin;
+use onceway_lab::contract;
 
 fn header_lines() -> impl Strategy<Value = HeaderMap> {
     let name = "[a-z0-9!#$%&'*+.^_`|~-]{1,20}".prop_filter("ends at this hop, or is ours", |name| {

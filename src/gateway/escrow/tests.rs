@@ -4,10 +4,10 @@
 //! tests must not need a store.
 
 use super::*;
-use crate::ports::contract::escrow::lodging_of;
 use crate::protocol::change::Change;
 use crate::protocol::examples::{abc, name as region};
 use crate::protocol::key::{Key, Tenant};
+use onceway_lab::contract::escrow::lodging_of;
 
 fn view() -> View {
     View::founding(1, abc(), Default::default(), Default::default())

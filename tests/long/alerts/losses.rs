@@ -3,8 +3,8 @@
 //!
 //! `stage` looks at the alerts. The last group destroys the deployment, so it must be the last.
 
-use onceway::fleet::files::DATABASE;
-use onceway::fleet::region::{Action, Part};
+use onceway_lab::files::DATABASE;
+use onceway_lab::region::{Action, Part};
 
 use crate::alerts::stage::Stage;
 use crate::support::{BODY, effects, post, series, until};

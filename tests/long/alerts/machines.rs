@@ -15,11 +15,11 @@ use std::time::Duration;
 use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::issue::{Purpose, add};
 use onceway::adapters::peers::HttpPeers;
-use onceway::fleet::region::{Action, Part};
-use onceway::fleet::relay::{Direction, Relay};
-use onceway::fleet::{files, wait};
 use onceway::ports::Peers;
 use onceway::protocol::region::RegionName;
+use onceway_lab::region::{Action, Part};
+use onceway_lab::relay::{Direction, Relay};
+use onceway_lab::{files, wait};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tokio::task::JoinSet;
 
@@ -261,7 +261,8 @@ pub async fn left_alone(stage: &Stage) {
     ruled(stage, &keys).await;
     stage.fires("OncewayJobsWait", &[("region", "us-east")]).await;
     stage.operate(0, &["jobs", "drop", "acme", &waiting, "--reason", "nobody reads it"]).await;
-    files::rotate(stage.fleet.dir(), &[us.name.clone(), eu.name.clone(), ap.name.clone()]).unwrap();
+    files::rotate(us.program(), stage.fleet.dir(), &[us.name.clone(), eu.name.clone(), ap.name.clone()])
+        .unwrap();
     for name in
         ["OncewayDoubtsStay", "OncewayJobsWait", "OncewayCertificateExpires", "OncewayCertificateExpiresSoon"]
     {

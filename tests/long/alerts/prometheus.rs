@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use onceway::fleet::client::Ask;
-use onceway::fleet::{files, ports, process, wait};
+use onceway_client::Ask;
+use onceway_lab::{files, ports, process, wait};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use onceway::fleet::wait;
+use onceway_lab::wait;
 use tokio::task::JoinSet;
 
 use crate::alerts::stage::Stage;

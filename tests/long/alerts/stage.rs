@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use onceway::fleet::client::{Ask, Connections};
-use onceway::fleet::deployment::{Deployment, Options};
-use onceway::fleet::region::{Action, Part, Region};
-use onceway::fleet::{ports, wait};
+use onceway_client::{Ask, Connections};
+use onceway_lab::deployment::{Deployment, Options};
+use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::{ports, wait};
 use tokio::task::JoinHandle;
 
 use crate::alerts::prometheus::{Alert, Prometheus};

@@ -7,9 +7,9 @@ use std::fs;
 use std::process::Command;
 
 use onceway::adapters::identity::files_in;
-use onceway::fleet::ports;
-use onceway::fleet::process::{Launch, Process};
 use onceway::protocol::region::RegionName;
+use onceway_lab::ports;
+use onceway_lab::process::{Launch, Process};
 
 use crate::alerts::machines::{DAY, certified};
 use crate::alerts::stage::Stage;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use onceway::fleet::client::Ask;
-use onceway::fleet::wait::for_some;
+use onceway_client::Ask;
+use onceway_lab::wait::for_some;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};

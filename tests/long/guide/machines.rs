@@ -14,8 +14,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use onceway::fleet::binaries::Binaries;
-use onceway::fleet::{proctable, wait};
+use onceway_lab::binaries::Binaries;
+use onceway_lab::{proctable, wait};
 use rustix::process::Pid;
 
 use crate::guide::book::{DESK, REGIONS};

@@ -13,23 +13,23 @@ use std::time::Duration;
 use crate::support::program;
 use anyhow::{Context, Result, anyhow, ensure};
 
-use onceway::adapters::postgres::provision::{self, Plan};
+use onceway::adapters::postgres::provision::{self, MIGRATIONS, Plan, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway::fleet::binaries::Binaries;
-use onceway::fleet::cluster::Cluster;
-use onceway::fleet::cluster_slots::HeldUp;
-use onceway::fleet::janitor::Janitor;
-use onceway::fleet::ports::{FleetPorts, free_run};
-use onceway::fleet::relay::{Direction, Relay};
-use onceway::fleet::{files, lock, scratch, wait};
-use onceway::ports::contract::copying;
-use onceway::ports::contract::replication::{self, REGIONS, ReplicationBench};
 use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
 use onceway::ports::{KeyStore, Replica};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::record::Nonce;
 use onceway::protocol::region::Origin;
+use onceway_lab::binaries::Binaries;
+use onceway_lab::cluster::Cluster;
+use onceway_lab::cluster_slots::HeldUp;
+use onceway_lab::contract::copying;
+use onceway_lab::contract::replication::{self, REGIONS, ReplicationBench};
+use onceway_lab::janitor::Janitor;
+use onceway_lab::ports::{FleetPorts, free_run};
+use onceway_lab::relay::{Direction, Relay};
+use onceway_lab::{files, lock, scratch, wait};
 
 const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
 const WITHIN: Duration = Duration::from_secs(30);
@@ -127,7 +127,18 @@ impl Three {
             subscribe.push((self.regions[from].origin.clone(), files::conninfo(at)));
         }
         let all = self.regions.iter().map(|region| region.origin.clone()).collect();
-        files::plan(&self.regions[to].origin, all, &self.regions[to].cluster, subscribe)
+        let role = |name: &str| Role { name: name.to_owned(), password: None };
+        Ok(Plan {
+            me: self.regions[to].origin.clone(),
+            all,
+            deployment: files::DEPLOYMENT.to_owned(),
+            gateway_role: role(files::GATEWAY_ROLE),
+            replication_role: Some(role(files::REPLICATION_ROLE)),
+            admin: self.regions[to].cluster.url(files::DATABASE).parse()?,
+            subscribe,
+            publishers_ca: None,
+            migrations: MIGRATIONS,
+        })
     }
 
     async fn subscription(&self, from: usize, to: usize) -> Result<String> {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::peers::HttpPeers;
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::files::{self, DATABASE};
-use onceway::fleet::region::{Action, Part, Region};
 use onceway::ports::Peers;
 use onceway::protocol::speakers::Sender;
+use onceway_lab::deployment::Deployment;
+use onceway_lab::files::{self, DATABASE};
+use onceway_lab::region::{Action, Part, Region};
 
 use crate::runbook::book::Section;
 use crate::support::{said, series, status, until};

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use onceway::fleet::cluster::SUPERUSER;
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::region::Region;
+use onceway_lab::cluster::SUPERUSER;
+use onceway_lab::deployment::Deployment;
+use onceway_lab::region::Region;
 use tokio::process::Command;
 
 use crate::support::documents::text;
@@ -178,7 +178,7 @@ impl Section<'_> {
     pub fn there(&mut self, region: &Region) {
         self.put.retain(|(from, _)| from != "http://127.0.0.1:7402");
         self.put.push(("http://127.0.0.1:7402".to_owned(), region.admin()));
-        let (port, database) = (region.cluster.port(), onceway::fleet::files::DATABASE);
+        let (port, database) = (region.cluster.port(), onceway_lab::files::DATABASE);
         let service =
             format!("[onceway]\nhost=127.0.0.1\nport={port}\nuser={SUPERUSER}\ndbname={database}\n");
         let file = self.desk.dir.join("pg_service.conf");
@@ -238,7 +238,7 @@ impl Section<'_> {
     }
 
     async fn epoch(&self) -> Option<u64> {
-        let status = onceway::fleet::client::Ask::get(format!("{}/v1/status", self.at));
+        let status = onceway_client::Ask::get(format!("{}/v1/status", self.at));
         status.send(Duration::from_secs(5)).await.ok()?.json()["epoch"].as_u64()
     }
 
@@ -379,7 +379,7 @@ impl CommandOutput {
 pub async fn metric(region: &Region, series: &str, value: &str) {
     let line = format!("{series} {value}");
     until(&format!("{line} at {}", region.name), async || {
-        let page = onceway::fleet::client::Ask::get(format!("{}/metrics", region.admin()));
+        let page = onceway_client::Ask::get(format!("{}/metrics", region.admin()));
         let page = page.send(Duration::from_secs(5)).await;
         page.is_ok_and(|page| page.text().lines().any(|one| one == line))
     })

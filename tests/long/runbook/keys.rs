@@ -5,8 +5,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::region::Region;
+use onceway_lab::deployment::Deployment;
+use onceway_lab::region::Region;
 
 use crate::runbook::book::Section;
 use crate::support::{BODY, ask, found, key, key_status, post, series, until};

@@ -4,9 +4,9 @@
 //! A site without power is SIGKILL to everything in it. No message of a peer poisons a register, so
 //! SQL does. It must not stop the region whose gateway is asked in the sections of a lost region.
 
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::files::DATABASE;
-use onceway::fleet::region::{Action, Part};
+use onceway_lab::deployment::Deployment;
+use onceway_lab::files::DATABASE;
+use onceway_lab::region::{Action, Part};
 
 use crate::runbook::anew::new_store;
 use crate::runbook::book::{Section, metric};

@@ -6,10 +6,10 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use onceway::fleet::client::Connections;
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::files::{DATABASE, GATEWAY_ROLE};
-use onceway::fleet::region::Region;
+use onceway_client::Connections;
+use onceway_lab::deployment::Deployment;
+use onceway_lab::files::{DATABASE, GATEWAY_ROLE};
+use onceway_lab::region::Region;
 
 use crate::runbook::book::Section;
 use crate::runbook::planned::{round_is_over, taken_over};

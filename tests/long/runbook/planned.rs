@@ -11,10 +11,10 @@ use std::time::Duration;
 use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::issue::{Purpose, add};
 use onceway::adapters::peers::HttpPeers;
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::region::{Action, Part, Region};
 use onceway::ports::Peers;
 use onceway::protocol::region::RegionName;
+use onceway_lab::deployment::Deployment;
+use onceway_lab::region::{Action, Part, Region};
 
 use crate::runbook::book::{Section, metric};
 use crate::support::{said, series, until};

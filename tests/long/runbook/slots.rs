@@ -5,10 +5,10 @@
 
 use std::sync::Mutex;
 
-use onceway::fleet::deployment::Deployment;
-use onceway::fleet::files::DATABASE;
-use onceway::fleet::region::{Action, Part, Region};
-use onceway::fleet::wait;
+use onceway_lab::deployment::Deployment;
+use onceway_lab::files::DATABASE;
+use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::wait;
 
 use crate::runbook::book::Section;
 use crate::support::{BOUND, metrics, until};

@@ -189,14 +189,18 @@ fn escrow_needs_a_region_that_can_hold_the_claims() {
 
 #[test]
 fn the_demos_files_are_right_for_any_number_of_regions() {
-    use onceway::fleet::files::{RegionFile, write_region, write_shared};
-    use onceway::fleet::ports::FleetPorts;
+    use onceway::adapters::issue;
+    use onceway_lab::files::{RegionFile, write_region, write_shared};
+    use onceway_lab::ports::FleetPorts;
     for (names, mode) in
         [(&["a"][..], Mode::Automatic), (&["a", "b"], Mode::Manual), (&["a", "b", "c"], Mode::Automatic)]
     {
         let folder = tempfile::tempdir().unwrap();
         let names: Vec<RegionName> = names.iter().map(|name| RegionName::parse(name).unwrap()).collect();
-        write_shared(folder.path(), &names, &names).unwrap();
+        write_shared(folder.path(), &names).unwrap();
+        let certificates = folder.path().join("certificates");
+        std::fs::create_dir(&certificates).unwrap();
+        issue::generate(&names).unwrap().write(&certificates).unwrap();
         let ports = FleetPorts::lay_out(7_400, names.len()).unwrap();
         let at = |name: &RegionName| (name.clone(), "127.0.0.1:7403".parse().unwrap());
         let peers: Vec<_> = names[1..].iter().map(at).collect();

@@ -3,7 +3,7 @@
 //! A test must look at the journal, not at what an act answered.
 
 use http::StatusCode;
-use onceway::fleet::client::Answer;
+use onceway_client::Answer;
 use serde_json::{Value, json};
 
 use super::pages::{admin, get, hidden, page_of, signed_in};
@@ -12,7 +12,7 @@ use crate::support::console::{ANN, BOB, EVE, TOKEN, alone, doubt, solo};
 use crate::support::{ask, err, key, out, program, run, until};
 
 async fn act(token: &str, path: &str, body: &Value) -> Answer {
-    let post = onceway::fleet::client::Ask::post(format!("{}{path}", admin().await), body.to_string());
+    let post = onceway_client::Ask::post(format!("{}{path}", admin().await), body.to_string());
     ask(post.with("Authorization", format!("Bearer {token}"))).await
 }
 

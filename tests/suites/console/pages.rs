@@ -3,8 +3,8 @@
 //! `tests/long/console.rs` looks at the same pages in a browser. Every request is one that a
 //! browser could send, or a page that misuses one. A test must not send others.
 
-use onceway::fleet::client::{Answer, Ask};
-use onceway::fleet::region::{Action, Part};
+use onceway_client::{Answer, Ask};
+use onceway_lab::region::{Action, Part};
 use serde_json::Value;
 use tokio::task::JoinSet;
 

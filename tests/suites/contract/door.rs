@@ -7,7 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use onceway::fleet::wait;
+use onceway_lab::wait;
 use tokio::net::{TcpListener, TcpSocket};
 
 const BOUND: Duration = Duration::from_secs(20);

@@ -14,15 +14,15 @@ use http::{Response, StatusCode};
 use onceway::adapters::identity::PeerIdentity;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::system::SystemClock;
-use onceway::fleet::wait;
 use onceway::ports::Peers;
 use onceway::ports::body::full;
-use onceway::ports::contract::asking::AskBench;
-use onceway::ports::contract::peers::{PeerBehaviour, PeersBench, pong};
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
 use onceway::protocol::region::RegionName;
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
+use onceway_lab::contract::asking::AskBench;
+use onceway_lab::contract::peers::{PeerBehaviour, PeersBench, pong};
+use onceway_lab::wait;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::contract::door::Door;

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onceway::adapters::postgres::{PgStore, provision};
-use onceway::ports::contract::store::{Foreign, LONG, StoreBench};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
 use onceway::ports::{KeyStore, Replica};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::key::{KeyId, Tenant};
 use onceway::protocol::record::{Nonce, Reader, Reading, Row, State, Token, resolve};
 use onceway::protocol::region::Origin;
+use onceway_lab::contract::store::{Foreign, LONG, StoreBench};
 
 use crate::store::support::{Region, ask, eventually, id, open, won};
 

@@ -17,12 +17,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use onceway::adapters::system::SystemClock;
 use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
-use onceway::fleet::wait;
 use onceway::ports::Body;
 use onceway::ports::body::{empty, full};
-use onceway::ports::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
 use onceway::protocol::region::RegionName;
 use onceway::server::Listeners;
+use onceway_lab::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
+use onceway_lab::wait;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -130,7 +130,7 @@ impl Played {
     }
 }
 
-/// The status address's answer, in the form that `fleet::upstream` speaks too.
+/// The status address's answer, in the form that `onceway_lab::upstream` speaks too.
 async fn said(probed: ProbeBehaviour) -> Response<Body> {
     let effect = |status, effect: &'static str, body| {
         let mut response = answer(status, body);

@@ -8,9 +8,9 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use onceway::fleet::client::{Answer, Ask};
-use onceway::fleet::ports::free_run;
 use onceway::gateway::credentials::digest;
+use onceway_client::{Answer, Ask};
+use onceway_lab::ports::free_run;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;

@@ -317,7 +317,7 @@ fn zones_for_coredns_name_regions_that_are_ready() {
 #[test]
 fn postgres_is_set_as_the_tests_run_it() {
     let ours = text("deploy/postgres/onceway.conf");
-    let fleet = text("src/fleet/cluster.rs");
+    let fleet = text("src/lab/cluster.rs");
     let mut compared = 0;
     for line in ours.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let (name, value) = line.split_once(" = ").unwrap_or_else(|| panic!("{line}"));

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use onceway::config::listen::PublicLimits;
-use onceway::fleet::wait;
+use onceway_lab::wait;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 

@@ -12,15 +12,16 @@ use std::time::Duration;
 use http::{HeaderMap, Method, Response, StatusCode};
 use onceway::adapters::identity::PeerIdentity;
 use onceway::adapters::peers::HttpPeers;
-use onceway::fleet::relay::{Direction, Relay};
+use onceway::ports::Peers;
 use onceway::ports::body::full;
 use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
-use onceway::ports::{Peers, contract};
 use onceway::protocol::record::RequestId;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::speakers::{Sender, may};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
+use onceway_lab::contract;
+use onceway_lab::relay::{Direction, Relay};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -226,7 +227,7 @@ async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_i
         let pong = peers.ping(&to, PATIENCE).await?;
         Ok(pong.serving.then_some(()))
     };
-    onceway::fleet::wait::for_some("a gateway that serves", PATIENCE, moved).await.unwrap();
+    onceway_lab::wait::for_some("a gateway that serves", PATIENCE, moved).await.unwrap();
     soon(peers.forward(&to, forward("/v1/c"))).await.unwrap();
     assert_eq!(useless.region.seen.lock().unwrap().len(), 0, "no better than who was there");
     assert!(!other.region.seen.lock().unwrap().is_empty());

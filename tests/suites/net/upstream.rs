@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, Method, Request};
 use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
-use onceway::fleet::wait;
 use onceway::ports::Upstream;
 use onceway::ports::body::{empty, full};
 use onceway::ports::upstream::{EffectTokens, ForwardKey, KeyForm, Probe, ProbeReply, Send, SendError};
 use onceway::protocol::record::{RequestId, Token};
+use onceway_lab::wait;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

@@ -12,11 +12,11 @@ use onceway::adapters::identity::files_in;
 use onceway::adapters::upstream::{
     Base, Credential, Host, HttpUpstream, ServiceSettings, Tls, TlsFiles, UpstreamSettings,
 };
-use onceway::fleet::ports::free_run;
 use onceway::ports::Upstream;
 use onceway::ports::body::empty;
 use onceway::ports::upstream::{CredentialRefused, ForwardKey, Probe, ProbeReply, Send, SendError};
 use onceway::protocol::record::{RequestId, Token};
+use onceway_lab::ports::free_run;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};

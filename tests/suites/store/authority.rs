@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use crate::store::support::{HOLD, RETENTION, Region, id, lifetime, only_row, open, origin, print};
 use onceway::adapters::postgres::PgStore;
-use onceway::fleet::wait;
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::contract::escrow::lodging_of;
 use onceway::ports::store::PeerMemory;
 use onceway::ports::{Escrows, Imports, KeyStore, Replica};
 use onceway::protocol::authority::GateState;
@@ -19,6 +17,8 @@ use onceway::protocol::record::{Nonce, RequestId, State, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
 use onceway::protocol::view::{AcceptorId, View};
+use onceway_lab::contract::escrow::lodging_of;
+use onceway_lab::wait;
 use tokio_postgres::Client;
 
 const BOUND: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Output;
 
 use onceway::adapters::postgres::provision::{self, Plan, Script, Status, Whence, script, verifiers};
-use onceway::fleet::binaries::Binaries;
+use onceway_lab::binaries::Binaries;
 
 use crate::store::support::{DATABASE, Region, eventually, init_until_complete};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onceway::adapters::postgres::provision::{self, Plan, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway::fleet::binaries::Binaries;
+use onceway_lab::binaries::Binaries;
 
 use crate::store::support::{DATABASE, Region, ask, init_until_complete, open, seq, won};
 use crate::support::documents::text as document;

@@ -7,15 +7,14 @@
 use crate::tidy::Rule;
 
 const PROTOCOL: &[&str] = &["src/protocol/"];
-const PORTS: &[&str] = &["src/ports/"];
 const GATEWAY: &[&str] = &["src/gateway/"];
 const ADAPTERS: &[&str] = &["src/adapters/"];
-const UPPER: &[&str] = &["src/config/", "src/server/", "src/fleet/"];
+const UPPER: &[&str] = &["src/config/", "src/server/"];
 /// Floors that the simulation runs: each replay of a seed must be the same.
 const REPLAYED: &[&str] = &["src/protocol/", "src/ports/", "src/gateway/", "simulation/"];
 const TIMELESS: &[&str] = &["src/ports/", "src/gateway/"];
 /// Real time passes here.
-const WAITS: &[&str] = &["tests/", "src/fleet/"];
+const WAITS: &[&str] = &["tests/", "src/lab/"];
 
 /// Words that files of these places may not have, but for these files, and why.
 struct Ban {
@@ -34,11 +33,10 @@ const fn ban(
     Ban { within, but, words, why }
 }
 
-const BANS: [Ban; 11] = [
-    ban(PORTS, &["crate::gateway", "crate::adapters"], &[], "imports go down only"),
+const BANS: [Ban; 10] = [
     ban(GATEWAY, &["crate::adapters"], &[], "imports go down only"),
-    ban(TIMELESS, &["crate::config", "crate::server", "crate::fleet"], &[], "imports go down only"),
-    ban(ADAPTERS, &["crate::config", "crate::server", "crate::fleet"], &[], "imports go down only"),
+    ban(GATEWAY, &["crate::config", "crate::server"], &[], "imports go down only"),
+    ban(ADAPTERS, &["crate::config", "crate::server"], &[], "imports go down only"),
     ban(UPPER, &["crate::cli"], &[], "imports go down only"),
     ban(
         PROTOCOL,
@@ -46,12 +44,12 @@ const BANS: [Ban; 11] = [
         &[],
         "the protocol is values and total functions: the same facts give the same decision",
     ),
-    ban(TIMELESS, &["tokio::time"], &["src/ports/contract/"], "time comes through the Clock port"),
+    ban(TIMELESS, &["tokio::time"], &[], "time comes through the Clock port"),
     ban(REPLAYED, &["HashMap", "HashSet", "select!"], &[], "its order differs, so a seed would not replay"),
     ban(
         WAITS,
         &["thread::sleep", "time::sleep"],
-        &["tests/support/wait.rs", "src/fleet/wait.rs", "tests/suites/tidy/"],
+        &["tests/support/wait.rs", "src/lab/wait.rs", "tests/suites/tidy/"],
         "wait on a condition, with a deadline",
     ),
     // A heartbeat counts only once every row before it is here.

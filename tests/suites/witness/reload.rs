@@ -7,9 +7,9 @@
 use std::fs;
 
 use onceway::adapters::upstream::{Tls, TlsFiles};
-use onceway::fleet::client::Ask;
-use onceway::fleet::wait;
 use onceway::ports::Peers;
+use onceway_client::Ask;
+use onceway_lab::wait;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustix::process::Signal;
 

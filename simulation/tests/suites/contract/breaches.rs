@@ -12,8 +12,6 @@ use std::time::Duration;
 
 use http::{HeaderMap, Request, Response, Uri};
 use onceway::ports::Body;
-use onceway::ports::contract;
-use onceway::ports::contract::replication::ReplicationBench;
 use onceway::ports::jobs::{self, Acted, Job, JobLoad, JobRow, StoredRequest, Taken, Turns};
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, Pong, Question, Told};
 use onceway::ports::store::*;
@@ -31,6 +29,8 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Acceptor;
 use onceway::protocol::time::Date;
 use onceway::protocol::view::View;
+use onceway_lab::contract;
+use onceway_lab::contract::replication::ReplicationBench;
 use simulation::peers::SimPeers;
 use simulation::store::SimStore;
 use simulation::upstream::SimUpstream;

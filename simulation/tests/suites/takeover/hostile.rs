@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use onceway::gateway::authority::Failover;
 use onceway::ports::authority::{Lodged, Lodging};
-use onceway::ports::contract::escrow::lodging_of;
 use onceway::ports::peers::{PeerError, Question, Told};
 use onceway::ports::{Acceptors, Dice, KeyStore, Peers};
 use onceway::protocol::bounds::{AHEAD, LEAP};
@@ -24,6 +23,7 @@ use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::{Acceptor, Ballot, Message};
 use onceway::protocol::speakers::Kind;
 use onceway::protocol::view::{AcceptorId, Content, Standing, View};
+use onceway_lab::contract::escrow::lodging_of;
 use simulation::dice::SimDice;
 use simulation::letters::{Letter, Post};
 use simulation::upstream::UpstreamMode;

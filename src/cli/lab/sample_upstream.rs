@@ -1,0 +1,45 @@
+//! `onceway sample-upstream`: the demo's payments service as an upstream of its own, for trying a
+//! deployment.
+//!
+//! `onceway_lab::sample` runs it. It must not know of gateways or their configuration.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::cli::{Failure, block_on, print};
+use onceway_lab::sample;
+
+/// Run the sample payments service, until SIGTERM or SIGINT: an upstream to try a deployment with.
+///
+/// The service is one provider for all regions. It does not deduplicate, and writes every effect
+/// into its ledger, a line each, before it answers: a key's lines in the ledger are its effects. It
+/// answers at /v1/charges, /v1/payouts, /v1/emails and /v1/notes, and probes at /onceway/effects.
+/// Anybody who reaches it may use it: never run it where real requests come.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  onceway sample-upstream --ledger ledger.jsonl                            for gateways on this machine
+  onceway sample-upstream --ledger ledger.jsonl --listen 0.0.0.0:7404      for those of other machines, too
+  grep -c '\"order-1001\"' ledger.jsonl                                      how often did it happen?
+
+Exit codes: 0 stopped as asked; 1 could not start, as when the ledger's file is there already; 2 wrong arguments.")]
+pub struct SampleUpstream {
+    /// The file for its ledger, which must not exist yet: effects of different runs must not mix.
+    #[arg(long, value_name = "FILE")]
+    ledger: PathBuf,
+    /// Address to listen on: IP address and port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7404")]
+    listen: SocketAddr,
+}
+
+impl SampleUpstream {
+    pub fn run(&self) -> Result<(), Failure> {
+        let ready = |address| {
+            let text = format!("listens on {address}; every effect is a line of {}\n", self.ledger.display());
+            print(&text).map_err(|failure| anyhow::anyhow!(failure.told(false)))
+        };
+        block_on(async { sample::run(self.listen, &self.ledger, ready).await.map_err(Failure::failed) })
+    }
+}

@@ -1,0 +1,168 @@
+//! Parser of the header `Demo-Behave`, by which a caller tells the sample upstream how to treat a
+//! call.
+//!
+//! [`crate::upstream`] acts on it. Values:
+//! `slow=2s | status=500 | status=402 | drop-answer | hang | big=5MB`. Commas separate several
+//! values: `slow` goes with any other one, and the others exclude each other. This file must not
+//! guess: an unknown value is an error, so that a mistyped drill does not pass.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+/// Most bytes of an answer on request.
+const MOST_BYTES: usize = 1_000_000_000;
+
+/// Treatment of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behave {
+    /// Delay of the effect and of the answer.
+    pub slow: Option<Duration>,
+    /// Outcome after the delay.
+    pub then: Then,
+}
+
+/// Outcome of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// The effect, and the usual answer.
+    Answer,
+    /// The effect, and an answer of exactly this many bytes. If that is too few for the usual
+    /// answer, the body is a little longer.
+    Big(usize),
+    /// The effect; the connection is closed without an answer.
+    DropAnswer,
+    /// No effect, and this status.
+    Status(StatusCode),
+    /// No effect, and never an answer.
+    Hang,
+}
+
+impl Then {
+    /// True if the call has its effect.
+    pub fn has_effect(self) -> bool {
+        match self {
+            Then::Answer | Then::Big(_) | Then::DropAnswer => true,
+            Then::Status(_) | Then::Hang => false,
+        }
+    }
+}
+
+impl Behave {
+    /// Parses the values of all `Demo-Behave` lines of a request. No line means an ordinary answer.
+    /// The error names the word that the parser does not understand.
+    pub fn parse<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Behave, String> {
+        let (mut slow, mut then) = (None, None);
+        for word in lines.flat_map(|line| line.split(',')).map(str::trim).filter(|word| !word.is_empty()) {
+            let asked = match word.split_once('=').unwrap_or((word, "")) {
+                ("slow", value) => {
+                    slow =
+                        Some(parse_duration(value).ok_or_else(|| {
+                            format!("`{word}`: write a time such as slow=2s or slow=300ms")
+                        })?);
+                    continue;
+                }
+                ("status", value) => Then::Status(
+                    parse_status(value)
+                        .ok_or_else(|| format!("`{word}`: write a final status such as status=500"))?,
+                ),
+                ("big", value) => Then::Big(
+                    parse_size(value)
+                        .ok_or_else(|| format!("`{word}`: write a size of at most 1GB, such as big=5MB"))?,
+                ),
+                ("drop-answer", "") => Then::DropAnswer,
+                ("hang", "") => Then::Hang,
+                _ => return Err(format!("`{word}` is not one of slow=, status=, drop-answer, hang, big=")),
+            };
+            if then.replace(asked).is_some() {
+                return Err(format!("`{word}` contradicts what stands before it"));
+            }
+        }
+        Ok(Behave { slow, then: then.unwrap_or(Then::Answer) })
+    }
+}
+
+fn parse_status(text: &str) -> Option<StatusCode> {
+    let status: u16 = text.parse().ok()?;
+    StatusCode::from_u16(status).ok().filter(|_| (200..600).contains(&status))
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let (number, unit) = split_unit(text)?;
+    let seconds = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(number * seconds).ok()
+}
+
+fn parse_size(text: &str) -> Option<usize> {
+    let (number, unit) = split_unit(text)?;
+    let bytes: u32 = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "KIB" => 1 << 10,
+        "MIB" => 1 << 20,
+        _ => return None,
+    };
+    // Exact below 2^53, far above the bound.
+    let size = number * f64::from(bytes);
+    (size <= MOST_BYTES as f64).then_some(size as usize)
+}
+
+fn split_unit(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Behave, String> {
+        Behave::parse(std::iter::once(text))
+    }
+
+    #[test]
+    fn each_behaviour_is_understood() {
+        let plain = |then| Ok(Behave { slow: None, then });
+        assert_eq!(parse(""), plain(Then::Answer));
+        assert_eq!(parse("status=402"), plain(Then::Status(StatusCode::PAYMENT_REQUIRED)));
+        assert_eq!(parse("drop-answer"), plain(Then::DropAnswer));
+        assert_eq!(parse("hang"), plain(Then::Hang));
+        assert_eq!(parse("big=5MB"), plain(Then::Big(5_000_000)));
+        assert_eq!(parse("big=1.5KiB"), plain(Then::Big(1536)));
+        assert_eq!(parse("slow=2s"), Ok(Behave { slow: Some(Duration::from_secs(2)), then: Then::Answer }));
+    }
+
+    #[test]
+    fn several_combine() {
+        let expected = Behave { slow: Some(Duration::from_millis(1500)), then: Then::DropAnswer };
+        assert_eq!(parse("slow=1500ms, drop-answer"), Ok(expected));
+        assert_eq!(Behave::parse(["drop-answer", "slow=1.5s"].into_iter()), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for text in [
+            "fast",
+            "slow",
+            "slow=2",
+            "slow=-1s",
+            "status=99",
+            "status=100",
+            "status=x",
+            "big=2GB",
+            "big=1XB",
+            "hang=1",
+            "hang, status=500",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Runs the same clients against two designs at once, on the same machines, while one region dies:
+//! onceway and the naive one.
+//!
+//! Both designs get each key in the same regions, at the same moments, with the same retries; only
+//! the design behind the address differs. The route must not run twice: at onceway it is `park`
+//! with escrow. The demo's tour and `tests/long/drill.rs` show the counts. This file must not treat
+//! one of the two better than the other.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::deployment::Deployment;
+use super::ledger::Totals;
+use super::naive::Naive;
+use super::region::{Action, Part};
+use super::{files, wait};
+use onceway_client::Ask;
+
+pub(super) const TENANT: &str = files::TENANTS[0].0;
+pub(super) const PATH: &str = "/v1/payouts";
+pub(super) const BODY: &str = r#"{"amount":2000,"currency":"usd","destination":"acct_1"}"#;
+/// Time that a client waits for one answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+/// Time that a client retries.
+const RETRIES: Duration = Duration::from_secs(20);
+const BETWEEN_RETRIES: Duration = Duration::from_millis(300);
+/// Answers "in doubt" until a client leaves the key to an operator. They last longer than a
+/// takeover, because a takeover may end doubts.
+const DOUBTED_ENOUGH: u32 = 20;
+
+/// The clients' work, and the fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Keys per second, in all regions together.
+    pub rate: f64,
+    /// Time during which clients start keys.
+    pub span: Duration,
+    /// The region that is killed, by number.
+    pub victim: usize,
+    /// Moment of the kill, from the beginning.
+    pub killed_after: Duration,
+}
+
+/// Results of one design.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Keys that clients used.
+    pub keys: u64,
+    /// Effects in the ledger.
+    pub effects: u64,
+    /// Keys with more than one effect.
+    pub doubles: u64,
+    /// Keys in doubt: their clients learned that the outcome is unknown, and left them to an
+    /// operator.
+    pub in_doubt: u64,
+    /// Keys whose clients gave up without an answer.
+    pub unanswered: u64,
+}
+
+/// Results of the same workload at both designs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Compared {
+    /// The naive design: each region has its own store, replicated asynchronously.
+    pub naive: Counts,
+    /// This product.
+    pub onceway: Counts,
+}
+
+/// Answer to a client, by kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// The upstream's answer.
+    Answered,
+    /// Another request works on the key: the client comes again.
+    Busy,
+    /// The outcome is unknown.
+    InDoubt,
+    /// Anything else.
+    Failed,
+}
+
+pub(super) trait Design: Send + Sync + 'static {
+    /// Asks region number `via` to perform the effect of `key`.
+    fn serve(&self, via: usize, key: &str) -> impl Future<Output = Told> + Send;
+}
+
+/// Onceway, through its public addresses.
+struct Onceway {
+    regions: Vec<String>,
+}
+
+impl Design for Onceway {
+    async fn serve(&self, via: usize, key: &str) -> Told {
+        let ask = Ask::post(format!("{}{PATH}", self.regions[via]), BODY)
+            .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
+            .with("Idempotency-Key", format!("\"{key}\""));
+        let Ok(answer) = ask.send(PATIENCE).await else { return Told::Failed };
+        match (answer.status.as_u16(), answer.json()["code"].as_str()) {
+            (200..300, _) => Told::Answered,
+            (_, Some("in-progress")) => Told::Busy,
+            (_, Some("outcome-unknown")) => Told::InDoubt,
+            (_, _) => Told::Failed,
+        }
+    }
+}
+
+/// Runs the workload through both designs, and kills one region's gateway and Postgres once. Then
+/// starts the region again and counts. `mark` makes the keys of this run new.
+pub async fn run(deployment: &Deployment, workload: &Workload, mark: &str) -> Result<Compared> {
+    let naive = Naive::start(deployment).await?;
+    let ended = under_load(deployment, &naive, workload, mark).await;
+    deployment.regions[workload.victim].act(Action::Start, Part::Both).await?;
+    let theirs = naive.end(deployment).await?;
+    let (at_naive, at_onceway) = ended?;
+    let ours = deployment.ledger.totals(None);
+    let counts = |ends: Ends, totals: &[Totals]| {
+        let of_run = totals.iter().filter(|total| total.key.starts_with(mark));
+        let effects: Vec<u64> = of_run.map(|total| total.effects).collect();
+        Counts {
+            keys: ends.keys,
+            effects: effects.iter().sum(),
+            doubles: effects.iter().filter(|effects| **effects > 1).count() as u64,
+            in_doubt: ends.in_doubt,
+            unanswered: ends.unanswered,
+        }
+    };
+    Ok(Compared { naive: counts(at_naive, &theirs), onceway: counts(at_onceway, &ours) })
+}
+
+/// Counts of clients' keys by outcome.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    keys: u64,
+    in_doubt: u64,
+    unanswered: u64,
+}
+
+async fn under_load(
+    deployment: &Deployment,
+    naive: &Naive,
+    workload: &Workload,
+    mark: &str,
+) -> Result<(Ends, Ends)> {
+    let (death, died) = watch::channel(false);
+    let regions: Vec<String> = deployment.regions.iter().map(|region| region.public()).collect();
+    let count = regions.len();
+    let (theirs, ours) = (Arc::new(naive.design(workload.victim, died)), Arc::new(Onceway { regions }));
+    let period = Duration::from_secs_f64(1.0 / workload.rate);
+    let (begun, mut number, mut killed) = (Instant::now(), 0_usize, false);
+    let (mut at_theirs, mut at_ours) = (JoinSet::new(), JoinSet::new());
+    loop {
+        let due = begun + period * u32::try_from(number)?;
+        if due > begun + workload.span {
+            break;
+        }
+        wait::pause_until(due).await;
+        if !killed && due >= begun + workload.killed_after {
+            killed = true;
+            death.send_replace(true);
+            deployment.regions[workload.victim].act(Action::Kill, Part::Both).await?;
+        }
+        let key = format!("{mark}-{number}");
+        at_theirs.spawn(client(theirs.clone(), count, key.clone(), number));
+        at_ours.spawn(client(ours.clone(), count, key, number));
+        number += 1;
+    }
+    Ok((ends(at_theirs).await?, ends(at_ours).await?))
+}
+
+async fn ends(mut clients: JoinSet<Told>) -> Result<Ends> {
+    let mut ends = Ends::default();
+    while let Some(end) = clients.join_next().await {
+        ends.keys += 1;
+        match end.context("a client")? {
+            Told::Answered => {}
+            Told::InDoubt => ends.in_doubt += 1,
+            Told::Busy | Told::Failed => ends.unanswered += 1,
+        }
+    }
+    Ok(ends)
+}
+
+/// Runs a client, as in the drills. Some clients send twice at once, and some lose their answer and
+/// ask another region. All retry through the next region. Returns the best answer that the client
+/// got.
+async fn client<D: Design>(design: Arc<D>, regions: usize, key: String, number: usize) -> Told {
+    let until = Instant::now() + RETRIES;
+    let mut via = number % regions;
+    if number.is_multiple_of(7) {
+        let elsewhere = (via + 1) % regions;
+        tokio::join!(design.serve(via, &key), design.serve(elsewhere, &key));
+    }
+    let (mut answers, mut doubts, mut last) = (0, 0, Told::Failed);
+    while Instant::now() < until && doubts < DOUBTED_ENOUGH {
+        last = design.serve(via, &key).await;
+        match last {
+            Told::Answered => answers += 1,
+            Told::InDoubt => doubts += 1,
+            Told::Busy | Told::Failed => {}
+        }
+        // One in three loses its answer, and asks once more in another region.
+        if answers > usize::from(number.is_multiple_of(3)) {
+            break;
+        }
+        if last != Told::Answered {
+            wait::pause(BETWEEN_RETRIES).await;
+        }
+        via = (via + 1) % regions;
+    }
+    if answers > 0 { Told::Answered } else { last }
+}

@@ -1,0 +1,76 @@
+//! The promises of each port in executable form: one public function per clause; a breach panics.
+//!
+//! The same suites run on the real side (Postgres, mutual TLS, HTTP) and on the simulated side. So
+//! findings of the simulation about the gateway hold for the real ports too. A suite takes a
+//! *bench*: the port, and an environment that can restart the store or refuse a connection. A suite
+//! must not know how a port is made, nor wait for a fixed time: a bench passes time in its own way.
+
+pub mod asking;
+pub mod audit;
+pub mod authority;
+pub mod clock;
+pub mod copying;
+pub mod escrow;
+pub mod history;
+pub mod imports;
+pub mod peers;
+pub mod replica;
+pub mod replication;
+pub mod store;
+pub mod upstream;
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use onceway_ports::{Body, BodyError, Clock, body};
+
+/// The time by which a real port may be later than its bound: for scheduling on a busy machine, not
+/// for waiting.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// Runs all futures at the same time, on this task, and gives their results in order.
+async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut results: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
+    poll_fn(move |context| {
+        for (future, result) in running.iter_mut().zip(&mut results) {
+            if result.is_none()
+                && let Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *result = Some(value);
+            }
+        }
+        if results.iter().any(Option::is_none) {
+            return Poll::Pending;
+        }
+        Poll::Ready(results.iter_mut().filter_map(Option::take).collect())
+    })
+    .await
+}
+
+/// The future's result, or a panic once it took `most` and the slack.
+async fn bounded<C: Clock, F: Future>(clock: &C, most: Duration, what: &str, future: F) -> F::Output {
+    let deadline = clock.now() + most + SLACK;
+    let mut future = pin!(future);
+    let mut late = pin!(clock.sleep_until(deadline));
+    poll_fn(move |context| {
+        if let Poll::Ready(value) = future.as_mut().poll(context) {
+            return Poll::Ready(value);
+        }
+        assert!(
+            late.as_mut().poll(context).is_pending(),
+            "{what}: nothing came within {most:?} and {SLACK:?}"
+        );
+        Poll::Pending
+    })
+    .await
+}
+
+/// The whole body as bytes, or the error that broke it off.
+async fn whole(body: Body) -> Result<Vec<u8>, BodyError> {
+    match body::collect(body, usize::MAX).await? {
+        body::Collected::Whole(bytes) | body::Collected::Over(bytes, _) => Ok(bytes.to_vec()),
+    }
+}

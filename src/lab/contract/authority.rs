@@ -1,0 +1,379 @@
+//! The promises of [`Acceptors`] and [`Authority`].
+//!
+//! Each run of the suite needs a new bench, as a register is founded once. This file must not test
+//! an acceptor's answers: `protocol::register` gives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::store::gate::gate;
+use super::store::{SHORT, StoreBench, asks as asked, claim, id, open, restart_and_approve, rows, wins};
+use super::together;
+use onceway_ports::store::{ClaimReply, Gate, GateVersion, Written};
+use onceway_ports::{Acceptors, Authority, Replica};
+use onceway_protocol::authority::{GateState, Pending};
+use onceway_protocol::digest::{Digest32, digest};
+use onceway_protocol::key::Tenant;
+use onceway_protocol::region::Origin;
+use onceway_protocol::register::Relies;
+use onceway_protocol::register::{Accepted, Acceptor, Ballot, Grant};
+use onceway_protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway_protocol::view::{AcceptorId, Content, Retired, View};
+
+/// A bench whose store keeps views.
+pub trait AuthorityBench: StoreBench<Store: Acceptors + Authority> {}
+
+impl<B: StoreBench<Store: Acceptors + Authority>> AuthorityBench for B {}
+
+/// All clauses of the acceptor and of the gate's state.
+pub async fn suite<B: AuthorityBench>(bench: &B) {
+    a_made_acceptor_holds_nothing(bench).await;
+    the_founding_needs_no_approved_boot_and_all_after_it_do(bench).await;
+    an_acceptor_is_read_as_it_was_written(bench).await;
+    of_acceptors_written_at_one_version_one_is(bench).await;
+    another_acceptor_is_not_written_over(bench).await;
+    a_gate_without_a_view_has_no_state(bench).await;
+    a_gates_state_is_read_as_it_was_written(bench).await;
+    a_state_moves_version_epoch_heartbeat_and_views(bench).await;
+    a_state_written_at_an_old_version_is_lost(bench).await;
+    of_states_written_at_one_version_one_is(bench).await;
+    an_epoch_never_goes_back(bench).await;
+    no_state_passes_an_unapproved_boot(bench).await;
+    no_claim_of_an_older_state_passes(bench).await;
+    claims_beside_a_new_state_won_before_it_or_not_at_all(bench).await;
+    heartbeats_carry_the_adopted_epoch(bench).await;
+    kept_views_stay(bench).await;
+}
+
+/// A new store has an acceptor with an id that stays.
+pub async fn a_made_acceptor_holds_nothing<B: AuthorityBench>(bench: &B) {
+    let (version, made) = acceptor(bench).await;
+    assert_eq!(made, Acceptor::made(made.id), "acceptor: one that was just made holds nothing");
+    restart_and_approve(bench).await;
+    assert_eq!(acceptor(bench).await, (version, made), "acceptor: a restart made another one of it");
+}
+
+/// An acceptor that holds nothing has nothing to forget. One that holds something may have
+/// forgotten it until the boot is approved.
+pub async fn the_founding_needs_no_approved_boot_and_all_after_it_do<B: AuthorityBench>(bench: &B) {
+    let (version, made) = acceptor(bench).await;
+    let founded = holding(bench, &made, 1);
+    bench.restart().await;
+    assert_eq!(set(bench, version, &founded).await, Written::Done, "acceptor: the founding must pass");
+    let (version, read) = acceptor(bench).await;
+    assert_eq!(read, founded, "acceptor: the founding was not stored as it was written");
+    let next = holding(bench, &made, 2);
+    let refused = set(bench, version, &next).await;
+    assert_eq!(refused, Written::GateMoved, "acceptor: written though the boot is not approved");
+    assert_eq!(acceptor(bench).await, (version, founded), "acceptor: a refused write changed something");
+    open(bench).await;
+    assert_eq!(set(bench, version, &next).await, Written::Done, "acceptor: the boot is approved");
+}
+
+/// The whole state of an acceptor comes back, also after a restart.
+pub async fn an_acceptor_is_read_as_it_was_written<B: AuthorityBench>(bench: &B) {
+    open(bench).await;
+    let (version, before) = acceptor(bench).await;
+    let mut full = holding(bench, &before, u64::MAX);
+    let grants = std::iter::once(bench.origin()).chain(bench.peers()).map(|origin| {
+        let grant = Grant {
+            generation: u32::MAX,
+            boot: digest("contract", &[origin.to_string().as_bytes()]),
+            view: view(bench, 3, "grants"),
+            number: u64::MAX,
+            ttl: Duration::new(3, 1),
+            holders: [
+                (u64::MAX, Relies { starts: u32::MAX, number: 1 }),
+                (7, Relies { starts: 1, number: u64::MAX }),
+            ]
+            .into(),
+        };
+        (origin.region, grant)
+    });
+    full.grants = grants.collect();
+    assert_eq!(set(bench, version, &full).await, Written::Done);
+    restart_and_approve(bench).await;
+    let (later, read) = acceptor(bench).await;
+    assert_eq!(read, full, "acceptor: it must be read as it was written");
+    assert!(later > version, "acceptor: each write must move the version");
+}
+
+/// Of several writes at one version one is done (a compare-and-set), and its value is stored.
+pub async fn of_acceptors_written_at_one_version_one_is<B: AuthorityBench>(bench: &B) {
+    open(bench).await;
+    let (version, before) = acceptor(bench).await;
+    let rivals: Vec<Acceptor> = (10..18).map(|counter| holding(bench, &before, counter)).collect();
+    let written = together(rivals.iter().map(|rival| set(bench, version, rival)).collect()).await;
+    let winner = the_one_done(&rivals, &written);
+    assert!(written.iter().all(|written| *written != Written::GateMoved), "acceptor: the boot is approved");
+    assert_eq!(acceptor(bench).await.1, *winner, "acceptor: somebody else's write stands there");
+    assert_eq!(set(bench, version, &before).await, Written::Lost, "acceptor: written at an old version");
+}
+
+/// An acceptor that was made anew may be at the version at which the former one was read. It has
+/// its own id, and promised nothing of the former one's.
+pub async fn another_acceptor_is_not_written_over<B: AuthorityBench>(bench: &B) {
+    open(bench).await;
+    let (version, stands) = acceptor(bench).await;
+    let of_before = Acceptor { id: AcceptorId(stands.id.0 ^ 1), ..holding(bench, &stands, 30) };
+    let written = set(bench, version, &of_before).await;
+    assert_eq!(written, Written::Lost, "acceptor: another one was written in its place");
+    assert_eq!(acceptor(bench).await, (version, stands), "acceptor: a lost write changed something");
+}
+
+/// The rival that was written: one of them must be.
+fn the_one_done<'a, T>(rivals: &'a [T], written: &[Written]) -> &'a T {
+    let mut done = rivals.iter().zip(written).filter(|(_, written)| **written == Written::Done);
+    match (done.next(), done.next()) {
+        (Some((winner, _)), None) => winner,
+        _ => panic!("authority: one of them must be written: {written:?}"),
+    }
+}
+
+/// Before the founding the epoch is 1 and there is no state.
+pub async fn a_gate_without_a_view_has_no_state<B: AuthorityBench>(bench: &B) {
+    let gate = open(bench).await;
+    assert_eq!((gate.epoch, gate.state), (1, None), "gate: nothing was adopted");
+    assert_eq!(views(bench).await, [], "views: nothing was chosen");
+}
+
+/// The whole state of a gate comes back: views of different rings, pending changes with and without
+/// a seal, and waivers.
+pub async fn a_gates_state_is_read_as_it_was_written<B: AuthorityBench>(bench: &B) {
+    let founded = GateState::founded(view(bench, 1, "first"));
+    let moving = Pending { target: view(bench, 2, "target"), seal: None };
+    let sealed = Pending { seal: Some(1 << 40), ..moving.clone() };
+    let waived = BTreeSet::from([(bench.peers()[0].region.clone(), 7), (bench.origin().region, 1)]);
+    let states = [
+        founded.clone(),
+        founded.give_up(Some(moving)),
+        founded.give_up(Some(sealed)),
+        GateState { since: vec![view(bench, 1, "first"), view(bench, 1, "older")], waived, ..founded },
+    ];
+    for state in states {
+        let version = open(bench).await.version;
+        assert_eq!(set_gate(bench, version, &state).await, Written::Done);
+        assert_eq!(gate(bench).await.state.as_ref(), Some(&state), "gate: must be read as it was written");
+        restart_and_approve(bench).await;
+        assert_eq!(gate(bench).await.state, Some(state), "gate: a restart changed its state");
+    }
+}
+
+/// With the state come a higher version, the view's epoch, one more heartbeat with that epoch, and
+/// the view among those kept.
+pub async fn a_state_moves_version_epoch_heartbeat_and_views<B: AuthorityBench>(bench: &B) {
+    let (before, seq) = (open(bench).await, heartbeat(bench).await.0);
+    let state = next(bench, &before);
+    assert_eq!(set_gate(bench, before.version, &state).await, Written::Done);
+    let after = gate(bench).await;
+    assert!(after.version > before.version, "gate: a new state must move the version");
+    assert_eq!(after.epoch, state.view.epoch(), "gate: its epoch is the view's");
+    assert!(after.is_open(), "gate: a new state must not take the approval away");
+    assert_eq!(heartbeat(bench).await, (seq + 1, after.epoch), "gate: a heartbeat must come with the state");
+    let kept = views(bench).await;
+    assert!(kept.contains(&state.view), "views: the adopted one must be kept");
+    assert!(kept.is_sorted_by_key(|view| view.epoch()), "views: oldest first");
+}
+
+/// A writer that read the gate before it moved writes nothing, whether a state or an approval moved
+/// it.
+pub async fn a_state_written_at_an_old_version_is_lost<B: AuthorityBench>(bench: &B) {
+    let old = open(bench).await;
+    assert_eq!(set_gate(bench, old.version, &next(bench, &old)).await, Written::Done);
+    let moved = gate(bench).await;
+    let beaten = heartbeat(bench).await;
+    let stale = next(bench, &moved);
+    assert_eq!(set_gate(bench, old.version, &stale).await, Written::Lost, "gate: written at an old version");
+    assert_eq!(gate(bench).await, moved, "gate: a lost write changed the gate");
+    assert_eq!(heartbeat(bench).await, beaten, "gate: a lost write left a heartbeat");
+    assert!(!views(bench).await.contains(&stale.view), "views: a lost write left its view");
+    restart_and_approve(bench).await;
+    let lost = set_gate(bench, moved.version, &stale).await;
+    assert_eq!(lost, Written::Lost, "gate: an approval must move the version");
+}
+
+/// Of several states at one version one is written (a compare-and-set, as for acceptors).
+pub async fn of_states_written_at_one_version_one_is<B: AuthorityBench>(bench: &B) {
+    let before = open(bench).await;
+    let seq = heartbeat(bench).await.0;
+    let name = |at: usize| format!("rival-{at}");
+    let rivals: Vec<GateState> =
+        (0..8).map(|at| GateState::founded(view(bench, before.epoch + 1, &name(at)))).collect();
+    let written = together(rivals.iter().map(|rival| set_gate(bench, before.version, rival)).collect()).await;
+    let winner = the_one_done(&rivals, &written);
+    assert_eq!(gate(bench).await.state.as_ref(), Some(winner), "gate: somebody else's state stands there");
+    assert_eq!(heartbeat(bench).await.0, seq + 1, "gate: one write, one heartbeat");
+}
+
+/// A state of an older view is lost at any version; one of the same view is not.
+pub async fn an_epoch_never_goes_back<B: AuthorityBench>(bench: &B) {
+    let gate_before = open(bench).await;
+    let state = next(bench, &gate_before);
+    assert_eq!(set_gate(bench, gate_before.version, &state).await, Written::Done);
+    let now = gate(bench).await;
+    let older = GateState::founded(view(bench, now.epoch - 1, "older"));
+    assert_eq!(set_gate(bench, now.version, &older).await, Written::Lost, "gate: its epoch went back");
+    assert_eq!(gate(bench).await, now, "gate: a lost write changed the gate");
+    let opened = state.open();
+    assert_eq!(set_gate(bench, now.version, &opened).await, Written::Done, "gate: the same view may be set");
+}
+
+/// After a restart nothing is written before the boot is approved.
+pub async fn no_state_passes_an_unapproved_boot<B: AuthorityBench>(bench: &B) {
+    let before = open(bench).await;
+    let beaten = heartbeat(bench).await;
+    let state = next(bench, &before);
+    bench.restart().await;
+    let refused = set_gate(bench, before.version, &state).await;
+    assert_eq!(refused, Written::GateMoved, "gate: written though the boot is not approved");
+    assert_eq!(gate(bench).await.state, before.state, "gate: a refused write changed the gate");
+    assert_eq!(heartbeat(bench).await, beaten, "gate: a refused write left a heartbeat");
+    let version = open(bench).await.version;
+    assert_eq!(set_gate(bench, version, &state).await, Written::Done, "gate: the boot is approved");
+}
+
+/// A claim compares the version under which its owner was computed. An older one never wins; the
+/// new one wins under the new epoch.
+pub async fn no_claim_of_an_older_state_passes<B: AuthorityBench>(bench: &B) {
+    let mut ask = asked(bench, &id(bench, "authority-older"), 1).await;
+    let before = gate(bench).await;
+    assert_eq!(set_gate(bench, before.version, &next(bench, &before)).await, Written::Done);
+    assert_eq!(claim(bench, &ask).await, ClaimReply::GateMoved, "gate: a claim of an older state passed");
+    let now = gate(bench).await;
+    ask.gate = now.version;
+    assert_eq!(wins(bench, &ask).await.0.token.epoch, now.epoch, "gate: a claim is of the gate's epoch");
+}
+
+/// Claims run while the gate moves. Those that win are of the old epoch, and all of them are stored
+/// once the gate has moved.
+pub async fn claims_beside_a_new_state_won_before_it_or_not_at_all<B: AuthorityBench>(bench: &B) {
+    let before = &open(bench).await;
+    let state = next(bench, before);
+    let mut asks = Vec::new();
+    for nonce in 1..=16 {
+        asks.push(asked(bench, &id(bench, &format!("authority-beside-{nonce}")), nonce).await);
+    }
+    let (asks, state) = (&asks, &state);
+    // The gate's write is one of them.
+    let calls = (0..=asks.len()).map(|at| async move {
+        match asks.get(at) {
+            Some(ask) => Some(claim(bench, ask).await),
+            None => {
+                assert_eq!(set_gate(bench, before.version, state).await, Written::Done);
+                None
+            }
+        }
+    });
+    let both = together(calls.collect()).await;
+    for (ask, reply) in asks.iter().zip(both) {
+        let stands = !rows(bench, &ask.id).await.is_empty();
+        match reply {
+            Some(ClaimReply::Won { token, .. }) => {
+                assert_eq!(token.epoch, before.epoch, "gate: a claim of the old version got the new epoch");
+                assert!(stands, "gate: a claim that won is not there");
+            }
+            Some(ClaimReply::GateMoved) => assert!(!stands, "gate: a claim that was refused is there"),
+            Some(ClaimReply::Found(rows)) => panic!("gate: the key was new, but {rows:?}"),
+            None => {}
+        }
+    }
+}
+
+/// Later heartbeats carry the epoch of the state, too.
+pub async fn heartbeats_carry_the_adopted_epoch<B: AuthorityBench>(bench: &B) {
+    let before = open(bench).await;
+    let state = next(bench, &before);
+    assert_eq!(set_gate(bench, before.version, &state).await, Written::Done);
+    let (seq, _) = heartbeat(bench).await;
+    bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    let beat = heartbeat(bench).await;
+    assert_eq!(beat, (seq + 1, state.view.epoch()), "replica: a heartbeat of another epoch");
+}
+
+/// Views are kept by epoch, with their age, and none is replaced.
+pub async fn kept_views_stay<B: AuthorityBench>(bench: &B) {
+    let epoch = open(bench).await.epoch + 100;
+    let (one, two) = (view(bench, epoch, "one"), view(bench, epoch + 1, "two"));
+    keep(bench, &[]).await;
+    keep(bench, &[two.clone(), one.clone()]).await;
+    bench.pass(SHORT).await;
+    keep(bench, &[view(bench, epoch, "other"), one.clone()]).await;
+    let kept = bench.store().views().await.expect("views failed");
+    let found: Vec<_> = kept.into_iter().filter(|(view, _)| view.epoch() >= epoch).collect();
+    assert_eq!(
+        found.iter().map(|(view, _)| view.clone()).collect::<Vec<_>>(),
+        [one, two],
+        "views: a kept one must stay as it is"
+    );
+    let rounding = Duration::from_millis(1);
+    assert!(found.iter().all(|(_, age)| *age + rounding >= SHORT), "views: kept again, they are not younger");
+}
+
+/// A view of the bench's regions; another name gives another ring.
+pub(super) fn view<B: StoreBench>(bench: &B, epoch: u64, name: &str) -> Arc<View> {
+    let origins: Vec<_> = std::iter::once(bench.origin()).chain(bench.peers()).collect();
+    view_with(&origins, bench.tenant(name), epoch)
+}
+
+/// A view of these regions, with the tenant pinned to the first.
+pub(super) fn view_with(origins: &[Origin], tenant: Tenant, epoch: u64) -> Arc<View> {
+    let regions: Vec<RegionSpec> =
+        origins.iter().map(|origin| RegionSpec { name: origin.region.clone(), weight: 1 }).collect();
+    let first = &origins[0];
+    let pin = Pin { tenant, regions: vec![first.region.clone()] };
+    let spec = RingSpec { seed: 11, place_by: PlaceBy::Tenant, regions, pins: vec![pin] };
+    let ring = Arc::new(Ring::build(&spec).expect("bench: its regions must make a ring"));
+    let voters: BTreeMap<_, _> =
+        origins.iter().zip(1..).map(|(origin, id)| (origin.region.clone(), AcceptorId(id))).collect();
+    let escrow = BTreeMap::from([("payouts".into(), Digest32::new([7; 32]))]);
+    let content = View::founding(epoch, ring, escrow, voters).content();
+    let retired = [(first.clone(), Retired { mark: 3, lost: Some(2) })].into();
+    Arc::new(View::from_content(Content { retired, ..content }))
+}
+
+/// The state after adopting one more view.
+pub(super) fn next<B: StoreBench>(bench: &B, gate: &Gate) -> GateState {
+    GateState::founded(view(bench, gate.epoch + 1, "next"))
+}
+
+/// The gate's state set to the next epoch.
+pub(super) async fn adopts<B: AuthorityBench>(bench: &B) -> Gate {
+    let before = open(bench).await;
+    assert_eq!(set_gate(bench, before.version, &next(bench, &before)).await, Written::Done);
+    gate(bench).await
+}
+
+fn holding<B: StoreBench>(bench: &B, before: &Acceptor, counter: u64) -> Acceptor {
+    let ballot = Ballot { counter, region: bench.origin().region, proposer: u64::MAX };
+    let accepted = Accepted { ballot: ballot.clone(), view: view(bench, 1, "accepted") };
+    Acceptor { admitted: true, promised: Some(ballot), accepted: Some(accepted), ..before.clone() }
+}
+
+async fn acceptor<B: AuthorityBench>(bench: &B) -> (u64, Acceptor) {
+    bench.store().acceptor().await.expect("acceptor failed")
+}
+
+async fn set<B: AuthorityBench>(bench: &B, version: u64, acceptor: &Acceptor) -> Written {
+    bench.store().set_acceptor(version, acceptor).await.expect("set_acceptor failed")
+}
+
+async fn set_gate<B: AuthorityBench>(bench: &B, version: GateVersion, state: &GateState) -> Written {
+    bench.store().set_gate(version, state).await.expect("set_gate failed")
+}
+
+async fn keep<B: AuthorityBench>(bench: &B, views: &[Arc<View>]) {
+    bench.store().keep_views(views).await.expect("keep_views failed");
+}
+
+async fn views<B: AuthorityBench>(bench: &B) -> Vec<Arc<View>> {
+    let kept = bench.store().views().await.expect("views failed");
+    kept.into_iter().map(|(view, _)| view).collect()
+}
+
+/// The own heartbeat: its number and epoch.
+async fn heartbeat<B: StoreBench>(bench: &B) -> (u64, u64) {
+    let all = bench.store().heartbeats().await.expect("replica: heartbeats failed");
+    let own = all.into_iter().find(|beat| beat.origin == bench.origin());
+    own.map(|beat| (beat.seq, beat.epoch)).expect("replica: the own heartbeat is missing")
+}

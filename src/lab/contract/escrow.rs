@@ -1,0 +1,427 @@
+//! The promises of [`Escrows`].
+//!
+//! Each run of the suite needs a new bench, whose gate [`super::authority`] moves. This file must
+//! not test what an escrow proves: `protocol::escrow` does.
+
+use std::time::Duration;
+
+use super::authority::{AuthorityBench, adopts};
+use super::imports::latest;
+use super::store::{
+    Foreign, LONG, SHORT, StoreBench, answer, claimed, id, open, released_key, restart_and_approve, row,
+    rows, settle, settled_key,
+};
+use super::together;
+use onceway_ports::authority::{CopiedRow, Lodged, Lodging};
+use onceway_ports::store::{Attempt, GateVersion, StoreError, Written};
+use onceway_ports::{Escrows, Imports, Upkeep};
+use onceway_protocol::digest::digest;
+use onceway_protocol::fingerprint::{self, Fingerprint};
+use onceway_protocol::key::KeyId;
+use onceway_protocol::lifetime::{Lifetime, Retention};
+use onceway_protocol::record::{Nonce, Recovery, RequestId, State, Token};
+use onceway_protocol::region::Origin;
+use onceway_protocol::written::LONGEST;
+
+/// A bench whose store keeps escrows.
+pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
+
+impl<B: AuthorityBench<Store: Escrows + Imports>> EscrowBench for B {}
+
+/// All clauses of escrows.
+pub async fn suite<B: EscrowBench>(bench: &B) {
+    a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it(bench).await;
+    nothing_is_lodged_under_another_gate(bench).await;
+    of_lodgings_beside_a_new_state_the_durable_ones_are_found(bench).await;
+    a_voided_escrow_is_gone(bench).await;
+    an_answer_is_lodged_with_its_claim_at_any_epoch(bench).await;
+    a_converted_claim_is_an_own_doubt(bench).await;
+    the_longest_spans_are_read_again(bench).await;
+    a_converted_answer_is_an_own_settlement(bench).await;
+    what_is_known_already_is_not_converted(bench).await;
+    an_own_open_row_of_a_lower_token_gives_way(bench).await;
+    what_is_lodged_may_be_lacked_at_home(bench).await;
+    a_conversion_goes_on_until_nothing_is_left(bench).await;
+    nothing_is_converted_before_the_boot_is_approved(bench).await;
+    no_escrow_goes_before_the_boot_is_approved(bench).await;
+    an_escrow_goes_once_its_record_is_here(bench).await;
+    an_escrow_goes_with_its_life(bench).await;
+}
+
+/// A repeated lodging is done already; of one origin's claims of a key the highest token stays.
+pub async fn a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it<B: EscrowBench>(bench: &B) {
+    let first = lodging(bench, "escrow-again", 3, 1).await;
+    assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: it must be lodged");
+    assert_eq!(lodge(bench, &first).await, Lodged::Done, "escrow: lodged again, it stands already");
+    let lower = with(&first, 2, 2);
+    assert_eq!(lodge(bench, &lower).await, Lodged::Superseded, "escrow: a lower token replaced a higher");
+    let higher = with(&first, 4, 3);
+    assert_eq!(lodge(bench, &higher).await, Lodged::Done, "escrow: a higher token takes the place");
+    assert_eq!(lodge(bench, &first).await, Lodged::Superseded, "escrow: a higher token stands there");
+    let elsewhere = Lodging { origin: bench.peers()[1].clone(), ..lower };
+    assert_eq!(lodge(bench, &elsewhere).await, Lodged::Done, "escrow: each origin has its own");
+    assert_eq!(convert(bench, &first.origin).await, 1, "escrow: one row for each key and origin");
+    assert_eq!(row(bench, &first.id).await.nonce, higher.nonce, "escrow: the higher token's must stand");
+    assert_eq!(convert(bench, &elsewhere.origin).await, 1);
+}
+
+/// A claim is lodged neither at an old version nor before the boot is approved.
+pub async fn nothing_is_lodged_under_another_gate<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-gate", 1, 1).await;
+    let old = open(bench).await.version;
+    adopts(bench).await;
+    let lodged = lodge_at(bench, &lodging, old).await;
+    assert_eq!(lodged, Lodged::GateMoved, "escrow: lodged under an older state");
+    let version = open(bench).await.version;
+    bench.restart().await;
+    let lodged = lodge_at(bench, &lodging, version).await;
+    assert_eq!(lodged, Lodged::GateMoved, "escrow: lodged before the approval");
+    open(bench).await;
+    assert_eq!(convert(bench, &lodging.origin).await, 0, "escrow: what was refused was lodged all the same");
+    assert_eq!(rows(bench, &lodging.id).await, [], "escrow: what was refused left a row");
+}
+
+/// Once the gate has moved, every claim lodged under the older state can be found: nothing slips in
+/// later (docs/protocol.md#rule-37).
+pub async fn of_lodgings_beside_a_new_state_the_durable_ones_are_found<B: EscrowBench>(bench: &B) {
+    let version = open(bench).await.version;
+    let mut all = Vec::new();
+    for nonce in 1..=16 {
+        all.push(lodging(bench, &format!("escrow-beside-{nonce:02}"), 1, nonce).await);
+    }
+    let calls = (0..=all.len()).map(|at| {
+        let lodging = all.get(at);
+        async move {
+            match lodging {
+                Some(lodging) => Some(lodge_at(bench, lodging, version).await),
+                None => {
+                    adopts(bench).await;
+                    None
+                }
+            }
+        }
+    });
+    let told = together(calls.collect()).await;
+    let done = told.iter().filter(|told| **told == Some(Lodged::Done)).count() as u64;
+    assert!(told.iter().all(|told| *told != Some(Lodged::Superseded)), "escrow: nothing stood there");
+    assert_eq!(convert(bench, &all[0].origin).await, done, "escrow: what was lodged is not what is found");
+    for (lodging, told) in all.iter().zip(&told) {
+        let stands = !rows(bench, &lodging.id).await.is_empty();
+        assert_eq!(stands, *told == Some(Lodged::Done), "escrow: {told:?}");
+    }
+}
+
+/// A void takes only the escrow of its token and nonce.
+pub async fn a_voided_escrow_is_gone<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-void", 2, 1).await;
+    lodge(bench, &lodging).await;
+    for (token, nonce) in [(lodging.token, Nonce(2)), (with(&lodging, 1, 1).token, lodging.nonce)] {
+        bench.store().void(&lodging.id, &lodging.origin, token, nonce).await.expect("escrow: void failed");
+    }
+    let other = &bench.peers()[1];
+    bench.store().void(&lodging.id, other, lodging.token, lodging.nonce).await.expect("escrow: void failed");
+    let lodged = lodge(bench, &with(&lodging, 1, 9)).await;
+    assert_eq!(lodged, Lodged::Superseded, "escrow: another one was voided");
+    for _ in 0..2 {
+        let Lodging { id, origin, token, nonce, .. } = &lodging;
+        bench.store().void(id, origin, *token, *nonce).await.expect("escrow: void failed");
+    }
+    assert_eq!(convert(bench, &lodging.origin).await, 0, "escrow: a voided one is still there");
+}
+
+/// A fact is never refused, under a newer state either, but it needs its own claim in the store.
+pub async fn an_answer_is_lodged_with_its_claim_at_any_epoch<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-answer", 2, 1).await;
+    assert_eq!(lodge_answer(bench, &lodging).await, Written::Lost, "escrow: there is no such claim");
+    lodge(bench, &lodging).await;
+    adopts(bench).await;
+    assert_eq!(lodge_answer(bench, &with(&lodging, 2, 2)).await, Written::Lost, "escrow: of another nonce");
+    assert_eq!(lodge_answer(bench, &with(&lodging, 3, 1)).await, Written::Lost, "escrow: of another token");
+    assert_eq!(lodge_answer(bench, &lodging).await, Written::Done, "escrow: of a newer state, but a fact");
+    assert_eq!(lodge_answer(bench, &lodging).await, Written::Done, "escrow: it is lodged already");
+    // The next attempt has no answer yet.
+    assert_eq!(lodge(bench, &with(&lodging, 3, 5)).await, Lodged::Done);
+    assert_eq!(convert(bench, &lodging.origin).await, 1);
+    let open = row(bench, &lodging.id).await;
+    let State::InDoubt { .. } = open.state else { panic!("escrow: an older answer was kept: {open:?}") };
+    assert_eq!(lodge_answer(bench, &lodging).await, Written::Lost, "escrow: it was converted");
+}
+
+/// The own row has all facts of the lodging, is listed for the operator, and ends like any own
+/// attempt.
+pub async fn a_converted_claim_is_an_own_doubt<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-doubt", 7, 1).await;
+    lodge(bench, &lodging).await;
+    assert_eq!(rows(bench, &lodging.id).await, [], "escrow: it must not be shown as a record");
+    restart_and_approve(bench).await;
+    assert_eq!(convert(bench, &lodging.origin).await, 1, "escrow: it must be converted");
+    let own = row(bench, &lodging.id).await;
+    assert_eq!((own.origin.clone(), own.token, own.nonce), (bench.origin(), lodging.token, lodging.nonce));
+    assert_eq!((own.fingerprint, own.request_id), (lodging.fingerprint, lodging.request_id));
+    assert_eq!((own.principal, &own.risk), (lodging.principal, &Vec::new()));
+    let State::InDoubt { status: None, left, past } = own.state else { panic!("escrow: {own:?}") };
+    assert!(left <= LONG && left > LONG / 2 && past.is_zero(), "escrow: the hold counts from the lodging");
+    let listed = bench.store().doubts(None, 10_000).await.expect("escrow: doubts failed");
+    let listed = listed.into_iter().find(|listed| listed.open.id == lodging.id).expect("escrow: not listed");
+    assert_eq!((listed.open.route, listed.open.path), (lodging.route.clone(), lodging.path.clone()));
+    let attempt = Attempt { id: lodging.id.clone(), token: lodging.token, nonce: lodging.nonce };
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "escrow: it ends as an own attempt");
+}
+
+/// A claim with the longest spans that a message may have can be read and judged like any other.
+pub async fn the_longest_spans_are_read_again<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-longest", 1, 1).await;
+    let lifetime = Lifetime { retention: Retention::For(LONGEST), skew: LONGEST, tombstone: LONGEST };
+    let lodging = Lodging { hold: LONGEST, lifetime, ..lodging };
+    lodge(bench, &lodging).await;
+    assert_eq!(convert(bench, &lodging.origin).await, 1);
+    let State::InDoubt { left, .. } = row(bench, &lodging.id).await.state else { panic!("escrow: no doubt") };
+    assert!(left > LONGEST / 2 && left <= LONGEST, "escrow: {left:?}");
+    let listed = bench.store().doubts(None, 10_000).await.expect("escrow: doubts failed");
+    assert!(listed.iter().any(|listed| listed.open.id == lodging.id), "escrow: not listed");
+}
+
+/// A lodged answer is final from its conversion on.
+pub async fn a_converted_answer_is_an_own_settlement<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-settled", 1, 1).await;
+    lodge(bench, &lodging).await;
+    lodge_answer(bench, &lodging).await;
+    assert_eq!(convert(bench, &lodging.origin).await, 1);
+    let own = row(bench, &lodging.id).await;
+    assert_eq!((own.origin, own.token, own.nonce), (bench.origin(), lodging.token, lodging.nonce));
+    let State::Settled { answer: stored, expired: false, .. } = own.state else {
+        panic!("escrow: {:?}", own.state)
+    };
+    assert_eq!(*stored, answer(), "escrow: another answer");
+    let listed = bench.store().doubts(None, 10_000).await.expect("escrow: doubts failed");
+    assert!(listed.iter().all(|listed| listed.open.id != lodging.id), "escrow: nothing is in doubt about it");
+}
+
+/// An escrow is not converted if the origin's record or the own one has a token as high, or if any
+/// final row is here.
+pub async fn what_is_known_already_is_not_converted<B: EscrowBench>(bench: &B) {
+    let known = lodging(bench, "escrow-known", 1, 1).await;
+    lodge(bench, &known).await;
+    assert_eq!(bench.arrives(&known.id, Foreign::Released).await, known.token, "bench: the same attempt");
+    let newer = lodging(bench, "escrow-newer", 2, 1).await;
+    lodge(bench, &newer).await;
+    bench.arrives(&newer.id, Foreign::Released).await;
+    let own = claimed(bench, "escrow-own", 1).await;
+    let equal = lodging(bench, "escrow-own", 1, 9).await;
+    lodge(bench, &equal).await;
+    let last = settled_key(bench, "escrow-final", 1).await;
+    let late = lodging(bench, "escrow-final", 5, 9).await;
+    lodge(bench, &late).await;
+    assert_eq!(convert(bench, &known.origin).await, 4, "escrow: all of them must be taken off");
+    assert_eq!(rows(bench, &known.id).await.len(), 1, "escrow: converted beside its own record");
+    assert_eq!(rows(bench, &newer.id).await.len(), 2, "escrow: the record there is of an older attempt");
+    assert_eq!(row(bench, &own.id).await.nonce, own.nonce, "escrow: the own row has a token as high");
+    let stays = row(bench, &last.id).await;
+    let State::Settled { .. } = stays.state else { panic!("escrow: what is final was opened: {stays:?}") };
+}
+
+/// A lodged claim is handed back as a running attempt, and with its answer as a settled one: its
+/// store may have neither.
+pub async fn what_is_lodged_may_be_lacked_at_home<B: EscrowBench>(bench: &B) {
+    let running = lodging(bench, "escrow-back", 3, 1).await;
+    let answered = lodging(bench, "escrow-back-answered", 1, 2).await;
+    for lodging in [&running, &answered] {
+        lodge(bench, lodging).await;
+    }
+    lodge_answer(bench, &answered).await;
+    bench.beats().await;
+    let back = latest(bench, &running.origin, 1).await;
+    for (lodging, doubted) in [(&running, 2), (&answered, 0)] {
+        let found = back.iter().find(|back| back.id == lodging.id).expect("escrow: not handed back");
+        let CopiedRow { id: _, row, hold, lives, tombstone, route, path } = found;
+        assert_eq!((&row.origin, row.token, row.nonce), (&lodging.origin, lodging.token, lodging.nonce));
+        assert_eq!((row.fingerprint, row.request_id), (lodging.fingerprint, lodging.request_id));
+        assert_eq!(
+            (row.principal, row.doubted, row.recovery, *hold),
+            (lodging.principal, doubted, lodging.recovery, lodging.hold)
+        );
+        assert_eq!((route, path, *tombstone), (&lodging.route, &lodging.path, LONG));
+        assert!(*lives > LONG / 2 && *lives <= LONG + SHORT, "escrow: {lives:?}");
+        let is_settled = matches!(row.state, State::Settled { .. });
+        assert_eq!(is_settled, doubted == 0, "escrow: one of them has its answer: {row:?}");
+        assert!(is_settled || matches!(row.state, State::Claimed { .. }), "escrow: the other may run");
+        let gone = bench.store().void(&lodging.id, &lodging.origin, lodging.token, lodging.nonce).await;
+        gone.expect("escrow: void failed");
+    }
+}
+
+/// An own row of a lower token gives way: the lodged claim had superseded it.
+pub async fn an_own_open_row_of_a_lower_token_gives_way<B: EscrowBench>(bench: &B) {
+    released_key(bench, "escrow-lower", 1).await;
+    let higher = lodging(bench, "escrow-lower", 2, 9).await;
+    lodge(bench, &higher).await;
+    assert_eq!(convert(bench, &higher.origin).await, 1);
+    let own = row(bench, &higher.id).await;
+    assert_eq!((own.token, own.nonce), (higher.token, higher.nonce));
+    assert!(matches!(own.state, State::InDoubt { .. }), "escrow: {own:?}");
+}
+
+/// Each call takes at most `most`, of that origin only; 0 says that none is left.
+pub async fn a_conversion_goes_on_until_nothing_is_left<B: EscrowBench>(bench: &B) {
+    let mut all = Vec::new();
+    for nonce in 1..=5 {
+        all.push(lodging(bench, &format!("escrow-many-{nonce}"), 1, nonce).await);
+    }
+    let other = Lodging { origin: bench.peers()[1].clone(), ..all[0].clone() };
+    for lodging in all.iter().chain([&other]) {
+        assert_eq!(lodge(bench, lodging).await, Lodged::Done);
+    }
+    let origin = &all[0].origin;
+    let mut taken = Vec::new();
+    for _ in 0..4 {
+        taken.push(bench.store().convert(origin, 2).await.expect("escrow: convert failed"));
+    }
+    assert_eq!(taken, [2, 2, 1, 0], "escrow: at most so many at a time, until none is left");
+    for lodging in &all {
+        assert_eq!(row(bench, &lodging.id).await.nonce, lodging.nonce, "escrow: one got lost");
+    }
+    let lodged = lodge(bench, &with(&other, 1, 7)).await;
+    assert_eq!(lodged, Lodged::Superseded, "escrow: another origin's was taken");
+    assert_eq!(convert(bench, &other.origin).await, 1);
+}
+
+/// A conversion before the approval is an error, since 0 would say that none is left.
+pub async fn nothing_is_converted_before_the_boot_is_approved<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-closed", 1, 1).await;
+    lodge(bench, &lodging).await;
+    bench.restart().await;
+    let refused = bench.store().convert(&lodging.origin, 100).await;
+    let Err(StoreError::Definite(_)) = refused else { panic!("escrow: before the approval: {refused:?}") };
+    open(bench).await;
+    assert_eq!(convert(bench, &lodging.origin).await, 1, "escrow: a refused conversion lost it");
+}
+
+/// A store that restarted may have lost rows: none is forgotten before its boot is approved.
+pub async fn no_escrow_goes_before_the_boot_is_approved<B: EscrowBench>(bench: &B) {
+    let lodging = lodging(bench, "escrow-kept", 1, 1).await;
+    lodge(bench, &lodging).await;
+    bench.arrives(&lodging.id, Foreign::Claimed).await;
+    bench.restart().await;
+    bench.pass(SHORT).await;
+    assert_eq!(reap(bench).await, 0, "escrow: reaped before the approval");
+    open(bench).await;
+    assert_eq!(reap(bench).await, 1, "escrow: its record is here, and the boot is approved");
+}
+
+/// An escrow goes once its record is here, not before, and not for a record of an older attempt.
+pub async fn an_escrow_goes_once_its_record_is_here<B: EscrowBench>(bench: &B) {
+    let first = lodging(bench, "escrow-reaped", 1, 1).await;
+    let second = lodging(bench, "escrow-stays", 2, 1).await;
+    for lodging in [&first, &second] {
+        lodge(bench, lodging).await;
+    }
+    assert_eq!(reap(bench).await, 0, "escrow: no record of theirs is here");
+    bench.arrives(&first.id, Foreign::Claimed).await;
+    bench.arrives(&second.id, Foreign::Claimed).await;
+    assert_eq!(reaps_at_last(bench).await, 1, "escrow: its record is here");
+    let lodged = lodge(bench, &with(&second, 1, 2)).await;
+    assert_eq!(lodged, Lodged::Superseded, "escrow: the other one must stay");
+    assert_eq!(convert(bench, &first.origin).await, 1);
+}
+
+/// An escrow goes after its stored life and its tombstone, by this store's observed time: so long
+/// its home refuses the key. It never goes after its hold.
+pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
+    let held = lodging(bench, "escrow-held", 1, 1).await;
+    let held = Lodging { hold: Duration::ZERO, ..held };
+    let lives = lodging(bench, "escrow-lives", 1, 1).await;
+    let lifetime = Lifetime { retention: Retention::For(Duration::ZERO), skew: SHORT, tombstone: SHORT };
+    let lives = Lodging { lifetime, ..lives };
+    let refused = lodging(bench, "escrow-refused", 1, 1).await;
+    let refused = Lodging { lifetime: Lifetime { tombstone: LONG, ..lifetime }, ..refused };
+    let ever = lodging(bench, "escrow-ever", 1, 1).await;
+    let ever = Lodging { lifetime: Lifetime { retention: Retention::Never, ..ever.lifetime }, ..ever };
+    for lodging in [&held, &lives, &ever, &refused] {
+        assert_eq!(lodge(bench, lodging).await, Lodged::Done);
+    }
+    assert_eq!(reap(bench).await, 0, "escrow: reaped before its time");
+    bench.pass(SHORT).await;
+    assert_eq!(reaps_at_last(bench).await, 1, "escrow: one of them is past its life");
+    assert_eq!(lodge(bench, &with(&held, 1, 2)).await, Lodged::Superseded, "escrow: it went with its hold");
+    assert_eq!(lodge(bench, &with(&ever, 1, 2)).await, Lodged::Superseded, "escrow: it is kept for ever");
+    // Its home would refuse the key by now, and so does whoever takes over.
+    lodge_answer(bench, &refused).await;
+    assert_eq!(convert(bench, &held.origin).await, 3);
+    let State::Settled { expired: true, .. } = row(bench, &refused.id).await.state else {
+        panic!("escrow: a key past its retention is open again")
+    };
+}
+
+/// A claim of the first peer to lodge, with this attempt number at the gate's epoch.
+async fn lodging<B: StoreBench>(bench: &B, name: &str, attempt: u32, nonce: u128) -> Lodging {
+    let token = Token { epoch: open(bench).await.epoch, attempt };
+    lodging_of(id(bench, name), bench.peers()[0].clone(), token, Nonce(nonce))
+}
+
+/// A claim to lodge, with a long hold and a long life.
+pub fn lodging_of(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
+    Lodging {
+        fingerprint: Fingerprint {
+            raw: fingerprint::raw("POST", "/escrow", id.key().as_str().as_bytes()),
+            canonical: Some(fingerprint::raw("POST", "/escrow", b"{}")),
+        },
+        request_id: RequestId(nonce.0 << 64 | 3),
+        id,
+        origin,
+        token,
+        nonce,
+        hold: LONG,
+        settle_time: SHORT,
+        recovery: Recovery::Rerun { max_attempts: 4 },
+        lifetime: Lifetime { retention: Retention::For(LONG), skew: SHORT, tombstone: LONG },
+        route: "payouts".into(),
+        path: "/v1/payouts".to_owned(),
+        principal: Some(digest("contract", &[b"principal"])),
+    }
+}
+
+fn with(lodging: &Lodging, attempt: u32, nonce: u128) -> Lodging {
+    let token = Token { attempt, ..lodging.token };
+    Lodging { token, nonce: Nonce(nonce), ..lodging.clone() }
+}
+
+async fn lodge<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Lodged {
+    lodge_at(bench, lodging, open(bench).await.version).await
+}
+
+async fn lodge_at<B: EscrowBench>(bench: &B, lodging: &Lodging, gate: GateVersion) -> Lodged {
+    bench.store().lodge(lodging, gate).await.expect("escrow: lodge failed")
+}
+
+async fn lodge_answer<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Written {
+    let Lodging { id, origin, token, nonce, .. } = lodging;
+    let written = bench.store().lodge_answer(id, origin, *token, *nonce, &answer()).await;
+    written.expect("escrow: lodge_answer failed")
+}
+
+/// Converts all escrows of an origin; returns their number.
+async fn convert<B: EscrowBench>(bench: &B, origin: &Origin) -> u64 {
+    let mut all = 0;
+    loop {
+        match bench.store().convert(origin, 100).await.expect("escrow: convert failed") {
+            0 => return all,
+            some => all += some,
+        }
+    }
+}
+
+async fn reap<B: EscrowBench>(bench: &B) -> u64 {
+    bench.store().reap_escrows(1_000).await.expect("escrow: reap_escrows failed")
+}
+
+/// Reaps until something goes: a row that had to stay is looked at again after a while.
+async fn reaps_at_last<B: EscrowBench>(bench: &B) -> u64 {
+    for _ in 0..20 {
+        bench.pass(SHORT).await;
+        let gone = reap(bench).await;
+        if gone > 0 {
+            return gone;
+        }
+    }
+    0
+}

@@ -1,0 +1,188 @@
+//! Random histories of calls on a store, with each reply, line by line: recorded from a real store,
+//! and replayed elsewhere.
+//!
+//! A clause states a promise; a history shows events between calls that nobody thought of together.
+//! Lines hold nothing that differs from run to run: no dates, no gate versions. This file must not
+//! say what a reply should have been: the recorded one does.
+
+use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
+use onceway_protocol::decide::Basis;
+use onceway_protocol::key::KeyId;
+use onceway_protocol::record::{Nonce, Row, State};
+use onceway_protocol::region::Origin;
+
+use super::store::{Foreign, StoreBench, answer, asks, claim, doubt, id, release, rows, settle};
+
+/// Number of keys of one history: few, so that calls meet.
+const KEYS: u64 = 4;
+/// Number of calls of one history.
+const CALLS: u32 = 80;
+
+/// Draws numbers that follow from a seed.
+pub(super) struct Draw(pub(super) u64);
+
+impl Draw {
+    /// A number below `count` (SplitMix64).
+    pub(super) fn below(&mut self, count: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % count
+    }
+}
+
+/// A key, and the acts of this history on it.
+struct Known {
+    id: KeyId,
+    asked: Option<ClaimAsk>,
+    won: Option<Attempt>,
+    arrived: bool,
+}
+
+/// Plays the history of a seed. Returns each call with its reply.
+///
+/// # Panics
+/// If a call fails.
+pub async fn played<B: StoreBench>(bench: &B, seed: u64) -> Vec<String> {
+    let mut draw = Draw(seed);
+    let known = |number| Known {
+        id: id(bench, &format!("history-{seed}-{number}")),
+        asked: None,
+        won: None,
+        arrived: false,
+    };
+    let mut keys: Vec<Known> = (0..KEYS).map(known).collect();
+    let mut lines = vec![format!("history {seed}")];
+    for call in 0..CALLS {
+        let number = draw.below(KEYS) as usize;
+        let told = one(bench, &mut draw, &mut keys[number], u128::from(seed) << 32 | u128::from(call)).await;
+        lines.push(format!("{call:>2} key {number} {told}"));
+    }
+    lines
+}
+
+/// One call, drawn.
+async fn one<B: StoreBench>(bench: &B, draw: &mut Draw, key: &mut Known, nonce: u128) -> String {
+    match draw.below(40) {
+        0..6 => claims(bench, key, asks(bench, &key.id, nonce).await, "claim as absent").await,
+        6..14 => {
+            let mut ask = asks(bench, &key.id, nonce).await;
+            ask.basis = seen(bench, &key.id).await;
+            claims(bench, key, ask, "claim over what is seen").await
+        }
+        14..17 => match key.asked.clone() {
+            Some(ask) => claims(bench, key, ask, "claim again").await,
+            None => "claim again: never claimed".to_owned(),
+        },
+        17 => {
+            let ask = asks(bench, &key.id, nonce).await;
+            let ask = ClaimAsk { gate: GateVersion(ask.gate.0 + 1), ..ask };
+            claims(bench, key, ask, "claim under another gate").await
+        }
+        18..33 => match key.won.clone() {
+            Some(attempt) => ends(bench, draw, attempt).await,
+            None => "end: nothing was won".to_owned(),
+        },
+        33..36 if !key.arrived => {
+            key.arrived = true;
+            let states = [Foreign::Claimed, Foreign::InDoubt, Foreign::Released, Foreign::Settled];
+            let state = states[draw.below(4) as usize];
+            let token = bench.arrives(&key.id, state).await;
+            format!("another region's row arrives, {state:?} {token}")
+        }
+        33..39 => format!("look up: {}", shown(bench, &rows(bench, &key.id).await)),
+        _ => {
+            // Nothing is written between a restart and its approval, not even by a claim from
+            // before.
+            let ask = asks(bench, &key.id, nonce).await;
+            bench.restart().await;
+            claims(bench, key, ask, "restart, then claim").await
+        }
+    }
+}
+
+async fn claims<B: StoreBench>(bench: &B, key: &mut Known, ask: ClaimAsk, what: &str) -> String {
+    let reply = claim(bench, &ask).await;
+    let told = match &reply {
+        ClaimReply::Won { token, .. } => format!("won {token}"),
+        ClaimReply::Found(rows) => format!("found {}", shown(bench, rows)),
+        ClaimReply::GateMoved => "the gate moved".to_owned(),
+    };
+    if let ClaimReply::Won { token, .. } = reply {
+        key.won = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
+    }
+    key.asked = Some(ask);
+    format!("{what}: {told}")
+}
+
+/// Ends an attempt, now and then under another nonce.
+async fn ends<B: StoreBench>(bench: &B, draw: &mut Draw, mut attempt: Attempt) -> String {
+    let strange = draw.below(6) == 0;
+    if strange {
+        attempt.nonce = Nonce(attempt.nonce.0 + (1 << 100));
+    }
+    let (what, written): (_, Written) = match draw.below(4) {
+        0 => ("settle", settle(bench, &attempt, &answer()).await),
+        1 => ("release", release(bench, &attempt).await),
+        2 => ("doubt", doubt(bench, &attempt, None).await),
+        _ => ("doubt with 500", doubt(bench, &attempt, Some(500)).await),
+    };
+    let by = if strange { " by a stranger" } else { "" };
+    format!("{what} {}{by}: {written:?}", attempt.token)
+}
+
+/// The basis of a claim over all rows that are here.
+async fn seen<B: StoreBench>(bench: &B, id: &KeyId) -> Basis {
+    standing_on(&rows(bench, id).await, &bench.origin())
+}
+
+pub(super) fn standing_on(rows: &[Row], me: &Origin) -> Basis {
+    let Some(attempt) = rows.iter().map(|row| row.token.attempt).max() else { return Basis::Absent };
+    let own = rows.iter().find(|row| row.origin == *me).map(|row| (row.token, row.nonce));
+    let open = rows.iter().filter(|row| row.origin != *me && is_open(row));
+    Basis::Known { own, over: open.map(|row| (row.origin.clone(), row.token)).collect(), attempt }
+}
+
+fn is_open(row: &Row) -> bool {
+    match row.state {
+        State::Claimed { .. } | State::InDoubt { .. } => true,
+        State::Released | State::Settled { .. } | State::Tombstone => false,
+    }
+}
+
+/// Rows, the own one first, without anything that time changes.
+fn shown<B: StoreBench>(bench: &B, rows: &[Row]) -> String {
+    let me = bench.origin();
+    let row = |row: &Row| format!("{} {}", if row.origin == me { "own" } else { "other" }, told(row));
+    let mut all: Vec<String> = rows.iter().map(row).collect();
+    all.sort_by_key(|text| text.starts_with("other"));
+    if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+}
+
+/// A row without its origin, and without anything that time changes.
+pub(super) fn told(row: &Row) -> String {
+    let state = match &row.state {
+        State::Claimed { .. } => "claimed".to_owned(),
+        State::InDoubt { status, .. } => format!("in doubt {}", status.unwrap_or(0)),
+        State::Released => "released".to_owned(),
+        State::Settled { answer, .. } => format!("settled {}", answer.status),
+        State::Tombstone => "tombstone".to_owned(),
+    };
+    let over: Vec<String> = row.over.iter().map(|(_, token)| format!(" over {token}")).collect();
+    format!("{} {state}{}", row.token, over.concat())
+}
+
+/// All recorded histories as one text. Both sides compare it, and the real side also records it.
+pub async fn all<B: StoreBench>(bench: &B) -> String {
+    let mut text = String::new();
+    for seed in 0..HISTORIES {
+        for line in played(bench, seed).await {
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Number of histories that are recorded.
+const HISTORIES: u64 = 12;

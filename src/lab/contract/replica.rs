@@ -1,0 +1,154 @@
+//! The promises of [`Replica`] of one store.
+//!
+//! This file must not test replication between stores: [`super::replication`] does.
+
+use std::time::Duration;
+
+use super::store::{StoreBench, asks, id, open, restart_and_approve, row, wins};
+use onceway_ports::Replica;
+use onceway_ports::store::{ClaimAsk, Heartbeat, PeerMemory};
+use onceway_protocol::key::KeyId;
+use onceway_protocol::observed::{Observed, Passed};
+use onceway_protocol::record::State;
+
+/// All clauses of the replica.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    heartbeats_grow_by_one(bench).await;
+    a_heartbeat_counts_what_passed_once(bench).await;
+    the_own_heartbeat_is_shown(bench).await;
+    heartbeats_go_on_after_a_restart(bench).await;
+    what_is_remembered_is_recalled(bench).await;
+    a_remembered_heartbeat_never_goes_back(bench).await;
+}
+
+/// Each beat is the last one plus one.
+pub async fn heartbeats_grow_by_one<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let first = beat(bench).await;
+    for step in 1..=3 {
+        let next = beat(bench).await;
+        assert_eq!(next, first + step, "replica: beat {step} after {first} must be {}", first + step);
+    }
+}
+
+/// A heartbeat counts what passed, in one statement with its number: from the value that its writer
+/// knows, and no more than the one before allowed.
+pub async fn a_heartbeat_counts_what_passed_once<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let (step, more) = (Duration::from_millis(400), Duration::from_millis(900));
+    let counts = async |from: Option<Observed>, by: Duration| {
+        let passed = Passed { from, by, step };
+        let beat = bench.store().beat(Some(passed)).await.expect("replica: beat failed");
+        let beat = beat.expect("replica: an open gate");
+        (beat.observed, beat.counted)
+    };
+    let (first, counted) = counts(None, more).await;
+    assert!(!counted, "replica: it does not know where the counter stands");
+    let after = |millis: u64| Observed(first.0 + millis);
+    assert_eq!(counts(Some(first), Duration::from_millis(250)).await, (after(250), true));
+    assert_eq!(counts(Some(first), more).await, (after(250), false), "replica: another gateway counted");
+    assert_eq!(counts(Some(after(250)), more).await, (after(650), true), "replica: one step at most");
+    let other = bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    assert_eq!((other.observed, other.counted), (after(650), false), "replica: it counts nothing");
+    assert_eq!(counts(Some(after(650)), more).await, (after(1_050), true), "replica: it allowed no less");
+    // What began before a heartbeat ends no earlier for it.
+    let hold = Duration::from_millis(300);
+    let ask = asks(bench, &id(bench, "counted"), 1).await;
+    let attempt = wins(bench, &ClaimAsk { hold, ..ask }).await.0;
+    let (now, _) = counts(Some(after(1_050)), more).await;
+    assert!(left(bench, &attempt.id).await == Some(hold), "replica: the step is added to the hold");
+    counts(Some(now), Duration::from_millis(299)).await;
+    assert!(left(bench, &attempt.id).await == Some(Duration::from_millis(1)));
+    counts(Some(Observed(now.0 + 299)), Duration::from_millis(1)).await;
+    assert!(left(bench, &attempt.id).await == Some(Duration::ZERO), "replica: it is over to the millisecond");
+    restart_and_approve(bench).await;
+    let (kept, _) = counts(None, more).await;
+    assert_eq!(kept, Observed(now.0 + 300), "replica: a restart neither moves nor loses it");
+    bench.store().beat(Some(Passed { from: None, by: more, step: Duration::ZERO })).await.expect("a beat");
+}
+
+async fn left<B: StoreBench>(bench: &B, id: &KeyId) -> Option<Duration> {
+    match row(bench, id).await.state {
+        State::Claimed { left, .. } => Some(left),
+        State::InDoubt { .. } | State::Released | State::Settled { .. } | State::Tombstone => None,
+    }
+}
+
+/// The own heartbeat is among the heartbeats, once, with its number and the gate's epoch.
+pub async fn the_own_heartbeat_is_shown<B: StoreBench>(bench: &B) {
+    let gate = open(bench).await;
+    let seq = beat(bench).await;
+    let own: Vec<Heartbeat> = heartbeats(bench).await;
+    let date = own.first().expect("replica: the own heartbeat must be shown").date;
+    let want = Heartbeat { origin: bench.origin(), seq, epoch: gate.epoch, whole: true, date };
+    assert_eq!(own, [want], "replica: the own heartbeat must be shown as committed");
+    let next = bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
+    assert!(date <= next.date, "replica: {date:?} is before {next:?}");
+    assert_eq!(heartbeats(bench).await[0].date, next.date, "replica: it must be shown with its date");
+}
+
+/// A restart forgets no heartbeat.
+pub async fn heartbeats_go_on_after_a_restart<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let before = beat(bench).await;
+    restart_and_approve(bench).await;
+    assert_eq!(heartbeats(bench).await[0].seq, before, "replica: a restart changed the heartbeat");
+    assert_eq!(beat(bench).await, before + 1, "replica: the heartbeat must go on after a restart");
+}
+
+/// The memory of peers is recalled after a restart, and the newest memory of a peer counts.
+pub async fn what_is_remembered_is_recalled<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let peers = bench.peers();
+    assert!(!peers.is_empty(), "bench: at least one peer is needed");
+    let mut memory: Vec<PeerMemory> = peers
+        .iter()
+        .zip([None, Some(Duration::from_millis(1_250))].into_iter().cycle())
+        .map(|(origin, lag)| PeerMemory { origin: origin.clone(), applied: 7, lag, imported: 0 })
+        .collect();
+    remember(bench, &memory).await;
+    assert_eq!(recall(bench).await, memory, "replica: recalled something else than was remembered");
+    for (at, memory) in memory.iter_mut().enumerate() {
+        memory.applied = 1 << 40;
+        memory.lag = Some(Duration::from_millis(at as u64 * 86_400_000));
+    }
+    remember(bench, &memory).await;
+    assert_eq!(recall(bench).await, memory, "replica: the newest memory must count");
+    restart_and_approve(bench).await;
+    assert_eq!(recall(bench).await, memory, "replica: a restart lost what was remembered");
+}
+
+/// A smaller heartbeat does not replace a greater one: two gateways of a region may remember in any
+/// order. The lag is the newest.
+pub async fn a_remembered_heartbeat_never_goes_back<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let at = |applied, lag| -> Vec<PeerMemory> {
+        let memory =
+            |origin| PeerMemory { origin, applied, lag: Some(Duration::from_millis(lag)), imported: 0 };
+        bench.peers().into_iter().map(memory).collect()
+    };
+    remember(bench, &at(1 << 41, 90)).await;
+    remember(bench, &at(1 << 20, 10)).await;
+    assert_eq!(recall(bench).await, at(1 << 41, 10), "replica: a remembered heartbeat went back");
+}
+
+async fn beat<B: StoreBench>(bench: &B) -> u64 {
+    let seq = bench.store().beat(None).await.expect("replica: beat failed");
+    seq.expect("replica: beat answered None though the gate is open").seq
+}
+
+/// The own heartbeats among all; at most one by the contract.
+async fn heartbeats<B: StoreBench>(bench: &B) -> Vec<Heartbeat> {
+    let all = bench.store().heartbeats().await.expect("replica: heartbeats failed");
+    all.into_iter().filter(|beat| beat.origin == bench.origin()).collect()
+}
+
+async fn remember<B: StoreBench>(bench: &B, memory: &[PeerMemory]) {
+    bench.store().remember(memory).await.expect("replica: remember failed");
+}
+
+async fn recall<B: StoreBench>(bench: &B) -> Vec<PeerMemory> {
+    let all = bench.store().recall().await.expect("replica: recall failed");
+    let of = |origin| all.iter().filter(move |memory| memory.origin == origin).cloned();
+    bench.peers().into_iter().flat_map(of).collect()
+}

@@ -1,0 +1,380 @@
+//! Random histories of three stores that follow one another: each reply, each arrival, and the
+//! state after a crash, line by line.
+//!
+//! The drill `histories` records them from three real stores; they are replayed elsewhere. Every
+//! link is cut, except while a history waits for one region's commits to arrive at another, so that
+//! lines are equal in every run. This file must not say what a reply should have been: the recorded
+//! one does.
+
+use std::future::Future;
+
+use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, StoreError, Written};
+use onceway_ports::{Authority, KeyStore, Replica};
+use onceway_protocol::authority::GateState;
+use onceway_protocol::key::{Key, KeyId, Tenant};
+use onceway_protocol::record::Row;
+use onceway_protocol::region::Origin;
+
+use super::authority::view_with;
+use super::history::{Draw, standing_on, told};
+use super::store::{answer, asked};
+
+/// Number of regions.
+pub const REGIONS: usize = 3;
+/// Number of histories that are recorded.
+pub const HISTORIES: u64 = 8;
+/// Number of keys of one history: few, so that regions meet.
+const KEYS: u64 = 3;
+/// Number of steps of one history.
+const STEPS: u32 = 60;
+
+/// Three stores that follow one another, and the environment of their histories. Regions are
+/// numbers below [`REGIONS`]. An error in words ends the history.
+pub trait ReplicationBench: Sync {
+    /// One of the stores.
+    type Store: KeyStore + Replica + Authority;
+
+    /// A region's store.
+    fn store(&self, region: usize) -> &Self::Store;
+
+    /// The origin under which it writes.
+    fn origin(&self, region: usize) -> Origin;
+
+    /// Cuts the way on which commits of `from` come to `to`. Commits on it do not arrive, and are
+    /// sent again once it is mended.
+    fn cut(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Mends that way.
+    fn mend(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Returns once the store of `to` shows this heartbeat of `from`, or a later one.
+    fn shows(&self, to: usize, from: usize, beat: u64) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Ends a store's server without warning, and starts it again: same data, a new boot. Returns
+    /// when it answers.
+    fn crash(&self, region: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Keeps commits of `from` from being applied at `to`, as a large transaction before them
+    /// would.
+    fn stall(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Returns once all commits of `from` were sent to `to`, applied or not.
+    fn sent(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Ends a stall.
+    fn flow(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Removes the slot of `to` at `from`, with all WAL that it kept.
+    fn lose_slot(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Lets `to` follow `from` anew, as `onceway store reseed` does. Returns once everything has
+    /// been copied.
+    fn reseed(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Begins the same, also while a copy runs. Heartbeats of `from` come, and the copy of its
+    /// records does not end before [`ReplicationBench::copied`].
+    fn begin_reseed(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Lets that copy end. Returns once everything has been copied.
+    fn copied(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Makes a claim that is executed and whose reply is lost. Returns what the caller hears.
+    fn claim_unheard(
+        &self,
+        region: usize,
+        ask: &ClaimAsk,
+    ) -> impl Future<Output = Result<Result<ClaimReply, StoreError>, String>> + Send;
+}
+
+/// A history that is being played.
+struct History<'a, B> {
+    bench: &'a B,
+    draw: Draw,
+    keys: Vec<KeyId>,
+    /// By region and key: the attempt that was won there last.
+    won: Vec<Vec<Option<Attempt>>>,
+    nonce: u128,
+}
+
+/// All recorded histories as one text. Both sides compare it, and the real side also records it.
+/// `say` gets the name of each history as it is played.
+///
+/// # Errors
+/// The bench or one of its stores failed, in words.
+pub async fn all<B: ReplicationBench>(bench: &B, say: &(dyn Fn(&str) + Sync)) -> Result<String, String> {
+    for (from, to) in links() {
+        bench.cut(from, to).await?;
+    }
+    let mut text = String::new();
+    for seed in 0..HISTORIES {
+        say(&format!("history {} of {HISTORIES}", seed + 1));
+        text.push_str(&format!("history {seed}\n"));
+        let mut history = History::new(bench, seed);
+        for step in 0..STEPS {
+            let line = history.step().await.map_err(|why| format!("history {seed}, step {step}: {why}"))?;
+            text.push_str(&format!("{step:>2} {line}\n"));
+        }
+        text.push_str(&history.end().await.map_err(|why| format!("history {seed}, its end: {why}"))?);
+    }
+    Ok(text)
+}
+
+fn links() -> impl Iterator<Item = (usize, usize)> {
+    (0..REGIONS).flat_map(|from| (0..REGIONS).filter(move |to| *to != from).map(move |to| (from, to)))
+}
+
+fn words(error: StoreError) -> String {
+    error.to_string()
+}
+
+impl<'a, B: ReplicationBench> History<'a, B> {
+    fn new(bench: &'a B, seed: u64) -> Self {
+        let tenant = Tenant::parse("replication").expect("bench: this is a tenant");
+        let key = |number| {
+            let key = Key::parse(&format!("history-{seed}-{number}")).expect("bench: this is a key");
+            KeyId::new(tenant.clone(), key)
+        };
+        let won = vec![vec![None; KEYS as usize]; REGIONS];
+        Self {
+            bench,
+            draw: Draw(seed),
+            keys: (0..KEYS).map(key).collect(),
+            won,
+            nonce: u128::from(seed) << 32,
+        }
+    }
+
+    fn region(&mut self) -> usize {
+        self.draw.below(REGIONS as u64) as usize
+    }
+
+    async fn step(&mut self) -> Result<String, String> {
+        let (kind, region, key) = (self.draw.below(60), self.region(), self.draw.below(KEYS) as usize);
+        let to = (region + 1 + self.draw.below(REGIONS as u64 - 1) as usize) % REGIONS;
+        match kind {
+            0..3 => self.claims(region, key, false).await,
+            3..14 => self.claims(region, key, true).await,
+            14..18 => self.claims_unheard(region, key).await,
+            18..27 => self.ends(region, key).await,
+            27..29 => {
+                self.crash(region).await?;
+                Ok(format!("{} crashes; {}", name(region), self.everything(region).await?))
+            }
+            29..32 => self.adopts(region, key).await,
+            32..36 => Ok(format!("{} has {}", name(region), self.everything(region).await?)),
+            36..41 => self.is_held_up(region, to).await,
+            41..44 => self.loses_its_slot(region, to, key).await,
+            _ => {
+                // Now and then one of the two crashes while commits are on their way.
+                let crashes = [None, None, None, Some(region), Some(to)][self.draw.below(5) as usize];
+                self.arrives(region, to, crashes).await
+            }
+        }
+    }
+
+    /// The content of every region once everything has arrived everywhere.
+    async fn end(&mut self) -> Result<String, String> {
+        for (from, to) in links() {
+            self.arrives(from, to, None).await?;
+        }
+        let mut text = String::new();
+        for region in 0..REGIONS {
+            text.push_str(&format!("in the end {} has {}\n", name(region), self.everything(region).await?));
+        }
+        Ok(text)
+    }
+
+    /// A claim under the gate as it is now.
+    async fn ask(&mut self, region: usize, key: usize, over: bool) -> Result<ClaimAsk, String> {
+        let store = self.bench.store(region);
+        self.nonce += 1;
+        let mut ask = asked(&self.keys[key], self.nonce, self.opened(region).await?.version);
+        if over {
+            let rows = store.look_up(std::slice::from_ref(&ask.id)).await.map_err(words)?;
+            ask.basis = standing_on(&rows.concat(), &self.bench.origin(region));
+        }
+        Ok(ask)
+    }
+
+    async fn claim(&mut self, region: usize, key: usize, ask: &ClaimAsk) -> Result<String, String> {
+        Ok(match self.bench.store(region).claim(ask).await.map_err(words)? {
+            ClaimReply::Won { token, .. } => {
+                self.won[region][key] = Some(Attempt { id: ask.id.clone(), token, nonce: ask.nonce });
+                format!("won {token}")
+            }
+            ClaimReply::Found(rows) => format!("found {}", self.shown(&rows)),
+            ClaimReply::GateMoved => "the gate moved".to_owned(),
+        })
+    }
+
+    async fn claims(&mut self, region: usize, key: usize, over: bool) -> Result<String, String> {
+        let ask = self.ask(region, key, over).await?;
+        let reply = self.claim(region, key, &ask).await?;
+        let what = if over { "over what it sees" } else { "as absent" };
+        Ok(format!("{} claims key {key} {what}: {reply}", name(region)))
+    }
+
+    /// A ghost commit: the reply of the claim is lost. The claim is made again, now and then after
+    /// an event that could hide the first one.
+    async fn claims_unheard(&mut self, region: usize, key: usize) -> Result<String, String> {
+        let ask = self.ask(region, key, true).await?;
+        let heard = match self.bench.claim_unheard(region, &ask).await? {
+            Err(StoreError::Unknown(_)) => "nobody knows",
+            Err(StoreError::Definite(_)) => "not sent",
+            Ok(_) => "heard",
+        };
+        let between = match self.draw.below(3) {
+            0 => String::new(),
+            1 => {
+                self.crash(region).await?;
+                ", it crashes".to_owned()
+            }
+            _ => format!(", it {}", self.moves_its_gate(region).await?),
+        };
+        let again = self.claim(region, key, &ask).await?;
+        Ok(format!(
+            "{} claims key {key} over what it sees: {heard}{between}; the same again: {again}",
+            name(region)
+        ))
+    }
+
+    async fn ends(&mut self, region: usize, key: usize) -> Result<String, String> {
+        let how = self.draw.below(3);
+        let Some(attempt) = &self.won[region][key] else {
+            return Ok(format!("{} has won no key {key}", name(region)));
+        };
+        let store = self.bench.store(region);
+        let (what, written) = match how {
+            0 => ("settles", store.settle(attempt, &answer()).await),
+            1 => ("releases", store.release(attempt).await),
+            _ => ("doubts", store.doubt(attempt, None).await),
+        };
+        let written = written.map_err(words)?;
+        Ok(format!("{} {what} key {key} {}: {written:?}", name(region), attempt.token))
+    }
+
+    /// Moves the gate between the look at it and the claim.
+    async fn adopts(&mut self, region: usize, key: usize) -> Result<String, String> {
+        let ask = self.ask(region, key, true).await?;
+        let moved = self.moves_its_gate(region).await?;
+        let reply = self.claim(region, key, &ask).await?;
+        Ok(format!("{} {moved}; it claims key {key} under the gate before: {reply}", name(region)))
+    }
+
+    /// Adopts the next epoch.
+    async fn moves_its_gate(&self, region: usize) -> Result<String, String> {
+        let gate = self.opened(region).await?;
+        let mut origins: Vec<Origin> = (0..REGIONS).map(|number| self.bench.origin(number)).collect();
+        origins.rotate_left(region);
+        let epoch = gate.epoch + 1;
+        let state = GateState::founded(view_with(&origins, self.keys[0].tenant().clone(), epoch));
+        let written = self.bench.store(region).set_gate(gate.version, &state).await.map_err(words)?;
+        Ok(format!("adopts epoch {epoch}: {written:?}"))
+    }
+
+    /// Lets all commits of `from` arrive at `to`. Returns the content of `to` then.
+    async fn arrives(&mut self, from: usize, to: usize, crashes: Option<usize>) -> Result<String, String> {
+        let bench = self.bench;
+        bench.mend(from, to).await?;
+        if let Some(region) = crashes {
+            self.crash(region).await?;
+        }
+        let beat = self.beats(from).await?;
+        bench.shows(to, from, beat).await?;
+        bench.cut(from, to).await?;
+        let crashed = crashes.map(|region| format!(", {} crashes", name(region))).unwrap_or_default();
+        Ok(format!("{} to {}{crashed}; {}", name(from), name(to), self.everything(to).await?))
+    }
+
+    /// Lets them arrive behind something large at `to`. Returns the content of `to` while all of it
+    /// was sent, and once it was applied.
+    async fn is_held_up(&mut self, from: usize, to: usize) -> Result<String, String> {
+        let bench = self.bench;
+        bench.stall(from, to).await?;
+        bench.mend(from, to).await?;
+        let beat = self.beats(from).await?;
+        bench.sent(from, to).await?;
+        let meanwhile = self.everything(to).await?;
+        bench.flow(from, to).await?;
+        bench.shows(to, from, beat).await?;
+        bench.cut(from, to).await?;
+        let then = self.everything(to).await?;
+        Ok(format!("{} to {}, held up: {meanwhile}; at last: {then}", name(from), name(to)))
+    }
+
+    /// Loses the slot of `to` at `from`, with all that had not arrived, and lets `to` follow anew.
+    /// Returns the content of `to` after each. It does not wait to see that nothing comes without a
+    /// slot: on three real stores no line would show how long is enough.
+    async fn loses_its_slot(&mut self, from: usize, to: usize, key: usize) -> Result<String, String> {
+        let bench = self.bench;
+        let missed = self.claims(from, key, true).await?;
+        bench.lose_slot(from, to).await?;
+        let missed = format!("{missed}; {}", self.claims(from, key, true).await?);
+        bench.mend(from, to).await?;
+        let beat = self.beats(from).await?;
+        let without = self.everything(to).await?;
+        bench.reseed(from, to).await?;
+        bench.shows(to, from, beat).await?;
+        bench.cut(from, to).await?;
+        let then = self.everything(to).await?;
+        Ok(format!("{missed}; {} loses its slot there: {without}; it follows anew: {then}", name(to)))
+    }
+
+    /// Crashes a store after a heartbeat of its own. A store may lose applied rows of another by a
+    /// crash, and get them again, if nothing of its own was committed since. (A subscription
+    /// commits without waiting for the disk.) How much it loses is chance, hence the heartbeat.
+    async fn crash(&self, region: usize) -> Result<(), String> {
+        self.beats(region).await?;
+        self.bench.crash(region).await?;
+        self.opened(region).await.map(drop)
+    }
+
+    async fn beats(&self, region: usize) -> Result<u64, String> {
+        self.opened(region).await?;
+        let beat = self.bench.store(region).beat(None).await.map_err(words)?;
+        Ok(beat.ok_or("an open gate lets no heartbeat be written")?.seq)
+    }
+
+    /// The gate, opened if it was not.
+    async fn opened(&self, region: usize) -> Result<Gate, String> {
+        let store = self.bench.store(region);
+        let gate = store.gate().await.map_err(words)?;
+        if gate.is_open() {
+            return Ok(gate);
+        }
+        match store.approve(gate.version, &gate.running).await.map_err(words)? {
+            Written::Done => store.gate().await.map_err(words),
+            other => Err(format!("the running boot could not be approved: {other:?}")),
+        }
+    }
+
+    /// All rows of the history's keys in a region, and the applied heartbeats with their epochs.
+    async fn everything(&self, region: usize) -> Result<String, String> {
+        let store = self.bench.store(region);
+        let found = store.look_up(&self.keys).await.map_err(words)?;
+        let keys = found.iter().enumerate().map(|(key, rows)| format!("key {key} {}", self.shown(rows)));
+        let heard = store.heartbeats().await.map_err(words)?;
+        let mut heard: Vec<_> =
+            heard.iter().map(|beat| (self.number(&beat.origin), beat.seq, beat.epoch)).collect();
+        heard.sort_unstable();
+        let heard: Vec<_> =
+            heard.iter().map(|(region, seq, epoch)| format!("{region}:{seq}@{epoch}")).collect();
+        Ok(format!("{}; heartbeats {}", keys.collect::<Vec<_>>().join("; "), heard.join(" ")))
+    }
+
+    /// Rows with the region of each, sorted.
+    fn shown(&self, rows: &[Row]) -> String {
+        let mut all: Vec<_> =
+            rows.iter().map(|row| format!("{} {}", self.number(&row.origin), told(row))).collect();
+        all.sort_unstable();
+        if all.is_empty() { "nothing".to_owned() } else { all.join(", ") }
+    }
+
+    fn number(&self, origin: &Origin) -> &'static str {
+        (0..REGIONS).find(|region| self.bench.origin(*region) == *origin).map_or("?", name)
+    }
+}
+
+fn name(region: usize) -> &'static str {
+    ["a", "b", "c"].get(region).copied().unwrap_or("?")
+}

@@ -1,0 +1,363 @@
+//! Clauses of the store about claims: which of them wins, on which basis, and the rows found
+//! instead.
+//!
+//! This file must not test an attempt's outcome: [`super::outcomes`] does.
+
+use std::time::Duration;
+
+use super::super::together;
+use super::{
+    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claim, claimed, doubt, doubted_key, finds,
+    id, is_claimed, known, lived, open, release, released_key, row, rows, settle, settled_key, wins,
+};
+use onceway_ports::KeyStore;
+use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
+use onceway_protocol::decide::Basis;
+use onceway_protocol::key::{Key, KeyId};
+use onceway_protocol::record::{Nonce, State, Token};
+
+/// All clauses about claims.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    an_absent_key_is_won_with_attempt_one(bench).await;
+    a_second_claim_finds_the_first(bench).await;
+    of_many_claims_at_once_one_wins(bench).await;
+    a_repeated_claim_finds_itself(bench).await;
+    another_gate_version_stores_nothing(bench).await;
+    two_tenants_with_equal_keys_are_two_keys(bench).await;
+    extreme_keys_are_kept_apart(bench).await;
+    a_released_key_is_won_with_the_next_attempt(bench).await;
+    a_key_in_doubt_is_won_with_the_next_attempt(bench).await;
+    a_stale_basis_finds_the_row(bench).await;
+    a_running_hold_is_not_superseded(bench).await;
+    a_hold_that_is_over_is_superseded(bench).await;
+    of_many_recoveries_at_once_one_wins(bench).await;
+    a_superseded_attempt_has_lost(bench).await;
+    rows_of_other_origins_are_named_by_the_claim(bench).await;
+    many_claims_and_settlements_at_once_are_as_if_alone(bench).await;
+}
+
+/// Claims and settlements that a store may make together, of every kind. Each ends as if it were
+/// alone.
+pub async fn many_claims_and_settlements_at_once_are_as_if_alone<B: StoreBench>(bench: &B) {
+    const EACH: u128 = 12;
+    let gate = open(bench).await.version;
+    let name = |kind: &str, at: u128| id(bench, &format!("many-{kind}-{at}"));
+    let mut asked = Vec::new();
+    for at in 0..EACH {
+        let nonce = 1_000 + at * 10;
+        // New, and twice at the same time: one of the two wins.
+        asked.push(asks(bench, &name("new", at), nonce).await);
+        asked.push(asks(bench, &name("new", at), nonce + 1).await);
+        // Repeated: the first reply was lost.
+        let repeated = asks(bench, &name("repeated", at), nonce + 2).await;
+        wins(bench, &repeated).await;
+        asked.push(repeated);
+        settled_key(bench, &format!("many-settled-{at}"), nonce + 3).await;
+        asked.push(asks(bench, &name("settled", at), nonce + 4).await);
+        bench.arrives(&name("foreign", at), Foreign::Settled).await;
+        asked.push(asks(bench, &name("foreign", at), nonce + 5).await);
+        let moved = asks(bench, &name("moved", at), nonce + 6).await;
+        asked.push(ClaimAsk { gate: GateVersion(gate.0 + 1 + at as u64 % 2), ..moved });
+    }
+    let replies = together(asked.iter().map(|ask| claim(bench, ask)).collect()).await;
+    let of = |kind: &str| {
+        let kind = format!("many-{kind}-");
+        let all = asked.iter().zip(&replies);
+        all.filter(move |(ask, _)| ask.id.key().as_str().starts_with(&kind)).map(|(_, reply)| reply)
+    };
+    let won = |reply: &&ClaimReply| matches!(reply, ClaimReply::Won { token, .. } if token.attempt == 1);
+    assert_eq!(of("new").filter(won).count(), EACH as usize, "store: of two claims of a new key one wins");
+    assert!(of("repeated").all(|reply| won(&reply)), "store: a repeated claim finds itself");
+    assert!(of("moved").all(|reply| *reply == ClaimReply::GateMoved), "store: the gate has moved");
+    for reply in of("new").filter(|reply| !won(reply)).chain(of("settled")).chain(of("foreign")) {
+        assert!(matches!(reply, ClaimReply::Found(rows) if rows.len() == 1), "store: {reply:?}");
+    }
+    for at in 0..EACH {
+        assert!(rows(bench, &name("moved", at)).await.is_empty(), "store: nothing was written");
+    }
+
+    let mut ends = Vec::new();
+    for (ask, reply) in asked.iter().zip(&replies) {
+        let ClaimReply::Won { token, .. } = reply else { continue };
+        let attempt = Attempt { id: ask.id.clone(), token: *token, nonce: ask.nonce };
+        let lost = Attempt { nonce: Nonce(ask.nonce.0 + 100_000), ..attempt.clone() };
+        ends.extend([(attempt.clone(), Written::Done), (attempt, Written::Done), (lost, Written::Lost)]);
+    }
+    let answer = answer();
+    let ended = together(ends.iter().map(|(attempt, _)| settle(bench, attempt, &answer)).collect()).await;
+    for ((attempt, wanted), written) in ends.iter().zip(ended) {
+        assert_eq!(written, *wanted, "store: {attempt:?}");
+        let stored = row(bench, &attempt.id).await.state;
+        assert!(matches!(stored, State::Settled { answer: stored, .. } if *stored == answer));
+    }
+}
+
+/// An absent key is won with attempt 1 under the gate's epoch, and its row is claimed as asked.
+pub async fn an_absent_key_is_won_with_attempt_one<B: StoreBench>(bench: &B) {
+    let gate = open(bench).await;
+    let ask = asks(bench, &id(bench, "absent"), 1).await;
+    let (attempt, expires) = wins(bench, &ask).await;
+    let first = Token { epoch: gate.epoch, attempt: 1 };
+    assert_eq!(attempt.token, first, "store: a first claim's token must be the gate's epoch and attempt 1");
+    let row = row(bench, &ask.id).await;
+    assert_eq!(row.origin, bench.origin(), "store: a claim must be stored under the own origin");
+    assert_eq!(
+        (row.token, row.nonce, row.fingerprint, row.request_id, row.expires),
+        (attempt.token, ask.nonce, ask.fingerprint, ask.request_id, expires),
+        "store: a claim must be stored as asked and answered"
+    );
+    assert!(row.over.is_empty() && row.risk.is_empty(), "store: a first claim supersedes nothing: {row:?}");
+    let State::Claimed { left, past: Duration::ZERO } = row.state else {
+        panic!("store: a won key must read as claimed: {row:?}")
+    };
+    assert!(left > Duration::ZERO && left <= LONG, "store: {left:?} cannot be left of a hold of {LONG:?}");
+}
+
+/// The second claim finds the first one's row, claimed, with hold left, and changes nothing.
+pub async fn a_second_claim_finds_the_first<B: StoreBench>(bench: &B) {
+    let first = claimed(bench, "second", 1).await;
+    let found = finds(bench, &asks(bench, &first.id, 2).await, "a claimed key must not be won again").await;
+    assert_eq!((found.token, found.nonce), (first.token, first.nonce), "store: the first one must be found");
+    let State::Claimed { left, past: Duration::ZERO } = found.state else {
+        panic!("store: it must be claimed: {found:?}")
+    };
+    assert!(left > Duration::ZERO, "store: a claim just made must have hold left");
+    assert_eq!(row(bench, &first.id).await.nonce, first.nonce, "store: a lost claim must change nothing");
+}
+
+/// Of many claims at once exactly one wins; every other one is shown its row.
+pub async fn of_many_claims_at_once_one_wins<B: StoreBench>(bench: &B) {
+    for round in 0..4 {
+        let id = id(bench, &format!("race-{round}"));
+        let mut racing = Vec::new();
+        for nonce in 1..=32 {
+            racing.push(asks(bench, &id, nonce).await);
+        }
+        let replies = together(racing.iter().map(|ask| claim(bench, ask)).collect()).await;
+        let mut winners = Vec::new();
+        for (ask, reply) in racing.iter().zip(&replies) {
+            match reply {
+                ClaimReply::Won { .. } => winners.push(ask.nonce),
+                ClaimReply::Found(rows) => {
+                    assert!(!rows.is_empty(), "store: a claim found nothing in its way")
+                }
+                ClaimReply::GateMoved => panic!("store: the gate moved though nobody touched it"),
+            }
+        }
+        assert_eq!(winners.len(), 1, "store: one of 32 claims must win, not those of {winners:?}");
+        for reply in &replies {
+            if let ClaimReply::Found(rows) = reply {
+                assert_eq!(rows[0].nonce, winners[0], "store: a loser must be shown the winner's row");
+            }
+        }
+        assert_eq!(row(bench, &id).await.nonce, winners[0], "store: the winner's row must stand");
+    }
+}
+
+/// A claim repeated with the same nonce finds the own claim: same token, same expiry, nothing new.
+pub async fn a_repeated_claim_finds_itself<B: StoreBench>(bench: &B) {
+    let ask = asks(bench, &id(bench, "repeat"), 1).await;
+    let first = claim(bench, &ask).await;
+    for _ in 0..2 {
+        assert_eq!(claim(bench, &ask).await, first, "store: a repeated claim must answer as the first time");
+    }
+    let attempt = Attempt { id: ask.id.clone(), token: row(bench, &ask.id).await.token, nonce: ask.nonce };
+    assert_eq!(release(bench, &attempt).await, Written::Done);
+    let again = asks_again(bench, &ask.id, 2).await;
+    let second = claim(bench, &again).await;
+    let found = claim(bench, &again).await;
+    assert_eq!(found, second, "store: a repeated claim on a known basis must find itself");
+    let row = row(bench, &ask.id).await;
+    assert_eq!(row.token.attempt, 2, "store: repeating a claim must not count attempts");
+}
+
+/// A claim under another version of the gate stores nothing.
+pub async fn another_gate_version_stores_nothing<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "version"), 1).await;
+    let right = ask.gate;
+    for wrong in [GateVersion(right.0 + 1), GateVersion(right.0.wrapping_sub(1) & i64::MAX as u64)] {
+        ask.gate = wrong;
+        assert_eq!(claim(bench, &ask).await, ClaimReply::GateMoved, "store: {wrong:?} is not {right:?}");
+        assert!(rows(bench, &ask.id).await.is_empty(), "store: a claim under another version stored a row");
+    }
+    ask.gate = right;
+    wins(bench, &ask).await;
+}
+
+/// Equal keys of two tenants are two keys.
+pub async fn two_tenants_with_equal_keys_are_two_keys<B: StoreBench>(bench: &B) {
+    let key = Key::parse("equal").expect("a key");
+    for (nonce, tenant) in [(1, "one"), (2, "two")] {
+        let id = KeyId::new(bench.tenant(tenant), key.clone());
+        let (attempt, _) = wins(bench, &asks(bench, &id, nonce).await).await;
+        assert_eq!(row(bench, &id).await.nonce, attempt.nonce, "store: a tenant must see its own row");
+    }
+}
+
+/// Keys of one byte, of 255 bytes and of all visible ASCII are kept, and kept apart.
+pub async fn extreme_keys_are_kept_apart<B: StoreBench>(bench: &B) {
+    let visible: String = (b'!'..=b'~').map(char::from).collect();
+    let long = "k".repeat(Key::MAX_LEN);
+    let almost = format!("{}l", &long[1..]);
+    let texts = ["a", "A", "'", "\\", "%", "_", "\"", long.as_str(), almost.as_str(), visible.as_str()];
+    let tenant = bench.tenant("extreme");
+    let ids: Vec<KeyId> = texts
+        .iter()
+        .map(|text| KeyId::new(tenant.clone(), Key::parse(text).expect("an extreme key is a key")))
+        .collect();
+    for (nonce, id) in (1..).zip(&ids) {
+        wins(bench, &asks(bench, id, nonce).await).await;
+    }
+    let found = bench.store().look_up(&ids).await.expect("store: look_up failed");
+    for (nonce, (text, rows)) in (1..).zip(texts.iter().zip(found)) {
+        assert_eq!(super::only(rows).nonce, Nonce(nonce), "store: another key's row was found for {text:?}");
+    }
+}
+
+/// A released key is won on its row's basis: the next attempt, the new request, the new retention.
+pub async fn a_released_key_is_won_with_the_next_attempt<B: StoreBench>(bench: &B) {
+    let first = released_key(bench, "released-again", 1).await;
+    let released = row(bench, &first.id).await;
+    let mut ask = asks(bench, &first.id, 2).await;
+    finds(bench, &ask, "a claim that saw no row must be shown a released one").await;
+    ask.basis = known(&released);
+    ask.lifetime = lived(LONG * 2, Duration::ZERO);
+    let (second, expires) = wins(bench, &ask).await;
+    assert_eq!(second.token.attempt, 2, "store: the claim after a release takes the next attempt");
+    assert!(second.token > first.token, "store: tokens of a key must grow");
+    assert!(expires > released.expires, "store: retention counts from the newest claim");
+    let row = row(bench, &first.id).await;
+    assert!(is_claimed(&row), "store: it must be claimed again: {row:?}");
+    assert_eq!(row.doubted, 0, "store: a released attempt surely did nothing");
+    let new = (ask.nonce, ask.request_id, expires);
+    assert_eq!((row.nonce, row.request_id, row.expires), new, "store: the new claim must stand in the row");
+}
+
+/// A key in doubt is won on its row's basis, whatever the rest of the hold: its holder gave up.
+pub async fn a_key_in_doubt_is_won_with_the_next_attempt<B: StoreBench>(bench: &B) {
+    for (name, status) in [("doubt-again", None), ("doubt-again-500", Some(500))] {
+        let first = doubted_key(bench, name, 1, status).await;
+        let mut ask = asks(bench, &first.id, 2).await;
+        finds(bench, &ask, "a claim that saw no row must be shown one in doubt").await;
+        ask.basis = known(&row(bench, &first.id).await);
+        let (second, _) = wins(bench, &ask).await;
+        assert_eq!(second.token.attempt, 2, "store: the claim after a doubt takes the next attempt");
+        let again = row(bench, &first.id).await;
+        assert!(is_claimed(&again), "store: it must be claimed again");
+        assert_eq!(again.doubted, 1, "store: the attempt in doubt may have happened");
+        assert_eq!(release(bench, &second).await, Written::Done);
+        let basis = known(&row(bench, &first.id).await);
+        ask = asks(bench, &first.id, 3).await;
+        ask.basis = basis;
+        wins(bench, &ask).await;
+        assert_eq!(row(bench, &first.id).await.doubted, 1, "store: a release takes no doubt back");
+    }
+}
+
+/// A basis finds the row if its token or nonce differs from the row's, or if it has no own row
+/// although one exists.
+pub async fn a_stale_basis_finds_the_row<B: StoreBench>(bench: &B) {
+    let first = released_key(bench, "stale", 1).await;
+    let now = row(bench, &first.id).await;
+    let older = Token { attempt: now.token.attempt + 1, ..now.token };
+    let earlier = Token { epoch: now.token.epoch + 1, ..now.token };
+    let stale = [
+        Some((older, now.nonce)),
+        Some((earlier, now.nonce)),
+        Some((now.token, Nonce(now.nonce.0 + 1))),
+        None,
+    ];
+    for own in stale {
+        let mut ask = asks(bench, &first.id, 2).await;
+        ask.basis = Basis::Known { own, over: Vec::new(), attempt: now.token.attempt };
+        let found = finds(bench, &ask, "a claim on a stale basis must not win").await;
+        assert_eq!(found, now, "store: a claim on a stale basis must be shown the row as it is");
+    }
+    let mut gone = asks(bench, &id(bench, "stale-absent"), 3).await;
+    gone.basis = known(&now);
+    if let ClaimReply::Won { token, .. } = claim_or_empty(bench, &gone).await {
+        panic!("store: a claim on a row that is not there won under {token}");
+    }
+}
+
+/// Claims as `claim` does, for the one case in which an honest store has no row to show: an error
+/// is as good.
+async fn claim_or_empty<B: StoreBench>(bench: &B, ask: &onceway_ports::store::ClaimAsk) -> ClaimReply {
+    bench.store().claim(ask).await.unwrap_or(ClaimReply::Found(Vec::new()))
+}
+
+/// A claim whose hold runs cannot be superseded, whatever the basis says.
+pub async fn a_running_hold_is_not_superseded<B: StoreBench>(bench: &B) {
+    let first = claimed(bench, "running", 1).await;
+    let ask = asks_again(bench, &first.id, 2).await;
+    let found = finds(bench, &ask, "a running hold must not be superseded").await;
+    assert_eq!(found.nonce, first.nonce, "store: the running claim must be found");
+    assert_eq!(settle(bench, &first, &answer()).await, Written::Done, "store: the holder must still settle");
+}
+
+/// A claim whose hold is over reads as having none left, and can be superseded on its basis.
+pub async fn a_hold_that_is_over_is_superseded<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "over"), 1).await;
+    ask.hold = SHORT;
+    wins(bench, &ask).await;
+    bench.pass(SHORT).await;
+    let over = row(bench, &ask.id).await;
+    let State::Claimed { left: Duration::ZERO, past } = over.state else {
+        panic!("store: a hold that is over has none left: {over:?}")
+    };
+    bench.pass(SHORT).await;
+    let State::Claimed { left: Duration::ZERO, past: later } = row(bench, &ask.id).await.state else {
+        panic!("store: a hold that is over stays over")
+    };
+    assert!(later >= past + SHORT / 2, "store: how long a hold has been over must grow: {past:?}, {later:?}");
+    let mut next = asks(bench, &ask.id, 2).await;
+    finds(bench, &next, "a claim that saw no row must be shown one whose hold is over").await;
+    next.basis = known(&over);
+    let (second, _) = wins(bench, &next).await;
+    assert_eq!(second.token.attempt, 2, "store: recovery takes the next attempt");
+}
+
+/// Of many recoveries of one key at once exactly one wins.
+pub async fn of_many_recoveries_at_once_one_wins<B: StoreBench>(bench: &B) {
+    let first = doubted_key(bench, "recover-race", 1, None).await;
+    let basis = known(&row(bench, &first.id).await);
+    let mut racing = Vec::new();
+    for nonce in 2..=17 {
+        let mut ask = asks(bench, &first.id, nonce).await;
+        ask.basis = basis.clone();
+        racing.push(ask);
+    }
+    let replies = together(racing.iter().map(|ask| claim(bench, ask)).collect()).await;
+    let won = replies.iter().filter(|reply| matches!(reply, ClaimReply::Won { .. })).count();
+    assert_eq!(won, 1, "store: one of 16 recoveries must win");
+    let row = row(bench, &first.id).await;
+    assert_eq!(row.token.attempt, 2, "store: sixteen recoveries are one attempt");
+}
+
+/// No report of a superseded attempt is taken.
+pub async fn a_superseded_attempt_has_lost<B: StoreBench>(bench: &B) {
+    let first = doubted_key(bench, "superseded", 1, None).await;
+    let ask = asks_again(bench, &first.id, 2).await;
+    let (second, _) = wins(bench, &ask).await;
+    assert_eq!(settle(bench, &first, &answer()).await, Written::Lost, "store: a superseded attempt settled");
+    assert_eq!(release(bench, &first).await, Written::Lost, "store: a superseded attempt released");
+    assert_eq!(doubt(bench, &first, None).await, Written::Lost, "store: a superseded attempt doubted");
+    let settled = settle(bench, &second, &answer()).await;
+    assert_eq!(settled, Written::Done, "store: the newest attempt settles, whatever an older one did");
+}
+
+/// A claim stores the rows of other origins that it knowingly supersedes, and counts attempts on
+/// from them.
+pub async fn rows_of_other_origins_are_named_by_the_claim<B: StoreBench>(bench: &B) {
+    let epoch = open(bench).await.epoch;
+    let over: Vec<_> = bench.peers().into_iter().map(|peer| (peer, Token { epoch, attempt: 4 })).collect();
+    let mut ask = asks(bench, &id(bench, "foreign"), 1).await;
+    ask.basis = Basis::Known { own: None, over: over.clone(), attempt: 4 };
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(attempt.token, Token { epoch, attempt: 5 }, "store: attempts count on from the highest seen");
+    let mut stored = row(bench, &ask.id).await.over;
+    stored.sort();
+    let mut asked = over;
+    asked.sort();
+    assert_eq!(stored, asked, "store: a claim must name what it supersedes");
+}

@@ -1,0 +1,364 @@
+//! Clauses of the store about jobs: accepted with their record, taken by one worker, given back,
+//! buried, revived by an operator.
+//!
+//! A store has one table of jobs, so each clause leaves none behind. This file must not decide how
+//! often a job is run: `gateway::jobs` does.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Uri};
+
+use super::super::together;
+use super::{
+    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, finds, gate, id, open,
+    release, row, rows, settle, wins,
+};
+use onceway_ports::jobs::{Act, Acted, Content, Job, Jobs, StoredRequest, Taken, Turns};
+use onceway_ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
+
+use onceway_protocol::decide::Basis;
+use onceway_protocol::job::JobState;
+use onceway_protocol::key::{Key, KeyId, Tenant};
+use onceway_protocol::record::{Nonce, State};
+
+/// All clauses about jobs.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    an_acceptance_stores_record_and_job(bench).await;
+    an_acceptance_finds_what_stands_in_the_way(bench).await;
+    an_acceptance_finds_itself(bench).await;
+    a_closed_gate_accepts_nothing(bench).await;
+    an_acceptance_replaces_a_released_row_only(bench).await;
+    the_first_claim_of_a_job_is_the_first_attempt(bench).await;
+    one_job_has_one_taker(bench).await;
+    jobs_are_taken_by_turns(bench).await;
+    a_worker_that_dies_gives_its_job_back(bench).await;
+    writes_of_an_older_taking_are_lost(bench).await;
+    a_letter_waits_for_its_operator(bench).await;
+    a_request_is_erased_when_its_retention_is_over(bench).await;
+    a_discarded_job_leaves_a_free_key(bench).await;
+}
+
+fn request() -> StoredRequest {
+    let mut headers = HeaderMap::new();
+    headers.append("x-contract", HeaderValue::from_static("one"));
+    headers.append("x-contract", HeaderValue::from_static("two"));
+    StoredRequest {
+        method: Method::POST,
+        target: Uri::from_static("/v1/contract?a=b"),
+        headers,
+        body: Bytes::from_static(b"the request"),
+    }
+}
+
+fn act() -> Act {
+    Act { actor: "contract".to_owned(), reason: "a clause".to_owned() }
+}
+
+async fn accept<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimReply {
+    bench.store().accept(ask, &request(), LONG).await.expect("store: accept failed")
+}
+
+/// A fresh key, accepted under `nonce`.
+async fn accepted<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> KeyId {
+    let ask = asks(bench, &id(bench, name), nonce).await;
+    let reply = accept(bench, &ask).await;
+    assert!(matches!(reply, ClaimReply::Won { .. }), "store: this request must be accepted: {reply:?}");
+    ask.id
+}
+
+async fn take<B: StoreBench>(bench: &B, nonce: u128, away: Duration) -> Vec<Job> {
+    bench.store().take(Nonce(nonce), 10, away, None).await.expect("store: take failed")
+}
+
+async fn takes<B: StoreBench>(bench: &B, nonce: u128) -> Job {
+    let mut jobs = take(bench, nonce, LONG).await;
+    assert_eq!(jobs.len(), 1, "store: one job is due");
+    jobs.remove(0)
+}
+
+async fn finish<B: StoreBench>(bench: &B, taken: &Taken) {
+    assert_eq!(bench.store().finish(taken).await, Ok(Written::Done), "store: a taken job must be finished");
+    assert_eq!(bench.store().job(&taken.id).await, Ok(None), "store: a finished job must be gone");
+}
+
+async fn state<B: StoreBench>(bench: &B, id: &KeyId) -> Option<JobState> {
+    bench.store().job(id).await.expect("store: job failed").map(|job| job.state)
+}
+
+/// One statement writes both. The record says that nothing happened and that a job waits; the job
+/// gives the request back.
+pub async fn an_acceptance_stores_record_and_job<B: StoreBench>(bench: &B) {
+    let id = accepted(bench, "accepted", 1).await;
+    let row = row(bench, &id).await;
+    assert!(row.accepted && row.state == State::Released, "store: {:?}", row.state);
+    assert_eq!(row.token.attempt, 0, "store: nothing was attempted yet");
+    let shown = bench.store().job(&id).await.expect("store: job failed").expect("store: a job");
+    assert_eq!((shown.state, shown.runs, shown.kept), (JobState::Waiting, 0, true));
+    assert_eq!(bench.store().load().await.map(|load| (load.waiting, load.dead)), Ok((1, 0)));
+    let job = takes(bench, 2).await;
+    assert_eq!((&job.taken.id, job.runs, job.over), (&id, 1, false));
+    let content = job.content;
+    assert_eq!(content, Content::Whole(Box::new(request())), "store: the request must come back as it was");
+    assert_eq!(job.request_id, row.request_id);
+    finish(bench, &job.taken).await;
+    assert_eq!(rows(bench, &id).await.len(), 1, "store: the record outlives its job");
+}
+
+/// Any row of any origin stops an acceptance that expects none, and no job is stored then.
+pub async fn an_acceptance_finds_what_stands_in_the_way<B: StoreBench>(bench: &B) {
+    let held = claimed(bench, "accept-held", 1).await;
+    let ask = asks(bench, &held.id, 2).await;
+    assert!(matches!(accept(bench, &ask).await, ClaimReply::Found(rows) if rows.len() == 1));
+    let elsewhere = id(bench, "accept-elsewhere");
+    bench.arrives(&elsewhere, Foreign::Settled).await;
+    let ask = asks(bench, &elsewhere, 3).await;
+    assert!(matches!(accept(bench, &ask).await, ClaimReply::Found(rows) if rows.len() == 1));
+    assert_eq!(take(bench, 4, LONG).await, [], "store: what was not accepted must leave no job");
+}
+
+/// An acceptance repeated with the same nonce stores nothing twice; another nonce finds the row.
+pub async fn an_acceptance_finds_itself<B: StoreBench>(bench: &B) {
+    let ask = asks(bench, &id(bench, "accept-twice"), 1).await;
+    let both = together(vec![accept(bench, &ask), accept(bench, &ask)]).await;
+    assert!(both.iter().all(|reply| matches!(reply, ClaimReply::Won { .. })), "store: {both:?}");
+    bench.restart().await;
+    assert_eq!(accept(bench, &ask).await, both[0], "store: it must find itself while the gate is closed");
+    open(bench).await;
+    let other = asks(bench, &ask.id, 2).await;
+    assert!(matches!(accept(bench, &other).await, ClaimReply::Found(rows) if rows[0].accepted));
+    let job = takes(bench, 3).await;
+    finish(bench, &job.taken).await;
+}
+
+/// Neither record nor job is stored at another version of the gate, or while the boot is not
+/// approved.
+pub async fn a_closed_gate_accepts_nothing<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "accept-closed"), 1).await;
+    ask.gate = GateVersion(ask.gate.0 + 1);
+    assert_eq!(accept(bench, &ask).await, ClaimReply::GateMoved, "store: accepted at another version");
+    bench.restart().await;
+    ask.gate = gate::gate(bench).await.version;
+    assert_eq!(accept(bench, &ask).await, ClaimReply::GateMoved, "store: accepted while closed");
+    assert!(rows(bench, &ask.id).await.is_empty() && state(bench, &ask.id).await.is_none());
+    open(bench).await;
+}
+
+/// A released key may be accepted over its row; one that is claimed, in doubt or settled may not.
+pub async fn an_acceptance_replaces_a_released_row_only<B: StoreBench>(bench: &B) {
+    let attempt = claimed(bench, "accept-over", 1).await;
+    for nonce in [2, 3, 4] {
+        let ask = asks_again(bench, &attempt.id, nonce).await;
+        assert!(matches!(accept(bench, &ask).await, ClaimReply::Found(_)), "store: accepted over an attempt");
+        match nonce {
+            2 => assert_eq!(doubt(bench, &attempt, None).await, Written::Done),
+            3 => assert_eq!(release(bench, &attempt).await, Written::Done),
+            _ => {}
+        }
+        if nonce == 3 {
+            break;
+        }
+    }
+    let ask = asks_again(bench, &attempt.id, 5).await;
+    assert!(matches!(accept(bench, &ask).await, ClaimReply::Won { .. }), "store: a released row must yield");
+    let now = row(bench, &attempt.id).await;
+    assert!(now.accepted && now.token.attempt == 1, "store: an acceptance uses up no attempt: {}", now.token);
+    let mut stale = asks(bench, &attempt.id, 6).await;
+    stale.basis = Basis::Known { own: Some((attempt.token, attempt.nonce)), over: Vec::new(), attempt: 1 };
+    finds(bench, &stale, "a claim on the row as it was before must be lost").await;
+    let job = takes(bench, 7).await;
+    finish(bench, &job.taken).await;
+}
+
+/// A claim on an accepted row is attempt 1; the row stays marked as accepted, in every later state.
+pub async fn the_first_claim_of_a_job_is_the_first_attempt<B: StoreBench>(bench: &B) {
+    let id = accepted(bench, "accept-run", 1).await;
+    let ask = asks_again(bench, &id, 2).await;
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(attempt.token.attempt, 1);
+    assert!(row(bench, &id).await.accepted);
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    assert!(row(bench, &id).await.accepted);
+    let job = takes(bench, 3).await;
+    finish(bench, &job.taken).await;
+}
+
+/// By turns, a take gives each tenant's longest due job, after the tenant that had its turn last.
+/// Named tenants are left out.
+pub async fn jobs_are_taken_by_turns<B: StoreBench>(bench: &B) {
+    let (busy, own) = (bench.tenant("busy"), id(bench, "turns").tenant().clone());
+    let of = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
+    let mut nonce = 0;
+    let mut accepts = async |tenant: &Tenant, name: &str| {
+        nonce += 1;
+        let reply = accept(bench, &asks(bench, &of(tenant, name), nonce).await).await;
+        assert!(matches!(reply, ClaimReply::Won { .. }), "store: this request must be accepted: {reply:?}");
+    };
+    for name in ["busy-1", "busy-2", "busy-3"] {
+        accepts(&busy, name).await;
+    }
+    for name in ["turns-1", "turns-2"] {
+        accepts(&own, name).await;
+    }
+    let turns = async |nonce, but_of: &[&Tenant], after: Option<&Tenant>| {
+        let but_of = but_of.iter().map(|tenant| (*tenant).clone()).collect();
+        let turns = Turns { but_of, after: after.cloned() };
+        let taken = bench.store().take(Nonce(nonce), 9, LONG, Some(&turns)).await;
+        taken.expect("store: take failed").into_iter().map(|job| job.taken).collect::<Vec<Taken>>()
+    };
+    let ids = |taken: &[Taken]| {
+        let mut ids: Vec<KeyId> = taken.iter().map(|taken| taken.id.clone()).collect();
+        ids.sort();
+        ids
+    };
+    let first = turns(20, &[&busy], None).await;
+    assert_eq!(ids(&first), [of(&own, "turns-1")], "store: one of each other tenant, the oldest");
+    let last = busy.clone().max(own.clone());
+    assert_eq!(ids(&turns(21, &[], Some(&last)).await), [], "store: nobody is behind the last one");
+    let first_of = |tenant: &Tenant| if *tenant == busy { of(&busy, "busy-1") } else { of(&own, "turns-2") };
+    let second = turns(22, &[], Some(&busy.clone().min(own.clone()))).await;
+    let taken = ids(&second);
+    assert_eq!(taken, [first_of(&last)], "store: what was taken is not due, and who was had is behind");
+    assert_eq!(ids(&turns(23, &[&busy, &own], None).await), [], "store: everybody is named");
+    let third = turns(24, &[&last], None).await;
+    assert_eq!(ids(&third), [first_of(&busy.clone().min(own.clone()))]);
+    let rest: Vec<Taken> = take(bench, 25, LONG).await.into_iter().map(|job| job.taken).collect();
+    assert_eq!(rest.len(), 2, "store: all that is due, whosever it is: {rest:?}");
+    for taken in [first, second, third, rest].concat() {
+        finish(bench, &taken).await;
+    }
+}
+
+/// Takers at the same time never get one job; a job that was taken is not due.
+pub async fn one_job_has_one_taker<B: StoreBench>(bench: &B) {
+    for (at, name) in ["taken-a", "taken-b", "taken-c", "taken-d"].into_iter().enumerate() {
+        accepted(bench, name, at as u128).await;
+    }
+    let takers = (10..14).map(|nonce| bench.store().take(Nonce(nonce), 2, LONG, None)).collect();
+    let mut got = Vec::new();
+    for taken in together(takers).await {
+        got.extend(taken.expect("store: take failed").into_iter().map(|job| job.taken));
+    }
+    // Takers that met each other's locks may have left some.
+    got.extend(take(bench, 20, LONG).await.into_iter().map(|job| job.taken));
+    let mut ids: Vec<KeyId> = got.iter().map(|taken| taken.id.clone()).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!((got.len(), ids.len()), (4, 4), "store: a job was taken twice, or not at all");
+    for taken in &got {
+        finish(bench, taken).await;
+    }
+}
+
+/// A taken job is due again by itself; each taking counts, and a run that did not count is taken
+/// back.
+pub async fn a_worker_that_dies_gives_its_job_back<B: StoreBench>(bench: &B) {
+    let id = accepted(bench, "given-back", 1).await;
+    let first = take(bench, 2, SHORT).await;
+    assert_eq!((first.len(), take(bench, 3, SHORT).await.len()), (1, 0));
+    bench.pass(SHORT).await;
+    let again = takes(bench, 4).await;
+    assert_eq!((&again.taken.id, again.runs), (&id, 2), "store: a taken job must come back by itself");
+    let put = bench.store().put_off(&again.taken, Duration::ZERO, false, "not counted").await;
+    assert_eq!(put, Ok(Written::Done));
+    let third = takes(bench, 5).await;
+    assert_eq!(third.runs, 2, "store: a run that did not count must be taken back");
+    let put = bench.store().put_off(&third.taken, SHORT, true, "counted").await;
+    assert_eq!((put, take(bench, 6, SHORT).await.len()), (Ok(Written::Done), 0), "store: it is put off");
+    let shown = bench.store().job(&id).await.expect("store: job failed").expect("store: a job");
+    assert_eq!((shown.runs, shown.trouble.as_deref()), (2, Some("counted")));
+    bench.pass(SHORT).await;
+    let last = takes(bench, 7).await;
+    assert_eq!(last.runs, 3);
+    finish(bench, &last.taken).await;
+}
+
+/// A worker that was given up changes nothing any more.
+pub async fn writes_of_an_older_taking_are_lost<B: StoreBench>(bench: &B) {
+    accepted(bench, "job-older", 1).await;
+    let older = take(bench, 2, SHORT).await.remove(0).taken;
+    bench.pass(SHORT).await;
+    let newer = takes(bench, 3).await.taken;
+    let store = bench.store();
+    assert_eq!(store.finish(&older).await, Ok(Written::Lost));
+    assert_eq!(store.put_off(&older, Duration::ZERO, true, "late").await, Ok(Written::Lost));
+    assert_eq!(store.bury(&older, "late").await, Ok(Written::Lost));
+    finish(bench, &newer).await;
+}
+
+/// A dead letter is not due. An operator revives it with its runs counted anew, and only a dead
+/// one.
+pub async fn a_letter_waits_for_its_operator<B: StoreBench>(bench: &B) {
+    let id = accepted(bench, "letter", 1).await;
+    let store = bench.store();
+    assert_eq!(store.revive(&id, &act()).await, Ok(Acted::Waiting));
+    let job = takes(bench, 2).await;
+    assert_eq!(store.bury(&job.taken, "poison").await, Ok(Written::Done));
+    assert_eq!(take(bench, 3, LONG).await, [], "store: a dead letter must not be taken");
+    let dead = store.jobs(Some(JobState::Dead), 10).await.expect("store: jobs failed");
+    let [job] = dead.as_slice() else { panic!("store: one dead letter, not {dead:?}") };
+    assert_eq!((&job.id, job.trouble.as_deref()), (&id, Some("poison")));
+    assert_eq!(store.jobs(Some(JobState::Waiting), 10).await, Ok(Vec::new()));
+    assert_eq!(store.jobs(None, 10).await.map(|all| all.len()), Ok(1));
+    assert_eq!(store.load().await.map(|load| (load.waiting, load.dead)), Ok((0, 1)));
+    assert_eq!(store.revive(&id, &act()).await, Ok(Acted::Done));
+    let again = takes(bench, 4).await;
+    assert_eq!(again.runs, 1);
+    finish(bench, &again.taken).await;
+    assert_eq!(store.revive(&id, &act()).await, Ok(Acted::Absent));
+}
+
+/// A dead letter's request goes with its retention. A job is due at the latest when that ends.
+pub async fn a_request_is_erased_when_its_retention_is_over<B: StoreBench>(bench: &B) {
+    let store = bench.store();
+    let ask = asks(bench, &id(bench, "job-erased"), 1).await;
+    let reply = store.accept(&ask, &request(), SHORT).await;
+    assert!(matches!(reply, Ok(ClaimReply::Won { .. })), "store: {reply:?}");
+    let job = takes(bench, 2).await;
+    assert!(!job.over);
+    let put = store.put_off(&job.taken, LONG, true, "for longer than it is kept").await;
+    assert_eq!((put, take(bench, 3, LONG).await.len()), (Ok(Written::Done), 0));
+    assert_eq!(store.erase().await, Ok(0), "store: a request is kept while its retention runs");
+    bench.pass(SHORT).await;
+    assert_eq!(store.erase().await, Ok(0), "store: a waiting one's is kept for its worker");
+    let job = takes(bench, 6).await;
+    assert!(job.over, "store: the retention of the request is over");
+    assert_eq!(store.bury(&job.taken, "late").await, Ok(Written::Done));
+    assert_eq!(store.erase().await, Ok(1));
+    let shown = store.job(&ask.id).await.expect("store: job failed").expect("store: a job");
+    assert!(!shown.kept, "store: past its retention the request must be erased");
+    assert_eq!(store.revive(&ask.id, &act()).await, Ok(Acted::Erased));
+    assert_eq!(store.discard(&ask.id, &act()).await, Ok(Acted::Done));
+}
+
+/// Discarding frees the key and stops a worker that read the row before. A running attempt cannot
+/// be discarded, and a doubt stays one.
+pub async fn a_discarded_job_leaves_a_free_key<B: StoreBench>(bench: &B) {
+    let store = bench.store();
+    let id = accepted(bench, "discarded", 1).await;
+    let stale = asks_again(bench, &id, 2).await;
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done));
+    assert_eq!((store.job(&id).await, row(bench, &id).await.accepted), (Ok(None), false));
+    finds(bench, &stale, "a worker that read the row before must not claim").await;
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Absent));
+
+    let id = accepted(bench, "discard-running", 3).await;
+    let ask = asks_again(bench, &id, 4).await;
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Running));
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done));
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt keeps its nonce");
+
+    // A worker's job, whatever its record says: that worker goes on with the request that it has
+    // read.
+    let id = accepted(bench, "discard-taken", 5).await;
+    let job = takes(bench, 6).await;
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Running), "store: a worker has it");
+    assert_eq!(store.put_off(&job.taken, LONG, true, "later").await, Ok(Written::Done));
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done), "store: no worker has it any more");
+    let id = accepted(bench, "discard-given-up", 7).await;
+    assert_eq!(take(bench, 8, SHORT).await.len(), 1);
+    bench.pass(SHORT).await;
+    assert_eq!(store.discard(&id, &act()).await, Ok(Acted::Done), "store: its worker was given up");
+}

@@ -1,0 +1,191 @@
+//! Clauses of the store about an attempt's outcome: settle, release, doubt.
+//!
+//! This file must not test who wins a claim: [`super::claims`] does.
+
+use std::time::Duration;
+
+use super::{
+    LONG, SHORT, StoreBench, answer, asks, claimed, doubt, doubted_key, finds, id, known, release,
+    released_key, row, rows, settle, settled_key, wins,
+};
+use onceway_ports::store::{Attempt, Written};
+use onceway_protocol::fingerprint::Fingerprint;
+use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
+use onceway_protocol::time::Date;
+
+/// All clauses about outcomes.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    a_claim_settles(bench).await;
+    a_doubt_settles(bench).await;
+    a_hold_that_is_over_still_settles(bench).await;
+    answers_read_back_identical(bench).await;
+    a_claim_is_released(bench).await;
+    a_doubt_is_released(bench).await;
+    a_doubt_keeps_the_status(bench).await;
+    only_a_claim_is_doubted(bench).await;
+    another_name_has_lost(bench).await;
+    settled_is_final(bench).await;
+}
+
+/// A claim settles, and a repetition is done already. Another answer under the same token has lost,
+/// as its bearer must not give it to a client. The first answer stays.
+pub async fn a_claim_settles<B: StoreBench>(bench: &B) {
+    let attempt = claimed(bench, "settle", 1).await;
+    let before = row(bench, &attempt.id).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a claim must settle");
+    let other = Answer { status: 500, headers: Vec::new(), body: AnswerBody::NotKept };
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: settling twice is done");
+    assert_eq!(settle(bench, &attempt, &other).await, Written::Lost, "store: a settled answer was replaced");
+    let row = row(bench, &attempt.id).await;
+    assert_eq!(stored(&row.state), answer(), "store: the first answer must stay");
+    let State::Settled { age, .. } = row.state else { unreachable!("`stored` saw it settled") };
+    assert!(age < LONG, "store: an answer settled just now cannot be {age:?} old");
+    assert_eq!(named(&row), named(&before), "store: settling changes the state and nothing else");
+}
+
+/// An attempt in doubt settles.
+pub async fn a_doubt_settles<B: StoreBench>(bench: &B) {
+    let attempt = doubted_key(bench, "doubt-settle", 1, Some(500)).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt must settle");
+    assert_eq!(stored(&row(bench, &attempt.id).await.state), answer(), "store: it must read as settled");
+}
+
+/// An attempt whose hold is over settles unless it was superseded: its answer is the truth.
+pub async fn a_hold_that_is_over_still_settles<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "late-settle"), 1).await;
+    ask.hold = SHORT;
+    let (attempt, _) = wins(bench, &ask).await;
+    bench.pass(SHORT).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a late answer must settle");
+}
+
+/// Every part of an answer reads back identical: header order, repeated names, any bytes, empty and
+/// unkept bodies.
+pub async fn answers_read_back_identical<B: StoreBench>(bench: &B) {
+    let header = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
+    let all_bytes: Vec<u8> = (0..=255).collect();
+    let answers = [
+        Answer { status: 200, headers: Vec::new(), body: AnswerBody::Kept(Vec::new()) },
+        Answer { status: 200, headers: Vec::new(), body: AnswerBody::NotKept },
+        Answer {
+            status: 599,
+            headers: vec![
+                header("x-b", b"2"),
+                header("x-a", b"1"),
+                header("x-b", b""),
+                header("x-latin", b"caf\xe9 \xff"),
+                header("x-b", b"2"),
+            ],
+            body: AnswerBody::Kept(all_bytes),
+        },
+        Answer { status: 303, headers: vec![header("location", b"/a,b;c=\"d\"")], body: AnswerBody::NotKept },
+        Answer { status: 201, headers: Vec::new(), body: AnswerBody::Kept(vec![0; 300_000]) },
+    ];
+    for (at, answer) in answers.iter().enumerate() {
+        let attempt = claimed(bench, &format!("answer-{at}"), 1).await;
+        assert_eq!(settle(bench, &attempt, answer).await, Written::Done);
+        let read = stored(&row(bench, &attempt.id).await.state);
+        assert!(read == *answer, "store: {answer:?} was read back as {read:?}, or with other bytes");
+        let found = finds(bench, &asks(bench, &attempt.id, 2).await, "a settled key must not be won").await;
+        assert!(stored(&found.state) == *answer, "store: a claim must find the very answer {answer:?}");
+    }
+}
+
+/// A claim is released, and a repetition is done already. The attempt, the request and its expiry
+/// stay in the row.
+pub async fn a_claim_is_released<B: StoreBench>(bench: &B) {
+    let attempt = claimed(bench, "release", 1).await;
+    let before = row(bench, &attempt.id).await;
+    assert_eq!(release(bench, &attempt).await, Written::Done, "store: a claim must be released");
+    assert_eq!(release(bench, &attempt).await, Written::Done, "store: releasing twice is done");
+    let after = row(bench, &attempt.id).await;
+    assert_eq!(after.state, State::Released, "store: it must read as released");
+    assert_eq!(named(&after), named(&before), "store: a release changes the state and nothing else");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost, "store: a released attempt settled");
+    assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: released must stay released");
+}
+
+/// An attempt in doubt is released.
+pub async fn a_doubt_is_released<B: StoreBench>(bench: &B) {
+    let attempt = doubted_key(bench, "doubt-release", 1, None).await;
+    assert_eq!(release(bench, &attempt).await, Written::Done, "store: a doubt must be released");
+    assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: it must read as released");
+}
+
+/// A doubt keeps the upstream's status, or that none came, and the rest of the hold.
+pub async fn a_doubt_keeps_the_status<B: StoreBench>(bench: &B) {
+    for (name, given) in [("doubt-none", None), ("doubt-408", Some(408)), ("doubt-599", Some(599))] {
+        let attempt = claimed(bench, name, 1).await;
+        assert_eq!(doubt(bench, &attempt, given).await, Written::Done, "store: a claim must be doubted");
+        assert_eq!(doubt(bench, &attempt, given).await, Written::Done, "store: doubting twice is done");
+        let State::InDoubt { status, left, past: Duration::ZERO } = row(bench, &attempt.id).await.state
+        else {
+            panic!("store: a doubted attempt must read as in doubt");
+        };
+        assert_eq!(status, given, "store: a doubt must keep the upstream's status");
+        assert!(!left.is_zero() && left <= LONG, "store: {left:?} cannot be left of a hold of {LONG:?}");
+    }
+}
+
+/// Only a claimed attempt can be put in doubt.
+pub async fn only_a_claim_is_doubted<B: StoreBench>(bench: &B) {
+    let attempt = released_key(bench, "doubt-released", 1).await;
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Lost, "store: a released attempt was doubted");
+    assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: released must stay released");
+    let absent = Attempt {
+        id: id(bench, "doubt-absent"),
+        token: Token { epoch: attempt.token.epoch, attempt: 1 },
+        nonce: Nonce(1),
+    };
+    assert_eq!(doubt(bench, &absent, None).await, Written::Lost, "store: an absent attempt was doubted");
+    assert!(rows(bench, &absent.id).await.is_empty(), "store: a doubt made a row");
+}
+
+/// A report under another token or nonce is lost, and changes nothing.
+pub async fn another_name_has_lost<B: StoreBench>(bench: &B) {
+    let right = claimed(bench, "named", 5).await;
+    let token = right.token;
+    let wrong = [
+        Attempt { nonce: Nonce(6), ..right.clone() },
+        Attempt { token: Token { attempt: token.attempt + 1, ..token }, ..right.clone() },
+        Attempt { token: Token { epoch: token.epoch + 1, ..token }, ..right.clone() },
+        Attempt { id: id(bench, "named-absent"), ..right.clone() },
+    ];
+    for attempt in &wrong {
+        assert_eq!(settle(bench, attempt, &answer()).await, Written::Lost, "store: {attempt:?} settled");
+        assert_eq!(release(bench, attempt).await, Written::Lost, "store: {attempt:?} released");
+        assert_eq!(doubt(bench, attempt, None).await, Written::Lost, "store: {attempt:?} doubted");
+    }
+    assert!(super::is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
+    assert_eq!(settle(bench, &right, &answer()).await, Written::Done);
+    let again = settle(bench, &wrong[0], &answer()).await;
+    assert_eq!(again, Written::Lost, "store: another nonce settled again");
+}
+
+/// A settled key is never claimed, released or doubted.
+pub async fn settled_is_final<B: StoreBench>(bench: &B) {
+    let attempt = settled_key(bench, "final", 1).await;
+    let before = row(bench, &attempt.id).await;
+    let mut ask = asks(bench, &attempt.id, 2).await;
+    finds(bench, &ask, "a settled key must not be won").await;
+    ask.basis = known(&before);
+    finds(bench, &ask, "a settled key must not be won on its own row's basis").await;
+    assert_eq!(release(bench, &attempt).await, Written::Lost, "store: a settled attempt was released");
+    let doubted = doubt(bench, &attempt, Some(500)).await;
+    assert_eq!(doubted, Written::Lost, "store: a settled attempt was doubted");
+    assert_eq!(stored(&row(bench, &attempt.id).await.state), answer(), "store: the answer must stay");
+}
+
+/// The parts of a row that no outcome changes.
+fn named(row: &Row) -> (Token, Nonce, Fingerprint, RequestId, Date) {
+    (row.token, row.nonce, row.fingerprint, row.request_id, row.expires)
+}
+
+fn stored(state: &State) -> Answer {
+    match state {
+        State::Settled { answer, .. } => Answer::clone(answer),
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => {
+            panic!("store: it must read as settled, not as {state:?}")
+        }
+    }
+}

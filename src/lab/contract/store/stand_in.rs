@@ -1,0 +1,122 @@
+//! Clauses of the store about stand-ins for other origins' attempts.
+//!
+//! This file must not test when a gateway stands in: `protocol::decide` says.
+
+use std::time::Duration;
+
+use super::upkeep::{act, journalled, listed};
+use super::{Foreign, LONG, StoreBench, answer, asks, doubt, id, open, rows, wins};
+use onceway_ports::Upkeep;
+use onceway_ports::store::{Attempt, ClaimAsk, Written};
+use onceway_ports::upkeep::{Ruling, Who};
+use onceway_protocol::decide::Basis;
+use onceway_protocol::key::KeyId;
+use onceway_protocol::record::{Nonce, Row, State, Token};
+
+/// All clauses about stand-ins.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    a_record_in_anothers_place_is_whole_from_the_first(bench).await;
+    a_record_in_anothers_place_stands_on_what_was_seen(bench).await;
+    an_operators_word_in_anothers_place_is_journalled(bench).await;
+}
+
+/// A claim over another origin's row that has arrived, of a key without an own row.
+async fn over_theirs<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> (ClaimAsk, Token) {
+    let key = id(bench, name);
+    let theirs = bench.arrives(&key, Foreign::InDoubt).await;
+    let mut ask = asks(bench, &key, nonce).await;
+    let over = vec![(bench.peers()[0].clone(), theirs)];
+    (ask.basis, ask.hold) = (Basis::Known { own: None, over, attempt: theirs.attempt }, Duration::ZERO);
+    ask.risk = vec![bench.peers()[0].region.clone()];
+    (ask, theirs)
+}
+
+async fn stand_in<B: StoreBench>(bench: &B, ask: &ClaimAsk, ruling: &Ruling) -> Written {
+    bench.store().stand_in(ask, ruling, None).await.expect("store: stand_in failed")
+}
+
+async fn own<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
+    let mine = bench.origin();
+    let mut all = rows(bench, id).await.into_iter();
+    all.find(|row| row.origin == mine).expect("store: the own row must stand")
+}
+
+/// A stand-in is final or released at once, above the rows that it names, with all fields of a
+/// claim. A repetition is done already.
+pub async fn a_record_in_anothers_place_is_whole_from_the_first<B: StoreBench>(bench: &B) {
+    for (name, ruling) in [("stand-settled", Ruling::Settled(answer())), ("stand-released", Ruling::Released)]
+    {
+        let (ask, theirs) = over_theirs(bench, name, 71).await;
+        for _ in 0..2 {
+            assert_eq!(stand_in(bench, &ask, &ruling).await, Written::Done, "store: {name}");
+        }
+        let own = own(bench, &ask.id).await;
+        match (&own.state, &ruling) {
+            (State::Settled { answer: stored, .. }, Ruling::Settled(answer)) => assert_eq!(**stored, *answer),
+            (State::Released, Ruling::Released) => {}
+            (state, _) => panic!("store: it must say what became of them, not {state:?}"),
+        }
+        assert_eq!((own.nonce, own.risk, own.request_id), (ask.nonce, ask.risk, ask.request_id));
+        assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token.attempt > theirs.attempt);
+    }
+    // An own attempt that is over gives way as to a claim, and the rows that it named stay named.
+    let (ask, theirs) = over_theirs(bench, "stand-own", 72).await;
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    let basis = Basis::Known {
+        own: Some((attempt.token, attempt.nonce)),
+        over: Vec::new(),
+        attempt: attempt.token.attempt,
+    };
+    let ask = ClaimAsk { basis, nonce: Nonce(73), ..ask };
+    assert_eq!(stand_in(bench, &ask, &Ruling::Released).await, Written::Done);
+    let own = own(bench, &ask.id).await;
+    assert!(own.over == [(bench.peers()[0].clone(), theirs)] && own.token > attempt.token, "store: {own:?}");
+}
+
+/// A stand-in is lost if the rows say something else by now, or under another gate.
+pub async fn a_record_in_anothers_place_stands_on_what_was_seen<B: StoreBench>(bench: &B) {
+    let released = Ruling::Released;
+    let (ask, _) = over_theirs(bench, "stand-unseen", 81).await;
+    let unseen = ClaimAsk { basis: Basis::Known { own: None, over: Vec::new(), attempt: 0 }, ..ask.clone() };
+    assert_eq!(stand_in(bench, &unseen, &released).await, Written::Lost, "store: it hides what it never saw");
+    let (running, _) = wins(bench, &ClaimAsk { hold: LONG, ..ask.clone() }).await;
+    let again = ClaimAsk { nonce: Nonce(82), ..ask.clone() };
+    assert_eq!(stand_in(bench, &again, &released).await, Written::Lost, "store: an own row came meanwhile");
+    let basis = Basis::Known { own: Some((running.token, running.nonce)), over: Vec::new(), attempt: 9 };
+    let again = ClaimAsk { basis, ..again };
+    assert_eq!(stand_in(bench, &again, &released).await, Written::Lost, "store: an attempt runs");
+    let key = id(bench, "stand-answered");
+    bench.arrives(&key, Foreign::Settled).await;
+    let answered = ClaimAsk { id: key.clone(), ..ask };
+    let stood = stand_in(bench, &answered, &Ruling::Settled(answer())).await;
+    assert_eq!(stood, Written::Lost, "store: it has its answer");
+    assert_eq!(rows(bench, &key).await.len(), 1, "store: nothing was written");
+    let (ask, _) = over_theirs(bench, "stand-moved", 83).await;
+    bench.restart().await;
+    assert_eq!(stand_in(bench, &ask, &released).await, Written::GateMoved, "store: the boot is not approved");
+    open(bench).await;
+    let stood = stand_in(bench, &ask, &released).await;
+    assert_eq!(stood, Written::GateMoved, "store: the gate is at another version");
+    assert_eq!(rows(bench, &ask.id).await.len(), 1, "store: nothing was written");
+}
+
+/// An operator's ruling is journalled once, in the same transaction, and the key leaves the list.
+pub async fn an_operators_word_in_anothers_place_is_journalled<B: StoreBench>(bench: &B) {
+    for (name, ruling, kind) in [
+        ("stand-by-hand-1", Ruling::Settled(answer()), "settled-by-hand"),
+        ("stand-by-hand-2", Ruling::Released, "released-by-hand"),
+    ] {
+        let (ask, _) = over_theirs(bench, name, 91).await;
+        bench.store().enlist(std::slice::from_ref(&ask.id)).await.expect("store: enlist failed");
+        let act = act(ruling);
+        let by = Who { actor: &act.actor, reason: &act.reason };
+        for _ in 0..2 {
+            let written = bench.store().stand_in(&ask, &act.ruling, Some(by)).await;
+            assert_eq!(written, Ok(Written::Done), "store: {name}");
+        }
+        let token = own(bench, &ask.id).await.token;
+        journalled(bench, &Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, kind).await;
+        assert!(listed(bench, &ask.id).await.is_none(), "store: it must leave the list");
+    }
+}

@@ -1,0 +1,497 @@
+//! Clauses of the store about work beside requests: reaping, the sweep's and the operator's lists,
+//! rulings.
+//!
+//! Other clauses leave rows behind, so a clause asserts about its own keys only. This file must not
+//! test when the gateway reaps or sweeps.
+
+use std::time::Duration;
+
+use super::{
+    Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, doubted_key, finds, id,
+    known, lived, open, release, row, rows, settle, settled_for, wins,
+};
+use onceway_ports::store::{Attempt, Unclear, Written};
+use onceway_ports::upkeep::{Act, KeyStretch, ListedDoubt, OpenAttempt, Ruling, Who};
+use onceway_ports::{KeyStore, Upkeep};
+use onceway_protocol::decide::{Basis, over_in, settles_in};
+use onceway_protocol::key::{Key, KeyId, Tenant};
+use onceway_protocol::lifetime::{Lifetime, Retention};
+use onceway_protocol::record::{Nonce, Recovery, State, Token};
+use onceway_protocol::time::Date;
+
+/// All clauses about upkeep.
+pub async fn suite<B: StoreBench>(bench: &B) {
+    an_answer_past_its_life_is_reaped_to_a_tombstone(bench).await;
+    a_tombstone_past_its_life_is_forgotten(bench).await;
+    a_released_row_is_reaped_too(bench).await;
+    an_open_row_is_never_reaped(bench).await;
+    never_is_never_reaped(bench).await;
+    nothing_is_reaped_before_its_time(bench).await;
+    a_closed_gate_reaps_nothing(bench).await;
+    what_ran_since_a_region_is_away_stays(bench).await;
+    a_row_that_masks_is_not_forgotten(bench).await;
+    open_claims_are_found_in_order(bench).await;
+    a_doubt_is_listed_until_it_ends(bench).await;
+    what_others_left_open_is_found(bench).await;
+    what_others_left_open_is_listed_until_it_is_answered_for(bench).await;
+    a_doubt_is_settled_by_hand(bench).await;
+    a_doubt_is_released_by_hand(bench).await;
+    what_may_still_run_is_not_ruled(bench).await;
+    what_ends_an_attempt_stands_in_its_row(bench).await;
+    only_doubts_get_another_rule(bench).await;
+    nobody_rules_while_the_gate_is_closed(bench).await;
+    a_tenants_keys_are_counted_as_far_as_asked(bench).await;
+}
+
+/// An answer whose life is over becomes a tombstone, in storage and not only in reads, and is still
+/// never claimed.
+pub async fn an_answer_past_its_life_is_reaped_to_a_tombstone<B: StoreBench>(bench: &B) {
+    let (attempt, expires) = settled(bench, "reap-settled", LONG).await;
+    bench.pass(SHORT).await;
+    reap_all(bench).await;
+    let reaped = row(bench, &attempt.id).await;
+    assert_eq!((&reaped.state, reaped.expires), (&State::Tombstone, expires), "store: {reaped:?}");
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Lost, "store: a tombstone was settled");
+    finds(bench, &asks(bench, &attempt.id, 2).await, "a tombstone must not be won").await;
+}
+
+/// A tombstone goes after its own life, and its key is new.
+pub async fn a_tombstone_past_its_life_is_forgotten<B: StoreBench>(bench: &B) {
+    let (attempt, _) = settled(bench, "reap-forgotten", Duration::ZERO).await;
+    bench.pass(SHORT).await;
+    reap_all(bench).await;
+    assert!(rows(bench, &attempt.id).await.is_empty(), "store: a tombstone past its life must be forgotten");
+    let (again, _) = wins(bench, &asks(bench, &attempt.id, 2).await).await;
+    assert_eq!(again.token.attempts(), 1, "store: a forgotten key is new");
+    assert!(again.token > attempt.token, "store: a token came again after its key was forgotten");
+    assert_eq!(release(bench, &again).await, Written::Done);
+    let ask = asks_again(bench, &attempt.id, 3).await;
+    let (third, _) = wins(bench, &ask).await;
+    assert_eq!(third.token.attempts(), 2, "store: attempts are counted on");
+    // A key that was never used also begins above the forgotten tokens.
+    let fresh = claimed(bench, "reap-fresh", 4).await;
+    assert!(fresh.token > attempt.token && fresh.token.attempts() == 1, "store: {}", fresh.token);
+}
+
+/// A released key is reaped after its retention, although nothing happened under it.
+pub async fn a_released_row_is_reaped_too<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "reap-released"), 1).await;
+    ask.lifetime = lived(SHORT, Duration::ZERO);
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(release(bench, &attempt).await, Written::Done);
+    bench.pass(SHORT).await;
+    reap_all(bench).await;
+    assert_eq!(row(bench, &attempt.id).await.state, State::Tombstone, "store: it must be a tombstone");
+}
+
+/// Own rows count, in every state; rows of another tenant or region do not.
+pub async fn a_tenants_keys_are_counted_as_far_as_asked<B: StoreBench>(bench: &B) {
+    let (tenant, other) = (bench.tenant("counted"), bench.tenant("counted-too"));
+    let under = |tenant: &Tenant, name: &str| KeyId::new(tenant.clone(), Key::parse(name).expect("a key"));
+    let counted = async |tenant: &Tenant, after: Option<&Key>, most| {
+        bench.store().live_keys(tenant, after, most).await.expect("store: live_keys failed")
+    };
+    let told = |keys, through: Option<&str>| KeyStretch {
+        keys,
+        through: through.map(|name| Key::parse(name).expect("a key")),
+    };
+    assert_eq!(counted(&tenant, None, 9).await, told(0, None), "store: nothing was started");
+    wins(bench, &asks(bench, &under(&tenant, "claimed"), 1).await).await;
+    let (settled, _) = wins(bench, &asks(bench, &under(&tenant, "settled"), 2).await).await;
+    assert_eq!(settle(bench, &settled, &answer()).await, Written::Done);
+    let mut ask = asks(bench, &under(&tenant, "tombstone"), 3).await;
+    ask.lifetime = lived(SHORT, Duration::ZERO);
+    let (released, _) = wins(bench, &ask).await;
+    assert_eq!(release(bench, &released).await, Written::Done);
+    wins(bench, &asks(bench, &under(&other, "claimed"), 4).await).await;
+    bench.arrives(&under(&tenant, "elsewhere"), Foreign::Settled).await;
+    bench.pass(SHORT).await;
+    reap_all(bench).await;
+    assert_eq!(row(bench, &released.id).await.state, State::Tombstone);
+    assert_eq!(counted(&tenant, None, 9).await, told(3, None), "store: own rows, and no other tenant's");
+    assert_eq!(counted(&other, None, 9).await, told(1, None), "store: each tenant has its own");
+    let two = counted(&tenant, None, 2).await;
+    assert_eq!(two, told(2, Some("settled")), "store: no further than asked, in order");
+    assert_eq!(counted(&tenant, two.through.as_ref(), 2).await, told(1, None), "store: the next stretch");
+}
+
+/// Claims and doubts stay, whatever their retention.
+pub async fn an_open_row_is_never_reaped<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "reap-claimed"), 1).await;
+    (ask.lifetime, ask.hold) = (lived(SHORT, Duration::ZERO), SHORT);
+    let (held, _) = wins(bench, &ask).await;
+    ask.id = id(bench, "reap-doubt");
+    let (doubted, _) = wins(bench, &ask).await;
+    assert_eq!(doubt(bench, &doubted, None).await, Written::Done);
+    bench.pass(SHORT * 2).await;
+    reap_all(bench).await;
+    assert!(super::is_claimed(&row(bench, &held.id).await), "store: a claim was reaped");
+    let state = row(bench, &doubted.id).await.state;
+    assert!(matches!(state, State::InDoubt { .. }), "store: a doubt was reaped to {state:?}");
+}
+
+/// A key that is kept for ever is never reaped.
+pub async fn never_is_never_reaped<B: StoreBench>(bench: &B) {
+    let never = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
+    let (attempt, _) = settled_for(bench, "reap-never", never).await;
+    bench.pass(SHORT).await;
+    reap_all(bench).await;
+    assert!(matches!(row(bench, &attempt.id).await.state, State::Settled { .. }), "store: never was reaped");
+}
+
+/// A row is due by the store's observed time, which dates do not move.
+pub async fn nothing_is_reaped_before_its_time<B: StoreBench>(bench: &B) {
+    let (attempt, _) = settled(bench, "reap-until", Duration::ZERO).await;
+    reap_all(bench).await;
+    assert_eq!(rows(bench, &attempt.id).await.len(), 1, "store: reaped before its time");
+    bench.pass(SHORT).await;
+    reap_all(bench).await;
+    assert!(rows(bench, &attempt.id).await.is_empty(), "store: its time is over");
+}
+
+/// A closed gate reaps nothing.
+pub async fn a_closed_gate_reaps_nothing<B: StoreBench>(bench: &B) {
+    let (attempt, _) = settled(bench, "reap-closed", Duration::ZERO).await;
+    bench.pass(SHORT).await;
+    bench.restart().await;
+    let reaped = bench.store().reap(100, None).await.expect("store: reap failed");
+    assert_eq!(reaped.seen(), 0, "store: a closed gate let reaping pass");
+    open(bench).await;
+    reap_all(bench).await;
+    assert!(rows(bench, &attempt.id).await.is_empty(), "store: an open gate must let it pass");
+}
+
+/// A tombstone stays if its token is of the epoch since when a region is away, or of a later one.
+pub async fn what_ran_since_a_region_is_away_stays<B: StoreBench>(bench: &B) {
+    for (name, later, stays) in [("reap-away", 0, true), ("reap-before-away", 1, false)] {
+        let (attempt, _) = settled(bench, name, Duration::ZERO).await;
+        let away = Some(attempt.token.epoch + later);
+        bench.pass(SHORT).await;
+        while bench.store().reap(3, away).await.expect("store: reap failed").seen() > 0 {}
+        let found = rows(bench, &attempt.id).await;
+        assert_eq!(found.iter().any(|row| row.state == State::Tombstone), stays, "store: {name}: {found:?}");
+    }
+}
+
+/// A final row stays while another origin has an open row of its key: without it that row would
+/// count again.
+pub async fn a_row_that_masks_is_not_forgotten<B: StoreBench>(bench: &B) {
+    let key = id(bench, "reap-masks");
+    let theirs = bench.arrives(&key, Foreign::InDoubt).await;
+    let mut ask = asks(bench, &key, 2).await;
+    ask.lifetime = Lifetime { tombstone: Duration::ZERO, ..lived(SHORT, Duration::ZERO) };
+    let over = vec![(bench.peers()[0].clone(), theirs)];
+    ask.basis = Basis::Known { own: None, over, attempt: theirs.attempt };
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    bench.pass(SHORT).await;
+    for _ in 0..3 {
+        reap_all(bench).await;
+    }
+    let all = rows(bench, &key).await;
+    let own = all.iter().find(|row| row.origin == bench.origin()).expect("store: the masking row is gone");
+    assert_eq!(own.state, State::Tombstone, "store: its answer may go, the row must stay");
+}
+
+/// Open claims are found after a place and up to an age, each once, with route and path; ended ones
+/// are not.
+pub async fn open_claims_are_found_in_order<B: StoreBench>(bench: &B) {
+    let start = claimed(bench, "found-0", 1).await;
+    let begun = place_after(bench, &start).await;
+    let mut open = Vec::new();
+    for number in 1..=5 {
+        // Claims of one moment come in any order.
+        bench.pass(Duration::from_millis(1)).await;
+        let attempt = claimed(bench, &format!("found-{number}"), number).await;
+        if number == 3 {
+            assert_eq!(release(bench, &attempt).await, Written::Done);
+        } else {
+            open.push(attempt.id.clone());
+        }
+    }
+    let (mut place, mut found) = (Some(begun), Vec::new());
+    loop {
+        let page = bench.store().claims(place, Duration::ZERO, 2).await.expect("store: claims failed");
+        found.extend(page.claims);
+        place = page.through.or(place);
+        if !page.more {
+            break;
+        }
+    }
+    let ids: Vec<KeyId> = found.iter().map(|claim| claim.id.clone()).collect();
+    assert_eq!(ids, open, "store: the open claims, in the order in which they were made");
+    let OpenAttempt { row, route, path, .. } = &found[0];
+    assert_eq!((&**route, path.as_str()), ("contract", "/v1/contract"), "store: with route and path");
+    assert!(super::is_claimed(row) && row.origin == bench.origin(), "store: {row:?}");
+    let young = bench.store().claims(Some(begun), LONG, 100).await.expect("store: claims failed");
+    assert!(young.claims.is_empty() && young.through.is_none(), "store: none is that old: {young:?}");
+}
+
+/// A doubt is listed with the known facts of its request, and taken off once it has ended.
+pub async fn a_doubt_is_listed_until_it_ends<B: StoreBench>(bench: &B) {
+    let (first, second) = (claimed(bench, "list-1", 1).await, claimed(bench, "list-2", 2).await);
+    assert!(listed(bench, &first.id).await.is_none(), "store: a running claim is not in doubt");
+    assert_eq!(doubt(bench, &first, Some(500)).await, Written::Done);
+    assert_eq!(doubt(bench, &second, None).await, Written::Done);
+    let found = listed(bench, &first.id).await.expect("store: a doubt must be listed");
+    assert_eq!((&*found.open.route, found.open.path.as_str()), ("contract", "/v1/contract"));
+    assert!(matches!(found.open.row.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
+    let next = bench.store().doubts(Some(&first.id), 1).await.expect("store: doubts failed");
+    assert_eq!(next[0].open.id, second.id, "store: the list goes on after a key");
+    let before = bench.store().unlist().await.expect("store: unlist failed");
+    assert_eq!(settle(bench, &first, &answer()).await, Written::Done);
+    assert!(listed(bench, &first.id).await.is_none(), "store: a settled key is not in doubt");
+    let after = bench.store().unlist().await.expect("store: unlist failed");
+    assert_eq!(after, before - 1, "store: what has ended must leave the list");
+    assert_eq!(release(bench, &second).await, Written::Done);
+    let again = asks_again(bench, &second.id, 3).await;
+    wins(bench, &again).await;
+    assert!(listed(bench, &second.id).await.is_none(), "store: a claim that runs again is not in doubt");
+}
+
+/// Open rows of other origins are found in stretches, in the order of keys. Rows that another row
+/// answers for are not.
+pub async fn what_others_left_open_is_found<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let names = ["left-1", "left-2", "left-3", "left-4", "left-5"];
+    let states = [Foreign::Claimed, Foreign::Released, Foreign::InDoubt, Foreign::Settled, Foreign::InDoubt];
+    let ids: Vec<KeyId> = names.iter().map(|name| id(bench, name)).collect();
+    let mut tokens = Vec::new();
+    for (id, state) in ids.iter().zip(states) {
+        tokens.push(bench.arrives(id, state).await);
+    }
+    let own = doubted_key(bench, "left-0", 1, None).await;
+    // The last one is superseded knowingly.
+    let mut ask = asks(bench, &ids[4], 1).await;
+    ask.basis = Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), tokens[4])], attempt: 1 };
+    wins(bench, &ask).await;
+    let (mut found, mut after) = (Vec::new(), Some(id(bench, "left-")));
+    for _ in 0..3 {
+        let page = bench.store().foreign(after.as_ref(), 2).await.expect("store: foreign failed");
+        assert_eq!(page.more, page.through != Some(ids[4].clone()), "store: {page:?}");
+        after = page.through;
+        found.extend(page.open);
+    }
+    assert_eq!(found, [ids[0].clone(), ids[2].clone()], "store: what is open, and no other key");
+    let all = bench.store().foreign(None, 100_000).await.expect("store: foreign failed");
+    assert!(!all.more && !all.open.contains(&own.id) && all.open.contains(&ids[0]), "store: {all:?}");
+}
+
+/// An enlisted key is listed once; its own attempt in doubt comes first if it is newer.
+pub async fn what_others_left_open_is_listed_until_it_is_answered_for<B: StoreBench>(bench: &B) {
+    let theirs = id(bench, "left-listed");
+    let token = bench.arrives(&theirs, Foreign::InDoubt).await;
+    assert!(listed(bench, &theirs).await.is_none(), "store: nobody enlisted it");
+    let enlist = async || {
+        let twice = [theirs.clone(), theirs.clone()];
+        bench.store().enlist(&twice).await.expect("store: enlist failed");
+    };
+    enlist().await;
+    let found = listed(bench, &theirs).await.expect("store: an enlisted doubt must be listed");
+    let shown = (&found.open.row.origin, found.open.row.token);
+    assert_eq!(shown, (&bench.peers()[0], token), "store: {found:?}");
+    let before = bench.store().unlist().await.expect("store: unlist failed");
+    enlist().await;
+    assert_eq!(bench.store().unlist().await, Ok(before), "store: it is on the list once");
+    bench.store().delist(std::slice::from_ref(&theirs)).await.expect("store: delist failed");
+    assert!(listed(bench, &theirs).await.is_none(), "store: it was taken off");
+
+    enlist().await;
+    let mut ask = asks(bench, &theirs, 1).await;
+    (ask.basis, ask.hold) = (
+        Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), token)], attempt: token.attempt },
+        LONG,
+    );
+    let (attempt, _) = wins(bench, &ask).await;
+    assert!(listed(bench, &theirs).await.is_none(), "store: a claim that runs again is not in doubt");
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    let found = listed(bench, &theirs).await.expect("store: an own doubt must be listed");
+    assert_eq!(found.open.row.token, attempt.token, "store: the highest token");
+    bench.store().delist(std::slice::from_ref(&theirs)).await.expect("store: delist failed");
+    assert!(listed(bench, &theirs).await.is_some(), "store: an own attempt in doubt stays on the list");
+    assert_eq!(release(bench, &attempt).await, Written::Done);
+    assert!(listed(bench, &theirs).await.is_none(), "store: a row that names it answers for it");
+    assert_eq!(bench.store().unlist().await, Ok(before - 1), "store: what is answered for leaves the list");
+}
+
+/// The operator's answer becomes the answer, and the act is journalled.
+pub async fn a_doubt_is_settled_by_hand<B: StoreBench>(bench: &B) {
+    let attempt = over(bench, "rule-settle", 1).await;
+    let act = act(Ruling::Settled(answer()));
+    assert_eq!(rule(bench, &attempt, &act).await, Written::Done, "store: a doubt must be settled by hand");
+    let State::Settled { answer: stored, .. } = row(bench, &attempt.id).await.state else {
+        panic!("store: it must read as settled")
+    };
+    assert_eq!(*stored, answer(), "store: the operator's answer must be the answer");
+    assert_eq!(rule(bench, &attempt, &act).await, Written::Lost, "store: it was ruled twice");
+    journalled(bench, &attempt, "settled-by-hand").await;
+    assert!(listed(bench, &attempt.id).await.is_none(), "store: it must leave the list");
+}
+
+/// A released key runs again.
+pub async fn a_doubt_is_released_by_hand<B: StoreBench>(bench: &B) {
+    let attempt = over(bench, "rule-release", 1).await;
+    let wrong = Attempt { token: Token { attempt: 2, ..attempt.token }, ..attempt.clone() };
+    let other = Attempt { nonce: Nonce(999), ..attempt.clone() };
+    for (ruling, ruled) in [Ruling::Released, Ruling::Settled(answer())]
+        .into_iter()
+        .flat_map(|ruling| [(ruling.clone(), &wrong), (ruling, &other)])
+    {
+        assert_eq!(rule(bench, ruled, &act(ruling)).await, Written::Lost, "store: another attempt");
+    }
+    assert_eq!(rule(bench, &attempt, &act(Ruling::Released)).await, Written::Done);
+    let released = row(bench, &attempt.id).await;
+    assert_eq!(released.state, State::Released, "store: it must read as released");
+    journalled(bench, &attempt, "released-by-hand").await;
+    let mut again = asks(bench, &attempt.id, 2).await;
+    again.basis = known(&released);
+    wins(bench, &again).await;
+}
+
+/// Attempts that may still run, and keys that are not in doubt, are not ruled, and nothing is
+/// journalled.
+pub async fn what_may_still_run_is_not_ruled<B: StoreBench>(bench: &B) {
+    let running = claimed(bench, "rule-running", 1).await;
+    let unknown = doubted_key(bench, "rule-unknown", 2, None).await;
+    let (done, _) = settled(bench, "rule-settled", LONG).await;
+    for attempt in [&running, &unknown, &done] {
+        for ruling in [Ruling::Settled(answer()), Ruling::Released] {
+            assert_eq!(rule(bench, attempt, &act(ruling)).await, Written::Lost, "store: {attempt:?}");
+        }
+        let journal = bench.store().journal(&attempt.id).await.expect("store: journal failed");
+        assert!(journal.is_empty(), "store: {journal:?} was journalled, and nothing happened");
+    }
+    // After an answer, the effect may be settled at once. "Did not happen" counts only where the
+    // answer ended the attempt.
+    for (nonce, ends_attempt, ruling, done) in [
+        (3, false, Ruling::Settled(answer()), Written::Done),
+        (4, false, Ruling::Released, Written::Lost),
+        (5, true, Ruling::Released, Written::Done),
+    ] {
+        let answered = claimed(bench, &format!("rule-answered-{nonce}"), nonce).await;
+        let unclear = Some(Unclear { status: 500, ends_attempt, excerpt: None });
+        let doubted = bench.store().doubt(&answered, unclear).await;
+        assert_eq!(doubted, Ok(Written::Done), "store: a claim must be doubted");
+        assert_eq!(rule(bench, &answered, &act(ruling)).await, done, "store: {ends_attempt}");
+    }
+}
+
+/// Hold and settle time stand in the row: as they were at its claim, until an answer ended the
+/// attempt. "Did not happen" counts by hand only after both, in the statement that writes.
+pub async fn what_ends_an_attempt_stands_in_its_row<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "ends"), 1).await;
+    (ask.hold, ask.settle_time, ask.recovery) = (SHORT, LONG, Recovery::Probe);
+    let (attempt, _) = wins(bench, &ask).await;
+    let found = row(bench, &attempt.id).await;
+    assert_eq!((found.settle_time, found.recovery), (LONG, Recovery::Probe));
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    bench.pass(SHORT * 2).await;
+    assert_eq!(bench.store().excerpt(&attempt.id).await, Ok(None));
+    let found = row(bench, &attempt.id).await;
+    assert!(settles_in(&found).is_zero(), "store: the hold is over: {found:?}");
+    assert!(over_in(&found) > LONG - SHORT * 10, "store: the settle time runs: {found:?}");
+    assert_eq!(rule(bench, &attempt, &act(Ruling::Released)).await, Written::Lost, "store: too early");
+    // The next claim has its own.
+    let mut again = asks_again(bench, &attempt.id, 2).await;
+    let rerun = Recovery::Rerun { max_attempts: 1_000 };
+    (again.hold, again.settle_time, again.recovery) = (LONG, SHORT, rerun);
+    let (again, _) = wins(bench, &again).await;
+    let found = row(bench, &again.id).await;
+    assert_eq!((found.settle_time, found.recovery), (SHORT, rerun));
+    let excerpt = Some("the ledger is locked".to_owned());
+    let answer = Unclear { status: 500, ends_attempt: true, excerpt: excerpt.clone() };
+    assert_eq!(bench.store().doubt(&again, Some(answer)).await, Ok(Written::Done));
+    assert_eq!(bench.store().excerpt(&again.id).await, Ok(excerpt));
+    let found = row(bench, &again.id).await;
+    assert!(over_in(&found).is_zero(), "store: the answer ended it: {found:?}");
+    assert!(matches!(found.state, State::InDoubt { status: Some(500), .. }), "store: {found:?}");
+}
+
+/// Only the attempt that was named, and only in doubt; each change is journalled, once.
+pub async fn only_doubts_get_another_rule<B: StoreBench>(bench: &B) {
+    let doubted = over(bench, "rule-doubt", 1).await;
+    let (claimed, _) = wins(bench, &asks(bench, &id(bench, "rule-claimed"), 2).await).await;
+    let other = over(bench, "rule-other", 3).await;
+    let earlier = Attempt { nonce: Nonce(77), ..other.clone() };
+    let all = [doubted.clone(), claimed.clone(), earlier];
+    let by = Who { actor: "ada", reason: "a word" };
+    let change =
+        async |rule| bench.store().change_rule(&all, rule, by).await.expect("store: change_rule failed");
+    let before = row(bench, &doubted.id).await.recovery;
+    assert_eq!(change(Recovery::Probe).await, 1, "store: one of them is in doubt");
+    assert_eq!(change(Recovery::Probe).await, 0, "store: it has that rule");
+    for (attempt, rule) in [(&doubted, Recovery::Probe), (&claimed, before), (&other, before)] {
+        assert_eq!(row(bench, &attempt.id).await.recovery, rule, "store: {attempt:?}");
+    }
+    let journal = bench.store().journal(&doubted.id).await.expect("store: journal failed");
+    let [entry] = journal.as_slice() else { panic!("store: one change was made: {journal:?}") };
+    let told = (entry.kind.as_str(), entry.token, entry.actor.as_deref(), entry.reason.as_deref());
+    assert_eq!(told, ("rule-by-hand", Some(doubted.token), Some("ada"), Some("a word")));
+    bench.restart().await;
+    assert_eq!(change(Recovery::Park).await, 0, "store: a closed gate let an act pass");
+    open(bench).await;
+    assert_eq!(change(Recovery::Park).await, 1);
+}
+
+/// A store that may be an old copy says nothing of keys in doubt.
+pub async fn nobody_rules_while_the_gate_is_closed<B: StoreBench>(bench: &B) {
+    let attempts = [over(bench, "rule-closed-1", 1).await, over(bench, "rule-closed-2", 2).await];
+    bench.restart().await;
+    for (attempt, ruling) in attempts.iter().zip([Ruling::Settled(answer()), Ruling::Released]) {
+        let ruled = rule(bench, attempt, &act(ruling)).await;
+        assert_eq!(ruled, Written::GateMoved, "store: a closed gate let an act pass");
+        let journal = bench.store().journal(&attempt.id).await.expect("store: journal failed");
+        assert!(journal.is_empty(), "store: {journal:?} was journalled, and nothing happened");
+    }
+    open(bench).await;
+    for (attempt, ruling) in attempts.iter().zip([Ruling::Settled(answer()), Ruling::Released]) {
+        assert_eq!(rule(bench, attempt, &act(ruling)).await, Written::Done);
+    }
+}
+
+/// A settled key whose retention is [`SHORT`], with a tombstone of this life.
+async fn settled<B: StoreBench>(bench: &B, name: &str, tombstone: Duration) -> (Attempt, Date) {
+    settled_for(bench, name, Lifetime { tombstone, ..lived(SHORT, Duration::ZERO) }).await
+}
+
+/// A claim whose hold is over.
+async fn over<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+    let mut ask = asks(bench, &id(bench, name), nonce).await;
+    ask.hold = SHORT;
+    let (attempt, _) = wins(bench, &ask).await;
+    assert_eq!(doubt(bench, &attempt, None).await, Written::Done);
+    bench.pass(SHORT).await;
+    attempt
+}
+
+async fn reap_all<B: StoreBench>(bench: &B) {
+    while bench.store().reap(3, None).await.expect("store: reap failed").seen() > 0 {}
+}
+
+async fn place_after<B: StoreBench>(bench: &B, attempt: &Attempt) -> onceway_ports::upkeep::Place {
+    let page = bench.store().claims(None, Duration::ZERO, 100_000).await.expect("store: claims failed");
+    let last = page.claims.last().expect("store: a claim was just made");
+    assert_eq!(last.id, attempt.id, "store: the newest claim must be the last");
+    page.through.expect("store: a stretch that holds a claim has an end")
+}
+
+pub(super) async fn listed<B: StoreBench>(bench: &B, id: &KeyId) -> Option<ListedDoubt> {
+    let all = bench.store().doubts(None, 100_000).await.expect("store: doubts failed");
+    all.into_iter().find(|listed| listed.open.id == *id)
+}
+
+pub(super) fn act(ruling: Ruling) -> Act {
+    Act { ruling, actor: "ada".to_owned(), reason: "the provider's ledger says so".to_owned() }
+}
+
+async fn rule<B: StoreBench>(bench: &B, attempt: &Attempt, act: &Act) -> Written {
+    bench.store().rule(attempt, act).await.expect("store: rule failed")
+}
+
+pub(super) async fn journalled<B: StoreBench>(bench: &B, attempt: &Attempt, kind: &str) {
+    let journal = bench.store().journal(&attempt.id).await.expect("store: journal failed");
+    let [entry] = journal.as_slice() else { panic!("store: one act, one entry, not {journal:?}") };
+    assert_eq!((entry.kind.as_str(), entry.token), (kind, Some(attempt.token)), "store: {entry:?}");
+    assert_eq!(entry.actor.as_deref(), Some("ada"), "store: {entry:?}");
+    assert_eq!(entry.reason.as_deref(), Some("the provider's ledger says so"), "store: {entry:?}");
+}

@@ -1,0 +1,250 @@
+//! The demo's control listener: breaks and mends a deployment over HTTP.
+//!
+//! - `POST /regions/{name}/{kill|stop|start|pause|resume}` (`?part=gateway|postgres`),
+//!   `GET /regions`
+//! - `POST /endpoints/{name}/{1|2}/{kill|start}`: the endpoints of a region's upstream
+//! - `POST /links/{a}/{b}/{cut|heal|freeze}` and `POST /links/{a}/{b}?rtt=200ms` (`?oneway=1`)
+//! - `GET /ledger` (`?key=K`)
+//!
+//! It listens on loopback only and has no password. It must never be part of a gateway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+
+use percent_encoding::percent_decode_str;
+
+use super::deployment::Deployment;
+use super::region::{Action, Part};
+
+/// A refusal: status, and one line with the remedy.
+type Refusal = (StatusCode, String);
+
+/// A running control listener. Dropping it closes it.
+pub struct Control {
+    accepting: JoinHandle<()>,
+}
+
+impl Control {
+    /// Listens on the deployment's control port. `events` receives one event per action.
+    pub async fn start(deployment: Arc<Deployment>, events: UnboundedSender<Value>) -> Result<Control> {
+        let address = ("127.0.0.1", deployment.ports.control);
+        let listener = TcpListener::bind(address).await.context("cannot bind the control port")?;
+        // Weak: only a running call holds the deployment, so that its one owner can shut it down.
+        let deployment = Arc::downgrade(&deployment);
+        let accepting = tokio::spawn(async move {
+            loop {
+                let Ok((stream, _)) = listener.accept().await else { continue };
+                let (deployment, events) = (deployment.clone(), events.clone());
+                tokio::spawn(async move {
+                    let service = service_fn(move |request| {
+                        let (deployment, events) = (deployment.upgrade(), events.clone());
+                        async move {
+                            Ok::<_, std::convert::Infallible>(answer(deployment, &events, &request).await)
+                        }
+                    });
+                    // An error means that the caller hung up.
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Ok(Control { accepting })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn answer(
+    deployment: Option<Arc<Deployment>>,
+    events: &UnboundedSender<Value>,
+    request: &Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    let answered = match deployment {
+        Some(deployment) => route(&deployment, events, request).await,
+        None => Err((StatusCode::SERVICE_UNAVAILABLE, "the deployment is being shut down".to_owned())),
+    };
+    let (status, body) = match answered {
+        Ok(body) => (StatusCode::OK, body),
+        Err((status, detail)) => (status, json!({ "status": status.as_u16(), "detail": detail })),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(format!("{body}\n"))));
+    *response.status_mut() = status;
+    let kind = if status.is_success() { "application/json" } else { "application/problem+json" };
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static(kind));
+    response
+}
+
+async fn route(
+    deployment: &Deployment,
+    events: &UnboundedSender<Value>,
+    request: &Request<Incoming>,
+) -> Result<Value, Refusal> {
+    // A browser names the page's origin with every POST that it sends for a page. Such a page must
+    // not break the demo.
+    if request.headers().contains_key(http::header::ORIGIN) {
+        return Err((StatusCode::FORBIDDEN, "no orders are taken from web pages: use curl".to_owned()));
+    }
+    let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
+    let query = |name: &str| parameter(request.uri().query().unwrap_or_default(), name);
+    match (request.method(), &path[..]) {
+        (&Method::GET, ["regions"]) => Ok(shown(deployment)),
+        (&Method::GET, ["ledger"]) => {
+            serde_json::to_value(deployment.ledger.totals(query("key").as_deref())).map_err(broken)
+        }
+        (&Method::POST, ["regions", name, action]) => {
+            let region = deployment.region(name).ok_or_else(|| no_such_region(name))?;
+            let (action, part) = (parse_action(action)?, parse_part(query("part").as_deref())?);
+            region.act(action, part).await.map_err(broken)?;
+            let word = path[2];
+            let _ = events.send(json!({ "event": "region", "region": name, "action": word, "part": part_word(part) }));
+            serde_json::to_value(region.show()).map_err(broken)
+        }
+        (&Method::POST, ["endpoints", name, number, action]) => {
+            endpoint(deployment, events, (name, number), action).await
+        }
+        (&Method::POST, ["links", a, b, action]) => link(deployment, events, (a, b), action, &query),
+        (&Method::POST, ["links", a, b]) => link(deployment, events, (a, b), "rtt", &query),
+        _ => Err((
+            StatusCode::NOT_FOUND,
+            "ask GET /regions, GET /ledger, POST /regions/{name}/{kill|stop|start|pause|resume}, POST /endpoints/{name}/{1|2}/{kill|start}, POST /links/{a}/{b}/{cut|heal|freeze} or POST /links/{a}/{b}?rtt=200ms".to_owned(),
+        )),
+    }
+}
+
+async fn endpoint(
+    deployment: &Deployment,
+    events: &UnboundedSender<Value>,
+    (name, number): (&str, &str),
+    action: &str,
+) -> Result<Value, Refusal> {
+    let region = deployment.number(name).ok_or_else(|| no_such_region(name))?;
+    let [first, second] = &deployment.endpoints[region];
+    let endpoint = match number {
+        "1" => first,
+        "2" => second,
+        other => return Err((StatusCode::NOT_FOUND, format!("no endpoint {other:?}: 1 or 2"))),
+    };
+    match action {
+        "kill" => endpoint.kill().await,
+        "start" => endpoint.open().await.map_err(broken)?,
+        other => return Err((StatusCode::NOT_FOUND, format!("no action {other:?}: kill or start"))),
+    }
+    let address = format!("https://{}", endpoint.address());
+    let event = json!({ "event": "endpoint", "region": name, "number": number, "action": action, "address": address });
+    let _ = events.send(event.clone());
+    Ok(event)
+}
+
+fn link(
+    deployment: &Deployment,
+    events: &UnboundedSender<Value>,
+    (a, b): (&str, &str),
+    action: &str,
+    query: &dyn Fn(&str) -> Option<String>,
+) -> Result<Value, Refusal> {
+    let from = deployment.number(a).ok_or_else(|| no_such_region(a))?;
+    let to = deployment.number(b).ok_or_else(|| no_such_region(b))?;
+    let oneway = match query("oneway").as_deref() {
+        None | Some("0" | "false") => false,
+        Some("1" | "true") => true,
+        Some(other) => {
+            return Err((StatusCode::BAD_REQUEST, format!("oneway={other}: say 1 or leave it out")));
+        }
+    };
+    let links = &deployment.links;
+    let done = match action {
+        "cut" => links.cut(from, to, oneway),
+        "heal" => links.heal(from, to, oneway),
+        "freeze" => links.freeze(from, to, oneway),
+        "rtt" => {
+            let text = query("rtt").ok_or_else(|| {
+                (StatusCode::BAD_REQUEST, "say how long a round trip takes, such as ?rtt=200ms".to_owned())
+            })?;
+            links.set_rtt(from, to, parse_span(&text)?, oneway)
+        }
+        other => {
+            return Err((
+                StatusCode::NOT_FOUND,
+                format!("no link action {other:?}: cut, heal, freeze, or ?rtt=200ms"),
+            ));
+        }
+    };
+    done.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    let event = json!({ "event": "link", "from": a, "to": b, "action": action, "oneway": oneway, "rtt": query("rtt") });
+    let _ = events.send(event.clone());
+    Ok(event)
+}
+
+/// The regions with their states and current pids, in the form of the ready line.
+pub fn shown(deployment: &Deployment) -> Value {
+    json!(deployment.regions.iter().map(super::region::Region::show).collect::<Vec<_>>())
+}
+
+fn parse_action(word: &str) -> Result<Action, Refusal> {
+    match word {
+        "kill" => Ok(Action::Kill),
+        "stop" => Ok(Action::Stop),
+        "start" => Ok(Action::Start),
+        "pause" => Ok(Action::Pause),
+        "resume" => Ok(Action::Resume),
+        other => {
+            Err((StatusCode::NOT_FOUND, format!("no action {other:?}: kill, stop, start, pause or resume")))
+        }
+    }
+}
+
+fn parse_part(word: Option<&str>) -> Result<Part, Refusal> {
+    match word {
+        None => Ok(Part::Both),
+        Some("gateway") => Ok(Part::Gateway),
+        Some("postgres") => Ok(Part::Postgres),
+        Some(other) => Err((
+            StatusCode::BAD_REQUEST,
+            format!("part={other}: gateway, postgres, or leave it out for both"),
+        )),
+    }
+}
+
+fn part_word(part: Part) -> &'static str {
+    match part {
+        Part::Both => "both",
+        Part::Gateway => "gateway",
+        Part::Postgres => "postgres",
+    }
+}
+
+/// A span such as `200ms` or `2s`.
+fn parse_span(text: &str) -> Result<Duration, Refusal> {
+    humantime::parse_duration(text).map_err(|error| (StatusCode::BAD_REQUEST, format!("rtt={text}: {error}")))
+}
+
+/// A query parameter, percent-decoded.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
+    Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
+}
+
+fn no_such_region(name: &str) -> Refusal {
+    (StatusCode::NOT_FOUND, format!("no region {name:?}: us-east, eu-west or ap-south"))
+}
+
+fn broken(error: impl std::fmt::Display) -> Refusal {
+    (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}"))
+}

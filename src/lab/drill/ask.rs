@@ -1,0 +1,105 @@
+//! A client's request: what it was told, and the time.
+//!
+//! [`onceway_client`] keeps the connections. This file must not judge answers: `verdict`
+//! does.
+
+use anyhow::Result;
+use tokio::time::Instant;
+use tokio::time::error::Elapsed;
+use xxhash_rust::xxh3::xxh3_64;
+
+use onceway_client::{Answer, NotConnected};
+
+/// The parts of an answer that a drill needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    pub status: u16,
+    /// A problem's code; empty for anything else.
+    pub code: String,
+    /// `Onceway-Region`: the region that ran or refused the request.
+    pub by: String,
+    /// `Idempotent-Replayed: true`.
+    pub replayed: bool,
+    /// `Retry-After`, verbatim.
+    pub retry_after: String,
+    /// A digest of the body.
+    pub body: u64,
+}
+
+/// Result of a request for the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Answer(Answered),
+    /// The address refuses connections.
+    Nobody,
+    /// The connection broke before the whole answer.
+    Broke,
+    /// No answer within the client's time.
+    Late,
+}
+
+impl Told {
+    /// The news that an answer, or its lack, is to a client.
+    pub fn of(answer: Result<Answer>) -> Told {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) if error.is::<NotConnected>() => return Told::Nobody,
+            Err(error) if error.is::<Elapsed>() => return Told::Late,
+            Err(_broke_off) => return Told::Broke,
+        };
+        let code = match answer.header("content-type") {
+            "application/problem+json" => {
+                answer.json()["code"].as_str().unwrap_or("a problem without a code").to_owned()
+            }
+            _ => String::new(),
+        };
+        Told::Answer(Answered {
+            status: answer.status.as_u16(),
+            code,
+            by: answer.header("onceway-region").to_owned(),
+            replayed: answer.header("idempotent-replayed") == "true",
+            retry_after: answer.header("retry-after").to_owned(),
+            body: xxh3_64(&answer.body),
+        })
+    }
+
+    /// The word under which reports count it.
+    pub fn word(&self) -> String {
+        match self {
+            Told::Answer(answer) if answer.code.is_empty() => {
+                format!("{}{}", answer.status, if answer.replayed { " replayed" } else { "" })
+            }
+            Told::Answer(answer) => format!("{} {}", answer.status, answer.code),
+            Told::Nobody => "no connection".to_owned(),
+            Told::Broke => "broke off".to_owned(),
+            Told::Late => "no answer".to_owned(),
+        }
+    }
+
+    /// The answer, if it is the upstream's success.
+    pub fn success(&self) -> Option<&Answered> {
+        match self {
+            Told::Answer(answer) if (200..300).contains(&answer.status) => Some(answer),
+            Told::Answer(_) | Told::Nobody | Told::Broke | Told::Late => None,
+        }
+    }
+
+    /// True if it is a problem with this status and code.
+    pub fn is(&self, status: u16, code: &str) -> bool {
+        match self {
+            Told::Answer(answer) => answer.status == status && answer.code == code,
+            Told::Nobody | Told::Broke | Told::Late => false,
+        }
+    }
+}
+
+/// One request and its result.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    pub via: usize,
+    /// Moment before the request was sent.
+    pub sent: Instant,
+    /// Moment of its end.
+    pub done: Instant,
+    pub told: Told,
+}

@@ -1,0 +1,363 @@
+//! The clients of a drill. Clients in each region start keys at a steady rate and retry each key
+//! through other regions until it ends.
+//!
+//! `ask` carries the requests, and `verdict` judges the histories that this file keeps, key by key.
+//! A client obeys `Retry-After` and the problem's documentation, and can do no more than any client
+//! of an API. It must not know which fault is active.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use super::ask::{Exchange, Told};
+use crate::deployment::Deployment;
+use crate::region::Region;
+use crate::{files, lock, wait};
+use onceway_client::{Ask, Connections};
+use onceway_protocol::key::{Key, KeyId, Tenant};
+use onceway_protocol::ring::Ring;
+
+const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
+/// Time that a client waits for an answer: longer than a gateway works on one (`wait`,
+/// `upstream_timeout` of the demo's routes).
+const PATIENCE: Duration = Duration::from_secs(8);
+/// First and longest pause between two tries, if the answer gives none.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// Most unended keys of one region's clients: a client that waits for that many answers starts no
+/// new key.
+const MOST_OPEN: usize = 40;
+/// Number of keys asked for at once when everything is over.
+const AT_ONCE: usize = 8;
+/// Answers "in doubt" for a parked key after the fault, until its client leaves the key to the
+/// operator.
+const PARKED_ENOUGH: u32 = 3;
+
+/// A route's rule for a key in doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// Runs again: the route accepts more than one effect.
+    Rerun,
+    /// Asks the upstream.
+    Probe,
+    /// Leaves the key to an operator.
+    Park,
+}
+
+/// A route of the demo, with its properties.
+#[derive(Clone, Copy, Debug)]
+pub struct Class {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Its path.
+    pub path: &'static str,
+    /// Rule for doubts.
+    pub recovery: Recovery,
+    /// True if claims are lodged in another region first.
+    pub escrow: bool,
+}
+
+/// The classes of keys under load, in rotation.
+pub const CLASSES: [Class; 4] = [
+    Class { name: "payouts: park, escrow", path: "/v1/payouts", recovery: Recovery::Park, escrow: true },
+    Class { name: "charges: probe", path: "/v1/charges", recovery: Recovery::Probe, escrow: false },
+    Class { name: "notes: park", path: "/v1/notes", recovery: Recovery::Park, escrow: false },
+    Class { name: "emails: rerun", path: "/v1/emails", recovery: Recovery::Rerun, escrow: false },
+];
+
+/// End of a key's history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The upstream's answer.
+    Definite,
+    /// An answer that the outcome is unknown.
+    InDoubt,
+    /// Neither; this was the last answer.
+    Without(String),
+}
+
+/// One key, and all answers to its client.
+#[derive(Clone, Debug)]
+pub struct KeyLife {
+    /// The key.
+    pub key: String,
+    /// Its class, by number.
+    pub class: usize,
+    /// Number of its home in the ring in force at its start.
+    pub home: usize,
+    /// All exchanges, in the order of their ends.
+    pub exchanges: Vec<Exchange>,
+    /// Its end.
+    pub end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Loading,
+    /// No new keys; unended ones may try until this moment.
+    Ending(Instant),
+}
+
+/// Shared state of the clients: the regions' addresses, the placement of keys, and the histories.
+pub struct Field {
+    /// Public listeners, by region number.
+    pub addresses: Vec<String>,
+    /// Names, by region number.
+    pub names: Vec<String>,
+    /// The current ring; `drill ring` changes it.
+    ring: Mutex<Arc<Ring>>,
+    connections: Connections,
+    mark: String,
+    tenant: Tenant,
+    phase: watch::Sender<Phase>,
+    lives: Mutex<Vec<KeyLife>>,
+    held_back: AtomicU64,
+}
+
+impl Field {
+    /// Makes the state of one run; `mark` makes its keys new.
+    pub fn new(deployment: &Deployment, ring: Arc<Ring>, mark: String) -> Result<Arc<Field>> {
+        let regions = &deployment.regions;
+        Ok(Arc::new(Field {
+            addresses: regions.iter().map(Region::public).collect(),
+            names: regions.iter().map(|region| region.name.to_string()).collect(),
+            ring: Mutex::new(ring),
+            connections: Connections::default(),
+            mark,
+            tenant: Tenant::parse(files::TENANTS[0].0).ok().context("the demo's tenant")?,
+            phase: watch::Sender::new(Phase::Loading),
+            lives: Mutex::default(),
+            held_back: AtomicU64::new(0),
+        }))
+    }
+
+    /// Beginning of every key of this run.
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// The numbers of a key's regions, home first, under `ring`.
+    pub fn order_in(&self, ring: &Ring, key: &str) -> Vec<usize> {
+        let Ok(key) = Key::parse(key) else { return Vec::new() };
+        let id = KeyId::new(self.tenant.clone(), key);
+        let number = |name: &str| self.names.iter().position(|own| own == name);
+        ring.order(&id).names().filter_map(|name| number(name.as_str())).collect()
+    }
+
+    /// The numbers of a key's regions, home first.
+    pub fn order(&self, key: &str) -> Vec<usize> {
+        self.order_in(&self.ring(), key)
+    }
+
+    /// The ring that places keys.
+    pub fn ring(&self) -> Arc<Ring> {
+        lock(&self.ring).clone()
+    }
+
+    /// Sets the ring that is now in force.
+    pub fn set_ring(&self, ring: Arc<Ring>) {
+        *lock(&self.ring) = ring;
+    }
+
+    /// Sends one request.
+    pub async fn ask(&self, via: usize, class: usize, key: &str, within: Duration) -> Exchange {
+        let ask = Ask::post(format!("{}{}", self.addresses[via], CLASSES[class].path), BODY)
+            .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
+            .with("Idempotency-Key", format!("\"{key}\""));
+        let sent = Instant::now();
+        let told = Told::of(self.connections.send(ask, within).await);
+        Exchange { via, sent, done: Instant::now(), told }
+    }
+
+    /// The histories so far.
+    pub fn lives(&self) -> MutexGuard<'_, Vec<KeyLife>> {
+        lock(&self.lives)
+    }
+
+    /// Number of keys that were not started because too many were unended.
+    pub fn held_back(&self) -> u64 {
+        self.held_back.load(Relaxed)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match *self.phase.borrow() {
+            Phase::Loading => None,
+            Phase::Ending(deadline) => Some(deadline),
+        }
+    }
+}
+
+/// The running clients.
+pub struct Load {
+    field: Arc<Field>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Starts clients in all regions that begin `rate` keys per second together.
+    pub fn start(field: &Arc<Field>, rate: f64) -> Load {
+        let regions = field.addresses.len();
+        let period = Duration::from_secs_f64(regions as f64 / rate);
+        let client = |region: usize| {
+            let first = Instant::now() + period.mul_f64(region as f64 / regions as f64);
+            tokio::spawn(client(field.clone(), region, first, period))
+        };
+        Load { field: field.clone(), clients: (0..regions).map(client).collect() }
+    }
+
+    /// Starts no more keys, and returns when every key has its end: the upstream's answer, or a
+    /// last try after `within`.
+    pub async fn end(self, within: Duration) -> Result<()> {
+        self.field.phase.send_replace(Phase::Ending(Instant::now() + within));
+        for client in self.clients {
+            client.await.context("a client")?;
+        }
+        Ok(())
+    }
+}
+
+async fn client(field: Arc<Field>, region: usize, mut due: Instant, period: Duration) {
+    let mut lives = JoinSet::new();
+    let mut ending = field.phase.subscribe();
+    for number in 0_usize.. {
+        tokio::select! {
+            biased;
+            _ = ending.wait_for(|phase| *phase != Phase::Loading) => break,
+            () = wait::pause_until(due) => due += period,
+        }
+        while lives.try_join_next().is_some() {}
+        if lives.len() >= MOST_OPEN {
+            field.held_back.fetch_add(1, Relaxed);
+            continue;
+        }
+        lives.spawn(live(field.clone(), region, number));
+    }
+    while lives.join_next().await.is_some() {}
+}
+
+async fn live(field: Arc<Field>, region: usize, number: usize) {
+    let key = format!("{}-{region}-{number}", field.mark);
+    let home = field.order(&key).first().copied().unwrap_or(region);
+    let class = number % CLASSES.len();
+    let mut life =
+        KeyLife { key, class, home, exchanges: Vec::new(), end: End::Without("nothing".to_owned()) };
+    // Some clients send twice at once: an impatient user, or a proxy that hedges.
+    if number.is_multiple_of(7) {
+        let other = (region + 1) % field.addresses.len();
+        let (one, two) = tokio::join!(
+            field.ask(region, class, &life.key, PATIENCE),
+            field.ask(other, class, &life.key, PATIENCE)
+        );
+        life.exchanges.extend([one, two]);
+    } else {
+        life.exchanges.push(field.ask(region, class, &life.key, PATIENCE).await);
+    }
+    bring_to_end(&field, &mut life, region, number).await;
+    // Some clients lose their answer and ask another region, although everything is well.
+    if life.end == End::Definite && number.is_multiple_of(3) {
+        let other = (region + 1 + number % 2) % field.addresses.len();
+        life.exchanges.push(field.ask(other, class, &life.key, PATIENCE).await);
+    }
+    field.lives().push(life);
+}
+
+/// Retries with the same key, each time through the next region, until the upstream's answer or the
+/// deadline of the ending.
+async fn bring_to_end(field: &Field, life: &mut KeyLife, region: usize, number: usize) {
+    let (mut via, mut pause, mut parked) = (region, PAUSES.0, 0);
+    loop {
+        if life.exchanges.iter().any(|exchange| exchange.told.success().is_some()) {
+            life.end = End::Definite;
+            return;
+        }
+        let Some(last) = life.exchanges.last() else { return };
+        let told = last.told.clone();
+        if !may_retry(&told) {
+            life.end = End::Without(told.word());
+            return;
+        }
+        let doubtful = told.is(409, "outcome-unknown") || told.is(504, "outcome-unknown");
+        if let Some(deadline) = field.deadline() {
+            parked += u32::from(doubtful && CLASSES[life.class].recovery == Recovery::Park);
+            if parked >= PARKED_ENOUGH || Instant::now() > deadline {
+                life.end = if doubtful { End::InDoubt } else { End::Without(told.word()) };
+                return;
+            }
+        }
+        wait::pause(before_retry(&told, pause, number)).await;
+        pause = (pause * 3 / 2).min(PAUSES.1);
+        via = (via + 1) % field.addresses.len();
+        let again = field.ask(via, life.class, &life.key, PATIENCE).await;
+        life.exchanges.push(again);
+    }
+}
+
+/// The pause that the answer asks for, at most two seconds, and spread. Clients that lost their
+/// connections together must not return together.
+fn before_retry(told: &Told, pause: Duration, number: usize) -> Duration {
+    let asked = match told {
+        Told::Answer(answer) => answer.retry_after.parse().ok().map(Duration::from_secs),
+        Told::Nobody | Told::Broke | Told::Late => None,
+    };
+    let spread = 0.8 + 0.05 * (number % 9) as f64;
+    asked.unwrap_or(pause).clamp(PAUSES.0, PAUSES.1).mul_f64(spread)
+}
+
+/// Any other refusal means that the same request would be refused again.
+fn may_retry(told: &Told) -> bool {
+    match told {
+        Told::Answer(answer) => answer.status >= 500 || answer.status == 409 || answer.status == 429,
+        Told::Nobody | Told::Broke | Told::Late => true,
+    }
+}
+
+/// Brings keys that were asked for once to their end, as their clients would, and adds their
+/// histories.
+pub async fn bring_all(field: &Arc<Field>, lives: Vec<KeyLife>, within: Duration) {
+    let mut bringing = JoinSet::new();
+    for (number, mut life) in lives.into_iter().enumerate() {
+        let field = field.clone();
+        if bringing.len() >= AT_ONCE {
+            bringing.join_next().await;
+        }
+        // Each key has as much time as the first, whatever their number.
+        field.phase.send_replace(Phase::Ending(Instant::now() + within));
+        bringing.spawn(async move {
+            let via = life.exchanges.last().map_or(0, |last| last.via);
+            bring_to_end(&field, &mut life, via, number).await;
+            field.lives().push(life);
+        });
+    }
+    while bringing.join_next().await.is_some() {}
+}
+
+/// Asks again for keys that had their answer: first those that needed more than one try, then
+/// others. Adds the answers to their histories.
+pub async fn ask_again(field: &Arc<Field>, most: usize) {
+    let mut keys: Vec<(usize, String, usize, bool)> = {
+        let lives = field.lives();
+        let answered = lives.iter().enumerate().filter(|(_, life)| life.end == End::Definite);
+        answered.map(|(at, life)| (at, life.key.clone(), life.class, life.exchanges.len() < 3)).collect()
+    };
+    // Keys with trouble come first.
+    keys.sort_by_key(|(at, _, _, smooth)| (*smooth, *at));
+    keys.truncate(most);
+    let mut asking = JoinSet::new();
+    for (number, (at, key, class, _)) in keys.into_iter().enumerate() {
+        let field = field.clone();
+        if asking.len() >= AT_ONCE {
+            asking.join_next().await;
+        }
+        asking.spawn(async move {
+            let again = field.ask(number % field.addresses.len(), class, &key, PATIENCE).await;
+            if let Some(life) = field.lives().get_mut(at) {
+                life.exchanges.push(again);
+            }
+        });
+    }
+    while asking.join_next().await.is_some() {}
+}

@@ -1,0 +1,245 @@
+//! Verdict of a soak: loss, breakage, leaks and doubles that no other drill holds.
+//!
+//! `schedule` calls it after `verdict` has judged the run as any drill, and [`super::meter`] has
+//! the medians. A connection may break only when a gateway of its region has just ended. It must
+//! not excuse anything else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::ask::Told;
+use super::load::{CLASSES, End, KeyLife, Recovery};
+use super::meter::{MEMORY, Meter, STORE, descriptors_slack, most_kept};
+use super::report::Report;
+use super::schedule::Run;
+use crate::{files, lock, wait};
+
+/// Time limit for rows to reach the last region in the end.
+const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
+
+/// Numbers of actions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Routes changed, and read by all.
+    pub reloads: u64,
+    /// Certificates replaced, and shown by all.
+    pub rotations: u64,
+    pub stops: u64,
+    pub kills: u64,
+    pub drains: u64,
+}
+
+/// A time in which connections to a region may break, because one of its gateways ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Harm {
+    pub region: usize,
+    /// Moment before the gateway was made to end.
+    pub from: Instant,
+    /// Moment when it had served again for a while.
+    pub to: Instant,
+}
+
+/// Results of a soak, to be judged.
+pub struct Soaked {
+    pub meter: Meter,
+    /// Times in which connections may have broken.
+    pub harms: Vec<Harm>,
+    pub counts: Counts,
+    pub begun: Instant,
+    /// Moment of the last action's end.
+    pub ended: Instant,
+}
+
+/// Holds the bounds of a soak, and reports its numbers. `audited` are the keys that some audit
+/// lists; the value is true if the key is not clean.
+pub async fn hold(
+    soaked: &Soaked,
+    run: &Run<'_>,
+    audited: &BTreeMap<String, bool>,
+    report: &mut Report,
+) -> Result<()> {
+    let lives: Vec<KeyLife> = run.field.lives().clone();
+    let Counts { reloads, rotations, stops, kills, drains } = soaked.counts;
+    for (what, count) in
+        [("reload", reloads), ("rotation", rotations), ("stop", stops), ("kill", kills), ("drain", drains)]
+    {
+        if count == 0 {
+            report.broke(format!("there was no {what}: the soak was too short to say anything"));
+        }
+    }
+    let events = json!({
+        "reloads": reloads, "rotations": rotations, "stops": stops, "kills": kills, "drains": drains,
+    });
+    report.numbers.insert("events", events);
+    let seconds = (soaked.ended - soaked.begun).as_secs();
+    report.numbers.insert("soaked_s", seconds.into());
+    let doubles: u64 =
+        report.classes.values().map(|class| class.doubles.saturating_sub(class.doubles_by_rerun)).sum();
+    report.numbers.insert("double_effects", doubles.into());
+    if doubles > 0 {
+        report.broke(format!("{doubles} keys had more than one effect, and no route asked for it"));
+    }
+    let unclean = audited.values().filter(|unclean| **unclean).count();
+    report.numbers.insert("audit_not_clean", unclean.into());
+    if unclean > 0 {
+        report.broke(format!("the audits list {unclean} keys that ran twice, or perhaps"));
+    }
+    let lost = soaked.meter.claims_lost();
+    report.numbers.insert("claims_lost", lost.into());
+    if lost > 0 {
+        report.broke(format!("{lost} outcomes found no claim left"));
+    }
+    hold_connections(soaked, &lives, report);
+    hold_resources(soaked, run, report);
+    hold_stores(run, &lives, report).await
+}
+
+/// Checks that no request failed at its connection, except when a gateway of its region had just
+/// ended.
+fn hold_connections(soaked: &Soaked, lives: &[KeyLife], report: &mut Report) {
+    let (mut dropped, mut late, mut excused) = (0_u64, 0_u64, 0_u64);
+    for exchange in lives.iter().flat_map(|life| &life.exchanges) {
+        let in_harm = soaked.harms.iter().any(|harm| {
+            harm.region == exchange.via && exchange.done >= harm.from && exchange.sent <= harm.to
+        });
+        match &exchange.told {
+            Told::Nobody | Told::Broke if in_harm => excused += 1,
+            Told::Nobody | Told::Broke => dropped += 1,
+            Told::Late => late += 1,
+            Told::Answer(_) => {}
+        }
+    }
+    report.numbers.insert("dropped", dropped.into());
+    report.numbers.insert("broken_by_restarts", excused.into());
+    report.numbers.insert("without_answer_in_8_s", late.into());
+    if dropped > 0 {
+        report
+            .broke(format!("{dropped} requests failed at their connection though no gateway was restarted"));
+    }
+}
+
+fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {
+    let (mut memory, mut descriptors) = (json!({}), json!({}));
+    for region in 0..run.deployment.regions.len() {
+        let name = run.name(region);
+        let Some((rss, open)) = soaked.meter.medians(region, soaked.begun, soaked.ended) else {
+            report
+                .broke(format!("the first gateway of {name} did not live all the time, or was hardly seen"));
+            continue;
+        };
+        memory[&name] = json!({ "second_quarter_kib": rss.second, "last_quarter_kib": rss.last });
+        let to_store = soaked.meter.most(region, |of| of.store);
+        let kept = soaked.meter.most(region, |of| of.kept);
+        descriptors[&name] = json!({
+            "second_quarter": open.second, "last_quarter": open.last, "most_to_store": to_store, "most_kept": kept,
+        });
+        if rss.grew(MEMORY) {
+            report.broke(format!(
+                "the memory of the first gateway of {name} grew from {} to {} KiB: more than {} % and {} KiB",
+                rss.second, rss.last, MEMORY.percent, MEMORY.beside
+            ));
+        }
+        let slack = descriptors_slack(soaked.ended - soaked.begun);
+        if open.grew(slack) {
+            report.broke(format!(
+                "the descriptors of the first gateway of {name} beside its store's grew from {} to {}: more than {} % and {}",
+                open.second, open.last, slack.percent, slack.beside
+            ));
+        }
+        if to_store > STORE {
+            report.broke(format!(
+                "the first gateway of {name} had {to_store} connections to its store: more than {STORE}"
+            ));
+        }
+        let most = most_kept(soaked.ended - soaked.begun, run.settings.rate);
+        if let Some(most) = most.filter(|most| kept > *most) {
+            report.broke(format!(
+                "the first gateway of {name} had {kept} descriptors of connections to upstreams and from peers: more than {most}"
+            ));
+        }
+    }
+    report.numbers.insert("memory", memory);
+    report.numbers.insert("descriptors", descriptors);
+}
+
+/// Checks that every answer that a client got is settled in every region's store. Checks that no
+/// key is open unless its client was told so.
+async fn hold_stores(run: &Run<'_>, lives: &[KeyLife], report: &mut Report) -> Result<()> {
+    let answered: BTreeSet<&str> =
+        lives.iter().filter(|life| life.end == End::Definite).map(|life| life.key.as_str()).collect();
+    let parked: BTreeSet<&str> = lives
+        .iter()
+        .filter(|life| life.end == End::InDoubt && CLASSES[life.class].recovery != Recovery::Probe)
+        .map(|life| life.key.as_str())
+        .collect();
+    let (mut lost, mut open) = (BTreeSet::new(), BTreeSet::new());
+    for region in &run.deployment.regions {
+        let last = Mutex::new(None);
+        let arrived = async || {
+            let found = region.cluster.ends(files::DATABASE, run.field.mark()).await?;
+            let all = answered.iter().all(|key| found.settled.contains(*key))
+                && found.open.iter().all(|key| parked.contains(key.as_str()));
+            *lock(&last) = Some(found);
+            Ok(all.then_some(()))
+        };
+        let waited = wait::for_some("every answer to be settled everywhere", ARRIVES_WITHIN, arrived).await;
+        let found = lock(&last).take();
+        let Some(found) = found else { bail!("the store of {} says nothing: {waited:?}", region.name) };
+        let missing = answered.iter().filter(|key| !found.settled.contains(**key));
+        lost.extend(missing.map(|key| (*key).to_owned()));
+        open.extend(found.open.into_iter().filter(|key| !parked.contains(key.as_str())));
+    }
+    report.numbers.insert("settlements", answered.len().into());
+    report.numbers.insert("lost_settlements", lost.len().into());
+    report.numbers.insert("left_open", open.len().into());
+    report.numbers.insert("parked", parked.len().into());
+    if let Some(first) = lost.first() {
+        report
+            .broke(format!("{} answers are not settled in some region, such as that of {first}", lost.len()));
+    }
+    if let Some(first) = open.first() {
+        report.broke(format!(
+            "{} keys are claimed or in doubt though they have an end, such as {first}",
+            open.len()
+        ));
+    }
+    let doubtful = lives
+        .iter()
+        .filter(|life| life.end == End::InDoubt && CLASSES[life.class].recovery == Recovery::Probe);
+    for life in doubtful {
+        report.broke(format!("key {} is in doubt though its upstream can be asked", life.key));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ask::Exchange;
+    use super::*;
+
+    #[test]
+    fn a_broken_connection_is_excused_while_its_region_loses_a_gateway_only() {
+        let begun = Instant::now();
+        let at = |second: u64| begun + Duration::from_secs(second);
+        let dropped = |via: usize, sent: u64, told: Told| {
+            let exchange = Exchange { via, sent: at(sent), done: at(sent + 1), told };
+            let end = End::Definite;
+            let life = KeyLife { key: "k".into(), class: 0, home: 0, exchanges: vec![exchange], end };
+            let harms = vec![Harm { region: 1, from: at(10), to: at(20) }];
+            let counts = Counts::default();
+            let soaked = Soaked { meter: Meter::default(), harms, counts, begun, ended: at(60) };
+            let mut report = Report::default();
+            hold_connections(&soaked, &[life], &mut report);
+            (report.numbers["dropped"].as_u64().unwrap(), report.broken.len())
+        };
+        assert_eq!(dropped(1, 12, Told::Broke), (0, 0));
+        assert_eq!(dropped(0, 12, Told::Broke), (1, 1), "another region");
+        assert_eq!(dropped(1, 30, Told::Nobody), (1, 1), "another time");
+        assert_eq!(dropped(1, 30, Told::Late), (0, 0));
+    }
+}

@@ -1,0 +1,300 @@
+//! The files of a deployment on one machine: ring, routes, credentials, one region file per
+//! gateway, certificates.
+//!
+//! `deployment` writes them at each start, and `config` reads them as it reads any user's files.
+//! The demo has no configuration of its own kind: it runs files as a user would write them. This
+//! file must not start anything.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use onceway_protocol::region::RegionName;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest, Sha256};
+use tokio_rustls::TlsAcceptor;
+
+use super::cluster::SUPERUSER;
+use super::ports::RegionPorts;
+
+/// The demo's tenants and their tokens. They open nothing but a demo.
+pub const TENANTS: [(&str, &str); 2] = [("acme", "sk_demo_acme"), ("globex", "sk_demo_globex")];
+/// The role of the gateways in each Postgres.
+pub const GATEWAY_ROLE: &str = "onceway_gateway";
+/// The role of the subscribers in each Postgres.
+pub const REPLICATION_ROLE: &str = "onceway_replication";
+/// The database of each region.
+pub const DATABASE: &str = "onceway";
+/// The name of the deployment.
+pub const DEPLOYMENT: &str = "demo";
+/// The ring's seed.
+pub const SEED: u64 = 7400;
+
+const ROUTES: &str = r#"# The demo's routes. The same file in every region.
+[[route]]
+name = "charges"
+methods = ["POST"]
+path = "/v1/charges"
+key = "required"
+recovery = "probe"
+probe = "/onceway/effects"
+hold = "10s"
+
+[[route]]
+name = "payouts"
+methods = ["POST"]
+path = "/v1/payouts"
+key = "required"
+recovery = "park"
+escrow = "claim"
+hold = "12s" # two more, in which the claim is lodged elsewhere
+
+[[route]]
+name = "emails"
+methods = ["POST"]
+path = "/v1/emails"
+key = "required"
+recovery = "rerun"
+max_attempts = 3
+hold = "10s"
+
+[[route]]
+name = "notes"
+methods = ["POST"]
+path = "/v1/notes"
+key = "optional"
+recovery = "park"
+hold = "10s"
+
+[[route]]
+name = "blobs"
+methods = ["POST"]
+path = "/v1/blobs"
+key = "off"
+"#;
+
+/// Failover that people can watch. A lost region's keys run elsewhere within seconds, and return
+/// soon after the region does.
+pub const FAILOVER: &str = r#"
+[clock]
+drift_ppm = 500
+margin = "50ms"
+
+[failover]
+lease = "3s"
+floor = "1s"
+multiple = 2.0
+stable_for = "5s"
+"#;
+
+const POLICY: &str = r#"wait = "3s"
+upstream_timeout = "5s"
+settle_time = "0s"
+retention = "24h"
+mode = "prefer"
+accept = { keep_headers = ["Demo-Behave"] }
+"#;
+
+/// Contents of one gateway's region file.
+pub struct RegionFile<'a> {
+    /// Its region.
+    pub name: &'a RegionName,
+    /// Its listeners, its upstream and its Postgres.
+    pub ports: RegionPorts,
+    /// The peers' listeners, as reached from here.
+    pub peers: Vec<(RegionName, SocketAddr)>,
+    /// Their Postgres, as reached from here.
+    pub publishers: Vec<(RegionName, SocketAddr)>,
+    /// The endpoints of the upstream [`PROVIDER`], behind TLS; none leaves it out.
+    pub endpoints: Vec<SocketAddr>,
+}
+
+/// The named upstream of a deployment's routes, and the folder of its certificates.
+pub const PROVIDER: &str = "provider";
+
+/// Writes the shared files into `dir`: ring, routes and credentials.
+pub fn write_shared(dir: &Path, regions: &[RegionName]) -> Result<()> {
+    let mut ring = ring(regions, &vec![1; regions.len()], FAILOVER);
+    if regions.len() == 2 {
+        // Two voters have no majority without each other.
+        ring.push_str("mode = \"manual\"\n");
+    }
+    write(dir, "ring.toml", &ring)?;
+    let mut routes = routes();
+    if regions.len() == 1 {
+        // In a deployment of one region, no other region can hold a claim.
+        routes = routes.replace("escrow = \"claim\"\n", "");
+    }
+    write(dir, "routes.toml", &routes)?;
+    let mut known = String::from("# SHA-256 of the demo's tokens.\n");
+    for (tenant, token) in TENANTS {
+        let digest: String =
+            Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        write!(known, "\n[[credential]]\ntenant = \"{tenant}\"\nsha256 = \"{digest}\"\n")?;
+    }
+    write(dir, "credentials.toml", &known)
+}
+
+/// Has the program make certificates for these regions in `dir/folder`, unless some are there. A
+/// region that is to come may be among them.
+pub fn certify(program: &Path, dir: &Path, folder: &str, regions: &[RegionName]) -> Result<()> {
+    let folder = dir.join(folder);
+    if folder.join("ca.pem").exists() { Ok(()) } else { issue(program, &folder, regions) }
+}
+
+/// `onceway certs`, which signs with the authority that is there, or makes one.
+fn issue(program: &Path, folder: &Path, regions: &[RegionName]) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args(["certs", "--out"]).arg(folder);
+    for region in regions {
+        command.args(["--region", region.as_str()]);
+    }
+    let told = command.output().context("cannot run `onceway certs`")?;
+    ensure!(told.status.success(), "`onceway certs`: {}", String::from_utf8_lossy(&told.stderr));
+    Ok(())
+}
+
+/// A region's certificate and key in such a folder.
+pub fn certificate_and_key(folder: &Path, region: &RegionName) -> (PathBuf, PathBuf) {
+    (folder.join(format!("{region}.pem")), folder.join(format!("{region}.key")))
+}
+
+fn routes() -> String {
+    ROUTES.replace("recovery =", &format!("{POLICY}recovery ="))
+}
+
+/// The text of the demo's routes, which go to [`PROVIDER`].
+pub fn routes_to_provider() -> String {
+    routes().replace("\nkey = ", &format!("\nupstream = \"{PROVIDER}\"\nkey = "))
+}
+
+/// Makes the certificate of [`PROVIDER`] under an authority of its own; keeps one that is there.
+pub fn certify_provider(program: &Path, dir: &Path) -> Result<TlsAcceptor> {
+    let name = RegionName::parse(PROVIDER).context("a name")?;
+    certify(program, dir, PROVIDER, std::slice::from_ref(&name))?;
+    let (certificate, key) = certificate_and_key(&dir.join(PROVIDER), &name);
+    let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, PrivateKeyDer::from_pem_file(key)?)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The text of a ring file: these regions with these weights, and the rules of failover.
+pub fn ring(regions: &[RegionName], weights: &[u32], failover: &str) -> String {
+    let mut ring = format!("deployment = \"{DEPLOYMENT}\"\nseed = {SEED}\nplace_by = \"key\"\n");
+    for (name, weight) in regions.iter().zip(weights) {
+        ring.push_str(&format!("\n[[region]]\nname = \"{name}\"\nweight = {weight}\n"));
+    }
+    ring.push_str(failover);
+    ring
+}
+
+/// Writes one region's file into `dir` and returns its name.
+pub fn write_region(dir: &Path, region: &RegionFile<'_>) -> Result<PathBuf> {
+    write_as(dir, region.name.as_str(), region)
+}
+
+/// Writes the file of one of several gateways of a region, with that gateway's own ports, and
+/// returns its name.
+pub fn write_gateway(dir: &Path, number: usize, region: &RegionFile<'_>) -> Result<PathBuf> {
+    write_as(dir, &format!("{}-{}", region.name, number + 1), region)
+}
+
+fn write_as(dir: &Path, file: &str, region: &RegionFile<'_>) -> Result<PathBuf> {
+    let RegionFile { name, ports, peers, publishers, endpoints } = region;
+    let mut text = format!(
+        r#"region = "{name}"
+ring = "ring.toml"
+routes = "routes.toml"
+credentials = "credentials.toml"
+
+[listen]
+public = "127.0.0.1:{public}"
+admin = "127.0.0.1:{admin}"
+peer = "127.0.0.1:{peer}"
+
+[store]
+url = "postgres://{GATEWAY_ROLE}@127.0.0.1:{postgres}/{DATABASE}"
+
+[upstream]
+address = "http://127.0.0.1:{upstream}"
+shared = true
+
+[peer]
+certificate = "certificates/{name}.pem"
+key = "certificates/{name}.key"
+ca = "certificates/ca.pem"
+
+[peer.addresses]
+"#,
+        public = ports.public,
+        admin = ports.admin,
+        peer = ports.peer,
+        postgres = ports.postgres,
+        upstream = ports.upstream,
+    );
+    for (peer, address) in peers {
+        writeln!(text, "{peer} = \"{address}\"")?;
+    }
+    if !endpoints.is_empty() {
+        let addresses: Vec<String> = endpoints.iter().map(|at| format!("\"https://{at}\"")).collect();
+        let addresses = addresses.join(", ");
+        write!(
+            text,
+            "\n[upstreams.{PROVIDER}]\naddresses = [{addresses}]\nshared = true\n\n[upstreams.{PROVIDER}.tls]\nca = \"{PROVIDER}/ca.pem\"\nserver_name = \"{PROVIDER}.onceway\"\n"
+        )?;
+    }
+    let admin = format!("postgres://{SUPERUSER}@127.0.0.1:{}/{DATABASE}", ports.postgres);
+    write!(text, "\n[provision]\nadmin_url = \"{admin}\"\n\n[provision.publishers]\n")?;
+    for (peer, address) in publishers {
+        writeln!(text, "{peer} = \"{}\"", conninfo(*address))?;
+    }
+    let file = format!("{file}.toml");
+    write(dir, &file, &text)?;
+    Ok(dir.join(file))
+}
+
+/// Connection string from a region's Postgres to another one at this address.
+pub fn conninfo(at: SocketAddr) -> String {
+    format!("host={} port={} user={REPLICATION_ROLE} dbname={DATABASE}", at.ip(), at.port())
+}
+
+/// Writes one file into `dir`, in place of an older one. Errors name it.
+pub fn write(dir: &Path, name: &str, text: &str) -> Result<()> {
+    let path = dir.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Does the same for a file that a process reads meanwhile: the reader sees the old or the new
+/// file, whole.
+pub fn replace(dir: &Path, name: &str, text: &str) -> Result<()> {
+    let fresh = format!(".{name}.new");
+    write(dir, &fresh, text)?;
+    fs::rename(dir.join(fresh), dir.join(name)).with_context(|| format!("cannot replace {name}"))
+}
+
+/// Makes new certificates and keys for these regions in place of the old, under the same authority.
+pub fn rotate(program: &Path, dir: &Path, regions: &[RegionName]) -> Result<()> {
+    let (here, fresh) = (dir.join("certificates"), dir.join("certificates").join(".new"));
+    fs::create_dir(&fresh)?;
+    for authority in ["ca.key", "ca.pem"] {
+        fs::copy(here.join(authority), fresh.join(authority))?;
+    }
+    issue(program, &fresh, regions)?;
+    for region in regions {
+        let (from, to) = (certificate_and_key(&fresh, region), certificate_and_key(&here, region));
+        fs::rename(from.1, to.1)?;
+        fs::rename(from.0, to.0)?;
+    }
+    fs::remove_dir_all(&fresh).context("cannot remove the folder of fresh certificates")
+}

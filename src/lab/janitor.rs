@@ -1,0 +1,207 @@
+//! The janitor: a helper process that cleans up after a killed supervisor, because SIGKILL leaves
+//! the supervisor no time.
+//!
+//! It reads a pipe; only the supervisor holds the other end. The line `bye` means that the
+//! supervisor has cleaned up. The end of the pipe without that line means that the supervisor is
+//! dead. The janitor must not touch a process outside of the deployment's folder, or one that is
+//! neither this program nor a Postgres nor what runs one. It must outlive Ctrl-C.
+
+use std::ffi::OsString;
+use std::io::BufRead;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
+
+use super::{patroni, proctable, scratch, shared_memory};
+
+/// The hidden subcommand of this binary: `onceway janitor DIR [--delete]` must call
+/// [`run_janitor`].
+pub const SUBCOMMAND: &str = "janitor";
+/// Flag: deletes the folder in the end.
+pub const DELETE_FLAG: &str = "--delete";
+
+const KILL_BOUND: Duration = Duration::from_secs(30);
+const BYE_BOUND: Duration = Duration::from_secs(5);
+
+/// The supervisor's end of the pipe. Dropping it without [`Janitor::dismiss`] starts the cleanup,
+/// as the supervisor's death would.
+#[derive(Debug)]
+pub struct Janitor {
+    child: Child,
+}
+
+impl Janitor {
+    /// Starts `program janitor DIR [--delete]`. Must be called inside a tokio runtime with I/O
+    /// enabled.
+    pub fn spawn(program: &Path, dir: &Path, delete: bool) -> Result<Janitor> {
+        let mut args: Vec<OsString> = vec![SUBCOMMAND.into(), dir.into()];
+        if delete {
+            args.push(DELETE_FLAG.into());
+        }
+        let mut command = Command::new(program);
+        command.args(args);
+        Janitor::launch(command)
+    }
+
+    fn launch(mut command: Command) -> Result<Janitor> {
+        // A process group of its own and no output: neither Ctrl-C nor a closed terminal can end it
+        // early. Its working directory is outside of the folder that it empties.
+        command
+            .process_group(0)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Ok(Janitor { child: command.spawn().context("cannot start the janitor process")? })
+    }
+
+    /// Its process id, until it is reaped.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Tells the janitor that everything is cleaned up, and waits until it has left (at most five
+    /// seconds).
+    pub async fn dismiss(mut self) -> Result<()> {
+        let mut pipe = self.child.stdin.take().context("the janitor has no pipe")?;
+        pipe.write_all(b"bye\n").await.context("the janitor is gone")?;
+        drop(pipe);
+        let status = timeout(BYE_BOUND, self.child.wait()).await.context("the janitor does not leave")??;
+        if !status.success() {
+            bail!("the janitor failed ({status})");
+        }
+        Ok(())
+    }
+}
+
+/// Waits on stdin for `bye` or the end. After an end without `bye`:
+///
+/// - kills every process of this program, of Postgres or of its Patroni that works in `dir`,
+/// - releases their shared memory,
+/// - deletes `dir` if `delete` (only a folder made by [`scratch::create`]).
+///
+/// Blocks until then. Errors when something survives.
+pub fn run_janitor(dir: &Path, delete: bool) -> Result<()> {
+    let dir = dir.canonicalize().with_context(|| format!("no folder {}", dir.display()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    // Holding these streams replaces the signals' default action, which would end this process.
+    let _deaf_to = {
+        let _inside = runtime.enter();
+        [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?]
+    };
+    if said_bye() {
+        return Ok(());
+    }
+    let ourselves = std::env::current_exe().context("cannot tell our own executable")?;
+    let is_ours = |exe: &Path| exe == ourselves || proctable::is_postgres(exe) || patroni::is_part(exe);
+    let killed = proctable::kill_all_under(&dir, &is_ours, KILL_BOUND);
+    shared_memory::release_all_under(&dir);
+    let deleted = if delete { scratch::delete(&dir) } else { Ok(()) };
+    killed.and(deleted)
+}
+
+/// Reads to the line `bye` (true) or to the end of the pipe (false). A pipe that cannot be read is
+/// an end.
+fn said_bye() -> bool {
+    std::io::stdin().lock().lines().map_while(Result::ok).any(|line| line == "bye")
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::Pid;
+
+    use super::*;
+    use crate::wait;
+
+    const BOUND: Duration = Duration::from_secs(30);
+    const ROLE: &str = "ONCEWAY_TEST_ROLE";
+    const DIR: &str = "ONCEWAY_TEST_DIR";
+
+    /// This test executable plays the onceway binary: the tests below start it again with a role in
+    /// the environment.
+    fn myself(role: &str, dir: &Path) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["janitor::tests::play_a_role", "--exact", "--nocapture"]).env(ROLE, role).env(DIR, dir);
+        command
+    }
+
+    #[test]
+    fn play_a_role() {
+        let role = std::env::var(ROLE).unwrap_or_default();
+        let dir = std::env::var(DIR).unwrap_or_default();
+        match role.as_str() {
+            "janitor" => run_janitor(Path::new(&dir), true).unwrap(),
+            "gateway" => assert!(!said_bye(), "runs until its pipe ends or it is killed"),
+            _ => assert!(role.is_empty(), "an unknown role {role}"),
+        }
+    }
+
+    fn gateway(dir: &Path) -> Child {
+        let mut command = myself("gateway", dir);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .current_dir(dir)
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_pipe_cleans_up_and_spares_others() {
+        let dir = scratch::create("onceway-test").unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let mut inside = gateway(&dir);
+        // `wait` would close the pipe, and so end the child before the janitor does.
+        let _open = inside.stdin.take();
+        let mut outside = gateway(elsewhere.path());
+        let mut foreign =
+            Command::new("sleep").arg("600").current_dir(&dir).kill_on_drop(true).spawn().unwrap();
+        let janitor = Janitor::launch(myself("janitor", &dir)).unwrap();
+        let pid = Pid::from_raw(i32::try_from(janitor.pid().unwrap()).unwrap()).unwrap();
+
+        // The janitor ignores the terminal's signals once it catches them; the mask in /proc shows
+        // that.
+        let deaf = async || Ok(catches(pid, &[1, 2, 15]).then_some(()));
+        wait::for_some("the janitor to catch signals", BOUND, deaf).await.unwrap();
+        for deaf_to in
+            [rustix::process::Signal::INT, rustix::process::Signal::TERM, rustix::process::Signal::HUP]
+        {
+            proctable::signal(pid, deaf_to);
+        }
+        drop(janitor);
+        let status = timeout(BOUND, inside.wait()).await.unwrap().unwrap();
+        assert!(status.to_string().contains("signal: 9"), "{status}");
+        let gone = async || Ok((!dir.exists()).then_some(()));
+        wait::for_some("the folder to go", BOUND, gone).await.unwrap();
+        assert!(outside.try_wait().unwrap().is_none() && foreign.try_wait().unwrap().is_none());
+        foreign.kill().await.unwrap();
+        outside.kill().await.unwrap();
+    }
+
+    fn catches(pid: Pid, signals: &[u32]) -> bool {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigCgt:"))
+            .map_or(0, |hex| u64::from_str_radix(hex.trim(), 16).unwrap());
+        signals.iter().all(|signal| mask & (1 << (signal - 1)) != 0)
+    }
+
+    #[tokio::test]
+    async fn a_dismissed_janitor_touches_nothing() {
+        let dir = scratch::create("onceway-test").unwrap();
+        let mut inside = gateway(&dir);
+        Janitor::launch(myself("janitor", &dir)).unwrap().dismiss().await.unwrap();
+        assert!(dir.exists() && inside.try_wait().unwrap().is_none());
+        inside.kill().await.unwrap();
+        scratch::delete(&dir).unwrap();
+    }
+}

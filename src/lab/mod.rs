@@ -1,0 +1,91 @@
+//! The lab: a whole deployment on one machine, for `onceway demo`, the drills and the integration
+//! tests, and the ports' [`contract`].
+//!
+//! Each piece is usable alone:
+//!
+//! - [`binaries`] finds Postgres or has it [`fetched`], and [`cluster`] runs a private one.
+//! - [`process`] and [`gateway`] run a gateway; [`region`] runs one or several behind a
+//!   [`balancer`].
+//! - [`patroni`] runs a region's Postgres as a primary and its standby.
+//! - [`relay`] and [`links`] are the network between regions.
+//! - [`ledger`] and [`upstream`] are the sample payments service; [`sample`] runs it alone.
+//! - [`deployment`] puts the pieces together, [`demo`] and [`tour`] show the deployment, and
+//!   [`control`] takes it apart.
+//! - [`drill`] breaks it under load and counts. [`compare`] measures it beside [`naive`], another
+//!   design.
+//! - [`janitor`] cleans up after a supervisor that was killed.
+//!
+//! The lab finds and stops processes through `/proc`: Linux only. It starts, breaks and mends
+//! things: the gateway is a program to it. It must not decide anything about keys, claims or views.
+
+#![allow(clippy::disallowed_methods, reason = "it measures and stamps for people")]
+#![allow(missing_docs, reason = "the command line and the tests use it, and nobody else")]
+
+pub(crate) mod account;
+pub(crate) mod balancer;
+pub(crate) mod behave;
+pub mod binaries;
+pub mod cluster;
+pub(crate) mod cluster_audit;
+pub mod cluster_slots;
+pub mod compare;
+pub mod contract;
+pub(crate) mod control;
+pub mod demo;
+pub mod deployment;
+pub mod drill;
+pub(crate) mod fetched;
+pub mod files;
+pub mod gateway;
+pub mod janitor;
+pub mod ledger;
+pub(crate) mod links;
+mod naive;
+pub(crate) mod patroni;
+pub mod ports;
+pub mod process;
+pub mod proctable;
+pub mod region;
+pub mod relay;
+mod ring_file;
+pub mod sample;
+pub mod scratch;
+pub(crate) mod shared_memory;
+mod template;
+pub(crate) mod tour;
+pub mod upstream;
+pub mod wait;
+
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// Locks a mutex whose content is right at every moment: a panic of another holder changes nothing.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Carries each connection that comes, for ever. Once this is dropped, all of them are closed.
+async fn accept<F>(listener: TcpListener, mut carry: impl FnMut(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // Ended connections first: each connection ends once, so this cannot starve the
+            // listener. In the other order, frequent callers could starve this branch, and ended
+            // connections would pile up.
+            biased;
+            Some(_done) = connections.join_next() => {}
+            accepted = listener.accept() => {
+                // An error here belongs to the connection (a reset before this accept), not to the
+                // listener.
+                let Ok((client, _)) = accepted else { continue };
+                connections.spawn(carry(client));
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The table of processes as `/proc` shows it: parents and children, stopped processes, processes
+//! that work in a folder.
+//!
+//! Used by [`crate::process`], [`crate::cluster`] and [`crate::janitor`]. All
+//! functions block for a walk over `/proc` (about a millisecond). A process that vanishes during a
+//! walk is absent, never an error. This file must not signal any process except those that its
+//! caller named or that work in its caller's folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::wait;
+
+/// State of a process, as far as signals are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Running, or waiting for something.
+    Alive,
+    /// Stopped by SIGSTOP (or a debugger).
+    Stopped,
+    /// Dead; perhaps a zombie that its parent has not waited for yet.
+    Over,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The process.
+    pub pid: Pid,
+    /// Its parent's number; 0 for the first process and kernel threads.
+    pub parent: i32,
+    /// Its state.
+    pub activity: Activity,
+}
+
+/// The entry of one process; none if no such process exists.
+pub fn read(pid: Pid) -> Option<Entry> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    parse_stat(pid, &stat)
+}
+
+fn parse_stat(pid: Pid, stat: &str) -> Option<Entry> {
+    // The command's name stands in parentheses and may itself contain blanks and parentheses: the
+    // last one ends it.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let activity = match fields.next()? {
+        "T" | "t" => Activity::Stopped,
+        "Z" | "X" | "x" => Activity::Over,
+        _ => Activity::Alive,
+    };
+    Some(Entry { pid, parent: fields.next()?.parse().ok()?, activity })
+}
+
+fn all_pids() -> Vec<Pid> {
+    let Ok(listing) = fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = listing.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers.filter_map(Pid::from_raw).collect()
+}
+
+/// Every descendant of `root` (children, their children, ...), without `root` itself.
+pub fn descendants(root: Pid) -> Vec<Entry> {
+    let table: Vec<Entry> = all_pids().into_iter().filter_map(read).collect();
+    let mut found: Vec<Entry> = Vec::new();
+    let mut parents = vec![root];
+    while let Some(parent) = parents.pop() {
+        for entry in table.iter().filter(|entry| entry.parent == parent.as_raw_nonzero().get()) {
+            parents.push(entry.pid);
+            found.push(*entry);
+        }
+    }
+    found
+}
+
+/// Sends a signal. A process that is gone already is no error. A process that this one may not
+/// signal is left alone.
+pub fn signal(pid: Pid, signal: Signal) {
+    let _ = kill_process(pid, signal);
+}
+
+/// Stops (SIGSTOP) `root` and all its descendants. Returns when two scans in a row have seen all of
+/// them stopped: a fork that raced with one scan shows in the next. Blocks at most `bound`; then it
+/// is an error, but the signals are sent.
+pub fn stop_tree(root: Pid, bound: Duration) -> Result<()> {
+    let mut quiet_scans = 0;
+    wait::blocking_until(&format!("process {root:?} and its children to stop"), bound, || {
+        let alive = |entry: &Entry| entry.activity == Activity::Alive;
+        let moving: Vec<Entry> = read(root).into_iter().chain(descendants(root)).filter(alive).collect();
+        quiet_scans = if moving.is_empty() { quiet_scans + 1 } else { 0 };
+        // Parents first: a parent in `vfork` cannot stop before its child has gone on to `exec`. A
+        // stopped child never does.
+        let has_moving_parent =
+            |child: &Entry| moving.iter().any(|entry| entry.pid.as_raw_nonzero().get() == child.parent);
+        moving
+            .iter()
+            .filter(|entry| !has_moving_parent(entry))
+            .for_each(|entry| signal(entry.pid, Signal::STOP));
+        quiet_scans >= 2
+    })
+}
+
+/// Lets `root` and all its descendants continue (SIGCONT). Children first, so that the parent finds
+/// them awake.
+pub fn continue_tree(root: Pid) {
+    for entry in descendants(root) {
+        signal(entry.pid, Signal::CONT);
+    }
+    signal(root, Signal::CONT);
+}
+
+/// Kills (SIGKILL) `root` and all its descendants. Blocks for a few milliseconds, at most about a
+/// second. Does not wait for `root` to be reaped, which is its parent's business.
+pub fn kill_tree(root: Pid) {
+    // The stop comes first: a parent that cannot run cannot fork a child that the scan below would
+    // miss. If a process cannot be stopped in time (it waits for the disk), the kill of the visible
+    // ones is still right.
+    let _ = stop_tree(root, Duration::from_secs(1));
+    for entry in descendants(root) {
+        signal(entry.pid, Signal::KILL);
+    }
+    signal(root, Signal::KILL);
+}
+
+/// Processes (never this one) that work in `dir` or below it and whose executable `is_ours`
+/// accepts. `dir` must be absolute and free of symbolic links.
+pub fn living_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Vec<Pid> {
+    let works_there = |pid: &Pid| {
+        let link = |name: &str| {
+            fs::read_link(format!("/proc/{}/{name}", pid.as_raw_nonzero())).ok().map(without_deleted_mark)
+        };
+        link("cwd").is_some_and(|cwd| cwd.starts_with(dir)) && link("exe").is_some_and(|exe| is_ours(&exe))
+    };
+    let ourselves = rustix::process::getpid();
+    all_pids().into_iter().filter(|pid| *pid != ourselves).filter(works_there).collect()
+}
+
+/// Removes the mark that `/proc` adds to a file that was removed or replaced since. The rest is the
+/// name at the start of the process.
+fn without_deleted_mark(path: PathBuf) -> PathBuf {
+    match path.to_str().and_then(|text| text.strip_suffix(" (deleted)")) {
+        Some(kept) => PathBuf::from(kept),
+        None => path,
+    }
+}
+
+/// Kills every process of [`living_under`] until two scans in a row find none. Blocks at most
+/// `bound`; then it is an error.
+pub fn kill_all_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool, bound: Duration) -> Result<()> {
+    let mut quiet_scans = 0;
+    let mut found = Vec::new();
+    let what = format!("the processes in {} to die", dir.display());
+    let died = wait::blocking_until(&what, bound, || {
+        found = living_under(dir, is_ours);
+        quiet_scans = if found.is_empty() { quiet_scans + 1 } else { 0 };
+        found.iter().for_each(|pid| signal(*pid, Signal::KILL));
+        quiet_scans >= 2
+    });
+    died.map_err(|error| anyhow!("{error}: {found:?} live on"))
+}
+
+/// True if an executable is a Postgres server.
+pub fn is_postgres(exe: &Path) -> bool {
+    exe.file_name().is_some_and(|name| name == "postgres" || name == "postmaster")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_command_name_with_parentheses_does_not_confuse() {
+        let pid = Pid::from_raw(42).unwrap();
+        let entry = parse_stat(pid, "42 (a) T (b) S 7 42 42 0 -1").unwrap();
+        assert_eq!((entry.parent, entry.activity), (7, Activity::Alive));
+        assert_eq!(parse_stat(pid, "42 (x) T 7 42").unwrap().activity, Activity::Stopped);
+        assert_eq!(parse_stat(pid, "42 (x) Z 7 42").unwrap().activity, Activity::Over);
+    }
+
+    #[test]
+    fn a_tree_is_stopped_continued_and_killed_whole() {
+        let mut shell =
+            std::process::Command::new("sh").args(["-c", "sleep 600 & sleep 600 & wait"]).spawn().unwrap();
+        let root = Pid::from_child(&shell);
+        wait::blocking_until("the shell's children", BOUND, || descendants(root).len() >= 2).unwrap();
+        let children = descendants(root);
+        stop_tree(root, BOUND).unwrap();
+        assert_eq!(read(root).unwrap().activity, Activity::Stopped);
+        assert!(descendants(root).iter().all(|entry| entry.activity == Activity::Stopped));
+        continue_tree(root);
+        let none_stopped = || descendants(root).iter().all(|entry| entry.activity != Activity::Stopped);
+        wait::blocking_until("the children to go on", BOUND, none_stopped).unwrap();
+        kill_tree(root);
+        shell.wait().unwrap();
+        for child in children {
+            let over = || read(child.pid).is_none_or(|entry| entry.activity == Activity::Over);
+            wait::blocking_until("a child to die", BOUND, over).unwrap();
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! One region of a deployment on one machine: its Postgres, its gateway or several that share it,
+//! and the controls of both.
+//!
+//! Several gateways are behind one address (`balancer`). A region's sample upstream is not part of
+//! it: a provider is another company's machine, and does not die with the region. This file must
+//! not depend on the gateway's work.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+use super::balancer::{Balancer, Readiness};
+use super::cluster::Cluster;
+use super::gateway::{Gateway, STOP_WITHIN};
+use super::ports::{GatewayPorts, RegionPorts};
+use super::process::{Launch, Process, State};
+use super::wait;
+use onceway_client::Ask;
+use onceway_protocol::region::RegionName;
+
+/// Target of a control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Gateways and Postgres.
+    Both,
+    /// The gateway, or all of them if the region has several.
+    Gateway,
+    /// Postgres only.
+    Postgres,
+}
+
+/// An action on a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// SIGKILL.
+    Kill,
+    /// An orderly stop.
+    Stop,
+    /// Starts a part that does not run, resumes a paused one.
+    Start,
+    /// SIGSTOP.
+    Pause,
+    /// SIGCONT.
+    Resume,
+}
+
+/// One region.
+pub struct Region {
+    /// Its name.
+    pub name: RegionName,
+    /// Its ports, by which everybody knows it.
+    pub ports: RegionPorts,
+    /// Its Postgres.
+    pub cluster: Cluster,
+    /// Its gateways; at least one.
+    pub gateways: Vec<Arc<Gateway>>,
+    /// Its address, if several gateways are behind it.
+    _address: Option<Address>,
+    launch: Launch,
+    /// One control at a time, so that a start does not meet an unfinished kill.
+    busy: tokio::sync::Mutex<()>,
+}
+
+/// One address for several gateways.
+struct Address {
+    _readiness: Readiness,
+    _balancers: [Balancer; 3],
+}
+
+/// A region as users of the demo see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// Name.
+    pub name: String,
+    /// Public listener.
+    pub public: String,
+    /// Admin listener.
+    pub admin: String,
+    /// Sample upstream.
+    pub upstream: String,
+    /// Postgres, as its superuser.
+    pub postgres: String,
+    /// The gateway's process, while it lives.
+    pub gateway_pid: Option<u32>,
+    /// The postmaster's process, while it lives.
+    pub postgres_pid: Option<u32>,
+    /// running, paused or down.
+    pub gateway: &'static str,
+    /// running, paused or down.
+    pub postgres_state: &'static str,
+    /// running if both are, paused if either is paused, else down.
+    pub state: &'static str,
+}
+
+impl Region {
+    /// A region of one gateway, whose parts are not started.
+    pub fn new(name: RegionName, ports: RegionPorts, cluster: Cluster, launch: Launch) -> Self {
+        let gateways = vec![Arc::new(Gateway::new(ports.listeners(), launch.clone()))];
+        let busy = tokio::sync::Mutex::default();
+        Self { name, ports, cluster, gateways, _address: None, launch, busy }
+    }
+
+    /// Makes these gateways, which are not started, share the store behind the region's address.
+    /// They replace its one gateway.
+    pub async fn share(mut self, gateways: Vec<Arc<Gateway>>) -> Result<Self> {
+        let readiness = Readiness::watch(gateways.iter().map(|gateway| gateway.admin()).collect());
+        let balancer = async |port: u16, own: fn(&GatewayPorts) -> u16| {
+            let at = |gateway: &Arc<Gateway>| SocketAddr::from((Ipv4Addr::LOCALHOST, own(&gateway.ports)));
+            Balancer::start(port, gateways.iter().map(at).collect(), &readiness).await
+        };
+        let balancers = [
+            balancer(self.ports.public, |own| own.public).await?,
+            balancer(self.ports.admin, |own| own.admin).await?,
+            balancer(self.ports.peer, |own| own.peer).await?,
+        ];
+        self._address = Some(Address { _readiness: readiness, _balancers: balancers });
+        self.gateways = gateways;
+        Ok(self)
+    }
+
+    /// Does `action` to `part`. Starting is idempotent and returns when the started parts accept
+    /// connections.
+    pub async fn act(&self, action: Action, part: Part) -> Result<()> {
+        let _one_at_a_time = self.busy.lock().await;
+        let (gateways, postgres) = (part != Part::Postgres, part != Part::Gateway);
+        // A start begins with Postgres; an end ends with it.
+        if postgres {
+            match action {
+                Action::Start => self.cluster.start().await?,
+                Action::Resume => self.cluster.resume().await?,
+                Action::Kill | Action::Stop | Action::Pause => {}
+            }
+        }
+        if gateways {
+            self.all_gateways(action).await?;
+        }
+        if postgres {
+            match action {
+                Action::Kill => self.cluster.kill().await?,
+                Action::Stop => self.cluster.stop(STOP_WITHIN).await?,
+                Action::Pause => self.cluster.pause().await?,
+                Action::Start | Action::Resume => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn all_gateways(&self, action: Action) -> Result<()> {
+        let mut acting = JoinSet::new();
+        for gateway in &self.gateways {
+            let gateway = gateway.clone();
+            acting.spawn(async move { gateway.act(action).await });
+        }
+        while let Some(done) = acting.join_next().await {
+            done?.with_context(|| self.name.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Does `action` to one of its gateways, by number, and leaves the others alone.
+    pub async fn act_on(&self, number: usize, action: Action) -> Result<()> {
+        let _one_at_a_time = self.busy.lock().await;
+        let gateway = self.gateways.get(number).context("no gateway of this number")?;
+        gateway.act(action).await.with_context(|| self.name.to_string())
+    }
+
+    /// Limits the gateways' next processes to these protocol versions, such as `1-2`; no limit if
+    /// `None`.
+    pub fn speak(&self, versions: Option<&str>) {
+        self.gateways.iter().for_each(|gateway| gateway.speak(versions));
+    }
+
+    /// Founds the deployment's register from here, as a user would; does nothing if it is founded.
+    pub async fn found(&self, within: Duration) -> Result<()> {
+        let founded = async || {
+            let status = Ask::get(format!("{}/v1/status", self.admin())).send(Duration::from_secs(2)).await;
+            if status.is_ok_and(|status| status.json()["authority"]["founded"] == true) {
+                return Ok(Some(()));
+            }
+            let told = self.run(&["init"]).await?;
+            let said = String::from_utf8_lossy(&told.stderr).into_owned();
+            match told.status.code() {
+                Some(0) => Ok(Some(())),
+                // Not yet: some region is not up.
+                Some(3) => Ok(None),
+                _ => bail!("`onceway init` failed: {said}"),
+            }
+        };
+        wait::for_some("the register to be founded", within, founded).await
+    }
+
+    /// The program that runs its gateways.
+    pub fn program(&self) -> &Path {
+        Path::new(&self.launch.program)
+    }
+
+    /// Makes the schema of its store, with what other regions copy from it and it from them.
+    pub async fn provision(&self, within: Duration) -> Result<()> {
+        let provisioned = async || {
+            let told = self.run(&["store", "init"]).await?;
+            match told.status.code() {
+                Some(0) => Ok(Some(())),
+                // Not yet: the store of another region is not there.
+                Some(3) => Ok(None),
+                _ => bail!("`onceway store init`: {}", String::from_utf8_lossy(&told.stderr)),
+            }
+        };
+        wait::for_some(&format!("the store of {}", self.name), within, provisioned).await
+    }
+
+    /// Runs the program with this region's file: `onceway WORDS --config FILE`.
+    pub async fn run(&self, words: &[&str]) -> Result<std::process::Output> {
+        let mut command = tokio::process::Command::new(&self.launch.program);
+        let config = self.launch.args.iter().skip_while(|arg| *arg != "--config");
+        command.args(words).args(config).current_dir(&self.launch.cwd).kill_on_drop(true);
+        command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
+    }
+
+    /// Runs the program as an operator with this region's gateway: `onceway WORDS --admin URL`.
+    pub async fn operate(&self, words: &[&str]) -> Result<std::process::Output> {
+        let mut command = tokio::process::Command::new(&self.launch.program);
+        command.args(words).args(["--admin", &self.admin()]).current_dir(&self.launch.cwd).kill_on_drop(true);
+        command.output().await.with_context(|| format!("cannot run `onceway {}`", words.join(" ")))
+    }
+
+    /// The process of its first gateway, while it lives.
+    pub fn process(&self) -> Option<Arc<Process>> {
+        self.gateways.first()?.process()
+    }
+
+    /// Path of its first gateway's log.
+    pub fn gateway_log(&self) -> &PathBuf {
+        self.gateways.first().map_or(&self.launch.log, |first| first.log())
+    }
+
+    /// The region's public address.
+    pub fn public(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.public)
+    }
+
+    /// The region's admin address.
+    pub fn admin(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.admin)
+    }
+
+    /// The region as users of the demo see it.
+    pub fn show(&self) -> Shown {
+        let process = self.process();
+        let gateway = self.gateways.first().map_or("down", |first| first.word());
+        let postgres = word(self.cluster.state());
+        let state = match (gateway, postgres) {
+            ("running", "running") => "running",
+            ("paused", _) | (_, "paused") => "paused",
+            _ => "down",
+        };
+        Shown {
+            name: self.name.to_string(),
+            public: self.public(),
+            admin: self.admin(),
+            upstream: format!("http://127.0.0.1:{}", self.ports.upstream),
+            postgres: self.cluster.url(super::files::DATABASE),
+            gateway_pid: process.map(|process| process.pid()),
+            postgres_pid: self.cluster.pid(),
+            gateway,
+            postgres_state: postgres,
+            state,
+        }
+    }
+}
+
+pub(super) fn word(state: Option<State>) -> &'static str {
+    match state {
+        Some(State::Running) => "running",
+        Some(State::Paused) => "paused",
+        Some(State::Exited { .. }) | None => "down",
+    }
+}

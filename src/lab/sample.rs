@@ -1,0 +1,76 @@
+//! The sample payments service, or a sample Postgres, as a process of its own: for trying a
+//! deployment before the user's own takes its place.
+//!
+//! [`crate::upstream`] serves, [`crate::ledger`] keeps the effects, and
+//! [`crate::cluster`] runs Postgres. This file must not write into an existing ledger. At its end it must let running calls finish (at most ten
+//! seconds).
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::binaries::Binaries;
+use super::cluster::Cluster;
+use super::files::DATABASE;
+use super::janitor::Janitor;
+use super::ledger::Ledger;
+use super::upstream::Upstream;
+
+/// Region name for the effects, in the ledger and in answers: one provider for all regions.
+const PROVIDER: &str = "provider";
+/// Time limit for running calls after a signal to end.
+const CALLS_END_WITHIN: Duration = Duration::from_secs(10);
+/// Time limit for Postgres to end in order.
+const POSTGRES_ENDS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Runs the service until SIGTERM or SIGINT; calls `ready` with the address. Errors: the ledger's
+/// file exists already or cannot be made, or the address is taken.
+pub async fn run(
+    address: SocketAddr,
+    ledger: &Path,
+    ready: impl FnOnce(SocketAddr) -> Result<()>,
+) -> Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let book = Ledger::create(ledger).with_context(|| {
+        format!("cannot begin the ledger {}: name a file that is not there", ledger.display())
+    })?;
+    let started = Upstream::start(PROVIDER, address, book).await;
+    let upstream = started.with_context(|| format!("cannot listen on {address}"))?;
+    ready(upstream.address())?;
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    upstream.stop(CALLS_END_WITHIN).await;
+    Ok(())
+}
+
+/// Runs a Postgres with data in `dir` until SIGTERM or SIGINT; calls `ready` with the URL of its
+/// database. Errors: there is no Postgres here and none can be fetched, or the port is taken.
+pub async fn postgres(dir: &Path, port: u16, ready: impl FnOnce(&str) -> Result<()>) -> Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let taken = std::net::TcpListener::bind(("127.0.0.1", port)).err();
+    if let Some(error) = taken {
+        return Err(error).with_context(|| format!("port {port} is not free: choose another by --port"));
+    }
+    let binaries = tokio::task::spawn_blocking(Binaries::find_or_install).await??;
+    let program = std::env::current_exe().context("where is the onceway binary?")?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make folder {}", dir.display()))?;
+    let dir = &dir.canonicalize()?;
+    let janitor = Janitor::spawn(&program, dir, false)?;
+    let cluster = Cluster::create(&binaries, dir, port, &[]).await?;
+    cluster.start().await?;
+    cluster.create_database(DATABASE).await?;
+    ready(&cluster.url(DATABASE))?;
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    cluster.stop(POSTGRES_ENDS_WITHIN).await?;
+    janitor.dismiss().await
+}

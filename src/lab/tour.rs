@@ -1,0 +1,513 @@
+//! The demo's guided tour: shows onceway at work on the running deployment, with the `curl` command
+//! of each step.
+//!
+//! Every step checks its claim against the ledger, and fails the tour if the claim is false. It
+//! must not reach into a gateway by any way that a user does not have.
+
+use std::io::{IsTerminal, Write, stdout};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::compare::{self, Compared, Counts, Workload};
+use super::deployment::Deployment;
+use super::region::{Action, Part, Region};
+use super::{files, lock, wait};
+use onceway_client::{Answer, Ask};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const BODY: &str = r#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#;
+const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}"#;
+const COPIES: usize = 200;
+const PAYMENTS: usize = 20;
+
+/// Prints the events, for people or for programs.
+pub struct Narrator {
+    /// Prints JSON lines instead of prose.
+    pub json: bool,
+}
+
+impl Narrator {
+    fn step(&self, number: u32, title: &str) {
+        if !self.json {
+            println!("\n{number}. {title}");
+        }
+    }
+
+    fn curl(&self, text: &str) {
+        if !self.json {
+            println!("   $ {text}");
+        }
+    }
+
+    fn say(&self, text: &str) {
+        if !self.json {
+            println!("     {text}");
+        }
+    }
+
+    /// Says what a client is told again and again: one line that changes, or on no terminal one
+    /// line for each new answer.
+    fn still(&self, told: &str, times: u32) {
+        let terminal = stdout().is_terminal();
+        match (self.json, terminal) {
+            (false, true) => {
+                print!("\r     {told}, {times} times\x1b[K");
+                // The next line says more, whether or not this one was seen.
+                let _ = stdout().flush();
+            }
+            (false, false) if times == 1 => println!("     {told}, until its keys have moved"),
+            (false, false) | (true, _) => {}
+        }
+    }
+
+    fn still_no_more(&self) {
+        if !self.json && stdout().is_terminal() {
+            println!();
+        }
+    }
+
+    fn shown(&self, number: u32, fact: &str, detail: Value) {
+        if self.json {
+            println!(
+                "{}",
+                json!({ "event": "tour", "step": number, "ok": true, "fact": fact, "detail": detail })
+            );
+        } else {
+            println!("   ✓ {fact}");
+        }
+    }
+
+    /// Reports a claim that did not hold, or an error.
+    pub fn failed(&self, why: &str) {
+        if self.json {
+            println!("{}", json!({ "event": "tour", "ok": false, "why": why }));
+        } else {
+            println!("   ✗ {why}");
+        }
+    }
+}
+
+/// Runs the tour. Fails at the first claim that does not hold.
+pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
+    let tour = Tour { deployment, narrator, run: run_mark()? };
+    tour.payment_and_retry().await?;
+    tour.copies_at_once().await?;
+    tour.other_amount().await?;
+    tour.killed_in_mid_payment().await?;
+    tour.home_unreachable().await?;
+    tour.without_onceway().await?;
+    tour.endpoint_killed().await
+}
+
+/// Prints the ledger's totals.
+pub fn totals(deployment: &Deployment, narrator: &Narrator) {
+    let totals = deployment.ledger.totals(None);
+    let keyed: Vec<_> = totals.iter().filter(|total| !total.key.is_empty()).collect();
+    let effects: u64 = keyed.iter().map(|total| total.effects).sum();
+    let twice = keyed.iter().filter(|total| total.effects > 1).count();
+    if narrator.json {
+        println!("{}", json!({ "event": "ledger", "keys": keyed.len(), "effects": effects, "twice": twice }));
+    } else {
+        println!(
+            "\nThe ledger: {} keys, {effects} effects, {twice} keys with more than one effect.",
+            keyed.len()
+        );
+    }
+}
+
+struct Tour<'a> {
+    deployment: &'a Deployment,
+    narrator: &'a Narrator,
+    /// Mark that makes the keys of this run new.
+    run: String,
+}
+
+impl Tour<'_> {
+    async fn payment_and_retry(&self) -> Result<()> {
+        let [us, eu, ap] = self.regions()?;
+        let key = self.key_homed_at("first", eu).await?;
+        self.narrator.step(
+            1,
+            "A payment. The client talks to us-east; the key's home is eu-west, so eu-west runs it.",
+        );
+        self.curl(us, &key, BODY, None);
+        let first = charge(us, &key, BODY, None).await?;
+        ensure!(first.status == 201, "the payment was answered {}: {}", first.status, first.text());
+        self.narrator.say(&format!(
+            "201, Onceway-Region: {}, {}",
+            first.header("onceway-region"),
+            first.text()
+        ));
+        ensure!(first.header("onceway-region") == eu.name.as_str(), "it did not run at its home");
+        self.effects(&key, 1)?;
+        self.narrator.shown(
+            1,
+            "one effect in the ledger",
+            json!({ "region": first.header("onceway-region") }),
+        );
+
+        self.narrator.step(2, "The client saw a time-out and retries, this time through ap-south.");
+        self.curl(ap, &key, BODY, None);
+        let retry = charge(ap, &key, BODY, None).await?;
+        self.narrator.say(&format!(
+            "{}, Idempotent-Replayed: {}, Original-Request-Id: {}",
+            retry.status.as_u16(),
+            retry.header("idempotent-replayed"),
+            retry.header("original-request-id")
+        ));
+        ensure!(retry.body == first.body, "the retry's answer differs from the first");
+        ensure!(retry.header("idempotent-replayed") == "true", "the retry was not a replay");
+        self.effects(&key, 1)?;
+        self.narrator.shown(2, "the same bytes again, and still one effect", json!({}));
+        Ok(())
+    }
+
+    async fn copies_at_once(&self) -> Result<()> {
+        let regions = self.regions()?;
+        let key = format!("copies-{}", self.run);
+        self.narrator.step(3, "200 copies of one payment at once, spread over the three regions.");
+        self.curl(regions[0], &key, BODY, None);
+        let mut copies = JoinSet::new();
+        for number in 0..COPIES {
+            let ask = ask(regions[number % 3], &key, BODY, None);
+            copies.spawn(async move { ask.send(PATIENCE).await });
+        }
+        let (mut first, mut replays, mut later, mut bodies) = (0, 0, 0, Vec::new());
+        while let Some(answer) = copies.join_next().await {
+            let answer = answer??;
+            match (answer.status.as_u16(), answer.header("idempotent-replayed")) {
+                (201, "true") => replays += 1,
+                (201, _) => first += 1,
+                (409, _) => later += 1,
+                (other, _) => anyhow::bail!("a copy was answered {other}: {}", answer.text()),
+            }
+            if answer.status == 201 && !bodies.contains(&answer.body) {
+                bodies.push(answer.body);
+            }
+        }
+        self.narrator
+            .say(&format!("{first} first answer, {replays} replays, {later} asked to come back later (409)"));
+        ensure!(first == 1 && bodies.len() == 1, "{first} first answers, {} different bodies", bodies.len());
+        self.effects(&key, 1)?;
+        let detail = json!({ "first": first, "replays": replays, "later": later });
+        self.narrator.shown(3, "200 requests, one effect, one answer", detail);
+        Ok(())
+    }
+
+    async fn other_amount(&self) -> Result<()> {
+        let [us, _, _] = self.regions()?;
+        let key = format!("copies-{}", self.run);
+        self.narrator.step(4, "The same key with another amount: a bug in the client, and refused as one.");
+        self.curl(us, &key, OTHER_BODY, None);
+        let refused = charge(us, &key, OTHER_BODY, None).await?;
+        self.narrator.say(&format!("{} {}", refused.status.as_u16(), refused.json()["title"]));
+        ensure!(refused.status == 422, "answered {}: {}", refused.status, refused.text());
+        self.effects(&key, 1)?;
+        self.narrator.shown(4, "422 key-reused, and nothing was charged", json!({}));
+        Ok(())
+    }
+
+    async fn killed_in_mid_payment(&self) -> Result<()> {
+        let [us, eu, _] = self.regions()?;
+        let key = self.key_homed_at("killed", eu).await?;
+        self.narrator
+            .step(5, "The home's gateway is killed (SIGKILL) while the provider works on a payment.");
+        self.curl(us, &key, BODY, Some("slow=2s"));
+        let payment = tokio::spawn(ask(us, &key, BODY, Some("slow=2s")).send_owned(PATIENCE));
+        self.claimed(eu, &key).await?;
+        self.narrator.curl(&format!("curl -X POST {}/regions/eu-west/kill?part=gateway", self.control()));
+        eu.act(Action::Kill, Part::Gateway).await?;
+        let cut_off = payment.await??;
+        self.narrator.say(&format!(
+            "the client is told: {} {}",
+            cut_off.status.as_u16(),
+            cut_off.json()["code"]
+        ));
+        ensure!(cut_off.status.is_server_error(), "a cut-off payment was answered {}", cut_off.status);
+        eu.act(Action::Start, Part::Gateway).await?;
+        self.narrator
+            .say("the gateway is back; its claim runs out after its hold of 10 s; the client keeps retrying");
+        self.curl(us, &key, BODY, None);
+        let settled = async || {
+            let answer = charge(us, &key, BODY, Some("slow=2s")).await?;
+            Ok((answer.status == 201).then_some(answer))
+        };
+        let answer = wait::for_some("the payment to be recovered", Duration::from_secs(40), settled).await?;
+        self.narrator.say(&format!("201, replayed: {}", answer.header("idempotent-replayed")));
+        self.effects(&key, 1)?;
+        let fact = "the provider was asked what had happened; its answer was settled, nothing ran twice";
+        self.narrator.shown(5, fact, json!({ "cut_off": cut_off.status.as_u16() }));
+        Ok(())
+    }
+
+    async fn home_unreachable(&self) -> Result<()> {
+        let [us, eu, ap] = self.regions()?;
+        let old = self.key_homed_at("old", ap).await?;
+        let new = self.key_homed_at("new", ap).await?;
+        let first = charge(ap, &old, BODY, None).await?;
+        ensure!(first.status == 201, "the payment was answered {}", first.status);
+        self.narrator.step(6, "A whole region is lost: ap-south's gateway and Postgres are killed.");
+        self.replicated(us, &old).await?;
+        self.narrator.curl(&format!("curl -X POST {}/regions/ap-south/kill", self.control()));
+        ap.act(Action::Kill, Part::Both).await?;
+        self.curl(us, &old, BODY, None);
+        let replay = charge(us, &old, BODY, None).await?;
+        ensure!(
+            replay.status == 201 && replay.body == first.body,
+            "the replay was answered {}",
+            replay.status
+        );
+        self.narrator.shown(
+            6,
+            "a payment that ap-south had settled is still replayed, from us-east's copy",
+            json!({}),
+        );
+        self.curl(eu, &new, BODY, None);
+        // A request that was on its way when the connection broke gets 504 outcome-unknown; the
+        // next try gets a definite answer.
+        let told = async || {
+            let answer = charge(eu, &new, BODY, None).await?;
+            Ok((answer.json()["code"] == "home-unavailable").then_some(answer))
+        };
+        let refused = wait::for_some("eu-west to notice that ap-south is gone", PATIENCE, told).await?;
+        self.narrator.say(&format!(
+            "{} {}, Retry-After: {}",
+            refused.status.as_u16(),
+            refused.json()["code"],
+            refused.header("retry-after")
+        ));
+        ensure!(refused.status == 503, "answered {}: {}", refused.status, refused.text());
+        self.effects(&new, 0)?;
+        self.narrator.shown(6, "a new key of ap-south is refused with the reason: nothing ran", json!({}));
+        let successor = self.taken_over(eu, &new).await?;
+        self.effects(&new, 1)?;
+        self.narrator.shown(
+            6,
+            "its lease had run out, the window was over: the key ran on its successor, once",
+            json!({ "successor": successor }),
+        );
+        self.narrator.curl(&format!("curl -X POST {}/regions/ap-south/start", self.control()));
+        ap.act(Action::Start, Part::Both).await?;
+        self.home_again(ap).await?;
+        let retry = charge(ap, &new, BODY, None).await?;
+        ensure!(retry.status == 201, "the retry at home was answered {}: {}", retry.status, retry.text());
+        self.effects(&old, 1)?;
+        self.effects(&new, 1)?;
+        self.narrator.shown(
+            6,
+            "ap-south came back without help and took its keys home, with what its successor had run",
+            json!({ "replayed": retry.header("idempotent-replayed") }),
+        );
+        self.audited(&[us, eu]).await
+    }
+
+    /// Waits until a lost region's key runs elsewhere, and prints the answers that clients get
+    /// meanwhile. Returns the region that ran it.
+    async fn taken_over(&self, at: &Region, key: &str) -> Result<String> {
+        let told = Mutex::new((String::new(), 0_u32));
+        let served = async || {
+            let answer = charge(at, key, BODY, None).await?;
+            if answer.status == 201 {
+                return Ok(Some(answer.header("onceway-region").to_owned()));
+            }
+            let now = format!("{} {}", answer.status.as_u16(), answer.json()["code"]);
+            let mut before = lock(&told);
+            let times = if before.0 == now { before.1 + 1 } else { 1 };
+            *before = (now.clone(), times);
+            self.narrator.still(&now, times);
+            Ok(None)
+        };
+        let successor = wait::for_some("the key to run on a successor", PATIENCE, served).await?;
+        self.narrator.still_no_more();
+        self.narrator.say(&format!("201, Onceway-Region: {successor}"));
+        ensure!(successor != "ap-south", "a region that was killed answered");
+        Ok(successor)
+    }
+
+    /// Waits until a region serves its arcs again.
+    async fn home_again(&self, region: &Region) -> Result<()> {
+        region.serves().await?;
+        let name = region.name.as_str();
+        let url = format!("{}/v1/status", region.admin());
+        let home = async || {
+            let status = Ask::get(&url).send(PATIENCE).await?.json();
+            let regions = status["authority"]["regions"].as_array().cloned().unwrap_or_default();
+            let own = regions.iter().find(|one| one["name"] == name).map(|one| one["standing"] == "serving");
+            let open = status["authority"]["opening"].as_array().is_some_and(Vec::is_empty);
+            Ok((own == Some(true) && open).then_some(()))
+        };
+        wait::for_some("the region's arcs to be home again", Duration::from_secs(60), home).await
+    }
+
+    /// Checks that every key that ran at risk is listed, and that none of them ran twice.
+    async fn audited(&self, regions: &[&Region]) -> Result<()> {
+        let mut listed = 0;
+        for region in regions {
+            self.narrator.curl(&format!("onceway audit --admin {}", region.admin()));
+            let page = Ask::get(format!("{}/v1/audit", region.admin())).send(PATIENCE).await?.json();
+            let runs = page["runs"].as_array().context("an audit lists runs")?.clone();
+            ensure!(runs.iter().all(|run| run["verdict"] == "clean"), "the audit found a double: {runs:?}");
+            listed += runs.len();
+        }
+        ensure!(listed > 0, "the key that ran at risk is not listed");
+        let fact = "the audit lists what ran at risk, and that none of it ran twice";
+        self.narrator.shown(6, fact, json!({ "runs_at_risk": listed }));
+        Ok(())
+    }
+
+    /// Shows the same loss with and without onceway, side by side.
+    async fn without_onceway(&self) -> Result<()> {
+        self.narrator.step(
+            7,
+            "The same loss again, under load, and beside it the naive design: each region its own table, replicated.",
+        );
+        let workload = Workload {
+            rate: 20.0,
+            span: Duration::from_secs(6),
+            victim: 2,
+            killed_after: Duration::from_secs(3),
+        };
+        self.narrator.say(
+            "the same keys, clients, retries and machines for both; ap-south is killed while payouts are on their way",
+        );
+        let mark = format!("payout-{}", self.run);
+        let compared = compare::run(self.deployment, &workload, &mark).await?;
+        let Compared { naive, onceway } = compared;
+        self.narrator.say("           keys  payouts made  made twice  in doubt, for an operator  unanswered");
+        for (name, counts) in [("naive", naive), ("onceway", onceway)] {
+            let Counts { keys, effects, doubles, in_doubt, unanswered } = counts;
+            self.narrator.say(&format!(
+                "{name:<8} {keys:>6}  {effects:>12}  {doubles:>10}  {in_doubt:>24}  {unanswered:>10}"
+            ));
+        }
+        ensure!(onceway.doubles == 0, "onceway made {} payouts twice", onceway.doubles);
+        self.narrator.shown(
+            7,
+            "the naive design pays twice, onceway does not",
+            json!({ "naive": naive, "onceway": onceway }),
+        );
+        Ok(())
+    }
+
+    /// Kills one of the two endpoints of a region's upstream while payments go on.
+    async fn endpoint_killed(&self) -> Result<()> {
+        let [us, _, _] = self.regions()?;
+        self.narrator.step(8, "One of the two endpoints of us-east's provider, behind TLS, is killed.");
+        let [first, _] = self.deployment.endpoints.first().context("us-east has endpoints")?;
+        self.narrator.curl(&format!("curl -X POST {}/endpoints/us-east/1/kill", self.control()));
+        let (mut keys, mut again) = (Vec::new(), 0);
+        for number in 0..PAYMENTS {
+            keys.push(self.key_homed_at(&format!("endpoint-{number}"), us).await?);
+        }
+        for (number, key) in keys.iter().enumerate() {
+            if number == PAYMENTS / 2 {
+                first.kill().await;
+            }
+            while charge(us, key, BODY, None).await?.status != 201 {
+                again += 1;
+                ensure!(again < PAYMENTS, "payments are refused: the other endpoint does not take them");
+                wait::pause(Duration::from_millis(200)).await;
+            }
+        }
+        for key in &keys {
+            self.effects(key, 1)?;
+        }
+        first.open().await?;
+        let fact = format!(
+            "{PAYMENTS} payments, one effect each, {again} asked to come again: the other endpoint took them"
+        );
+        self.narrator.shown(8, &fact, json!({ "payments": PAYMENTS, "again": again }));
+        Ok(())
+    }
+
+    /// A key of this run whose home is `region`, found through an admin listener, as any user
+    /// could.
+    async fn key_homed_at(&self, word: &str, region: &Region) -> Result<String> {
+        let [us, _, _] = self.regions()?;
+        for number in 0..200 {
+            let key = format!("{word}-{number}-{}", self.run);
+            let status = self.key_status(us, &key).await?;
+            if status["owner"] == region.name.as_str() {
+                return Ok(key);
+            }
+        }
+        anyhow::bail!("no key of 200 has its home at {}", region.name)
+    }
+
+    async fn key_status(&self, region: &Region, key: &str) -> Result<Value> {
+        let (tenant, _) = files::TENANTS[0];
+        let url = format!("{}/v1/keys/{tenant}/{key}", region.admin());
+        Ok(Ask::get(url).send(PATIENCE).await?.json())
+    }
+
+    /// Waits until the key is claimed at its home and the provider has the request.
+    async fn claimed(&self, home: &Region, key: &str) -> Result<()> {
+        let claimed =
+            async || Ok((self.key_status(home, key).await?["state"] == "in-progress").then_some(()));
+        wait::for_some("the payment to be claimed", PATIENCE, claimed).await?;
+        let order = super::ledger::Order {
+            key: key.to_owned(),
+            tenant: files::TENANTS[0].0.to_owned(),
+            path: "/v1/charges".to_owned(),
+        };
+        let at_work = async || {
+            let pending = matches!(self.deployment.ledger.probe(&order), super::ledger::Outcome::Pending);
+            Ok(pending.then_some(()))
+        };
+        wait::for_some("the provider to work on the payment", PATIENCE, at_work).await
+    }
+
+    async fn replicated(&self, region: &Region, key: &str) -> Result<()> {
+        let copied = async || Ok((self.key_status(region, key).await?["state"] == "settled").then_some(()));
+        wait::for_some("the record to be replicated", PATIENCE, copied).await
+    }
+
+    fn effects(&self, key: &str, expected: u64) -> Result<()> {
+        let found = self.deployment.ledger.totals(Some(key)).iter().map(|total| total.effects).sum::<u64>();
+        ensure!(found == expected, "the ledger shows {found} effects of a key, not {expected}");
+        Ok(())
+    }
+
+    fn curl(&self, region: &Region, key: &str, body: &str, behave: Option<&str>) {
+        let behave = behave.map(|behave| format!(" -H 'Demo-Behave: {behave}'")).unwrap_or_default();
+        self.narrator.curl(&format!(
+            "curl -i {}/v1/charges -H 'Authorization: Bearer {}' -H 'Idempotency-Key: \"{key}\"'{behave} --json '{body}'",
+            region.public(),
+            files::TENANTS[0].1
+        ));
+    }
+
+    fn control(&self) -> String {
+        format!("http://127.0.0.1:{}", self.deployment.ports.control)
+    }
+
+    fn regions(&self) -> Result<[&Region; 3]> {
+        let regions: Vec<&Region> = self.deployment.regions.iter().collect();
+        regions.try_into().ok().context("a deployment has three regions")
+    }
+}
+
+fn ask(region: &Region, key: &str, body: &'static str, behave: Option<&str>) -> Ask {
+    let ask = Ask::post(format!("{}/v1/charges", region.public()), body)
+        .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
+        .with("Idempotency-Key", format!("\"{key}\""));
+    match behave {
+        Some(behave) => ask.with("Demo-Behave", behave),
+        None => ask,
+    }
+}
+
+async fn charge(region: &Region, key: &str, body: &'static str, behave: Option<&str>) -> Result<Answer> {
+    ask(region, key, body, behave).send(PATIENCE).await
+}
+
+fn run_mark() -> Result<String> {
+    let mut bytes = [0_u8; 4];
+    rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes)
+        .context("the system gives no random bytes")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
