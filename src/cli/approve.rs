@@ -5,10 +5,10 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::http::{Admin, printable};
+use super::http::Admin;
 use super::rehearsal::Dry;
-use super::status::word;
 use super::table::{Side, columns};
+use super::words::{printable, word};
 use super::{Failure, tell};
 
 /// Approve an act that another operator asks for, and print what it is.
@@ -37,14 +37,6 @@ pub struct Approve {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// An approval of an act.
-#[derive(Args)]
-pub struct Approval {
-    /// The approval that `onceway approve` printed, if this act needs a second person.
-    #[arg(long, value_name = "APPROVAL")]
-    pub(super) approval: Option<String>,
 }
 
 impl Approve {

@@ -15,9 +15,9 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::http::{Admin, printable, segment};
-use super::status::word;
+use super::http::{Admin, segment};
 use super::table::{Side, columns};
+use super::words::{date, printable, word};
 use super::{Failure, tell};
 
 /// List the keys that a region ran although a lost one may have run them too, and the keys that ran
@@ -168,7 +168,7 @@ fn journal(findings: &[Value]) -> String {
     let header = ["when", "kind", "explained by", "tenant", "key", "token", "what"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for finding in findings {
-        let mut row = vec![super::doubts::date(&finding["at_ms"])];
+        let mut row = vec![date(&finding["at_ms"])];
         let explained = match finding["explained"].as_str() {
             Some("unexplained") => "NOTHING: A BUG".to_owned(),
             _ => word(&finding["explained"]),

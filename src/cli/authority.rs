@@ -6,9 +6,8 @@
 
 use serde_json::Value;
 
-use super::doubts::span;
-use super::status::word;
 use super::table::{Side, columns};
+use super::words::{span, word};
 
 /// One line about the register and the lease; nothing if the gateway does not report them.
 pub fn summary(authority: &Value) -> Vec<(&'static str, String)> {

@@ -7,11 +7,10 @@
 use clap::Args;
 use serde_json::json;
 
-use super::approve::Approval;
-use super::http::Admin;
+use super::http::{Admin, Approval};
 use super::key::Who;
 use super::rehearsal::{self, Dry};
-use super::status::word;
+use super::words::word;
 use super::{Failure, tell};
 use crate::protocol::region::RegionName;
 

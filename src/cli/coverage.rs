@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::http;
 use super::table::{Side, columns, thousands};
+use super::words::printable;
 use super::{Failure, block_on, print};
 
 /// List state-changing requests that gateways saw without key protection; fails if there are any.
@@ -72,7 +73,7 @@ enum Class {
 impl Line {
     /// Reads a line as a gateway wrote it; `None` if it is not one.
     fn read(value: &Value) -> Option<(Self, u64)> {
-        let text = |field: &str| value[field].as_str().map(http::printable);
+        let text = |field: &str| value[field].as_str().map(printable);
         let line = Self {
             path: text("path")?,
             method: text("method")?,

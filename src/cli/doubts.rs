@@ -7,11 +7,10 @@
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::approve::Approval;
-use super::http::{Admin, printable};
+use super::http::{Admin, Approval};
 use super::key::Why;
 use super::rehearsal::Dry;
-use super::status::word;
+use super::words::{date, printable, span, word};
 use super::{Failure, tell};
 
 /// List the keys of all regions whose effect may or may not have happened, each once, with what is
@@ -188,23 +187,6 @@ fn quoted(text: &str) -> String {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', "'\\''"))
-}
-
-/// Seconds, in the greatest unit that fits.
-pub fn span(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
-    }
-}
-
-/// Milliseconds since 1970 as a date.
-pub fn date(millis: &Value) -> String {
-    let Some(at) = millis.as_u64() else { return "-".to_owned() };
-    let at = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(at);
-    httpdate::fmt_http_date(at)
 }
 
 #[cfg(test)]

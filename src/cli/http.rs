@@ -15,7 +15,7 @@ use hyper::{StatusCode, Uri};
 use rustls::ClientConfig;
 use serde_json::Value;
 
-use super::approve::Approval;
+use super::words::printable;
 use super::{Failure, block_on};
 use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::config::Config;
@@ -46,6 +46,14 @@ pub struct By {
     /// A file with the authorities of an https:// listener, PEM. Default: the public ones.
     #[arg(long, env = "ONCEWAY_ADMIN_CA", value_name = "FILE")]
     admin_ca: Option<PathBuf>,
+}
+
+/// An approval of an act.
+#[derive(Args)]
+pub struct Approval {
+    /// The approval that `onceway approve` printed, if this act needs a second person.
+    #[arg(long, value_name = "APPROVAL")]
+    approval: Option<String>,
 }
 
 /// Means of access to an admin listener.
@@ -261,11 +269,6 @@ fn refusal(base: &str, answer: &Answer) -> String {
             None => format!("{base} answered {other}"),
         },
     }
-}
-
-/// A text without control characters, which could rewrite the terminal that shows it.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// One segment of a path, with everything but letters, digits, '-', '_', '.' and '~' escaped (RFC

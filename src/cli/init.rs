@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::http::{Local, Target};
 use super::rehearsal::{self, Dry};
-use super::status::word;
+use super::words::word;
 use super::{Failure, block_on, tell};
 use crate::config::{Config, span};
 

@@ -7,12 +7,11 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::doubts::date;
-use super::http::{Admin, printable, segment};
+use super::http::{Admin, segment};
 use super::key::Why;
 use super::rehearsal::Dry;
-use super::status::word;
 use super::table::{Side, columns};
+use super::words::{date, printable, word};
 use super::{Failure, tell};
 
 /// List the accepted requests of all regions that wait to be run, and the dead letters.

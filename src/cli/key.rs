@@ -8,12 +8,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::approve::Approval;
-use super::doubts::date;
-use super::http::{Admin, segment};
+use super::http::{Admin, Approval, segment};
 use super::rehearsal::Dry;
-use super::status::word;
 use super::table::{Side, columns};
+use super::words::{date, word};
 use super::{Failure, print, tell};
 
 /// Look at one key, or end an attempt in doubt by hand.

@@ -8,11 +8,11 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::http::{self, Admin};
+use super::http::Admin;
 use super::key::Who;
 use super::rehearsal::Dry;
-use super::status::word;
 use super::table::{Side, columns};
+use super::words::{printable, word};
 use super::{Failure, tell};
 use crate::protocol::versions::{NEXT, Versions};
 
@@ -101,7 +101,7 @@ fn left_behind(told: &Value) -> Result<(), Failure> {
     };
     let all = told["speaks"].as_object().into_iter().flatten();
     let names: Vec<String> =
-        all.filter(|(_, speaks)| lacks(speaks)).map(|(name, _)| http::printable(name)).collect();
+        all.filter(|(_, speaks)| lacks(speaks)).map(|(name, _)| printable(name)).collect();
     Err(Failure::Failed(format!(
         "version {now} is in force and not spoken by {}: run a onceway there that speaks it",
         names.join(", ")

@@ -9,12 +9,11 @@ use std::io::{IsTerminal, Write};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::approve::Approval;
 use super::authority;
-use super::http::Admin;
+use super::http::{Admin, Approval};
 use super::key::{Who, Why};
 use super::rehearsal::{self, Dry};
-use super::status::word;
+use super::words::word;
 use super::{Failure, tell};
 use crate::protocol::region::RegionName;
 

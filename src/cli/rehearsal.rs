@@ -6,8 +6,8 @@
 use clap::Args;
 use serde_json::Value;
 
-use super::ring_change::moves;
-use super::status::word;
+use super::table::{Side, columns, thousands};
+use super::words::word;
 use super::{Failure, tell};
 
 /// Flag of a dry run.
@@ -49,6 +49,17 @@ fn picture(said: &Value) -> String {
     }
     text.push_str("\nNothing was changed.\n");
     text
+}
+
+/// Arcs that would change their owner, as a table.
+pub fn moves(moves: &Value) -> String {
+    let mut rows = vec![["from", "to", "arcs", "share"].map(str::to_owned).to_vec()];
+    for moved in moves.as_array().into_iter().flatten() {
+        let share = moved["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
+        let arcs = moved["arcs"].as_u64().map_or("-".to_owned(), thousands);
+        rows.push(vec![word(&moved["from"]), word(&moved["to"]), arcs, share]);
+    }
+    columns(&[Side::Left, Side::Left, Side::Right, Side::Right], &rows)
 }
 
 #[cfg(test)]

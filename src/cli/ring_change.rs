@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::http::Local;
 use super::key::Who;
-use super::rehearsal;
-use super::status::word;
-use super::table::{Side, columns, thousands};
+use super::rehearsal::{self, moves};
+use super::table::{Side, columns};
+use super::words::word;
 use super::{Failure, print, tell};
 use crate::config::Config;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, RingSpec};
@@ -185,17 +185,6 @@ fn picture(plan: &Value) -> String {
         text.push_str(&columns(&[Side::Left, Side::Left], &told));
     }
     text
-}
-
-/// Arcs that would change their owner, as a table.
-pub fn moves(moves: &Value) -> String {
-    let mut rows = vec![["from", "to", "arcs", "share"].map(str::to_owned).to_vec()];
-    for moved in moves.as_array().into_iter().flatten() {
-        let share = moved["share"].as_f64().map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0));
-        let arcs = moved["arcs"].as_u64().map_or("-".to_owned(), thousands);
-        rows.push(vec![word(&moved["from"]), word(&moved["to"]), arcs, share]);
-    }
-    columns(&[Side::Left, Side::Left, Side::Right, Side::Right], &rows)
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::authority;
-use super::http::{Admin, printable};
+use super::http::Admin;
 use super::table::{Side, columns};
+use super::words::{printable, word};
 use super::{Failure, tell};
 
 /// Answer "is this gateway well, and what does it wait for?": readiness, store, owners and the
@@ -179,17 +180,6 @@ fn regions(status: &Value) -> String {
     }
     use Side::{Left, Right};
     columns(&[Left, Right, Left, Left, Right, Right, Right, Right, Left, Left, Left], &rows)
-}
-
-/// One value as a word; nothing and unknown things are "-".
-pub fn word(value: &Value) -> String {
-    match value {
-        Value::Null | Value::Array(_) | Value::Object(_) => "-".to_owned(),
-        Value::Bool(true) => "yes".to_owned(),
-        Value::Bool(false) => "NO".to_owned(),
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => printable(text),
-    }
 }
 
 fn ms(value: &Value) -> String {

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::http::{Admin, printable};
+use super::super::http::Admin;
+use super::super::words::printable;
 use super::super::{Failure, print};
 use super::export::{PAGE, behind, broke_off};
 use super::judge::{Known, Rule, Verdict};

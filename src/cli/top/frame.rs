@@ -7,8 +7,8 @@
 use serde_json::{Value, json};
 
 use super::super::authority;
-use super::super::status::word;
 use super::super::table::{Side, columns};
+use super::super::words::word;
 use super::sample::{GatewayState, Heard, Sample};
 
 /// Verdicts that have a rate, each with its column.

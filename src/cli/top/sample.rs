@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::super::http::{self, Access};
+use super::super::words::printable;
 use crate::ports::observe;
 
 /// Time limit of one gateway; a slower one counts as silent in this frame.
@@ -62,7 +63,7 @@ impl Sample {
 }
 
 async fn ask(admin: &str, access: &Access) -> Result<GatewayState, String> {
-    let why = |error: anyhow::Error| http::printable(&format!("{error:#}"));
+    let why = |error: anyhow::Error| printable(&format!("{error:#}"));
     let status = http::get(admin, "/v1/status", access).await.map_err(why)?;
     let status = serde_json::from_slice(&status).map_err(|_| "it answered no JSON".to_owned())?;
     let page = http::get(admin, "/metrics", access).await.map_err(why)?;
@@ -80,7 +81,7 @@ fn by(page: &str, metric: &str, label: &str) -> BTreeMap<String, f64> {
     for (labels, value) in series(page, metric) {
         let at = format!("{label}=\"");
         let found = labels.split_once(&at).and_then(|(_, rest)| rest.split_once('"'));
-        let name = found.map(|(name, _)| http::printable(name)).unwrap_or_default();
+        let name = found.map(|(name, _)| printable(name)).unwrap_or_default();
         *sums.entry(name).or_default() += value;
     }
     sums
