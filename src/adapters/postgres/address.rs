@@ -12,7 +12,7 @@ use std::str::FromStr;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
-use super::tls;
+use super::tls::{self, Own, Protection};
 use crate::gateway::percent;
 
 /// Address of a Postgres, our role there, and the protection of the connection.
@@ -20,24 +20,6 @@ use crate::gateway::percent;
 pub struct Address {
     pub(super) config: Config,
     pub(super) protection: Protection,
-}
-
-/// Protection of a connection.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) enum Protection {
-    /// Plain text.
-    Plain,
-    /// TLS with any server.
-    Encrypted { own: Option<Own> },
-    /// TLS with a server whose certificate one of these authorities signed for the host's name.
-    Verified { authorities: PathBuf, own: Option<Own> },
-}
-
-/// Our certificate, for servers that ask for one. Both files are PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Own {
-    pub(super) certificate: PathBuf,
-    pub(super) key: PathBuf,
 }
 
 /// Reason why an address cannot be used: one line that says what to write.

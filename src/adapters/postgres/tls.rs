@@ -5,7 +5,7 @@
 //! tokio-postgres-rustls does the handshake and channel binding. This file must not connect with
 //! less protection than the address asks for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
@@ -17,11 +17,28 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::super::identity::{self, IdentityError};
-use super::address::{Own, Protection};
 
 /// Protocol name that newer servers expect if TLS starts without Postgres' own request. libpq
 /// always sends it.
 const ALPN: &[u8] = b"postgresql";
+
+/// Protection of a connection.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Protection {
+    /// Plain text.
+    Plain,
+    /// TLS with any server.
+    Encrypted { own: Option<Own> },
+    /// TLS with a server whose certificate one of these authorities signed for the host's name.
+    Verified { authorities: PathBuf, own: Option<Own> },
+}
+
+/// Our certificate, for servers that ask for one. Both files are PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Own {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+}
 
 /// Reason why TLS cannot even begin. It names the file.
 #[derive(Clone, Debug, thiserror::Error)]
