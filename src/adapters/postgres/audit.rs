@@ -9,7 +9,7 @@ use tokio_postgres::Row as PgRow;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::keys::{big, millis, small};
+use super::numbers::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::{Call, Params};
 use super::upkeep::{columns, entry, explained, id_of, key_id};

@@ -10,7 +10,7 @@ use tokio_postgres::types::Json;
 use uuid::Uuid;
 
 use super::errors;
-use super::keys::big;
+use super::numbers::big;
 use super::run::{Call, Params};
 use super::{Lane, PgStore, rows};
 use crate::ports::store::{GateVersion, StoreError, Written};

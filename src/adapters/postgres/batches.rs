@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::connections::Connections;
 use super::errors::{self, Effect};
 use super::gather::Member;
-use super::keys::{big, claim_reply, millis, promised, small};
+use super::numbers::{big, millis, promised, small};
 use super::rows::{self, StoredAnswer};
 use super::run::{self, Call, Failed};
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
@@ -47,7 +47,7 @@ impl Claim {
     pub(super) fn reply(rows: &[Row]) -> Result<ClaimReply, StoreError> {
         match made(rows).map_err(|why| errors::unreadable(Self::WHAT, Effect::Writes, why))? {
             Some(won) => Ok(won),
-            None => claim_reply(Self::WHAT, rows),
+            None => rows::claim_reply(Self::WHAT, rows),
         }
     }
 }

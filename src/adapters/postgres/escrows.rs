@@ -6,7 +6,7 @@
 use uuid::Uuid;
 
 use super::errors;
-use super::keys::{big, millis, promised, small};
+use super::numbers::{big, millis, promised, small};
 use super::rows::{self, StoredAnswer, count};
 use super::run::{Call, Params};
 use super::{Lane, PgStore};

@@ -7,7 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::errors;
-use super::keys::{big, millis, small};
+use super::numbers::{big, millis, small};
 use super::rows::{self, StoredAnswer, get};
 use super::run::{Call, Params};
 use super::{Lane, PgStore, names, packed, upkeep};
@@ -198,7 +198,7 @@ impl<'a> Columns<'a> {
             State::InDoubt { status, .. } => (*status, None),
             State::Settled { answer, age, expired: _ } => (None, Some((answer, age))),
         };
-        self.doubt_statuses.push(doubt.map(|status| super::keys::status(what, status)).transpose()?);
+        self.doubt_statuses.push(doubt.map(|status| super::numbers::status(what, status)).transpose()?);
         let stored = settled.map(|(answer, _)| StoredAnswer::of(what, answer)).transpose()?;
         self.codings.push(stored.as_ref().map_or(packed::PLAIN, |stored| stored.coding));
         self.statuses.push(stored.as_ref().map(|stored| stored.status));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::errors::{self, Effect};
-use super::keys::{big, claim_reply, millis, promised, small};
+use super::numbers::{big, millis, promised, small};
 use super::run::{Call, Params};
 use super::{Lane, PgStore, rows, sealing, upkeep};
 use crate::ports::jobs::{Act, Acted, Content, Job, JobLoad, JobRow, Jobs, StoredRequest, Taken, Turns};
@@ -69,7 +69,7 @@ impl Jobs for PgStore {
         let basis: Params<'_> = &[&attempt, &own_epoch, &own_attempt, &own_nonce, &over];
         let job: Params<'_> = &[&keep, &sealed, &request];
         let call = Call::writes(WHAT, &self.sql.accept);
-        claim_reply(WHAT, &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?)
+        rows::claim_reply(WHAT, &self.on(Lane::Records, call, &[named, life, basis, job].concat()).await?)
     }
 
     async fn take(

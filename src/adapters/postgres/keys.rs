@@ -14,10 +14,11 @@ use super::super::views::from_value;
 use super::batches::{Claim, Settlement};
 use super::errors::{self, Effect};
 use super::gather::Asked;
+use super::numbers::{big, millis, promised, small};
 use super::provision::SCHEMA;
 use super::rows::{Columns, Standing, StoredAnswer};
 use super::run::{Call, Params};
-use super::{Lane, PgStore, rows};
+use super::{Lane, PgStore, numbers, rows};
 use crate::ports::KeyStore;
 use crate::ports::store::{
     Attempt, Boot, ClaimAsk, ClaimReply, Gate, GateVersion, StoreError, Unclear, Written,
@@ -25,9 +26,7 @@ use crate::ports::store::{
 use crate::protocol::authority::{GateState, Pending};
 use crate::protocol::decide::Basis;
 use crate::protocol::key::KeyId;
-use crate::protocol::lifetime::{Lifetime, Retention};
-use crate::protocol::record::{Answer, Row, Token};
-use crate::protocol::time::Date;
+use crate::protocol::record::{Answer, Row};
 
 impl KeyStore for PgStore {
     async fn claim(&self, ask: &ClaimAsk) -> Result<ClaimReply, StoreError> {
@@ -67,7 +66,7 @@ impl KeyStore for PgStore {
 
     async fn doubt(&self, attempt: &Attempt, answer: Option<Unclear>) -> Result<Written, StoreError> {
         const WHAT: &str = "a doubt";
-        let status = answer.as_ref().map(|answer| self::status(WHAT, answer.status)).transpose()?;
+        let status = answer.as_ref().map(|answer| numbers::status(WHAT, answer.status)).transpose()?;
         let ended = answer.as_ref().is_some_and(|answer| answer.ends_attempt);
         let excerpt = answer.and_then(|answer| answer.excerpt);
         let params: Params<'_> = &[&status, &ended, &excerpt];
@@ -151,7 +150,7 @@ impl PgStore {
                 self.on_records(within, call, &[named, life, basis].concat()).await?
             }
         };
-        claim_reply(WHAT, &rows)
+        rows::claim_reply(WHAT, &rows)
     }
 
     /// Reads all rows of each key.
@@ -262,31 +261,6 @@ fn standing(row: &tokio_postgres::Row, outcome: &Outcome<'_>) -> Result<Written,
     Ok(if held_back || !rows::get::<bool>(row, "open")? { Written::GateMoved } else { Written::Lost })
 }
 
-/// Reads the reply to a claim.
-pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
-    let unknown = |why| errors::unreadable(what, Effect::Writes, why);
-    let mut standing = Vec::new();
-    for row in found {
-        match rows::get::<&str>(row, "verdict").map_err(unknown)? {
-            "won" => {
-                let token: Token = rows::token(&Columns::of(row)).map_err(unknown)?;
-                let expires = Date(rows::get(row, "expires_ms").map_err(unknown)?);
-                return Ok(ClaimReply::Won { token, expires });
-            }
-            "gate" => return Ok(ClaimReply::GateMoved),
-            "found" => standing.push(row),
-            _ => return Err(unknown("verdict")),
-        }
-    }
-    // A claim that found rows wrote nothing, so rows that cannot be read leave no doubt.
-    let definite = |why| errors::unreadable(what, Effect::Reads, why);
-    if standing.is_empty() {
-        return Err(unknown("no row"));
-    }
-    let rows = standing.into_iter().map(rows::standing).collect::<Result<_, _>>().map_err(definite)?;
-    Ok(ClaimReply::Found(rows::of_key(rows)))
-}
-
 /// Reason why a gateway of this program may not run over this store, which another program made.
 fn unfit(row: &tokio_postgres::Row) -> Result<Option<String>, rows::Unreadable> {
     let (schema, from) = (rows::get::<i32>(row, "schema_version")?, rows::get::<i32>(row, "gateways_from")?);
@@ -331,30 +305,4 @@ fn gate_state(row: &tokio_postgres::Row) -> Result<Option<GateState>, rows::Unre
     let pending = rows::get::<Option<Json<Pending>>>(row, "pending")?.map(|Json(pending)| pending);
     let Json(waived) = rows::get(row, "waivers")?;
     Ok(Some(GateState { view, since, pending, waived }))
-}
-
-/// The retention in milliseconds. `None`: for ever.
-pub(super) fn promised(lifetime: &Lifetime) -> Option<i64> {
-    match lifetime.retention {
-        Retention::For(span) => Some(millis(span)),
-        Retention::Never => None,
-    }
-}
-
-pub(super) fn big(what: &str, value: u64) -> Result<i64, StoreError> {
-    i64::try_from(value).map_err(|_| errors::not_sent(what, "a number is too large to be stored"))
-}
-
-pub(super) fn small(what: &str, value: u32) -> Result<i32, StoreError> {
-    i32::try_from(value).map_err(|_| errors::not_sent(what, "an attempt number is too large to be stored"))
-}
-
-pub(super) fn status(what: &str, value: u16) -> Result<i16, StoreError> {
-    i16::try_from(value).map_err(|_| errors::not_sent(what, "a status is not one of HTTP's"))
-}
-
-/// Whole milliseconds, rounded up: a stored hold or retention is never shorter than the promised
-/// one.
-pub(super) fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }

@@ -6,8 +6,8 @@
 //! - `connections` (a pool that may be replaced), [`login`] (replaces role and password)
 //! - `run` (one call: connection, bound, classification), `errors` (definite or unknown), `breaker`
 //!   (a silent store is not asked by every request)
-//! - `statements` (SQL with the region's own leaf in it), `names`, `rows`, `answer`, `packed` and
-//!   (columns to values and back)
+//! - `statements` (SQL with the region's own leaf in it), `names`, `rows`, `numbers`, `answer` and
+//!   `packed` (columns to values and back)
 //! - [`sealing`] (requests at rest), [`provision`] (makes and checks a store)
 //!
 //! This room must not decide, and must not send anything twice. It must never let a key, a tenant,
@@ -29,6 +29,7 @@ mod jobs;
 mod keys;
 pub mod login;
 mod names;
+mod numbers;
 mod packed;
 pub mod provision;
 mod replica;

@@ -4,7 +4,7 @@
 //! must not judge lag or health.
 
 use super::errors;
-use super::keys::{big, millis};
+use super::numbers::{big, millis};
 use super::rows::count;
 use super::run::Call;
 use super::{Lane, PgStore, names, rows};

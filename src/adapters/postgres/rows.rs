@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 use tokio_postgres::types::{FromSql, ToSql};
 use uuid::Uuid;
 
-use super::keys::status;
+use super::errors::Effect;
+use super::numbers::status;
 use super::packed::Packed;
 use super::{answer, errors, packed};
-use crate::ports::store::StoreError;
+use crate::ports::store::{ClaimReply, StoreError};
 use crate::protocol::fingerprint::{Digest32, Fingerprint};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use crate::protocol::region::{Origin, RegionName};
@@ -83,6 +84,31 @@ pub(super) struct Standing {
 /// A row of a key as one of several.
 pub(super) fn standing(row: &tokio_postgres::Row) -> Result<Standing, Unreadable> {
     Ok(Standing { imported: get::<&str>(row, "origin")?.ends_with(IMPORTED), row: read(row)? })
+}
+
+/// Reads the reply to a claim.
+pub(super) fn claim_reply(what: &str, found: &[tokio_postgres::Row]) -> Result<ClaimReply, StoreError> {
+    let unknown = |why| errors::unreadable(what, Effect::Writes, why);
+    let mut stood = Vec::new();
+    for row in found {
+        match get::<&str>(row, "verdict").map_err(unknown)? {
+            "won" => {
+                let token: Token = token(&Columns::of(row)).map_err(unknown)?;
+                let expires = Date(get(row, "expires_ms").map_err(unknown)?);
+                return Ok(ClaimReply::Won { token, expires });
+            }
+            "gate" => return Ok(ClaimReply::GateMoved),
+            "found" => stood.push(row),
+            _ => return Err(unknown("verdict")),
+        }
+    }
+    // A claim that found rows wrote nothing, so rows that cannot be read leave no doubt.
+    let definite = |why| errors::unreadable(what, Effect::Reads, why);
+    if stood.is_empty() {
+        return Err(unknown("no row"));
+    }
+    let rows = stood.into_iter().map(standing).collect::<Result<_, _>>().map_err(definite)?;
+    Ok(ClaimReply::Found(of_key(rows)))
 }
 
 /// Keeps one row for each origin.

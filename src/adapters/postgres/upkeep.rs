@@ -9,7 +9,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::errors;
-use super::keys::{big, millis, promised, small};
+use super::numbers::{big, millis, promised, small};
 use super::rows::{self, StoredAnswer, count, get};
 use super::run::{Call, Params};
 use super::{Lane, PgStore, packed};
