@@ -1,5 +1,6 @@
 //! HTTP/1.1 connections to one upstream, kept alive between requests: one request is one attempt.
-//! [`super::endpoints`] says which address is next, [`super::verdict`] what a failure means.
+//! [`super::endpoints`] says which address is next, [`super::idle`] keeps connections between
+//! requests, [`super::verdict`] says what a failure means.
 //!
 //! hyper-util's pool is not used because it may resend on its own. This file must not resend: a
 //! request goes to another connection only if hyper gave it back unwritten (hyper's
@@ -12,10 +13,8 @@
 //! Whoever waits for an answer drives hyper's connection: no task stands between the right to send
 //! and the first byte, nor between an answer and its reader.
 
-use std::future::{Future, poll_fn};
-use std::os::fd::OwnedFd;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -23,18 +22,17 @@ use http::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 use tokio::task::unconstrained;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use super::dial::{Dialled, Judged, Tls, Wire, dial};
+use super::dial::{Dialled, Judged, Tls, dial};
 use super::endpoints::{Choice, Endpoint, Endpoints, Turn};
+use super::idle::{Connection, Driver, lock, put_back};
 use super::strict::{Awaited, Strict};
 use super::upload::{Upload, watched};
-use super::verdict::Failure;
+use super::verdict::{Failure, describe};
 use crate::adapters::streaming::{Carrier, Patience, streaming};
 use crate::ports::Body;
 
@@ -44,8 +42,6 @@ const CONNECT: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(30);
 /// Longest time for making a connection while another endpoint is left.
 const EACH: Duration = Duration::from_secs(1);
-/// Most idle connections that are kept.
-const MOST_IDLE: usize = 256;
 /// Time by which a connection is closed here before the upstream's `Keep-Alive: timeout=` ends.
 ///
 /// It covers the way of the request, and clocks that tick in whole seconds.
@@ -99,73 +95,6 @@ pub struct Pool {
     endpoints: Arc<Endpoints>,
 }
 
-/// The connections to one endpoint that no request is on.
-#[derive(Debug, Default)]
-pub struct Idle {
-    /// The connection used last is on top, so that surplus ones grow old at the bottom.
-    stack: Vec<Connection>,
-    /// True while a task runs that closes old connections.
-    closing: bool,
-    /// True once the endpoint is no address of its upstream any more.
-    retired: bool,
-}
-
-impl Idle {
-    /// Closes the oldest, so that at most so many stay.
-    fn leave(&mut self, most: usize) {
-        let surplus = self.stack.len().saturating_sub(most);
-        self.stack.drain(..surplus);
-    }
-
-    /// Closes all, and those that come back later.
-    pub fn retire(&mut self) {
-        self.retired = true;
-        self.stack.clear();
-    }
-}
-
-#[derive(Debug)]
-struct Connection {
-    sender: SendRequest<Body>,
-    driver: Driver,
-    /// Notes each request, so that the head of its answer is judged.
-    awaited: Awaited,
-    /// A second handle of hyper's socket. It shows that the upstream closed the connection before
-    /// this runtime learns of it.
-    socket: OwnedFd,
-    is_encrypted: bool,
-    judged_late: Option<Judged>,
-    since: Instant,
-    /// Longest idle time: the pool's, or less if the upstream says less.
-    keep: Duration,
-    /// Moment from which it takes no further request.
-    ends: Instant,
-}
-
-/// hyper's side of a connection, which moves only when it is polled; `None` once it is over.
-#[derive(Debug)]
-struct Driver(Option<Box<http1::Connection<TokioIo<Strict<Wire>>, Body>>>);
-
-impl Driver {
-    /// Writes and reads what it can. The request on a connection gets the error that breaks it, so
-    /// the driver's own result adds nothing.
-    fn advance(&mut self, context: &mut Context<'_>) {
-        if self.0.as_mut().is_some_and(|driver| Pin::new(driver).poll(context).is_ready()) {
-            self.0 = None;
-        }
-    }
-
-    /// Waits for something that happens on this connection.
-    async fn until<T>(&mut self, happened: impl Future<Output = T>) -> T {
-        let mut happened = pin!(happened);
-        poll_fn(|context| {
-            self.advance(context);
-            happened.as_mut().poll(context)
-        })
-        .await
-    }
-}
-
 /// The connection of an answer whose body is being read.
 struct Answering {
     connection: Connection,
@@ -194,26 +123,8 @@ impl Carrier for Answering {
                 });
             }
         } else if self.clear {
-            put_back(&self.turn.0, self.connection);
+            put_back(&self.turn.0.idle, self.connection);
         }
-    }
-}
-
-impl Connection {
-    fn is_old(&self, now: Instant) -> bool {
-        now - self.since >= self.keep || now >= self.ends
-    }
-
-    /// True if the upstream neither closed it nor sent anything unasked. Tickets for later
-    /// handshakes are read first, and so is a farewell.
-    fn is_quiet(&mut self) -> bool {
-        if self.is_encrypted {
-            self.driver.advance(&mut Context::from_waker(Waker::noop()));
-            if self.driver.0.is_none() || !self.sender.is_ready() {
-                return false;
-            }
-        }
-        nothing_waits(&self.socket)
     }
 }
 
@@ -415,15 +326,9 @@ impl Pool {
     /// Takes an idle connection that still looks alive. It must be fresh unless the request is
     /// safe.
     fn take(&self, turn: &Turn, is_safe: bool, now: Instant) -> Option<Connection> {
-        let mut idle = lock(&turn.0.idle);
         let Bounds { keep_idle, write_idle, .. } = self.bounds;
         let most = if is_safe { keep_idle } else { keep_idle.min(write_idle) };
-        while let Some(mut connection) = idle.stack.pop_if(|connection| now - connection.since < most) {
-            if !connection.is_old(now) && connection.is_quiet() {
-                return Some(connection);
-            }
-        }
-        None
+        lock(&turn.0.idle).take(most, now)
     }
 
     /// Makes a connection for this request.
@@ -471,7 +376,7 @@ impl Pool {
 async fn try_again(pool: Pool, endpoint: Arc<Endpoint>) {
     let made = timeout_at(Instant::now() + CONNECT, pool.dial(&endpoint)).await;
     match made.unwrap_or_else(|_| Err("timed out".to_owned())) {
-        Ok(connection) => put_back(&endpoint, connection),
+        Ok(connection) => put_back(&endpoint.idle, connection),
         Err(why) => endpoint.failed(Instant::now(), &why),
     }
 }
@@ -506,14 +411,6 @@ fn make_length_clear(answer: &mut Response<Incoming>) -> Result<bool, &'static s
     Ok(clear)
 }
 
-/// True if the upstream neither closed the connection nor sent anything that was not read: one look
-/// at the kernel's buffer.
-fn nothing_waits(socket: &OwnedFd) -> bool {
-    let mut byte = [0_u8; 1];
-    let looked = recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    matches!(looked, Err(Errno::AGAIN))
-}
-
 /// The idle time that the upstream allows, from `Keep-Alive: timeout=5, max=100` (RFC 2068 section
 /// 19.7.1; seconds).
 ///
@@ -527,57 +424,4 @@ fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
         name.trim().eq_ignore_ascii_case("timeout").then(|| value.parse::<u32>().ok())?
     });
     seconds.min().map(|seconds| Duration::from_secs(seconds.into()))
-}
-
-fn put_back(endpoint: &Endpoint, mut connection: Connection) {
-    let now = Instant::now();
-    if connection.keep.is_zero() || now >= connection.ends {
-        return;
-    }
-    (connection.since, connection.judged_late) = (now, None);
-    let mut held = lock(&endpoint.idle);
-    if held.stack.len() < MOST_IDLE && !held.retired {
-        held.stack.push(connection);
-    }
-    if !held.closing {
-        held.closing = true;
-        tokio::spawn(close_old(endpoint.idle.clone()));
-    }
-}
-
-/// Closes connections that were idle for their time. Ends when none is left.
-async fn close_old(idle: Arc<Mutex<Idle>>) {
-    loop {
-        let next = {
-            let mut idle = lock(&idle);
-            let now = Instant::now();
-            idle.stack.retain_mut(|connection| !connection.is_old(now) && connection.is_quiet());
-            let ends =
-                idle.stack.iter().map(|connection| connection.ends.min(connection.since + connection.keep));
-            let next = ends.min();
-            idle.closing = next.is_some();
-            next
-        };
-        match next {
-            Some(next) => sleep_until(next).await,
-            None => return,
-        }
-    }
-}
-
-/// No holder of this lock can panic halfway through a change, so poisoned connections are still
-/// whole.
-fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Writes an error with its causes in one line.
-pub fn describe(error: &hyper::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -23,7 +23,7 @@ use rustls::pki_types::ServerName;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::connection::Idle;
+use super::idle::Idle;
 use super::verdict::Failure;
 
 /// Time for which a name's last addresses count while its resolver fails.

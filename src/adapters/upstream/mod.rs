@@ -9,15 +9,16 @@ mod connection;
 mod credential;
 mod dial;
 mod endpoints;
+mod idle;
 mod strict;
 mod upload;
 mod verdict;
 
-pub(super) use connection::describe;
 pub use connection::{Bounds, Host};
 pub use credential::Credential;
 pub use dial::{Tls, TlsFiles};
 pub(crate) use strict::writes_through;
+pub(super) use verdict::describe;
 
 use std::collections::BTreeMap;
 use std::fmt;

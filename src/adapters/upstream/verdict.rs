@@ -7,7 +7,6 @@ use std::io;
 
 use rustls::AlertDescription;
 
-use super::connection::describe;
 use crate::ports::upstream::SendError;
 
 /// A failure of one exchange.
@@ -80,4 +79,15 @@ fn refuses_a_certificate(error: &hyper::Error) -> bool {
         cause = error.source();
     }
     false
+}
+
+/// Writes an error with its causes in one line.
+pub fn describe(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
