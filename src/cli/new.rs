@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Failure, tell};
 use crate::adapters::issue;
 use crate::adapters::upstream::Base;
-use crate::config::region::database_url;
+use crate::config::secret::database_url;
 use crate::config::secret::no_password_in_url;
 use crate::gateway::credentials::digest;
 use crate::protocol::region::RegionName;

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use super::by_region::{ADDRESSES, ByRegion, ELSEWHERE, PUBLISHERS};
 use super::listen::Listen;
 use super::reader::{Located, Problems};
-use super::region::{ADDRESSES, ByRegion, ELSEWHERE, Others, PUBLISHERS};
+use super::region::Others;
 use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::span::{show, show_size};

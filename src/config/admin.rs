@@ -14,8 +14,8 @@ use super::credentials::digest_of;
 use super::listen::{self, TlsFiles};
 use super::published;
 use super::reader::{self, At, Located, Problems, Section, Source};
-use super::region::file;
 use super::secret::{Names, Secret, SecretSource, Surroundings};
+use super::values::file;
 use crate::gateway::credentials::operators::{Operator, Operators, Role, Weighty};
 use crate::gateway::credentials::{TokenDigest, digest};
 

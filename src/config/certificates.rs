@@ -5,15 +5,29 @@
 //! reports missing files; a metric shows expiry. This file must not keep the certificates, and
 //! reports nothing outside of a check.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::reader::Section;
 use super::secret::{Need, Secret, Surroundings};
+use super::values::file;
 use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
 use crate::adapters::postgres::address::{self, Address};
 use crate::adapters::tls;
 use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::protocol::region::RegionName;
+
+/// A file that the key names and that other code reads later.
+pub(super) fn pem(
+    section: &Section<'_>,
+    key: &'static str,
+    advice: &str,
+    base: &Path,
+    surroundings: &Surroundings<'_>,
+) -> Option<PathBuf> {
+    let path = section.required(key, advice, |value| file(value, base))?;
+    surroundings.file(section, key, &path);
+    Some(path)
+}
 
 /// Checks the files of a region's or witness's own identity.
 pub(super) fn of_peer(

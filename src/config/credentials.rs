@@ -11,7 +11,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::reader::{self, At, Problems, Section, Source};
-use super::ring::tenant;
+use super::values::tenant;
 use super::{jwks, published};
 use crate::gateway::credentials::issuer::{Algorithm, Issuer};
 use crate::gateway::credentials::{Caller, Credentials, PRINCIPAL_LIMIT, TokenDigest, Voucher};

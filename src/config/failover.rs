@@ -10,9 +10,9 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::reader::{self, Located, Section};
-use super::ring::region_name;
 use super::span::show;
 use super::timings;
+use super::values::region_name;
 use crate::gateway::authority::{Failover, Mode};
 use crate::protocol::lease;
 use crate::protocol::region::RegionName;

@@ -12,11 +12,11 @@ use http::uri::Authority;
 use http::{HeaderValue, Uri};
 use toml::de::DeValue;
 
-use super::certificates;
-use super::reader::{self, Section};
-use super::region::{needed, pem};
+use super::certificates::{self, pem};
+use super::reader::{self, Section, needed};
 use super::secret::Surroundings;
 use super::trusted::{self, Network, Trusted};
+use super::values::socket;
 use crate::gateway::concurrency::MostAtOnce;
 
 /// Least room for bodies, in bytes.
@@ -267,9 +267,4 @@ fn limits(mut section: Section<'_>) -> Option<(PublicLimits, MostAtOnce)> {
 
 fn span(value: &DeValue<'_>) -> Result<Duration, String> {
     reader::time(value, Duration::from_millis(100), Duration::from_secs(600))
-}
-
-pub(super) fn socket(value: &DeValue<'_>) -> Result<SocketAddr, String> {
-    let text = reader::text(value)?;
-    text.parse().map_err(|_| format!("{text:?} must be an IP address and a port, such as \"127.0.0.1:7401\""))
 }

@@ -15,6 +15,7 @@
 mod accept;
 mod across;
 pub mod admin;
+mod by_region;
 mod certificates;
 mod credentials;
 pub(crate) mod diff;
@@ -42,6 +43,7 @@ mod stamp;
 pub mod trusted;
 mod upstream_health;
 pub mod upstreams;
+mod values;
 pub mod witness;
 
 use std::fmt;

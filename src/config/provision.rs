@@ -9,10 +9,13 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
+use super::by_region::{ByRegion, PUBLISHERS, by_region};
 use super::certificates;
 use super::reader::{self, Problems, Section};
-use super::region::{ByRegion, PLAIN_URL, PUBLISHERS, by_region, database_url, file};
-use super::secret::{Names, Secret, SecretSource, Surroundings, no_password_in_conninfo};
+use super::secret::{
+    Names, PLAIN_URL, Secret, SecretSource, Surroundings, database_url, no_password_in_conninfo,
+};
+use super::values::file;
 use crate::adapters::postgres::address::Address;
 use crate::protocol::region::RegionName;
 

@@ -320,6 +320,14 @@ impl<'a> Section<'a> {
     }
 }
 
+/// A section that must exist.
+pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
+    if !top.has(name) {
+        top.fail(format!("[{name}] is missing: {advice}"));
+    }
+    top.table(name)
+}
+
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",

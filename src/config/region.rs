@@ -13,17 +13,17 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::admin::{self, Admin};
-use super::certificates;
+use super::by_region::{ADDRESSES, ByRegion, ELSEWHERE, by_region};
+use super::certificates::{self, pem};
 use super::levels;
 use super::listen::{self, Listen};
 use super::provision::{self, Provision};
-use super::reader::{self, At, Located, Problems, Section, Source};
-use super::ring::region_name;
-use super::secret::{Names, Plain, Secret, SecretSource, Surroundings, no_password_in_url};
+use super::reader::{self, At, Located, Problems, Section, Source, needed};
+use super::secret::{Names, PLAIN_URL, Secret, SecretSource, Surroundings, database_url};
 use super::upstreams::{Named, Service};
+use super::values::{file, host_and_port, is_host_and_port, region_name};
 use super::{accept, quota, upstream_health, upstreams};
 use crate::adapters::identity::IdentityFiles;
-use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
 use crate::gateway::quota::Quota;
 use crate::protocol::region::RegionName;
@@ -62,30 +62,6 @@ pub(super) struct Others {
     pub knows: Located<bool>,
     /// `[provision.publishers]`; `None` if there is no `[provision]`.
     pub publishers: Option<ByRegion<SecretSource>>,
-}
-
-/// A table with a value for each region.
-#[derive(Clone, Debug)]
-pub(super) struct ByRegion<T> {
-    /// Place of the table, or the place where it should be.
-    pub at: At,
-    pub entries: BTreeMap<RegionName, Located<T>>,
-    /// Keys that could not be read. Their problems are reported already.
-    pub broken: Vec<String>,
-}
-
-impl<T> ByRegion<T> {
-    /// True if the table mentions this region, with a valid value or not.
-    pub fn mentions(&self, region: &RegionName) -> bool {
-        self.entries.contains_key(region) || self.broken.iter().any(|key| key == region.as_str())
-    }
-}
-
-impl<T> ByRegion<T> {
-    /// The entries without their places.
-    pub fn values(self) -> BTreeMap<RegionName, T> {
-        self.entries.into_iter().map(|(name, located)| (name, located.value)).collect()
-    }
 }
 
 /// The settings of one gateway process.
@@ -276,14 +252,6 @@ fn level(value: &DeValue<'_>) -> Result<String, String> {
     levels::filter(&text).map(|_| text)
 }
 
-/// A section that must exist.
-pub(super) fn needed<'a>(top: &Section<'a>, name: &'static str, advice: &str) -> Option<Section<'a>> {
-    if !top.has(name) {
-        top.fail(format!("[{name}] is missing: {advice}"));
-    }
-    top.table(name)
-}
-
 /// Keys of the store's address.
 const URL: Names = Names { written: "url", variable: "url_env", file: "url_file", holds: "the URL" };
 
@@ -386,71 +354,6 @@ pub(super) fn identity(
     files
 }
 
-/// Names of the tables by region in messages.
-pub(super) const ADDRESSES: &str = "[peer.addresses]";
-pub(super) const ELSEWHERE: &str = "[upstream.elsewhere]";
-pub(super) const PUBLISHERS: &str = "[provision.publishers]";
-
-/// Reads a table by region. `across` checks which regions it must have.
-pub(super) fn by_region<T>(
-    section: Option<Section<'_>>,
-    parent: &At,
-    name: &str,
-    read: impl Fn(&DeValue<'_>) -> Result<T, String>,
-) -> ByRegion<T> {
-    let Some(mut section) = section else {
-        return ByRegion { at: parent.clone(), entries: BTreeMap::new(), broken: Vec::new() };
-    };
-    section.rename(name.to_owned());
-    let one = |key: &str, value: &DeValue<'_>| {
-        let region = RegionName::parse(key).map_err(|error| error.to_string())?;
-        Ok((region, read(value)?))
-    };
-    let entries = section.entries(one).into_iter();
-    let entries: BTreeMap<RegionName, Located<T>> =
-        entries.map(|Located { at, value: (region, value) }| (region, Located { at, value })).collect();
-    let mut broken = section.keys();
-    broken.retain(|key| !entries.keys().any(|region| region.as_str() == key));
-    ByRegion { at: section.at().clone(), entries, broken }
-}
-
-/// A file that the key names and that other code reads later.
-pub(super) fn pem(
-    section: &Section<'_>,
-    key: &'static str,
-    advice: &str,
-    base: &Path,
-    surroundings: &Surroundings<'_>,
-) -> Option<PathBuf> {
-    let path = section.required(key, advice, |value| file(value, base))?;
-    surroundings.file(section, key, &path);
-    Some(path)
-}
-
-pub(super) fn file(value: &DeValue<'_>, base: &Path) -> Result<PathBuf, String> {
-    reader::text(value).map(|text| base.join(text))
-}
-
-fn host_and_port(value: &DeValue<'_>) -> Result<String, String> {
-    let text = reader::text(value)?;
-    match is_host_and_port(&text) {
-        true => Ok(text),
-        false => Err(format!("{text:?} must be host:port, such as \"eu-west.example.com:7403\"")),
-    }
-}
-
-pub(super) fn is_host_and_port(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else { return false };
-    let host_is_right = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            !host.is_empty()
-                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-        }
-    };
-    host_is_right && port.parse::<u16>().is_ok_and(|port| port > 0)
-}
-
 fn http_address(value: &DeValue<'_>) -> Result<String, String> {
     let text = reader::text(value)?;
     let bare = text.strip_prefix("http://").map(|rest| rest.strip_suffix('/').unwrap_or(rest));
@@ -464,14 +367,3 @@ fn http_address(value: &DeValue<'_>) -> Result<String, String> {
         }
     }
 }
-
-/// Checks a Postgres URL. It may hold a password, so no message repeats it.
-pub fn database_url(text: &str) -> Result<(), String> {
-    if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-        return text.parse::<Address>().map(drop).map_err(|why| format!("cannot be used: {why}"));
-    }
-    Err("must be a Postgres URL, such as \"postgres://user@host:5432/database\"".to_owned())
-}
-
-/// A Postgres URL without a password may be written in the file.
-pub(super) const PLAIN_URL: Plain = Plain { right: database_url, open: no_password_in_url };

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::routes::retention;
+use super::values::{region_name, tenant};
 use super::{failover, published};
 use crate::gateway::authority::Failover;
-use crate::protocol::key::Tenant;
-use crate::protocol::region::RegionName;
 use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
 use crate::protocol::time::Drift;
 
@@ -177,13 +176,4 @@ fn name(value: &toml::de::DeValue<'_>) -> Result<String, String> {
         return Err("must be 1 to 64 letters, digits, '-', '_' or '.'".to_owned());
     }
     Ok(text)
-}
-
-pub(super) fn region_name(value: &toml::de::DeValue<'_>) -> Result<RegionName, String> {
-    let text = reader::text(value)?;
-    RegionName::parse(&text).map_err(|error| format!("{text:?}: {error}"))
-}
-
-pub(super) fn tenant(value: &toml::de::DeValue<'_>) -> Result<Tenant, String> {
-    Tenant::parse(&reader::text(value)?).map_err(|error| error.to_string())
 }

@@ -7,7 +7,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::reader::{self, At, Problems, Section};
-use super::region::file;
+use super::values::file;
+use crate::adapters::postgres::address::Address;
 
 /// A text that must not be shown. `Debug` shows only that there is one.
 #[derive(Clone, PartialEq, Eq)]
@@ -299,6 +300,17 @@ pub fn no_password_in_url(url: &str) -> Result<(), String> {
     let named = parameters.split('&').any(|pair| pair.split('=').next().is_some_and(is_password));
     if user.contains(':') || named { Err("holds a password".to_owned()) } else { Ok(()) }
 }
+
+/// Checks a Postgres URL. It may hold a password, so no message repeats it.
+pub(crate) fn database_url(text: &str) -> Result<(), String> {
+    if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+        return text.parse::<Address>().map(drop).map_err(|why| format!("cannot be used: {why}"));
+    }
+    Err("must be a Postgres URL, such as \"postgres://user@host:5432/database\"".to_owned())
+}
+
+/// A Postgres URL without a password may be written in the file.
+pub(super) const PLAIN_URL: Plain = Plain { right: database_url, open: no_password_in_url };
 
 /// Refuses a libpq connection string that holds a password.
 pub fn no_password_in_conninfo(conninfo: &str) -> Result<(), String> {

@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use http::HeaderName;
 use toml::de::DeValue;
 
-use super::listen::socket;
 use super::reader::{self, Section};
+use super::values::socket;
 
 /// A listener for a trusted front.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use rustls::pki_types::ServerName;
 use toml::de::DeValue;
 
 use super::reader::{self, At, Section};
-use super::region::{file, is_host_and_port};
 use super::secret::{Names, Secret, SecretSource, Surroundings};
+use super::values::{file, is_host_and_port};
 use super::{certificates, routes};
 use crate::adapters::upstream::{Base, Bounds, Host, TlsFiles};
 

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::admin::{self, Admin};
-use super::listen::{apart, socket};
-use super::reader::{At, Problems, Section, Source};
-use super::region::{self, Log, file, needed};
-use super::ring::{self, RingFile, region_name};
+use super::listen::apart;
+use super::reader::{At, Problems, Section, Source, needed};
+use super::region::{self, Log};
+use super::ring::{self, RingFile};
 use super::secret::{Need, Surroundings};
+use super::values::{file, region_name, socket};
 use super::{Errors, Watched, judged};
 use crate::adapters::identity::IdentityFiles;
 use crate::protocol::region::RegionName;
