@@ -3,22 +3,24 @@
 //!
 //! The whole configuration is replaced, or nothing. Wrong files cause only a log line, a counter
 //! and a status. `config` reads and checks, [`changed`] says when, `config::running` says what may
-//! be replaced. This file must not open or close a listener or connection.
+//! be replaced. A start takes its certificates from here, too. This file must not open or close a
+//! listener or connection.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use anyhow::Result;
 use rustls::ServerConfig;
 use tokio::signal::unix::Signal;
 
 use super::certificates::Expiries;
-use super::peer::PeerLimits;
+use super::peer::{PeerLimits, QUESTION_LIMIT};
 use super::replaceable::Replaceable;
-use super::run::{clients_tls, identity, peer_limits};
 use super::upstreams::upstreams;
 use super::{admin_door, certificates, changed, descriptors};
-use crate::adapters::identity::PeerIdentity;
+use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
 use crate::adapters::postgres::login::Login;
+use crate::adapters::tls;
 use crate::adapters::upstream::Renewable;
 use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
@@ -125,6 +127,37 @@ fn trusted(config: &Config) -> PublicLimits {
     // The front is one address, or a few.
     let bounds = config.process.listen.limits;
     PublicLimits { connections_per_ip: bounds.connections, ..bounds }
+}
+
+/// Bounds of peers' messages: the largest body of any keyed route, and the largest answer that a
+/// route keeps, lodged as base64.
+fn peer_limits(config: &Config) -> PeerLimits {
+    let body_limit = config.shared.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
+    let stored = config.shared.routes.policies().map(|policy| policy.stored_limit).max().unwrap_or(0);
+    let question_limit = QUESTION_LIMIT + stored.div_ceil(3) * 4;
+    PeerLimits { body_limit, question_limit, ..PeerLimits::default() }
+}
+
+/// The identity that peers know this process by; `None` in a deployment of one region.
+pub(super) fn identity(config: &Config) -> Result<Option<PeerIdentity>> {
+    let Some(files) = &config.process.peer else { return Ok(None) };
+    let files = IdentityFiles {
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+        authorities: files.ca.clone(),
+    };
+    Ok(Some(PeerIdentity::load(config.me.clone(), &files)?))
+}
+
+/// TLS settings for clients, if there are any.
+pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
+    let Some(files) = &config.process.listen.tls else { return Ok(None) };
+    let loaded = tls::load(&files.certificate, &files.key);
+    let said = |error: IdentityError| {
+        let setting = if error.path() == Some(&files.key) { "key" } else { "certificate" };
+        anyhow::Error::new(error).context(format!("[listen.tls] {setting}"))
+    };
+    loaded.map(Some).map_err(said)
 }
 
 /// Runs as long as it is polled.

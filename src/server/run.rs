@@ -13,7 +13,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
@@ -23,22 +22,21 @@ use tracing::Instrument;
 use super::admin::{self, Admin};
 use super::heads::Heads;
 use super::listener_kind::Door;
-use super::peer::{self, PeerLimits, QUESTION_LIMIT};
-use super::reload::{Files, Levels, Replaced};
+use super::peer;
+use super::reload::{self, Files, Levels, Replaced, clients_tls, identity};
 use super::replaceable::Replaceable;
 #[cfg(feature = "otlp")]
 use super::spans;
 use super::upstreams::upstreams;
-use super::{Listeners, PeerService, PublicService, admin_door, certificates, descriptors, public, reload};
+use super::{Listeners, PeerService, PublicService, admin_door, certificates, descriptors, public};
 use crate::adapters::bundle::RealPorts;
-use crate::adapters::identity::{IdentityError, IdentityFiles, PeerIdentity};
+use crate::adapters::identity::PeerIdentity;
 use crate::adapters::peers::HttpPeers;
 use crate::adapters::postgres::login::Login;
 use crate::adapters::postgres::provision::is_superuser;
 use crate::adapters::postgres::sealing::Sealer;
 use crate::adapters::postgres::{PgStore, StoreConfig};
 use crate::adapters::system::{SystemClock, SystemDice};
-use crate::adapters::tls;
 use crate::adapters::upstream::{HttpUpstream, UpstreamSettings};
 use crate::config::Config;
 use crate::config::running::Running;
@@ -315,28 +313,6 @@ async fn leave(
     Ok(())
 }
 
-/// The identity that peers know this process by; `None` in a deployment of one region.
-pub(super) fn identity(config: &Config) -> Result<Option<PeerIdentity>> {
-    let Some(files) = &config.process.peer else { return Ok(None) };
-    let files = IdentityFiles {
-        certificate: files.certificate.clone(),
-        key: files.key.clone(),
-        authorities: files.ca.clone(),
-    };
-    Ok(Some(PeerIdentity::load(config.me.clone(), &files)?))
-}
-
-/// TLS settings for clients, if there are any.
-pub(super) fn clients_tls(config: &Config) -> Result<Option<ServerConfig>> {
-    let Some(files) = &config.process.listen.tls else { return Ok(None) };
-    let loaded = tls::load(&files.certificate, &files.key);
-    let said = |error: IdentityError| {
-        let setting = if error.path() == Some(&files.key) { "key" } else { "certificate" };
-        anyhow::Error::new(error).context(format!("[listen.tls] {setting}"))
-    };
-    loaded.map(Some).map_err(said)
-}
-
 fn ports(
     config: &Config,
     identity: Option<&PeerIdentity>,
@@ -366,15 +342,6 @@ fn ports(
         },
         upstream: HttpUpstream::new(upstreams),
     })
-}
-
-/// Bounds of peers' messages: the largest body of any keyed route, and the largest answer that a
-/// route keeps, lodged as base64.
-pub(super) fn peer_limits(config: &Config) -> PeerLimits {
-    let body_limit = config.shared.routes.policies().map(|policy| policy.body_limit).max().unwrap_or(0);
-    let stored = config.shared.routes.policies().map(|policy| policy.stored_limit).max().unwrap_or(0);
-    let question_limit = QUESTION_LIMIT + stored.div_ceil(3) * 4;
-    PeerLimits { body_limit, question_limit, ..PeerLimits::default() }
 }
 
 pub(super) async fn bind(address: std::net::SocketAddr, purpose: &str) -> Result<TcpListener> {
