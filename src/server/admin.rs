@@ -15,40 +15,34 @@
 //! hold keys.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::request::Parts;
-use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use metrics_exporter_prometheus::PrometheusHandle;
-use ring::hmac;
-use ring::rand::SystemRandom;
 use rustls::ServerConfig;
-use serde::Serialize;
-use serde_json::Value;
 use tokio::net::TcpListener;
 
 use super::Listeners;
-use super::admin_acts::{self, ActBody, Posted, Verb};
+use super::admin_acts::{self, Verb};
+use super::admin_answer::{Acted, Answer, bad, coded, json, problem, text, told};
 use super::admin_authority;
 use super::admin_door;
 use super::admin_jobs;
+use super::admin_key::Key;
+use super::admin_posted::{APPROVAL, ActBody, Posted};
 use super::console::rates::{self, Rates};
 use super::console::{self, search};
 use super::replaceable::Replaceable;
-use super::second_person::{self, APPROVAL};
-use crate::gateway::credentials::operators::{Operators, Visitor, Weighty};
-use crate::gateway::credentials::{TokenDigest, digest};
+use super::second_person;
+use crate::gateway::credentials::operators::{Operators, Visitor};
 use crate::gateway::dead_letters::JobAct;
 use crate::gateway::{Gateway, percent};
 use crate::ports::Ports;
 use crate::ports::observe::{self, Kind};
 use crate::ports::peers::{Proof, Told};
-use crate::ports::store::StoreError;
 use crate::protocol::key::KeyId;
 
 pub struct Admin<P: Ports> {
@@ -60,19 +54,6 @@ pub struct Admin<P: Ports> {
     key: Key,
     tries: console::Tries,
 }
-
-/// Those whom the admin listener answers.
-pub(super) struct Key {
-    pub(super) operators: Replaceable<Operators>,
-    /// Drawn at the start: seals what nobody outside of this process may make.
-    drawn: hmac::Key,
-}
-
-/// Response type of every path.
-pub type Answer = Response<Full<Bytes>>;
-
-/// The answer of a path, or the refusal as an answer.
-pub(super) type Acted = Result<Answer, Box<Answer>>;
 
 impl<P: Ports> Admin<P> {
     /// Makes an admin service that answers these operators.
@@ -242,69 +223,6 @@ impl<P: Ports> Admin<P> {
     }
 }
 
-impl Key {
-    pub(super) fn new(operators: Replaceable<Operators>) -> Self {
-        // A process without random numbers has no TLS either.
-        let drawn = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
-        #[expect(clippy::expect_used, reason = "the system gives random numbers")]
-        let drawn = drawn.expect("random numbers");
-        Self { operators, drawn }
-    }
-
-    /// True if acts of this kind need a second person.
-    pub(super) fn needs(&self, what: Weighty) -> bool {
-        self.operators.now().second_person.contains(&what)
-    }
-
-    /// The key that seals what only this process may make.
-    pub(super) fn drawn(&self) -> &hmac::Key {
-        &self.drawn
-    }
-
-    /// The key that seals the sessions of a token's owner.
-    ///
-    /// The operators' file shows the digests of their tokens to its readers, so those seal nothing. The
-    /// shared token's digest is in no file: with it every gateway of the region knows a session.
-    pub(super) fn of_sessions(&self, token: &TokenDigest) -> hmac::Key {
-        match self.operators.now().shared {
-            Some(shared) if shared == *token => hmac::Key::new(hmac::HMAC_SHA256, token),
-            _ => hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&self.drawn, token).as_ref()),
-        }
-    }
-
-    /// The sender of a request that may be answered. Compares digests, not tokens, so the time that
-    /// it takes reveals nothing about a token.
-    pub(super) fn visitor(&self, headers: &HeaderMap) -> Option<Visitor> {
-        let operators = self.operators.now();
-        if operators.is_open() {
-            return names_this_machine(headers).then_some(Visitor::Local);
-        }
-        let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
-        scheme.eq_ignore_ascii_case(b"bearer ").then(|| operators.of(&digest(token))).flatten()
-    }
-
-    pub(super) fn refusal(&self) -> Answer {
-        match self.operators.now().is_open() {
-            false => unauthorized(),
-            true => problem(
-                StatusCode::MISDIRECTED_REQUEST,
-                "without a token only 127.0.0.1, [::1] and localhost are answered: ask by one of them, or name a token file ([admin] token_file)",
-            ),
-        }
-    }
-}
-
-/// True if the request names this machine as its host.
-///
-/// With DNS rebinding, a stranger's page in a browser here has its name pointed to loopback. Its
-/// requests name the stranger as the host. A request without a host is from no browser.
-fn names_this_machine(headers: &HeaderMap) -> bool {
-    let Some(host) = headers.get(HOST) else { return true };
-    let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
-    let bare = host.host().trim_start_matches('[').trim_end_matches(']');
-    bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
 /// The parameters of a query.
 fn parsed(query: &str) -> Vec<(String, String)> {
     form_urlencoded::parse(query.as_bytes()).into_owned().collect()
@@ -320,72 +238,6 @@ fn not_here() -> Answer {
         StatusCode::NOT_FOUND,
         "ask /console, /healthz, /readyz, /metrics, /v1/status, /v1/doubts, /v1/doubts/all, /v1/jobs, /v1/jobs/all, /v1/coverage, /v1/shadow, /v1/audit, /v1/audit/export, /v1/audit/journal, /v1/audit/{tenant}/{key}, /v1/keys?tenant=&route=&state=&from=&before= or /v1/keys/{tenant}/{key}",
     )
-}
-
-fn unauthorized() -> Answer {
-    let mut answer = problem(
-        StatusCode::UNAUTHORIZED,
-        "send Authorization: Bearer with the admin token, or with an operator's",
-    );
-    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    answer
-}
-
-pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
-    match serde_json::to_vec_pretty(value) {
-        Ok(mut bytes) => {
-            bytes.push(b'\n');
-            answer(status, "application/json", bytes)
-        }
-        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
-    }
-}
-
-/// Answers with what the store knows, or says that it does not answer.
-pub(super) fn told(found: Result<impl Serialize, StoreError>) -> Answer {
-    match found {
-        Ok(found) => json(StatusCode::OK, &found),
-        Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
-    }
-}
-
-pub(super) fn bad(why: &str) -> Box<Answer> {
-    Box::new(problem(StatusCode::BAD_REQUEST, why))
-}
-
-pub(super) fn text(status: StatusCode, body: &str) -> Answer {
-    answer(status, "text/plain; version=0.0.4; charset=utf-8", body.as_bytes().to_vec())
-}
-
-pub(super) fn problem(status: StatusCode, detail: &str) -> Answer {
-    let title = status.canonical_reason().unwrap_or_default();
-    let body = serde_json::json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
-    answer(status, "application/problem+json", format!("{body}\n").into_bytes())
-}
-
-/// Makes a problem with a stable code for programs.
-pub(super) fn coded(status: StatusCode, code: &str, detail: &str) -> Answer {
-    unfinished(status, (code, detail), Value::Null)
-}
-
-/// Makes such a problem with more fields: what its reader needs to go on.
-pub(super) fn unfinished(status: StatusCode, (code, detail): (&str, &str), more: Value) -> Answer {
-    let title = status.canonical_reason().unwrap_or_default();
-    let mut body = serde_json::json!({
-        "type": "about:blank", "title": title, "status": status.as_u16(), "code": code, "detail": detail,
-    });
-    if let (Value::Object(body), Value::Object(more)) = (&mut body, more) {
-        body.extend(more);
-    }
-    answer(status, "application/problem+json", format!("{body}\n").into_bytes())
-}
-
-pub(super) fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Answer {
-    let mut answer = Response::new(Full::new(Bytes::from(body)));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer.headers_mut().insert("cache-control", HeaderValue::from_static("no-store"));
-    answer
 }
 
 /// Keeps samples for the console as long as there is one.

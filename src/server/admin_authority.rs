@@ -16,9 +16,8 @@ use std::time::Duration;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::admin::{Acted, Answer, bad, coded, json, problem, told};
-use super::admin_acts::{ActBody, Posted, Words, journalled};
-use super::second_person::Case;
+use super::admin_answer::{Acted, Answer, bad, coded, json, problem, told};
+use super::admin_posted::{ActBody, Case, Posted, Words, journalled};
 use crate::gateway::Gateway;
 use crate::gateway::authority::admin_ops::ActError;
 use crate::gateway::authority::dry_run::Act;

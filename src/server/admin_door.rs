@@ -27,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::admin::{Answer, problem};
+use super::admin_answer::{Answer, problem};
 use super::connection::drive;
 use super::connection_limit::{Place, Places};
 use super::replaceable::Replaceable;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::admin::{Acted, Answer, bad, coded, json, problem};
-use super::admin_acts::{ActBody, Posted, act_at, journalled};
+use super::admin_acts::act_at;
+use super::admin_answer::{Acted, Answer, bad, coded, json, problem};
+use super::admin_posted::{ActBody, Posted, journalled};
 use crate::gateway::Gateway;
 use crate::gateway::dead_letters::JobAct;
 use crate::ports::Ports;

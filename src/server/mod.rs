@@ -7,9 +7,12 @@
 
 pub(crate) mod admin;
 mod admin_acts;
+mod admin_answer;
 mod admin_authority;
 mod admin_door;
 mod admin_jobs;
+mod admin_key;
+mod admin_posted;
 mod admission;
 mod blocks;
 mod certificates;

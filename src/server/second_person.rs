@@ -14,27 +14,17 @@ use ring::hmac;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::admin::{Acted, Answer, Key, bad, coded, json, unfinished};
-use super::admin_acts::{ActBody, Posted, Words};
+use super::admin_answer::{Acted, Answer, bad, coded, json, unfinished};
+use super::admin_key::Key;
+use super::admin_posted::{ActBody, Case, Posted, Words};
 use crate::gateway::Gateway;
-use crate::gateway::credentials::operators::{Visitor, Weighty};
+use crate::gateway::credentials::operators::Weighty;
 use crate::ports::Ports;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;
 
-/// Header of an act with its approval.
-pub(super) const APPROVAL: &str = "onceway-approval";
 /// Duration of an approval, in milliseconds.
 const LASTS: i64 = 15 * 60 * 1_000;
-
-/// An act that was posted, for the question whether it needs a second person.
-pub(super) struct Case<'a> {
-    pub(super) key: &'a Key,
-    pub(super) by: Visitor,
-    pub(super) path: &'a str,
-    pub(super) body: Value,
-    pub(super) approval: Option<String>,
-}
 
 /// An act that is approved, whole.
 #[derive(Serialize, Deserialize)]

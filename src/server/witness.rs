@@ -15,8 +15,9 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::admin::{self, Answer, Key};
+use super::admin_answer::{Answer, json, problem, text};
 use super::admin_door;
+use super::admin_key::Key;
 use super::certificates::{self, Expiries};
 use super::descriptors;
 use super::peer::{self, PeerLimits};
@@ -66,25 +67,23 @@ struct Shown {
 impl<A: Acceptors, C: Clock> Served<A, C> {
     async fn show(&self, key: &Key, request: Request<Incoming>) -> Answer {
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            return admin::problem(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here");
+            return problem(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here");
         }
         let path = request.uri().path();
         let acceptor = self.witness.held().await;
         match (path, acceptor) {
-            ("/healthz", Ok(_)) => admin::text(StatusCode::OK, "ok\n"),
-            ("/healthz", Err(error)) => admin::text(StatusCode::SERVICE_UNAVAILABLE, &format!("{error}\n")),
+            ("/healthz", Ok(_)) => text(StatusCode::OK, "ok\n"),
+            ("/healthz", Err(error)) => text(StatusCode::SERVICE_UNAVAILABLE, &format!("{error}\n")),
             _ if key.visitor(request.headers()).is_none() => key.refusal(),
-            ("/metrics", acceptor) => admin::text(StatusCode::OK, &self.metrics(acceptor.ok().as_ref())),
+            ("/metrics", acceptor) => text(StatusCode::OK, &self.metrics(acceptor.ok().as_ref())),
             ("/v1/status", _) => match self.witness.status().await {
                 Ok(status) => {
                     let config = ConfigStatus::clone(&self.config.now());
-                    admin::json(StatusCode::OK, &Shown { status, config })
+                    json(StatusCode::OK, &Shown { status, config })
                 }
-                Err(error) => admin::problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
+                Err(error) => problem(StatusCode::SERVICE_UNAVAILABLE, &error.to_string()),
             },
-            (_, Ok(_) | Err(_)) => {
-                admin::problem(StatusCode::NOT_FOUND, "ask /healthz, /metrics or /v1/status")
-            }
+            (_, Ok(_) | Err(_)) => problem(StatusCode::NOT_FOUND, "ask /healthz, /metrics or /v1/status"),
         }
     }
 

@@ -7,7 +7,7 @@
 use http::StatusCode;
 use maud::{Markup, html};
 
-use super::acts::{self, Place};
+use super::forms::{self, Place};
 use super::frame::{self, ago, countdown, mark, or_nothing, section, table};
 use super::{Answer, Visit, lists, page};
 use crate::gateway::dead_letters::{JobStatus, JobsPage};
@@ -141,7 +141,7 @@ fn shown<P: Ports>(visit: &Visit<'_, P>, job: &JobStatus) -> Markup {
             div { dt { "Request's id" } dd { code { (job.request_id) } } }
             div { dt { "Digest in logs" } dd { code { (job.digest) } } }
         }
-        (acts::forms(&visit.visitor, visit.gateway.region().as_str(), &place, &html! {}, &[
+        (forms::forms(&visit.visitor, visit.gateway.region().as_str(), &place, &html! {}, &[
             ("retry", "Run it again: retry", "A worker runs it again, and its runs are counted anew.", html! {}),
             ("drop", "Give it up: drop", "The job and its request go. If nothing happened so far, its client may send it again.", html! {}),
         ]))

@@ -9,7 +9,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::acts::{self, Place};
+use super::forms::{self, Place};
 use super::frame::{self, ago, date, mark, section, table};
 use super::{Answer, Visit, lists, page};
 use crate::gateway::audit::KeyLife;
@@ -202,7 +202,7 @@ fn decide(visitor: &Visitor, me: &str, (tenant, key): (&str, &str), life: &KeyLi
         textarea #body name="body" rows="4" spellcheck="false" {}
     };
     let seen = admin_acts::seen(status);
-    acts::forms(
+    forms::forms(
         visitor,
         me,
         &Place { region: &owner, tenant, key, seen: &seen },
