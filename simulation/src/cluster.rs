@@ -17,7 +17,6 @@ use onceway::protocol::register::Ballot;
 use onceway::protocol::view::{AcceptorId, View};
 
 use crate::clock::SimClock;
-use crate::store::SimStore;
 use crate::table::{Change, Snapshot, Table, Truth};
 
 /// Of statements that write, each of so many is late where some are.
@@ -153,11 +152,6 @@ impl Cluster {
         let (mode, latency, confirms) = (StoreMode::Up, Duration::ZERO, Duration::ZERO);
         let region = Region { clock, table, mode, latency, confirms, lates: 0 };
         inner.regions.insert(name, region);
-    }
-
-    /// The port to a region's store.
-    pub fn store(&self, region: &RegionName) -> SimStore {
-        SimStore::new(self.clone(), region.clone())
     }
 
     /// The origin under which a region writes.

@@ -79,11 +79,14 @@ macro_rules! statements {
 }
 pub(crate) use statements;
 
-impl SimStore {
-    pub(crate) fn new(cluster: Cluster, region: RegionName) -> Self {
-        Self { cluster, region, process: Process::default() }
+impl Cluster {
+    /// The port to a region's store.
+    pub fn store(&self, region: &RegionName) -> SimStore {
+        SimStore { cluster: self.clone(), region: region.clone(), process: Process::default() }
     }
+}
 
+impl SimStore {
     /// The same store, as this process reaches it.
     pub(crate) fn of(self, process: &Process) -> Self {
         Self { process: process.clone(), ..self }
