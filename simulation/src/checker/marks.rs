@@ -7,13 +7,10 @@
 use std::collections::BTreeMap;
 
 use onceway::protocol::key::KeyId;
-use onceway::protocol::region::Origin;
 
-use super::records::Claim;
+use super::news::Heard;
 use super::views::Views;
-use crate::table::HeardOf;
-
-pub(super) type Heard = BTreeMap<u64, BTreeMap<Origin, HeardOf>>;
+use crate::table::Record;
 
 /// Runs at risk, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,15 +29,14 @@ impl Marks {
         self.heard = heard;
     }
 
-    pub(super) fn claimed(&mut self, id: &KeyId, claim: &Claim, views: &Views) {
-        let Claim { store, record, .. } = claim;
+    pub(super) fn claimed(&mut self, id: &KeyId, (store, record): (u64, &Record), views: &Views) {
         if record.risk.is_empty() {
             return;
         }
         self.marked += 1;
         let nothing = BTreeMap::new();
-        let heard = self.heard.get(store).unwrap_or(&nothing);
-        let may_have_run = |lost| views.may_have_run(lost, id, (*store, record.token.epoch), heard);
+        let heard = self.heard.get(&store).unwrap_or(&nothing);
+        let may_have_run = |lost| views.may_have_run(lost, id, (store, record.token.epoch), heard);
         if !record.risk.iter().all(may_have_run) {
             self.over += 1;
         }

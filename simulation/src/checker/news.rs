@@ -12,10 +12,12 @@ use onceway::protocol::record::Token;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
-use super::marks::Heard;
 use crate::table::{Gated, Granted, HeardOf, Held, Lodgment, Table, Write, fresh};
 use crate::upstream::Attempted;
 use crate::world::World;
+
+/// Rows that each store had of each origin.
+pub(super) type Heard = BTreeMap<u64, BTreeMap<Origin, HeardOf>>;
 
 /// The owner of an acceptor's history: a store, by its number, or a witness.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -158,7 +158,7 @@ impl Records {
                     let claim = Claim { at, store: number, origin: origin.clone(), record: record.clone() };
                     if self.is_first(attempt, claim.clone()) {
                         claimed_while_open(&id, &claim, views, found);
-                        marks.claimed(&id, &claim, views);
+                        marks.claimed(&id, (number, &claim.record), views);
                     }
                 }
                 Standing::Released => {
