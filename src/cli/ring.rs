@@ -16,7 +16,8 @@ use crate::config::load_ring;
 use crate::config::ring::RingFile;
 use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::region::RegionName;
-use crate::protocol::ring::{ARCS, PlaceBy};
+use crate::protocol::ring::ARCS;
+use crate::protocol::ring_spec::PlaceBy;
 
 /// Look at a ring: its shares, and the place of a key; compare the file with the ring in force, and
 /// put it in force.

@@ -15,7 +15,7 @@ use super::table::{Side, columns};
 use super::words::word;
 use super::{Failure, print, tell};
 use crate::config::Config;
-use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, RingSpec};
+use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 
 /// Show the changes that ring.toml and routes.toml would make to the state in force: arcs that
 /// move, pins, regions, escrow. Changes nothing.

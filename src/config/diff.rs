@@ -14,7 +14,8 @@ use crate::gateway::authority::Failover;
 use crate::gateway::route::{Policy, Protection, Route};
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::Recovery;
-use crate::protocol::ring::{Ring, RingSpec};
+use crate::protocol::ring::Ring;
+use crate::protocol::ring_spec::RingSpec;
 
 /// Places of the settings that all regions share.
 #[derive(Debug)]

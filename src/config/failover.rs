@@ -16,7 +16,7 @@ use super::values::region_name;
 use crate::gateway::authority::{Failover, Mode};
 use crate::protocol::lease;
 use crate::protocol::region::RegionName;
-use crate::protocol::ring::{MAX_REGIONS, RegionSpec};
+use crate::protocol::ring_spec::{MAX_REGIONS, RegionSpec};
 use crate::protocol::time::Drift;
 use crate::protocol::window::WindowRule;
 

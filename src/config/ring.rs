@@ -12,7 +12,8 @@ use super::routes::retention;
 use super::values::{region_name, tenant};
 use super::{failover, published};
 use crate::gateway::authority::Failover;
-use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::ring::Ring;
+use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 use crate::protocol::time::Drift;
 
 /// A checked `ring.toml`.

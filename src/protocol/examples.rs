@@ -14,7 +14,8 @@ use super::key::{Key, KeyId, Tenant};
 use super::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use super::region::{Origin, RegionName};
 use super::register::Ballot;
-use super::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use super::ring::Ring;
+use super::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 use super::time::{Date, Moment};
 use super::view::{AcceptorId, Escrowed, Release, Standing, View};
 

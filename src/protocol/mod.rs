@@ -49,7 +49,7 @@ pub mod record;
 pub mod region;
 pub mod register;
 pub mod ring;
-mod ring_check;
+pub mod ring_spec;
 pub mod round;
 pub mod speakers;
 pub mod time;

@@ -16,68 +16,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::OnceLock;
 
-use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
 use super::placement_score::Score;
 use super::region::RegionName;
+use super::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec, problems};
 
 pub(super) mod known;
 
 /// Number of arcs of a ring.
 pub const ARCS: u32 = 1 << 16;
-
-/// The most regions a ring takes; with more, 65,536 arcs would no longer balance well.
-pub const MAX_REGIONS: usize = 64;
-
-/// The part of a key that places it. Fixed at bootstrap: a change would move keys without moving
-/// arcs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PlaceBy {
-    /// All keys of a tenant in one arc: a customer's writes stay together.
-    Tenant,
-    /// Each key by itself: the finest spread.
-    Key,
-}
-
-/// A region and its part of the ring.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RegionSpec {
-    /// The region.
-    pub name: RegionName,
-    /// Its part, relative to the other weights, at most 10,000. 0 = edge only: it forwards and owns
-    /// nothing.
-    pub weight: u32,
-}
-
-/// A tenant whose keys may be run in these regions only, in this order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Pin {
-    /// The tenant.
-    pub tenant: Tenant,
-    /// Home first; at least one, each with a weight above 0.
-    pub regions: Vec<RegionName>,
-}
-
-/// Everything that decides the placement of keys.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RingSpec {
-    /// The hash seed. Fixed at bootstrap, like `place_by`, and kept secret: a reader of it can
-    /// choose keys of one arc.
-    pub seed: u64,
-    /// The part of a key that places it.
-    pub place_by: PlaceBy,
-    /// The regions, in any order.
-    pub regions: Vec<RegionSpec>,
-    /// The pins, in any order.
-    pub pins: Vec<Pin>,
-}
 
 /// All problems of a ring's spec, or of a comparison of two rings; at least one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -162,7 +112,7 @@ impl Ring {
     /// Checks the spec. The first question for an order makes the table: some milliseconds of
     /// computing per region.
     pub fn build(spec: &RingSpec) -> Result<Self, RingError> {
-        let problems = super::ring_check::problems(spec);
+        let problems = problems(spec);
         if !problems.is_empty() {
             return Err(RingError { problems });
         }

@@ -26,7 +26,8 @@ use crate::ports::Ports;
 use crate::ports::upkeep::Place;
 use crate::protocol::key::Tenant;
 use crate::protocol::region::RegionName;
-use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::ring::Ring;
+use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 
 /// Longest reason or name, in bytes.
 const MOST_TEXT: usize = 1_000;

@@ -23,7 +23,8 @@ use onceway::config::shared::Shared;
 use onceway::config::{self, Errors};
 use onceway::gateway::route::{Policy, Routes};
 use onceway::protocol::region::RegionName;
-use onceway::protocol::ring::{RegionSpec, Ring, RingSpec};
+use onceway::protocol::ring::Ring;
+use onceway::protocol::ring_spec::{RegionSpec, RingSpec};
 use toml::de::DeValue;
 
 use fault::{Fault, Kind, Swarm};

@@ -17,7 +17,8 @@ use crate::protocol::key::Tenant;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::{Accepted, Acceptor, Ballot, Grant, Relies};
-use crate::protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use crate::protocol::ring::Ring;
+use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 use crate::protocol::versions::NEXT;
 use crate::protocol::view::{AcceptorId, Content, Member, Release, Retired, Standing, View};
 

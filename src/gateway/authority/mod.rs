@@ -530,7 +530,8 @@ fn regions_of(losses: Vec<Loss>) -> Vec<RegionName> {
 mod tests {
     use super::*;
     use crate::protocol::change::Change;
-    use crate::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+    use crate::protocol::ring::Ring;
+    use crate::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
     use crate::protocol::view::AcceptorId;
 
     /// Process one adopts a view that gives this region keys, and opens them; process two looks

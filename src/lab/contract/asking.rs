@@ -20,7 +20,8 @@ use onceway_protocol::key::{Key, KeyId, Tenant};
 use onceway_protocol::record::{Answer, AnswerBody, Nonce, Token};
 use onceway_protocol::region::{Origin, RegionName};
 use onceway_protocol::register::{Accepted, Ballot, Message, Reply};
-use onceway_protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway_protocol::ring::Ring;
+use onceway_protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use onceway_protocol::view::{AcceptorId, Release, View};
 
 /// A bench whose peer can be asked. Its behaviour towards forwards (refuse, break, hang) holds for

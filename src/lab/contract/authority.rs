@@ -18,7 +18,8 @@ use onceway_protocol::key::Tenant;
 use onceway_protocol::region::Origin;
 use onceway_protocol::register::Relies;
 use onceway_protocol::register::{Accepted, Acceptor, Ballot, Grant};
-use onceway_protocol::ring::{Pin, PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway_protocol::ring::Ring;
+use onceway_protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 use onceway_protocol::view::{AcceptorId, Content, Retired, View};
 
 /// A bench whose store keeps views.

@@ -9,7 +9,7 @@ use super::super::examples::{
     SEALED, abc, draft, drained, first, lose, moved, name, next, origin, report, resumed, ring, seal, spec,
     voters,
 };
-use super::super::ring::{PlaceBy, RingSpec};
+use super::super::ring_spec::{PlaceBy, RingSpec};
 use super::super::view::Content;
 use super::*;
 

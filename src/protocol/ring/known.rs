@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::super::ring_spec::RingSpec;
 use super::super::written::malformed;
-use super::{Ring, RingSpec};
+use super::Ring;
 
 /// Most built rings that are kept. A deployment uses two or three at a time: before a change, after
 /// it, and a proposal.
@@ -48,9 +49,9 @@ fn known(spec: RingSpec) -> Option<Arc<Ring>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PlaceBy, RegionSpec};
     use super::*;
     use crate::examples::name;
+    use crate::ring_spec::{PlaceBy, RegionSpec};
 
     #[test]
     fn equal_rings_are_one_and_few_are_kept() {

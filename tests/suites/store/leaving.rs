@@ -12,7 +12,8 @@ use crate::store::support::{DATABASE, Region, eventually, init_until_complete, o
 use onceway::adapters::postgres::provision::{self, Report, Status};
 use onceway::ports::{Authority, KeyStore, Replica};
 use onceway::protocol::authority::GateState;
-use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::ring::Ring;
+use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use onceway::protocol::view::{AcceptorId, Content, Member, Standing, View};
 
 const SEALED: u64 = 5;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use super::trio::{Trio, a, b, c, ms, on, regions, ring};
 use onceway::gateway::authority::admin_ops::ActError;
 use onceway::protocol::region::RegionName;
-use onceway::protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway::protocol::ring::Ring;
+use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use onceway::protocol::versions::{NEWEST, NEXT, Versions};
 use tokio::time::sleep;
 

@@ -1,15 +1,68 @@
-//! Problems of a ring's spec: one pass finds all of them, so that a file is mended in one go.
+//! The spec of a ring, and its problems: one pass finds all of them, so that a file is mended in one
+//! go.
 //!
-//! This file must not mend or guess anything.
+//! `ring` builds a ring from its spec. This file must not mend or guess anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
+use super::key::Tenant;
 use super::placement_score::Score;
 use super::region::RegionName;
-use super::ring::{MAX_REGIONS, RingSpec};
+
+/// The most regions a ring takes; with more, 65,536 arcs would no longer balance well.
+pub const MAX_REGIONS: usize = 64;
+
+/// The part of a key that places it. Fixed at bootstrap: a change would move keys without moving
+/// arcs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlaceBy {
+    /// All keys of a tenant in one arc: a customer's writes stay together.
+    Tenant,
+    /// Each key by itself: the finest spread.
+    Key,
+}
+
+/// A region and its part of the ring.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegionSpec {
+    /// The region.
+    pub name: RegionName,
+    /// Its part, relative to the other weights, at most 10,000. 0 = edge only: it forwards and owns
+    /// nothing.
+    pub weight: u32,
+}
+
+/// A tenant whose keys may be run in these regions only, in this order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pin {
+    /// The tenant.
+    pub tenant: Tenant,
+    /// Home first; at least one, each with a weight above 0.
+    pub regions: Vec<RegionName>,
+}
+
+/// Everything that decides the placement of keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RingSpec {
+    /// The hash seed. Fixed at bootstrap, like `place_by`, and kept secret: a reader of it can
+    /// choose keys of one arc.
+    pub seed: u64,
+    /// The part of a key that places it.
+    pub place_by: PlaceBy,
+    /// The regions, in any order.
+    pub regions: Vec<RegionSpec>,
+    /// The pins, in any order.
+    pub pins: Vec<Pin>,
+}
 
 /// All problems, one line each; empty if the spec is sound.
-pub fn problems(spec: &RingSpec) -> Vec<String> {
+pub(super) fn problems(spec: &RingSpec) -> Vec<String> {
     let mut problems = Vec::new();
     let mut weights: BTreeMap<&RegionName, u32> = BTreeMap::new();
     for region in &spec.regions {
