@@ -14,10 +14,10 @@ use super::span::show;
 use super::timings;
 use super::values::region_name;
 use crate::gateway::authority::{Failover, Mode};
-use crate::protocol::lease;
 use crate::protocol::region::RegionName;
 use crate::protocol::ring_spec::{MAX_REGIONS, RegionSpec};
 use crate::protocol::time::Drift;
+use crate::protocol::view::LONGEST_LEASE;
 use crate::protocol::window::WindowRule;
 
 /// Default settings.
@@ -98,7 +98,7 @@ fn settings(section: &Section<'_>, failover: &mut Failover) {
         section.optional(key, |value| reader::time(value, least, most)).unwrap_or(usual)
     };
     failover.mode = section.optional("mode", mode).unwrap_or(failover.mode);
-    failover.lease = span("lease", 1_000, lease::LONGEST.as_secs(), failover.lease);
+    failover.lease = span("lease", 1_000, LONGEST_LEASE.as_secs(), failover.lease);
     let window = &mut failover.window;
     window.floor = span("floor", 0, 3_600, window.floor);
     window.beyond = span("beyond", 0, 86_400, window.beyond);

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::plant::{Plant, removed};
-use super::register::{Acceptor, Ballot, Message};
+use super::register::{Acceptor, Ballot, LARGEST, Message};
 
 /// The most that a ballot's counter may be ahead of the known ones.
 pub const AHEAD: u64 = 1 << 32;
@@ -17,9 +17,6 @@ pub const FORCED_BY: u64 = 1 << 26;
 /// The most that an epoch may be ahead of the newest known view. Break-glass leaves out up to two
 /// strides ([`super::change::STRIDE`]), and a voter that was away may have missed several of these.
 pub const LEAP: u64 = 1 << 24;
-/// The largest ballot and epoch. Stores keep 63 bits, and room must be left above a poisoned
-/// number.
-pub const LARGEST: u64 = (1 << 63) - (1 << 40);
 
 /// Knowledge of an acceptor's process beside its row.
 #[derive(Clone, Copy, Debug)]

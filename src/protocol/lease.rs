@@ -21,9 +21,6 @@ use super::view::{AcceptorId, View};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tenure(pub u64);
 
-/// The longest lease that a configuration may ask for.
-pub const LONGEST: Duration = Duration::from_secs(600);
-
 /// The time that a lease runs under `view`: as the configuration says, and no longer than was
 /// agreed on. Whoever becomes a voter is silent for no longer than that.
 pub fn ttl(configured: Duration, view: &View) -> Duration {

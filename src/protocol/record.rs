@@ -17,7 +17,7 @@ use super::fingerprint::Fingerprint;
 use super::plant::{Plant, removed};
 use super::region::{Origin, RegionName};
 use super::time::{Date, Drift};
-use super::written::{self, Base64, span};
+use super::written::{self, Base64, as_text, hex128, number128, span};
 
 /// The fencing token of one attempt: compared by epoch, then attempt. Tokens of one key grow in the
 /// order of claim commits.
@@ -72,6 +72,12 @@ impl fmt::Display for RequestId {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "req_{:032x}", self.0)
     }
+}
+
+as_text! {
+    Nonce, "a nonce": nonce => hex128(nonce.0), text => number128(text).map(Self);
+    RequestId, "a request's id": id => hex128(id.0), text => number128(text).map(Self);
+    Recovery, "a rule for keys in doubt": rule => rule.to_string(), text => Self::parse(text);
 }
 
 /// A stored final answer. Headers are those that a replay may carry, already filtered.

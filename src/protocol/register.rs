@@ -11,12 +11,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::bounds::LARGEST;
 use super::digest::Digest32;
 use super::plant::{Plant, removed};
 use super::region::RegionName;
 use super::view::{AcceptorId, Release, View};
 use super::written::{self, Listed, span};
+
+/// The largest ballot and epoch. Stores keep 63 bits, and room must be left above a poisoned
+/// number.
+pub const LARGEST: u64 = (1 << 63) - (1 << 40);
 
 /// The number of a proposal. The proposer's part is drawn at process start: it need not be kept,
 /// and a restored store cannot repeat it.

@@ -12,16 +12,18 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
-use super::lease;
 use super::lifetime::Retention;
 use super::region::{Origin, RegionName};
 use super::ring::{Order, Ring};
 use super::versions;
-use super::written::{Listed, span};
+use super::written::{Listed, as_text, hex128, number128, span};
 
 mod entries;
 
 use self::entries::{EscrowEntry, MemberEntry, RetiredEntry, Voter};
+
+/// The longest lease that a configuration may ask for.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
 /// The state of one region, as the view says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -95,6 +97,10 @@ pub struct Retired {
 /// until it is admitted (docs/protocol.md#rule-17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AcceptorId(pub u128);
+
+as_text! {
+    AcceptorId, "an acceptor's id": id => hex128(id.0), text => number128(text).map(Self);
+}
 
 /// Routes under escrow, each with the digest of its meaning in the files of the region that
 /// proposed it.
@@ -272,7 +278,7 @@ impl View {
         // A deployment that is not founded has no version yet: processes of all versions must see
         // the same view.
         let protocol = if epoch == 0 { versions::OLDEST } else { versions::NEWEST };
-        let longest_lease = lease::LONGEST;
+        let longest_lease = LONGEST_LEASE;
         Self::from_content(Content {
             epoch,
             protocol,

@@ -15,10 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::digest::Digest32;
 use super::key::{Key, Tenant};
-use super::record::{Nonce, Recovery, RequestId};
 use super::region::{Origin, RegionName};
 use super::versions::Versions;
-use super::view::AcceptorId;
 
 /// Begins each error that names a value in our own words.
 pub const MALFORMED: &str = "malformed: ";
@@ -30,22 +28,23 @@ pub(super) fn malformed<E: de::Error>(what: &str) -> E {
 /// Writes values as texts, and reads them from these texts.
 macro_rules! as_text {
     ($($type:ty, $what:literal: $value:ident => $write:expr, $text:ident => $read:expr;)*) => {
-        $(impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        $(impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
                 let $value = self;
                 out.serialize_str(&$write)
             }
         }
 
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
                 let text = String::deserialize(from)?;
                 let $text = text.as_str();
-                $read.ok_or_else(|| malformed($what))
+                $read.ok_or_else(|| $crate::written::malformed($what))
             }
         })*
     };
 }
+pub(super) use as_text;
 
 as_text! {
     RegionName, "a region's name": name => name.as_str(), text => Self::parse(text).ok();
@@ -54,18 +53,14 @@ as_text! {
     Key, "a key": key => key.as_str(), text => Self::parse(text).ok();
     Digest32, "a digest": digest => digest.to_string(), text => Self::parse(text);
     Versions, "versions": versions => versions.to_string(), text => Self::parse(text);
-    Nonce, "a nonce": nonce => hex128(nonce.0), text => number128(text).map(Self);
-    RequestId, "a request's id": id => hex128(id.0), text => number128(text).map(Self);
-    Recovery, "a rule for keys in doubt": rule => rule.to_string(), text => Self::parse(text);
-    AcceptorId, "an acceptor's id": id => hex128(id.0), text => number128(text).map(Self);
 }
 
-fn hex128(number: u128) -> String {
+pub(super) fn hex128(number: u128) -> String {
     format!("{number:032x}")
 }
 
 /// Reads the output of [`hex128`], and nothing else.
-fn number128(text: &str) -> Option<u128> {
+pub(super) fn number128(text: &str) -> Option<u128> {
     u128::from_str_radix(text, 16).ok().filter(|number| hex128(*number) == text)
 }
 

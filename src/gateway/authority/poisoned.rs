@@ -11,10 +11,10 @@ use std::sync::Arc;
 use super::admin_ops::ActError;
 use super::{Gateway, asking, break_glass, learn, propose, takeover};
 use crate::ports::{Authority as _, Dice as _, Ports, Upkeep};
-use crate::protocol::bounds::{FORCED_BY, LARGEST, near_epoch};
+use crate::protocol::bounds::{FORCED_BY, near_epoch};
 use crate::protocol::change::{Change, STRIDE};
 use crate::protocol::region::RegionName;
-use crate::protocol::register::{Accepted, Message, Reply};
+use crate::protocol::register::{Accepted, LARGEST, Message, Reply};
 use crate::protocol::speakers;
 use crate::protocol::view::{Content, View};
 

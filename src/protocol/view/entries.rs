@@ -8,8 +8,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::super::written::{Entry, malformed};
-use super::{AcceptorId, Content, Digest32, Member, Origin, RegionName, Release, Retired, Standing, View};
-use crate::lease;
+use super::{
+    AcceptorId, Content, Digest32, LONGEST_LEASE, Member, Origin, RegionName, Release, Retired, Standing,
+    View,
+};
 use crate::versions::NEXT;
 
 impl Serialize for View {
@@ -24,7 +26,7 @@ impl<'de> Deserialize<'de> for View {
         if content.protocol > NEXT {
             return Err(malformed("a view of a newer protocol version"));
         }
-        if content.longest_lease > lease::LONGEST {
+        if content.longest_lease > LONGEST_LEASE {
             return Err(malformed("a lease"));
         }
         Ok(Self::from_content(content))
