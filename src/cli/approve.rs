@@ -5,11 +5,12 @@
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::failure::Failure;
 use super::http::Admin;
+use super::process::tell;
 use super::rehearsal::Dry;
 use super::table::{Side, columns};
 use super::words::{printable, word};
-use super::{Failure, tell};
 
 /// Approve an act that another operator asks for, and print what it is.
 ///

@@ -15,10 +15,11 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::failure::Failure;
 use super::http::{Admin, segment};
+use super::process::tell;
 use super::table::{Side, columns};
 use super::words::{date, printable, word};
-use super::{Failure, tell};
 
 /// List the keys that a region ran although a lost one may have run them too, and the keys that ran
 /// twice by its journal.

@@ -7,11 +7,12 @@
 use clap::Args;
 use serde_json::json;
 
+use super::failure::Failure;
 use super::http::{Admin, Approval};
 use super::key::Who;
+use super::process::tell;
 use super::rehearsal::{self, Dry};
 use super::words::word;
-use super::{Failure, tell};
 use crate::protocol::region::RegionName;
 
 /// Go on without a majority: the regions and witnesses that are left decide alone.

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{Failure, tell};
+use super::failure::Failure;
+use super::process::tell;
 use crate::adapters::issue::{self, Purpose};
 use crate::protocol::region::RegionName;
 

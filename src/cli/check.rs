@@ -9,7 +9,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use toml::de::DeTable;
 
-use super::{Failure, complain, print};
+use super::failure::Failure;
+use super::process::{complain, print};
 use crate::config::diff::{self, Difference};
 use crate::config::reader::Problem;
 use crate::config::region::NO_OTLP;

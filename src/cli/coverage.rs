@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::failure::Failure;
 use super::http;
+use super::process::{block_on, print};
 use super::table::{Side, columns, thousands};
 use super::words::printable;
-use super::{Failure, block_on, print};
 
 /// List state-changing requests that gateways saw without key protection; fails if there are any.
 #[derive(Args)]

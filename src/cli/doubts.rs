@@ -7,11 +7,12 @@
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
+use super::failure::Failure;
 use super::http::{Admin, Approval};
 use super::key::Why;
+use super::process::tell;
 use super::rehearsal::Dry;
 use super::words::{date, printable, span, word};
-use super::{Failure, tell};
 
 /// List the keys of all regions whose effect may or may not have happened, each once, with what is
 /// known of it and the commands that end it.

@@ -6,8 +6,9 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::failure::Failure;
+use super::process::print;
 use super::table::{Side, columns};
-use super::{Failure, print};
 use crate::config::reference::{self, Entry};
 
 /// Know the configuration: the meaning of each key.

@@ -15,8 +15,9 @@ use hyper::{StatusCode, Uri};
 use rustls::ClientConfig;
 use serde_json::Value;
 
+use super::failure::Failure;
+use super::process::block_on;
 use super::words::printable;
-use super::{Failure, block_on};
 use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::config::Config;
 use crate::gateway::percent;

@@ -9,10 +9,11 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::failure::Failure;
 use super::http::{Local, Target};
+use super::process::{block_on, tell};
 use super::rehearsal::{self, Dry};
 use super::words::word;
-use super::{Failure, block_on, tell};
 use crate::config::{Config, span};
 
 /// Found the deployment: from now on its regions run keys. Once, when all of them are up.

@@ -7,12 +7,13 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::failure::Failure;
 use super::http::{Admin, segment};
 use super::key::Why;
+use super::process::tell;
 use super::rehearsal::Dry;
 use super::table::{Side, columns};
 use super::words::{date, printable, word};
-use super::{Failure, tell};
 
 /// List the accepted requests of all regions that wait to be run, and the dead letters.
 ///

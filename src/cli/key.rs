@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::failure::Failure;
 use super::http::{Admin, Approval, segment};
+use super::process::{print, tell};
 use super::rehearsal::Dry;
 use super::table::{Side, columns};
 use super::words::{date, word};
-use super::{Failure, print, tell};
 
 /// Look at one key, or end an attempt in doubt by hand.
 #[derive(Subcommand)]

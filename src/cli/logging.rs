@@ -12,7 +12,7 @@ use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
-use super::Failure;
+use super::failure::Failure;
 use super::stderr::Lines;
 use crate::config::levels;
 use crate::config::region::LogFormat;

@@ -6,11 +6,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use serde_json::json;
 
-use super::{Cli, Failure, print, tell};
+use super::failure::Failure;
+use super::process::{print, tell};
 
 /// Print a shell's completions of all commands and options.
 #[derive(Args)]
@@ -45,21 +46,22 @@ pub struct Man {
 }
 
 impl Completion {
-    pub fn run(&self) -> Result<(), Failure> {
+    /// Prints the completions of `cli`, the definition of all commands.
+    pub fn run(&self, mut cli: Command) -> Result<(), Failure> {
         let shell = match self.shell.as_str() {
             "zsh" => Shell::Zsh,
             "fish" => Shell::Fish,
             _bash => Shell::Bash,
         };
         let mut script = Vec::new();
-        clap_complete::generate(shell, &mut Cli::command(), "onceway", &mut script);
+        clap_complete::generate(shell, &mut cli, "onceway", &mut script);
         print(&String::from_utf8(script).map_err(Failure::failed)?)
     }
 }
 
 impl Man {
-    pub fn run(&self) -> Result<(), Failure> {
-        let mut cli = Cli::command();
+    /// Prints or writes the pages of `cli`, the definition of all commands.
+    pub fn run(&self, mut cli: Command) -> Result<(), Failure> {
         cli.build();
         let Some(dir) = &self.dir else {
             return print(&page(&cli)?);

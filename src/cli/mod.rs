@@ -1,9 +1,9 @@
 //! The command line: arguments in, one command run, an exit code out.
 //!
 //! One file per command, with its own arguments and help. Shared: `table` lines columns up, `words`
-//! writes values, `http` asks an admin listener, `logging` sets logs up, `failure` has the exit codes,
-//! `rehearsal` shows dry runs. It must not decide anything. It must not print a secret, nor a key
-//! except one that it was given to print.
+//! writes values, `http` asks an admin listener, `logging` sets logs up, `process` prints, `failure`
+//! has the exit codes, `rehearsal` shows dry runs. It must not decide anything. It must not print a
+//! secret, nor a key except one that it was given to print.
 
 mod approve;
 mod audit;
@@ -25,6 +25,7 @@ mod lab;
 mod logging;
 mod manual;
 mod new;
+mod process;
 mod protocol;
 mod region;
 mod rehearsal;
@@ -40,13 +41,12 @@ mod top;
 mod witness;
 mod words;
 
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use serde_json::Value;
 
 use self::failure::Failure;
+use self::process::complain;
 
 /// A gateway that makes a retried API request take effect once, across regions.
 #[derive(Parser)]
@@ -196,42 +196,10 @@ impl Command {
             Self::Shadow(shadow) => shadow.run(),
             Self::New(new) => new.run(),
             Self::Top(top) => top.run(),
-            Self::Completion(completion) => completion.run(),
-            Self::Man(man) => man.run(),
+            Self::Completion(completion) => completion.run(Cli::command()),
+            Self::Man(man) => man.run(Cli::command()),
             #[cfg(feature = "lab")]
             Self::Lab(command) => command.run(),
         }
     }
-}
-
-/// Writes a line to stderr. A failed write is ignored: the exit code says the same.
-fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
-}
-
-/// Writes to stdout. A reader that has left (`| head`) is no failure.
-fn print(text: &str) -> Result<(), Failure> {
-    print_on(text).map(|_| ())
-}
-
-/// Writes JSON for a program, or the text for a person.
-fn tell(as_json: bool, said: &Value, text: &str) -> Result<(), Failure> {
-    if as_json { print(&format!("{said}\n")) } else { print(text) }
-}
-
-/// Writes to stdout; false once the reader has left.
-fn print_on(text: &str) -> Result<bool, Failure> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::Failed(format!("cannot write to stdout: {error}"))),
-    }
-}
-
-/// Runs a future to its end on a runtime of its own.
-fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::failed)?;
-    runtime.block_on(future)
 }

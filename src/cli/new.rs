@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
-use super::{Failure, tell};
+use super::failure::Failure;
+use super::process::tell;
 use crate::adapters::issue;
 use crate::adapters::upstream::Base;
 use crate::config::secret::database_url;

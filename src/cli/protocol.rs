@@ -8,12 +8,13 @@
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::failure::Failure;
 use super::http::Admin;
 use super::key::Who;
+use super::process::tell;
 use super::rehearsal::Dry;
 use super::table::{Side, columns};
 use super::words::{printable, word};
-use super::{Failure, tell};
 use crate::protocol::versions::{NEXT, Versions};
 
 /// See which versions the regions speak with one another, and end an upgrade.

@@ -10,11 +10,12 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::authority;
+use super::failure::Failure;
 use super::http::{Admin, Approval};
 use super::key::{Who, Why};
+use super::process::tell;
 use super::rehearsal::{self, Dry};
 use super::words::word;
-use super::{Failure, tell};
 use crate::protocol::region::RegionName;
 
 /// Take a region out of service, bring it back, show its standing, or give it a new store.

@@ -6,9 +6,10 @@
 use clap::Args;
 use serde_json::Value;
 
+use super::failure::Failure;
+use super::process::tell;
 use super::table::{Side, columns, thousands};
 use super::words::word;
-use super::{Failure, tell};
 
 /// Flag of a dry run.
 #[derive(Args)]

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::failure::Failure;
+use super::process::print;
 use super::ring_change::{Apply, Plan};
 use super::table::{Side, bar, columns, thousands};
-use super::{Failure, print};
 use crate::config::load_ring;
 use crate::config::ring::RingFile;
 use crate::protocol::key::{Key, KeyId, Tenant};

@@ -8,12 +8,13 @@
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::failure::Failure;
 use super::http::Local;
 use super::key::Who;
+use super::process::{print, tell};
 use super::rehearsal::{self, moves};
 use super::table::{Side, columns};
 use super::words::word;
-use super::{Failure, print, tell};
 use crate::config::Config;
 use crate::protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 

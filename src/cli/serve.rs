@@ -7,8 +7,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::failure::Failure;
+use super::process::block_on;
 use super::protocol::Speech;
-use super::{Failure, block_on, logging, store};
+use super::{logging, store};
 use crate::config::Config;
 use crate::config::region::NO_OTLP;
 use crate::server::reload::Files;

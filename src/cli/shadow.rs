@@ -7,9 +7,10 @@
 use clap::Args;
 use serde_json::Value;
 
+use super::failure::Failure;
 use super::http::Admin;
+use super::process::tell;
 use super::table::{Side, columns, thousands};
-use super::{Failure, tell};
 
 /// Show how many requests a gateway in shadow mode would have run, replayed or refused.
 #[derive(Args)]

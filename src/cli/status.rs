@@ -10,10 +10,11 @@ use clap::Args;
 use serde_json::Value;
 
 use super::authority;
+use super::failure::Failure;
 use super::http::Admin;
+use super::process::tell;
 use super::table::{Side, columns};
 use super::words::{printable, word};
-use super::{Failure, tell};
 
 /// Answer "is this gateway well, and what does it wait for?": readiness, store, owners and the
 /// reasons, peers, observed lag, replication.

@@ -10,7 +10,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{Failure, block_on, logging, print};
+use super::failure::Failure;
+use super::logging;
+use super::process::{block_on, print};
 use crate::adapters::postgres::address::{Address, BadAddress};
 use crate::adapters::postgres::provision::{
     self, Hint, Line, Plan, Promotion, Report, Role, Script, Status, Whence,

@@ -14,8 +14,9 @@ use std::time::Duration;
 use clap::Args;
 use tokio::time::Instant;
 
+use super::failure::Failure;
 use super::http::{self, Access};
-use super::{Failure, block_on, print_on, tell};
+use super::process::{block_on, complain, print_on, tell};
 use crate::config::span;
 use frame::Frame;
 use sample::Sample;
@@ -72,7 +73,7 @@ impl Top {
         let access = self.by.access()?;
         if self.once || !std::io::stdout().is_terminal() {
             if !self.once {
-                super::complain("onceway: stdout is no terminal: one frame, as with --once");
+                complain("onceway: stdout is no terminal: one frame, as with --once");
             }
             return block_on(self.once(&access));
         }

@@ -8,8 +8,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
+use super::failure::Failure;
+use super::logging;
+use super::process::{block_on, tell};
 use super::protocol::Speech;
-use super::{Failure, block_on, logging, tell};
 use crate::adapters::system::SystemDice;
 use crate::adapters::witness::AcceptorFile;
 use crate::config::witness::WitnessConfig;

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::super::failure::Failure;
 use super::super::http::Admin;
+use super::super::process::print;
 use super::super::words::printable;
-use super::super::{Failure, print};
 use super::export::{PAGE, behind, broke_off};
 use super::judge::{Known, Rule, Verdict};
 use super::ledger::{Effect, Found, Layout, Ledger};

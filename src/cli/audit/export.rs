@@ -6,8 +6,9 @@
 use clap::Args;
 use serde_json::Value;
 
+use super::super::failure::Failure;
 use super::super::http::Admin;
-use super::super::{Failure, complain, print_on};
+use super::super::process::{complain, print_on};
 use crate::gateway::instant::stamp;
 
 /// Keys in one page.

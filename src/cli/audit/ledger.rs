@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 
-use super::super::Failure;
+use super::super::failure::Failure;
 use super::judge::Rule;
 use crate::gateway::instant;
 use crate::protocol::digest::digest;

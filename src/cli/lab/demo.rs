@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::{Failure, block_on};
+use crate::cli::failure::Failure;
+use crate::cli::process::block_on;
 use crate::config::span;
 use onceway_lab::binaries::Binaries;
 use onceway_lab::demo::{self as fleet_demo, Ended};

@@ -11,8 +11,9 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
+use crate::cli::failure::Failure;
+use crate::cli::process::{block_on, print, tell};
 use crate::cli::table::{Side, columns};
-use crate::cli::{Failure, block_on, print, tell};
 use crate::config::span;
 use onceway_lab::binaries::Binaries;
 use onceway_lab::deployment::Options;

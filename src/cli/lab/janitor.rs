@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::Failure;
+use crate::cli::failure::Failure;
 use onceway_lab::janitor::run_janitor;
 
 /// Wait on stdin for `bye`; if it ends without that, kill the processes that work in DIR.

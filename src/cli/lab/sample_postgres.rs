@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::{Failure, block_on, print};
+use crate::cli::failure::Failure;
+use crate::cli::process::{block_on, print};
 use onceway_lab::sample;
 
 /// Run a Postgres of its own, until SIGTERM or SIGINT: a store to try a gateway with.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::{Failure, block_on, print};
+use crate::cli::failure::Failure;
+use crate::cli::process::{block_on, print};
 use onceway_lab::sample;
 
 /// Run the sample payments service, until SIGTERM or SIGINT: an upstream to try a deployment with.
