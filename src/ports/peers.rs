@@ -13,8 +13,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, Uri};
 use serde::{Deserialize, Serialize};
 
-use super::Body;
 use super::authority::{CopiedRow, Lodged, Lodging};
+use super::body::Body;
 use onceway_protocol::change::Report;
 use onceway_protocol::digest::Digest32;
 use onceway_protocol::job::JobState;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, Uri};
 
-use super::Body;
+use super::body::Body;
 use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{RequestId, Token};
 use onceway_protocol::region::RegionName;
