@@ -11,7 +11,8 @@ use onceway::gateway::route::Escrow;
 use onceway::protocol::record::Recovery;
 use serde::Serialize;
 
-use crate::scenario::{Scenario, policy_of};
+use crate::scenario::Scenario;
+use crate::scenario::known::policy_of;
 use crate::sums::{Figures, Spread};
 
 /// A smaller multiple needs `unsafe_multiple` in a ring file.

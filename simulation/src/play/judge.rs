@@ -25,7 +25,7 @@ use crate::deployment::{Deployment, Reply};
 use crate::outcome::{
     Breach, FaultSpan, HAPPENINGS, Keys, Outage, Outcome, Requests, Second, ServingSpan, ViewSpan,
 };
-use crate::scenario::policy_of;
+use crate::scenario::known::policy_of;
 use crate::table::{Standing, Truth};
 
 /// The limit for breaches: more show nothing new.

@@ -29,7 +29,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::deployment::{Deployment, Reply};
 use crate::outcome::{Breach, Outage, Outcome};
-use crate::scenario::{Scenario, policy_of};
+use crate::scenario::Scenario;
+use crate::scenario::known::policy_of;
 use crate::words;
 use chance::Chance;
 use clients::Sent;

@@ -10,7 +10,7 @@ use onceway::config::reader::{self, Section};
 use onceway::protocol::region::RegionName;
 use toml::de::DeValue;
 
-use super::{Known, span};
+use super::known::{Known, span};
 use crate::letters::Letter;
 use crate::points::Point;
 use crate::words::named;

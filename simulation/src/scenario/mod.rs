@@ -2,13 +2,14 @@
 //! problems are reported at once.
 //!
 //! Placement, failover and routes come from the very files that gateways read (`onceway::config`).
-//! `vary` changes values before anything is read, `workload` and `fault` read their tables. It must
-//! not know time or chance.
+//! `vary` changes values before anything is read, `workload` and `fault` read their tables by what
+//! `known` has. It must not know time or chance.
 
 pub(crate) mod directed;
 pub(crate) mod fault;
 pub mod find;
 pub mod kept;
+pub(crate) mod known;
 pub mod shipped;
 pub(crate) mod vary;
 pub(crate) mod workload;
@@ -21,13 +22,12 @@ use std::time::Duration;
 use onceway::config::reader::{self, At, Problem, Problems, Section, Source};
 use onceway::config::shared::Shared;
 use onceway::config::{self, Errors};
-use onceway::gateway::route::{Policy, Routes};
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;
 use onceway::protocol::ring_spec::{RegionSpec, RingSpec};
-use toml::de::DeValue;
 
 use fault::{Fault, Kind, Swarm};
+use known::{Known, span};
 use vary::Setting;
 use workload::Workload;
 
@@ -70,11 +70,6 @@ pub struct Scenario {
 
 /// The ring with one region's weight doubled, for each region whose weight can be.
 type Doubled = OnceLock<BTreeMap<RegionName, Arc<Ring>>>;
-
-/// The policy of the route of this name in one file, where names are what workloads go by.
-pub fn policy_of<'a>(routes: &'a Routes, name: &str) -> Option<&'a Arc<Policy>> {
-    routes.0.iter().find(|route| *route.name == *name)?.policy()
-}
 
 impl Scenario {
     /// The ring in which a region has twice its weight; `None` if that is too great. Built once for
@@ -263,34 +258,6 @@ fn read(top: &Section<'_>, path: &Path, shared: Option<Shared>) -> Option<Scenar
         refused_beyond_lease,
         doubled: Doubled::new(),
     })
-}
-
-/// The shared files, as far as they could be read, which the rest of a scenario refers to.
-struct Known<'a> {
-    regions: Option<&'a [RegionName]>,
-    shared: Option<&'a Shared>,
-}
-
-impl Known<'_> {
-    fn region(&self, value: &DeValue<'_>) -> Result<RegionName, String> {
-        let text = reader::text(value)?;
-        let name = RegionName::parse(&text).map_err(|error| error.to_string())?;
-        match self.regions {
-            Some(regions) if !regions.contains(&name) => {
-                let known: Vec<&str> = regions.iter().map(RegionName::as_str).collect();
-                Err(format!("there is no region {text:?} in the ring file: it has {}", known.join(", ")))
-            }
-            Some(_) | None => Ok(name),
-        }
-    }
-}
-
-/// Reads a span between milliseconds and seconds; the default is in milliseconds.
-fn span(section: &Section<'_>, key: &'static str, least_ms: u64, most_s: u64, default_ms: u64) -> Duration {
-    let (least, most) = (Duration::from_millis(least_ms), Duration::from_secs(most_s));
-    section
-        .optional(key, |value| reader::time(value, least, most))
-        .unwrap_or(Duration::from_millis(default_ms))
 }
 
 fn network(top: &Section<'_>, known: &Known<'_>) -> Network {

@@ -9,7 +9,7 @@ use onceway::config::reader::{self, Section};
 use onceway::protocol::key::Tenant;
 use onceway::protocol::region::RegionName;
 
-use super::{Known, span};
+use super::known::{Known, policy_of, span};
 
 /// A kind of client.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ fn workload(mut section: Section<'_>, known: &Known<'_>) -> Option<Workload> {
 /// The route that takes the path, if it handles keys.
 fn route(section: &Section<'_>, known: &Known<'_>, path: &str) -> Option<String> {
     let routes = &known.shared?.routes;
-    let handles = |name: &str| super::policy_of(routes, name).is_some();
+    let handles = |name: &str| policy_of(routes, name).is_some();
     match routes.find(&http::Method::POST, path, &http::HeaderMap::new()) {
         onceway::gateway::route::Matched::Route(route) if handles(&route.name) => {
             Some(route.name.to_string())
