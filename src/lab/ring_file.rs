@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use onceway_protocol::ring::{PlaceBy, RegionSpec, Ring, RingSpec};
+use onceway_protocol::ring::Ring;
+use onceway_protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use serde::{Deserialize, Deserializer};
 
 /// A ring file.
