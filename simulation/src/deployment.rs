@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::{Request, StatusCode};
+use onceway::gateway::authority::witness::Duty;
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::policy::route::{Escrow, Policy, Protection, Route, Routes};
 use onceway::gateway::reloadable::Reload;
-use onceway::gateway::route::{Escrow, Policy, Protection, Route, Routes};
-use onceway::gateway::witness::Duty;
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};

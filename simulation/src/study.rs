@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use onceway::gateway::route::Escrow;
+use onceway::gateway::policy::route::Escrow;
 use onceway::protocol::record::Recovery;
 use serde::Serialize;
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use onceway::gateway::route::Routes;
-use onceway::gateway::witness::Duty;
+use onceway::gateway::authority::witness::Duty;
+use onceway::gateway::policy::route::Routes;
 use onceway::protocol::lifetime::Retention;
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::register::Ballot;

@@ -2,7 +2,7 @@
 //! reader takes for them.
 //!
 //! `upstream`, `wire` and `server::public` remove headers by these rules, so that all three agree.
-//! This file must not know routes: `gateway::route` says which headers a replay carries.
+//! This file must not know routes: `gateway::policy::route` says which headers a replay carries.
 
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName};

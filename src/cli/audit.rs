@@ -1,9 +1,9 @@
 //! `onceway audit`: keys that ran at risk, keys that ran twice, late answers, and the life of one
 //! key.
 //!
-//! `gateway::audit` is the contract of the JSON. [`export`] prints everything, and [`compare`]
-//! compares it with a ledger. The output shows keys: a person who may ask an admin listener may see
-//! them. It must not judge: the gateway says which runs are doubles.
+//! `gateway::operator::audit` is the contract of the JSON. [`export`] prints everything, and
+//! [`compare`] compares it with a ledger. The output shows keys: a person who may ask an admin
+//! listener may see them. It must not judge: the gateway says which runs are doubles.
 
 mod compare;
 mod export;
@@ -190,7 +190,8 @@ fn story(life: &Value) -> String {
     }
     let mut rows = Vec::new();
     for event in life["life"].as_array().into_iter().flatten() {
-        let mut row = vec![event["at_ms"].as_i64().map_or("-".to_owned(), crate::gateway::instant::stamp)];
+        let mut row =
+            vec![event["at_ms"].as_i64().map_or("-".to_owned(), crate::gateway::operator::instant::stamp)];
         row.extend(["region", "token", "what", "text"].map(|field| word(&event[field])));
         rows.push(row);
     }

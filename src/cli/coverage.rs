@@ -1,9 +1,9 @@
 //! `onceway coverage`: state-changing requests that gateways have seen without a key's protection;
 //! a check for CI.
 //!
-//! `gateway::coverage` counts and classifies. This command merges gateways, decides if the check
-//! fails and suggests entries for `routes.toml`. It must not show anything but shapes of paths, and
-//! must not pass if a gateway could not be asked.
+//! `gateway::telemetry::coverage` counts and classifies. This command merges gateways, decides if
+//! the check fails and suggests entries for `routes.toml`. It must not show anything but shapes of
+//! paths, and must not pass if a gateway could not be asked.
 
 use std::collections::BTreeMap;
 

@@ -20,7 +20,7 @@ use super::process::block_on;
 use super::words::printable;
 use crate::adapters::upstream::{Tls, TlsFiles};
 use crate::config::Config;
-use crate::gateway::percent;
+use crate::gateway::operator::percent;
 use onceway_client::{Answer, Ask};
 
 /// Time limit of an answer.

@@ -1,8 +1,8 @@
 //! `onceway status`: a gateway's report of itself, for people.
 //!
-//! `gateway::status` is the contract of the JSON, and `server::admin` serves it. A field that an
-//! older or newer gateway does not send is shown as "-". It must not judge: it prints the gateway's
-//! report.
+//! `gateway::telemetry::status` is the contract of the JSON, and `server::admin` serves it. A field
+//! that an older or newer gateway does not send is shown as "-". It must not judge: it prints the
+//! gateway's report.
 
 use std::collections::BTreeSet;
 

@@ -14,7 +14,7 @@ use super::routes::RouteAt;
 use super::span::{show, show_size};
 use crate::gateway::Timings;
 use crate::gateway::authority::Failover;
-use crate::gateway::route::{Alone, Escrow, Mode, Policy};
+use crate::gateway::policy::route::{Alone, Escrow, Mode, Policy};
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::Recovery;
 use crate::protocol::region::RegionName;

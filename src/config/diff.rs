@@ -11,7 +11,7 @@ use super::problems::At;
 use super::routes::RouteAt;
 use super::shared::Shared;
 use crate::gateway::authority::Failover;
-use crate::gateway::route::{Policy, Protection, Route};
+use crate::gateway::policy::route::{Policy, Protection, Route};
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::Recovery;
 use crate::protocol::ring::Ring;

@@ -17,7 +17,7 @@ use super::reader::{self, Section, needed};
 use super::secret::Surroundings;
 use super::trusted::{self, Network, Trusted};
 use super::values::socket;
-use crate::gateway::concurrency::MostAtOnce;
+use crate::gateway::limits::concurrency::MostAtOnce;
 
 /// Least room for bodies, in bytes.
 const LEAST_BODIES: usize = 1 << 20;

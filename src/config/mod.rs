@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::gateway::credentials::Credentials;
-use crate::gateway::route::{Binding, Protection, Route, Routes};
+use crate::gateway::policy::route::{Binding, Protection, Route, Routes};
 use crate::gateway::{Settings, Timings};
 use crate::protocol::region::RegionName;
 

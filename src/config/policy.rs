@@ -1,7 +1,7 @@
 //! The tables of a route: `[route.key_policy]`, `[route.fingerprint]`, the form of its refusals,
 //! and its escrow.
 //!
-//! `protocol::key_policy` and `gateway::signature` hold the values. A missing key keeps the
+//! `protocol::key_policy` and `gateway::policy::signature` hold the values. A missing key keeps the
 //! gateway's default. This file must not read any other key of a route.
 
 use http::HeaderName;
@@ -9,8 +9,8 @@ use toml::de::DeValue;
 
 use super::reader::{self, Section};
 use crate::adapters::headers::{FORWARDED_PREFIX, RESERVED_PREFIX, is_hop_by_hop, is_under};
-use crate::gateway::route::{Alone, Dialect, Escrow, KeyHeaders, Mismatch};
-use crate::gateway::signature::{FingerprintRule, Pointer, Selection};
+use crate::gateway::policy::route::{Alone, Dialect, Escrow, KeyHeaders, Mismatch};
+use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
 use crate::ports::upstream::{ForwardKey, KeyForm};
 use crate::protocol::key::{Key, Syntax};
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};

@@ -1,15 +1,15 @@
 //! `[quota]` of a region file: limits for each tenant.
 //!
 //! They limit the number of keys, and the rates of requests that start a key, read a stored one, or
-//! ask for an absent one. Each limit is optional, but one must be written. `gateway::quota` counts.
-//! This file must not know what a request costs.
+//! ask for an absent one. Each limit is optional, but one must be written. `gateway::limits::quota`
+//! counts. This file must not know what a request costs.
 
 use std::num::NonZeroU32;
 
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
-use crate::gateway::quota::{Pace, Quota};
+use crate::gateway::limits::quota::{Pace, Quota};
 
 /// Reads the table. Errors are reported.
 pub(super) fn read(section: Section<'_>) -> Option<Quota> {

@@ -25,7 +25,7 @@ use super::values::{file, host_and_port, is_host_and_port, region_name};
 use super::{accept, quota, upstream_health, upstreams};
 use crate::adapters::identity::IdentityFiles;
 use crate::gateway::authority::upstream::UpstreamHealth;
-use crate::gateway::quota::Quota;
+use crate::gateway::limits::quota::Quota;
 use crate::protocol::region::RegionName;
 
 /// A region file as far as it could be read: each part by itself, so that an error in one hides

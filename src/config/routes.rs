@@ -15,7 +15,7 @@ use toml::de::DeValue;
 
 use super::reader::{self, At, Located, Problems, Section, Source};
 use super::{outcomes, policy as tables};
-use crate::gateway::route::{
+use crate::gateway::policy::route::{
     Accept, Binding, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
     UPSTREAM_TIMEOUT,
 };

@@ -19,7 +19,7 @@ use super::upstreams::{Named, Service};
 use super::{Config, timings};
 use crate::adapters::postgres::address::Address;
 use crate::gateway::authority::upstream::UpstreamHealth;
-use crate::gateway::route::{Route, Routes};
+use crate::gateway::policy::route::{Route, Routes};
 
 /// The configuration by which one process runs.
 #[derive(Clone, Debug)]

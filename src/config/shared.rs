@@ -17,13 +17,13 @@ use super::routes::RouteAt;
 use super::timings;
 use crate::gateway::Settings;
 use crate::gateway::authority::{self, Failover};
-use crate::gateway::concurrency::MostAtOnce;
 use crate::gateway::credentials::Credentials;
-use crate::gateway::route::{
+use crate::gateway::limits::concurrency::MostAtOnce;
+use crate::gateway::policy::route::{
     Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, Policy, Protection, Route, Routes,
     UPSTREAM_TIMEOUT,
 };
-use crate::gateway::signature::FingerprintRule;
+use crate::gateway::policy::signature::FingerprintRule;
 use crate::ports::upstream::ForwardKey;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;

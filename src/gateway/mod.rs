@@ -5,67 +5,17 @@
 //! ports. It must not decide the meaning of rows (`protocol::decide` does), and knows statuses in
 //! [`reply`] only.
 
-mod accept;
-pub(crate) mod address;
-mod admit;
-mod applied;
-mod attach;
-pub(crate) mod audit;
 pub mod authority;
-pub mod canonical;
-mod catching_up;
-mod claim;
-pub mod concurrency;
-pub(crate) mod coverage;
 pub mod credentials;
-pub mod dead_letters;
-pub(crate) mod doubles;
-pub(crate) mod doubt_lists;
-pub(crate) mod doubt_rule;
-mod escrow;
-mod everywhere;
-pub(crate) mod export;
-mod finish;
-mod forward;
-mod forwarded_verdict;
-pub(crate) mod hearing;
-mod heartbeat;
-mod ingress;
-pub(crate) mod instant;
-mod jobs;
-mod key_habits;
-mod labels;
-pub(crate) mod lag_history;
-mod life;
-mod live_keys;
-mod metrics;
-pub(crate) mod operator;
-mod orphans;
-mod outcome;
-mod passthrough;
-pub mod percent;
-pub(crate) mod problems;
-pub(crate) mod publication;
-pub mod quota;
+pub mod limits;
+pub mod operator;
+pub mod policy;
 mod race;
-mod reaper;
-mod recover;
-mod regain;
 pub mod reloadable;
-pub(crate) mod reply;
-mod request;
-pub mod route;
-pub(crate) mod search;
+pub mod request;
 pub mod shadow;
-pub mod signature;
-pub(crate) mod spans;
-mod spelling;
-mod stand_in;
-pub(crate) mod status;
-mod supervise;
-mod sweep;
-pub(crate) mod trace;
-pub mod witness;
+pub mod telemetry;
+pub mod upkeep;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -86,17 +36,17 @@ use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::time::{Drift, Moment};
 use crate::protocol::versions::Versions;
 use crate::protocol::view::View;
-use attach::Attached;
-use concurrency::{Concurrency, MostAtOnce};
-use coverage::{Coverage, Report};
 use credentials::Credentials;
-use jobs::Workers;
-pub use operator::Refusal;
-pub use problems::CODES as PROBLEM_CODES;
-use quota::Quota;
+use limits::concurrency::{Concurrency, MostAtOnce};
+use limits::quota::Quota;
+pub use operator::acts::Refusal;
+use policy::route::{Policy, Routes};
 use reloadable::{ConfigStatus, Live};
-use route::{Policy, Routes};
+use request::attach::Attached;
+pub use request::problems::CODES as PROBLEM_CODES;
 use shadow::Shadow;
+use telemetry::coverage::{Coverage, Report};
+use upkeep::jobs::Workers;
 
 /// Settings that a gateway gets before it starts.
 pub struct Settings {
@@ -183,7 +133,7 @@ impl Fixed {
         let timings = &self.timings;
         policy.wait
             + timings.claim_within
-            + escrow::bound(policy)
+            + request::escrow::bound(policy)
             + policy.upstream_timeout.max(timings.probe_within)
             + timings.settle_within
     }
@@ -205,16 +155,16 @@ pub struct Gateway<P: Ports> {
     begun: Moment,
     /// Shadow mode: requests pass through; decisions are only counted.
     shadow: Option<Arc<Shadow>>,
-    generators: key_habits::Generators,
+    generators: upkeep::key_habits::Generators,
     /// Each claim reads it; the heartbeat replaces it whole. So no request takes a lock.
     store: ArcSwap<StoreHealth>,
     health: Mutex<Health>,
-    hearing: hearing::Hearing,
-    looks: Mutex<doubles::Looks>,
+    hearing: upkeep::hearing::Hearing,
+    looks: Mutex<upkeep::doubles::Looks>,
     /// Keys on the region's list of doubts, as the sweep counted last.
     doubted: Mutex<Option<u64>>,
     crowd: Arc<Concurrency>,
-    passes: metrics::Passed,
+    passes: telemetry::metrics::Passed,
     /// All that a stop waits for.
     in_flight: AtomicUsize,
     /// The requests among it, which status and metrics show.
@@ -269,7 +219,7 @@ struct Peer {
     /// ahead of them.
     told: Option<u64>,
     lag: LagMeter,
-    trail: lag_history::LagHistory,
+    trail: telemetry::lag_history::LagHistory,
     /// True once it was asked, with any result.
     tried: bool,
     /// True if it speaks no version that this process speaks.
@@ -289,7 +239,7 @@ impl Peer {
             applied: None,
             told: None,
             lag,
-            trail: lag_history::LagHistory::default(),
+            trail: telemetry::lag_history::LagHistory::default(),
             tried: false,
             foreign: false,
             trouble: None,
@@ -340,8 +290,8 @@ impl<P: Ports> Gateway<P> {
         let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
-        metrics::prepare(&settings, &view);
-        hearing::prepare();
+        telemetry::metrics::prepare(&settings, &view);
+        upkeep::hearing::prepare();
         let proposer = authority::proposer(ports.dice());
         let lease = Lease::new(settings.failover.lease, settings.drift);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
@@ -363,17 +313,17 @@ impl<P: Ports> Gateway<P> {
             jobs: Workers::default(),
             coverage: Coverage::default(),
             shadow,
-            generators: key_habits::Generators::new(),
+            generators: upkeep::key_habits::Generators::new(),
             store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
             health: Mutex::new(Health { beat: None, went_back: false, peers, remembered: None }),
-            hearing: hearing::Hearing::default(),
+            hearing: upkeep::hearing::Hearing::default(),
             looks: Mutex::default(),
             doubted: Mutex::default(),
             crowd: Arc::default(),
-            passes: metrics::Passed::default(),
+            passes: telemetry::metrics::Passed::default(),
             in_flight: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
-            requests_shown: metrics::in_flight(),
+            requests_shown: telemetry::metrics::in_flight(),
             idle: Notify::new(),
             stopping: AtomicBool::new(false),
             died: watch::Sender::new(None),
@@ -383,18 +333,18 @@ impl<P: Ports> Gateway<P> {
     /// Starts the loops beside requests. They end when `stop` has returned and the gateway is
     /// dropped. In shadow mode none is started. If spans are exported, `job` begins the span of
     /// each run of a job.
-    pub fn start(self: &Arc<Self>, job: Option<spans::Begin>) {
+    pub fn start(self: &Arc<Self>, job: Option<telemetry::spans::Begin>) {
         if self.shadow.is_some() {
             return;
         }
-        heartbeat::start(self);
+        upkeep::heartbeat::start(self);
         authority::start(self);
-        request::start_poller(self);
-        jobs::start(self, job);
-        reaper::start(self);
-        audit::start(self);
-        doubles::start(self);
-        sweep::start(self);
+        request::follow::start_poller(self);
+        upkeep::jobs::start(self, job);
+        upkeep::reaper::start(self);
+        operator::audit::start(self);
+        upkeep::doubles::start(self);
+        upkeep::sweep::start(self);
     }
 
     /// Reports the state-changing requests that this gateway has seen, and if a key protected them.
@@ -444,9 +394,9 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Adds one observation of the upstream's latency.
-    fn observe_upstream(&self, ask: &admit::Ask, started: Moment) {
+    fn observe_upstream(&self, ask: &request::admit::Ask, started: Moment) {
         let took = self.ports.clock().now().since(started);
-        metrics::upstream(&ask.route, took);
+        telemetry::metrics::upstream(&ask.route, took);
         self.live.load().took(&ask.route, took);
     }
 

@@ -1,8 +1,9 @@
 //! Shadow mode: requests pass through, and onceway's decisions are only counted.
 //!
-//! [`super::Gateway::handle`] calls it first if the region file says `shadow = true`. [`memory`]
-//! remembers keys, [`tee`] copies bodies as they stream. The report is a guess by one process's
-//! memory. Must not refuse, delay or change a request, and must not touch the store or a peer.
+//! [`crate::gateway::Gateway::handle`] calls it first if the region file says `shadow = true`.
+//! [`memory`] remembers keys, [`tee`] copies bodies as they stream. The report is a guess by one
+//! process's memory. Must not refuse, delay or change a request, and must not touch the store or a
+//! peer.
 
 mod memory;
 mod tee;
@@ -15,13 +16,14 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
 
-use super::admit::{identify, take_fingerprint};
-use super::passthrough::{NO_ROUTE, Passing, to};
-use super::problems::Problem;
-use super::quota::Charged;
-use super::reloadable::Live;
-use super::route::{Binding, Matched, Policy, Protection};
-use super::{Gateway, metrics, trace};
+use crate::gateway::Gateway;
+use crate::gateway::limits::quota::Charged;
+use crate::gateway::policy::route::{Binding, Matched, Policy, Protection};
+use crate::gateway::reloadable::Live;
+use crate::gateway::request::admit::{identify, take_fingerprint};
+use crate::gateway::request::passthrough::{NO_ROUTE, Passing, to};
+use crate::gateway::request::problems::Problem;
+use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::digest::{Digest32, digest};

@@ -3,7 +3,7 @@
 //!
 //! A label must not hold a key, a token or any text that a client chose freely. Labels are routes,
 //! regions, codes and kinds, and verified tenants, of which one process labels a bounded number
-//! (`gateway::labels`).
+//! (`gateway::telemetry::labels`).
 
 /// The target of all spans: a collector's layer looks for it, and no log does.
 pub const SPANS: &str = "onceway_spans";

@@ -2,7 +2,7 @@
 //! (docs/protocol.md#rule-3).
 //!
 //! `gateway::request` gathers the facts and performs the verdict. This file must not perform
-//! anything, nor know statuses: `gateway::reply` is the only file that does.
+//! anything, nor know statuses: `gateway::request::reply` is the only file that does.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Fingerprints: digests that show whether two requests under one key ask the same
 //! (docs/protocol.md#rule-1).
 //!
-//! `gateway::canonical` makes the canonical body. This file must not parse a body: it takes the
-//! bytes that it is given.
+//! `gateway::policy::canonical` makes the canonical body. This file must not parse a body: it takes
+//! the bytes that it is given.
 
 use serde::{Deserialize, Serialize};
 

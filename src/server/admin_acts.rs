@@ -13,10 +13,11 @@ use serde_json::Value;
 
 use super::admin_answer::{Acted, Answer, answer, bad, coded, json};
 use super::admin_posted::{ActBody, Case, Posted, journalled};
+use crate::gateway::Gateway;
 use crate::gateway::credentials::operators::Weighty;
-use crate::gateway::operator::Refusal;
-use crate::gateway::status::KeyStatus;
-use crate::gateway::{Gateway, percent};
+use crate::gateway::operator::acts::Refusal;
+use crate::gateway::operator::percent;
+use crate::gateway::telemetry::status::KeyStatus;
 use crate::ports::Ports;
 use crate::ports::peers::{Proof, Question};
 use crate::ports::store::StoreError;
@@ -144,7 +145,8 @@ pub(super) async fn act_at<P: Ports>(
 /// Has the keys in doubt of a route go by its rule of now, or by `park`, or counts them only.
 pub(super) async fn change_rule<P: Ports, B: ActBody>(gateway: &Gateway<P>, posted: Posted<'_, B>) -> Acted {
     let (RuleRequest { route, recovery, reason, mut actor, dry_run }, case) = posted.read().await?;
-    // Keys that run again are released. Those that came into doubt meanwhile have this rule already.
+    // Keys that run again are released. Those that came into doubt meanwhile have this rule
+    // already.
     if recovery == "rerun" && !dry_run {
         actor = case.judge(Weighty::Release, actor, String::new(), (gateway.region(), gateway.date()))?;
     }

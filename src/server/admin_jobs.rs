@@ -2,7 +2,7 @@
 //!
 //! `GET /v1/jobs?state=waiting|dead`, `GET /v1/jobs/all`, `POST /v1/jobs/{tenant}/{key}/retry` and
 //! `/drop`. An act that names another `region` is passed on to it, if the operator shows a token.
-//! `gateway::dead_letters` performs the acts. This file must not log paths or bodies.
+//! `gateway::operator::dead_letters` performs the acts. This file must not log paths or bodies.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::admin_acts::act_at;
 use super::admin_answer::{Acted, Answer, bad, coded, json, problem};
 use super::admin_posted::{ActBody, Posted, journalled};
 use crate::gateway::Gateway;
-use crate::gateway::dead_letters::JobAct;
+use crate::gateway::operator::dead_letters::JobAct;
 use crate::ports::Ports;
 use crate::ports::jobs::{Act, Acted as Outcome};
 use crate::protocol::job::JobState;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::gateway::concurrency::counted_as;
+use crate::gateway::limits::concurrency::counted_as;
 
 /// The places that addresses hold.
 #[derive(Debug)]

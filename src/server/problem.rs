@@ -1,8 +1,8 @@
 //! Problems (RFC 9457) of requests that never reach the gateway: broken framing, forged peers,
 //! malformed messages.
 //!
-//! `gateway::problems` serves the page that explains each code. This file must not know of keys or
-//! upstreams: the gateway has its own problems.
+//! `gateway::request::problems` serves the page that explains each code. This file must not know of
+//! keys or upstreams: the gateway has its own problems.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
-use crate::gateway::problems::{ErrorObject, anchor, described_by};
+use crate::gateway::request::problems::{ErrorObject, anchor, described_by};
 use crate::ports::Body;
 use crate::ports::body::full;
 

@@ -47,7 +47,7 @@ use crate::adapters::headers::strip_hop_by_hop;
 use crate::adapters::streaming::{Patience, streaming};
 use crate::adapters::tls::HTTP2;
 use crate::config::listen::PublicLimits;
-use crate::gateway::concurrency::HeadRoom;
+use crate::gateway::limits::concurrency::HeadRoom;
 use crate::ports::{Body, observe};
 
 /// Time without a request after which an HTTP/1 connection is parked: hyper's buffers and state go,

@@ -2,8 +2,9 @@
 //!
 //! A span continues the trace that the headers name, and later spans continue this one. If the span
 //! is sampled, it replaces the parent in the headers: then a collector has seen it. If it is not
-//! sampled, the headers stay as they came. `gateway::spans` fills spans in and makes their
-//! children; `adapters::otlp` exports them. This file must not decide anything about a request.
+//! sampled, the headers stay as they came. `gateway::telemetry::spans` fills spans in and makes
+//! their children; `adapters::otlp` exports them. This file must not decide anything about a
+//! request.
 
 use http::{HeaderMap, HeaderValue};
 use opentelemetry::Context;
@@ -12,7 +13,7 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::gateway::trace::{self, TRACEPARENT, TRACESTATE};
+use crate::gateway::telemetry::trace::{self, TRACEPARENT, TRACESTATE};
 use crate::ports::observe::SPANS;
 
 /// Begins the span of a request with these headers, and writes it into them.

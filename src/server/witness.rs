@@ -1,7 +1,7 @@
 //! A witness as a process: its listeners for peers and for people, and its way through a stop.
 //!
-//! The answers are those of `gateway::witness`, and `adapters::witness` keeps the file. A stop ends
-//! what was begun. This file must not judge what a peer may say, nor what is promised.
+//! The answers are those of `gateway::authority::witness`, and `adapters::witness` keeps the file.
+//! A stop ends what was begun. This file must not judge what a peer may say, nor what is promised.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use super::{Listeners, PeerService};
 use crate::adapters::system::SystemClock;
 use crate::adapters::witness::Opened;
 use crate::config::witness::WitnessConfig;
+use crate::gateway::authority::witness::{Counted, Duty, Status, Witness};
 use crate::gateway::reloadable::ConfigStatus;
-use crate::gateway::witness::{Counted, Duty, Status, Witness};
 use crate::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
 use crate::ports::{Acceptors, Clock};
 use crate::protocol::region::RegionName;

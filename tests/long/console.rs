@@ -79,7 +79,7 @@ fn an_incident_is_seen_and_a_key_in_doubt_is_settled() {
         let region = &deployment.regions[0];
         let evil = loop {
             let candidate = format!("<img/src=x/onerror=document.title=1>{}", key("k"));
-            let path = onceway::gateway::percent::encode(&candidate);
+            let path = onceway::gateway::operator::percent::encode(&candidate);
             if key_status(region, &path).await["order"][0] == region.name.as_str() {
                 break candidate;
             }

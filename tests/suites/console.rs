@@ -9,7 +9,7 @@ pub mod pages;
 use onceway_client::Ask;
 
 fn encoded(text: &str) -> String {
-    onceway::gateway::percent::encode(text)
+    onceway::gateway::operator::percent::encode(text)
 }
 
 /// A request as a browser sends a form of the page at `base`.

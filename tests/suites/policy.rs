@@ -236,7 +236,7 @@ fn every_code_has_its_place_on_the_page_that_problems_link_to() {
             codes
                 .extend(text.split("code: ").skip(1).filter(|rest| rest.starts_with('"')).filter_map(quoted));
         }
-        let text = documents::text("src/gateway/problems.rs");
+        let text = documents::text("src/gateway/request/problems.rs");
         let said = text.split("pub fn code(").nth(1).and_then(|rest| rest.split("pub fn ").next()).unwrap();
         codes.extend(said.split('"').skip(1).step_by(2).map(str::to_owned));
         assert!(codes.contains("bad-request") && codes.contains("key-weak") && codes.len() > 30, "{codes:?}");

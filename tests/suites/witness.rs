@@ -22,7 +22,7 @@ use crate::support::documents::text as document;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
-use onceway::gateway::witness::{Duty, Witness};
+use onceway::gateway::authority::witness::{Duty, Witness};
 use onceway::ports::peers::{Forward, ForwardReply, Question, Told};
 use onceway::ports::{Clock, Peers};
 use onceway::protocol::change::Change;

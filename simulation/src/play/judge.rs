@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::gateway::route::Route;
+use onceway::gateway::policy::route::Route;
 use onceway::protocol::key::KeyId;
 use onceway::protocol::record::Recovery;
 use onceway::protocol::region::RegionName;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use onceway::config::reader::{self, Section};
 use onceway::config::shared::Shared;
-use onceway::gateway::route::{Policy, Routes};
+use onceway::gateway::policy::route::{Policy, Routes};
 use onceway::protocol::region::RegionName;
 use toml::de::DeValue;
 

@@ -114,7 +114,7 @@ fn route(section: &Section<'_>, known: &Known<'_>, path: &str) -> Option<String>
     let routes = &known.shared?.routes;
     let handles = |name: &str| policy_of(routes, name).is_some();
     match routes.find(&http::Method::POST, path, &http::HeaderMap::new()) {
-        onceway::gateway::route::Matched::Route(route) if handles(&route.name) => {
+        onceway::gateway::policy::route::Matched::Route(route) if handles(&route.name) => {
             Some(route.name.to_string())
         }
         _ => {

@@ -10,13 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
 use onceway::gateway::authority::{Failover, Mode as Failing};
-use onceway::gateway::concurrency::MostAtOnce;
 use onceway::gateway::credentials::Credentials;
-use onceway::gateway::route::{
+use onceway::gateway::limits::concurrency::MostAtOnce;
+use onceway::gateway::policy::route::{
     Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, PathPattern, Policy, Protection, Route,
     Routes,
 };
-use onceway::gateway::signature::FingerprintRule;
+use onceway::gateway::policy::signature::FingerprintRule;
 use onceway::gateway::{Settings, Timings};
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};

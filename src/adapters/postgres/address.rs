@@ -13,7 +13,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
 use super::tls::{self, Own, Protection};
-use crate::gateway::percent;
+use crate::gateway::operator::percent;
 
 /// Address of a Postgres, our role there, and the protection of the connection.
 #[derive(Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use super::super::words::printable;
 use super::export::{PAGE, behind, broke_off};
 use super::judge::{Known, Rule, Verdict};
 use super::ledger::{Effect, Found, Layout, Ledger};
-use crate::gateway::instant;
+use crate::gateway::operator::instant;
 
 /// Lines of the ledger that a finding names.
 const LINES: usize = 10;

@@ -1,7 +1,7 @@
 //! `onceway audit export`: everything that a region knows of its keys, as CSV or as JSON lines.
 //!
-//! `gateway::export` is the contract of the JSON, and [`super::compare`] reads the same pages. One
-//! page is held in memory at a time. It must not judge.
+//! `gateway::operator::export` is the contract of the JSON, and [`super::compare`] reads the same
+//! pages. One page is held in memory at a time. It must not judge.
 
 use clap::Args;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::failure::Failure;
 use super::super::http::Admin;
 use super::super::process::{complain, print_on};
-use crate::gateway::instant::stamp;
+use crate::gateway::operator::instant::stamp;
 
 /// Keys in one page.
 pub const PAGE: &str = "/v1/audit/export?limit=500";

@@ -1,9 +1,9 @@
 //! Verdict on one key: onceway's records, the number of effects in a provider's ledger, and the
 //! conclusion.
 //!
-//! [`super::compare`] brings both sides together, and the entries come from `gateway::export`.
-//! Pure: no file, no gateway, no clock. It must not decide the meaning of records together: the
-//! gateway said that in `key_state`.
+//! [`super::compare`] brings both sides together, and the entries come from
+//! `gateway::operator::export`. Pure: no file, no gateway, no clock. It must not decide the meaning
+//! of records together: the gateway said that in `key_state`.
 
 use std::ops::RangeInclusive;
 
@@ -150,7 +150,7 @@ impl Known {
             let token = format!("{}.{}", word(&entry["epoch"]), word(&entry["attempt"]));
             let status = word(&entry["status"]);
             let state = if entry["kind"] == "record" { word(&entry["state"]) } else { word(&entry["kind"]) };
-            let at = entry["at_ms"].as_i64().map(crate::gateway::instant::stamp);
+            let at = entry["at_ms"].as_i64().map(crate::gateway::operator::instant::stamp);
             let said = [
                 state,
                 status,

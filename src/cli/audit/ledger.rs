@@ -12,7 +12,7 @@ use csv::{ByteRecord, Reader, ReaderBuilder, Terminator};
 
 use super::super::failure::Failure;
 use super::judge::Rule;
-use crate::gateway::instant;
+use crate::gateway::operator::instant;
 use crate::protocol::digest::digest;
 use crate::protocol::key::{Key, Syntax};
 

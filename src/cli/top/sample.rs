@@ -1,6 +1,6 @@
 //! The gateways' reports at one moment: their status, and the metrics for the rates.
 //!
-//! `gateway::status` is the contract of the JSON, `ports::observe` names the metrics;
+//! `gateway::telemetry::status` is the contract of the JSON, `ports::observe` names the metrics;
 //! [`super::frame`] draws. It must not fail because a gateway does: people look for such a gateway.
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Gateway, acceptor, gate_loop, learn, moves};
-use crate::gateway::applied::applied;
+use crate::gateway::upkeep::applied::applied;
 use crate::ports::authority::{CopiedRow, Latest};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::admin_ops::ActError;
 use super::{Gateway, asking, learn, propose, takeover};
-use crate::gateway::heartbeat;
+use crate::gateway::upkeep::heartbeat;
 use crate::ports::store::{Gate, StoreError};
 use crate::ports::{Acceptors as _, Authority as _, Dice as _, KeyStore, Ports, Upkeep};
 use crate::protocol::bounds::FORCED_BY;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{Gateway, Mode, learn, moves, propose, takeover, upstream};
 use crate::gateway::Peer;
-use crate::gateway::applied::applied;
+use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Authority as _, Clock, Ports, Replica};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;

@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use super::learn::{self, Follows};
 use super::{Gateway, moves};
-use crate::gateway::applied::applied;
-use crate::gateway::{doubles, metrics, race};
+use crate::gateway::race;
+use crate::gateway::telemetry::metrics;
+use crate::gateway::upkeep::applied::applied;
+use crate::gateway::upkeep::doubles;
 use crate::ports::authority::CopiedRow;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::{GateVersion, PeerMemory, StoreError, Written};

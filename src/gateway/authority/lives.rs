@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Gateway, learn, propose};
-use crate::gateway::route::Routes;
+use crate::gateway::policy::route::Routes;
 use crate::ports::{Clock, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::lifetime::Retention;

@@ -1,10 +1,10 @@
 //! Authority: this gateway's knowledge of views, of its lease and of its region's gate, and the
 //! consequences for a key.
 //!
-//! `protocol::{authority, lease, opening, window, escrow}` decide. [`super::request`] asks before a
-//! claim, and again with no await before the send. Peers' questions, operators' acts and the loops
-//! ([`start`]) are files of their own. This folder must not know statuses, and must not make a
-//! request wait for a loop.
+//! `protocol::{authority, lease, opening, window, escrow}` decide.
+//! [`crate::gateway::request::follow`] asks before a claim, and again with no await before the
+//! send. Peers' questions, operators' acts and the loops ([`start`]) are files of their own. This
+//! folder must not know statuses, and must not make a request wait for a loop.
 
 mod acceptor;
 pub mod admin_ops;
@@ -29,6 +29,7 @@ pub mod status;
 mod takeover;
 pub mod upstream;
 mod voters;
+pub mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -38,9 +39,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-use super::applied::Applied;
-use super::supervise::supervise;
-use super::{Gateway, StoreHealth};
+use crate::gateway::upkeep::applied::Applied;
+use crate::gateway::upkeep::supervise::supervise;
+use crate::gateway::{Gateway, StoreHealth};
 use crate::ports::store::{Boot, Gate, GateVersion, StoreError};
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Loss, Right};

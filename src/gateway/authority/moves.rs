@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::{Gateway, learn, propose};
-use crate::gateway::applied::applied;
+use crate::gateway::upkeep::applied::applied;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::Written;
 use crate::ports::{Authority as _, Clock, KeyStore, Peers, Ports, Replica};

@@ -8,7 +8,8 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::{Authority, Gateway, Leased, asking, learn};
-use crate::gateway::{metrics, race};
+use crate::gateway::race;
+use crate::gateway::telemetry::metrics;
 use crate::ports::store::Boot;
 use crate::ports::{Clock, Ports};
 use crate::protocol::digest::{Digest32, digest};

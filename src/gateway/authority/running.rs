@@ -1,7 +1,7 @@
 //! Attempts of this process between their claim and their stored outcome.
 //!
-//! [`super::super::request`] enters them; [`super::moves`] and [`super::failback`] wait for them.
-//! Must not decide anything: a drain that runs out of time goes on without them.
+//! [`crate::gateway::request::follow`] enters them; [`super::moves`] and [`super::failback`] wait
+//! for them. Must not decide anything: a drain that runs out of time goes on without them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

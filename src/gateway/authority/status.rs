@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::super::status::{PeerStatus, Readiness};
 use super::{Gateway, Here, Mode, StoreHealth};
+use crate::gateway::telemetry::status::{PeerStatus, Readiness};
 use crate::ports::{Clock, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;
@@ -154,7 +154,8 @@ pub enum Live<'a> {
 }
 
 impl RegionStatus {
-    /// Adds its state now, the reason, and what to do. A region that is silent never runs keys here.
+    /// Adds its state now, the reason, and what to do. A region that is silent never runs keys
+    /// here.
     pub fn describe(&mut self, live: &Live<'_>, mode: &str) {
         (self.state, self.because) = match live {
             Live::Own(readiness) if readiness.serves => ("runs keys", None),

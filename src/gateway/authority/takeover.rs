@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Gateway, Mode, acceptor, learn, propose};
-use crate::gateway::applied::applied;
+use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::change::Change;
 use crate::protocol::region::RegionName;

@@ -12,7 +12,7 @@ use http::Uri;
 use serde::Serialize;
 
 use super::{Gateway, members, moves};
-use crate::gateway::metrics;
+use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Ports, Upkeep, Upstream};
 use crate::protocol::health::{self, Facts, Health};
 use crate::protocol::region::RegionName;

@@ -1,14 +1,14 @@
 //! The first lines of the console: matters for a person's attention, gathered from all sections.
 //!
-//! Most lines come from `gateway::status`. Counts that no status has are read from the gateway's
-//! own page of metrics. Each line repeats a report of a gateway: a thing is wrong, waits, or is
-//! away from home. The bounds are those of deploy/prometheus/alerts.yml. This file must not judge
-//! by itself.
+//! Most lines come from `gateway::telemetry::status`. Counts that no status has are read from the
+//! gateway's own page of metrics. Each line repeats a report of a gateway: a thing is wrong, waits,
+//! or is away from home. The bounds are those of deploy/prometheus/alerts.yml. This file must not
+//! judge by itself.
 
-use crate::gateway::audit::FindingsPage;
 use crate::gateway::authority::status::AuthorityStatus;
-use crate::gateway::doubt_lists::AllDoubts;
-use crate::gateway::status::Status;
+use crate::gateway::operator::audit::FindingsPage;
+use crate::gateway::operator::doubt_lists::AllDoubts;
+use crate::gateway::telemetry::status::Status;
 use crate::ports::observe;
 
 use super::frame::span;
@@ -176,10 +176,10 @@ fn authority(authority: &AuthorityStatus, say: &mut impl FnMut(bool, String, &'s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::audit::FindingStatus;
+    use crate::gateway::operator::audit::FindingStatus;
     use std::collections::BTreeMap;
 
-    use crate::gateway::operator::JournalEntry;
+    use crate::gateway::operator::acts::JournalEntry;
 
     const DAY: i64 = 86_400_000;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-use crate::gateway::lag_history::TrailPoint;
+use crate::gateway::telemetry::lag_history::TrailPoint;
 
 /// Time that lines may go back, in minutes. The first value that shows every point is used.
 const MINUTES: [u32; 3] = [1, 3, 15];

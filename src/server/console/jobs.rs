@@ -1,8 +1,8 @@
 //! The console's accepted requests of all regions, and the page of one of them with its acts.
 //!
-//! `GET /console/job?region=&tenant=&key=`. `gateway::dead_letters` makes the list; [`super::acts`]
-//! takes the forms. A region that did not answer is named: its jobs are unknown. This file must not
-//! show a request.
+//! `GET /console/job?region=&tenant=&key=`. `gateway::operator::dead_letters` makes the list;
+//! [`super::acts`] takes the forms. A region that did not answer is named: its jobs are unknown.
+//! This file must not show a request.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -10,7 +10,7 @@ use maud::{Markup, html};
 use super::forms::{self, Place};
 use super::frame::{self, ago, countdown, mark, or_nothing, section, table};
 use super::{Answer, Visit, lists, page};
-use crate::gateway::dead_letters::{JobStatus, JobsPage};
+use crate::gateway::operator::dead_letters::{JobStatus, JobsPage};
 use crate::ports::Ports;
 use crate::ports::store::StoreError;
 

@@ -1,9 +1,9 @@
 //! One key on the console: each region's records, its journal, and the forms to settle or release
 //! it in doubt.
 //!
-//! `gateway::audit` gathers the key's life over all regions. Answers of peers are their JSON, so
-//! every field may be missing. [`super::acts`] makes and takes the forms. This file must not offer
-//! an act on a key that its owner does not have in doubt.
+//! `gateway::operator::audit` gathers the key's life over all regions. Answers of peers are their
+//! JSON, so every field may be missing. [`super::acts`] makes and takes the forms. This file must
+//! not offer an act on a key that its owner does not have in doubt.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::forms::{self, Place};
 use super::frame::{self, ago, date, mark, section, table};
 use super::{Answer, Visit, lists, page};
-use crate::gateway::audit::KeyLife;
 use crate::gateway::credentials::operators::Visitor;
+use crate::gateway::operator::audit::KeyLife;
 use crate::ports::Ports;
 use crate::server::admin_acts;
 

@@ -1,7 +1,7 @@
 //! The console's lists from the store, page by page: keys in doubt, keys that ran at risk, findings
 //! of the journal.
 //!
-//! `gateway::operator` and `gateway::audit` read the lists. A row links to the page of
+//! `gateway::operator` and `gateway::operator::audit` read the lists. A row links to the page of
 //! [`super::key`]. If the store does not answer, its list is left out and the page says so. This
 //! file must not show a list without a bound.
 
@@ -12,10 +12,10 @@ use maud::{Markup, html};
 
 use super::Visit;
 use super::frame::{ago, countdown, mark, or_nothing, section, span, table};
-use crate::gateway::audit::{AuditPage, FindingsPage};
-use crate::gateway::doubt_lists::AllDoubts;
-use crate::gateway::operator::DoubtStatus;
-use crate::gateway::status::Status;
+use crate::gateway::operator::acts::DoubtStatus;
+use crate::gateway::operator::audit::{AuditPage, FindingsPage};
+use crate::gateway::operator::doubt_lists::AllDoubts;
+use crate::gateway::telemetry::status::Status;
 use crate::ports::Ports;
 use crate::ports::store::StoreError;
 use crate::ports::upkeep::Place;

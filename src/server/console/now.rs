@@ -1,9 +1,10 @@
 //! The console's page, and its part that changes by the second: ring, regions, leases, windows,
 //! lag.
 //!
-//! The figures are those of `gateway::status` and `gateway::lag_history`; the words are those of
-//! `onceway status`. [`super::lists`] has the lists from the store, [`super::attention`] the first
-//! lines. This file must not ask the store for more than one page of each list.
+//! The figures are those of `gateway::telemetry::status` and `gateway::telemetry::lag_history`; the
+//! words are those of `onceway status`. [`super::lists`] has the lists from the store,
+//! [`super::attention`] the first lines. This file must not ask the store for more than one page of
+//! each list.
 
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use super::chart;
 use super::frame::{self, NOTHING, countdown, mark, millis, or_nothing, section, span, table, thousands};
 use super::{Visit, jobs, key, lists, search};
 use crate::gateway::authority::status::{AuthorityStatus, RegionStatus};
-use crate::gateway::dead_letters::JobsPage;
-use crate::gateway::doubt_lists::AllDoubts;
-use crate::gateway::lag_history::TrailPoint;
-use crate::gateway::status::{PeerStatus, Status};
+use crate::gateway::operator::dead_letters::JobsPage;
+use crate::gateway::operator::doubt_lists::AllDoubts;
+use crate::gateway::telemetry::lag_history::TrailPoint;
+use crate::gateway::telemetry::status::{PeerStatus, Status};
 use crate::ports::Ports;
 use crate::protocol::ring::ARCS;
 

@@ -1,7 +1,7 @@
 //! The search for keys on the console: a form, and a page of keys that fit it.
 //!
-//! `gateway::search` walks the store. A row links to the page of [`super::key`]. The admin API reads
-//! its parameters here, too. This file must not show a list without a bound.
+//! `gateway::operator::search` walks the store. A row links to the page of [`super::key`]. The
+//! admin API reads its parameters here, too. This file must not show a list without a bound.
 
 use http::StatusCode;
 use maud::{Markup, html};
@@ -9,8 +9,8 @@ use maud::{Markup, html};
 use super::frame::{self, ago, mark, or_nothing, section, table};
 use super::lists::{encoded, place};
 use super::{Answer, Visit, key, page};
-use crate::gateway::instant;
-use crate::gateway::search::{FoundKey, FoundPage, STATES, Wanted};
+use crate::gateway::operator::instant;
+use crate::gateway::operator::search::{FoundKey, FoundPage, STATES, Wanted};
 use crate::ports::Ports;
 use crate::protocol::key::{KeyId, Tenant};
 use crate::server::admin_acts;

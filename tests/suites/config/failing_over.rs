@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use onceway::config::Config;
 use onceway::gateway::authority::Mode;
-use onceway::gateway::route::{Alone, Escrow};
+use onceway::gateway::policy::route::{Alone, Escrow};
 use onceway::protocol::region::RegionName;
 
 use crate::config::cases::Case;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method};
 use onceway::config::Config;
 use onceway::config::running::Running;
-use onceway::gateway::route::Matched;
+use onceway::gateway::policy::route::Matched;
 
 use crate::config::{files, load};
 

@@ -250,13 +250,13 @@ fn the_runbook_names_lines_that_the_product_shows() {
         ("sealed: complete, comes back by itself", "src/cli/authority.rs"),
         ("sealed: its upstream is sick", "src/cli/authority.rs"),
         ("NEEDS AN OPERATOR", "src/cli/authority.rs"),
-        ("the store went back", "src/gateway/heartbeat.rs"),
+        ("the store went back", "src/gateway/upkeep/heartbeat.rs"),
         ("the store's new login is in use", "src/adapters/postgres/login.rs"),
         ("it uses another address", "src/adapters/postgres/provision/mesh.rs"),
-        ("home-unavailable", "src/gateway/problems.rs"),
-        ("store-unavailable", "src/gateway/problems.rs"),
-        ("outcome-unknown", "src/gateway/problems.rs"),
-        ("in-progress", "src/gateway/problems.rs"),
+        ("home-unavailable", "src/gateway/request/problems.rs"),
+        ("store-unavailable", "src/gateway/request/problems.rs"),
+        ("outcome-unknown", "src/gateway/request/problems.rs"),
+        ("in-progress", "src/gateway/request/problems.rs"),
     ] {
         let told = format!("{runbook}{}", text("deploy/postgres/README.md"));
         // A sentence goes on in the next line.

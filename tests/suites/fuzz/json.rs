@@ -1,10 +1,10 @@
 //! Canonical JSON: the same value, in one form, or none; no digit and no member is lost on the way.
 //!
-//! The target is `gateway::canonical`. The second readings are serde_json's, and a look at the
-//! numbers as written, which serde_json hides. It must not know how the canonical form is ordered
-//! or spelled.
+//! The target is `gateway::policy::canonical`. The second readings are serde_json's, and a look at
+//! the numbers as written, which serde_json hides. It must not know how the canonical form is
+//! ordered or spelled.
 
-use onceway::gateway::canonical::{RawOnly, canonical_json};
+use onceway::gateway::policy::canonical::{RawOnly, canonical_json};
 use serde_json::Value;
 
 use crate::fuzz::mix::{Text, fuzz};

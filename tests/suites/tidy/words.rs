@@ -56,14 +56,14 @@ const BANS: [Ban; 10] = [
     ban(
         GATEWAY,
         &["heartbeats("],
-        &["src/gateway/applied.rs"],
+        &["src/gateway/upkeep/applied.rs"],
         "applied.rs alone says whose rows are here: others would go by rows that are being copied",
     ),
     ban(
         GATEWAY,
         &["StatusCode::"],
-        &["src/gateway/reply.rs"],
-        "what clients are told stands in gateway/reply.rs alone",
+        &["src/gateway/request/reply.rs"],
+        "what clients are told stands in gateway/request/reply.rs alone",
     ),
 ];
 

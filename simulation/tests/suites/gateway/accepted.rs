@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceway::gateway::Gateway;
-use onceway::gateway::dead_letters::JobAct;
+use onceway::gateway::operator::dead_letters::JobAct;
 use onceway::ports::body::{self, Collected};
 use onceway::ports::jobs::{Act, Acted};
 use onceway::protocol::job::JobState;

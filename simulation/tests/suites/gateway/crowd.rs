@@ -1,14 +1,14 @@
 //! The limit of requests at once: further ones are refused before they are read, and a hang-up
 //! frees nothing that still runs.
 //!
-//! The own tests of `onceway::gateway::concurrency` count places. It must not be about the rate of
-//! requests: `quota.rs` is.
+//! The own tests of `onceway::gateway::limits::concurrency` count places. It must not be about the
+//! rate of requests: `quota.rs` is.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use http::Response;
-use onceway::gateway::concurrency::MostAtOnce;
+use onceway::gateway::limits::concurrency::MostAtOnce;
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Body;
 use onceway::ports::peers::{Forward, ForwardReply};

@@ -1,8 +1,9 @@
 //! The routes' rules for keys and bodies: key policies, business signatures, and which requests are
 //! the same one.
 //!
-//! `bench` has the routes. The tests of `onceway::gateway::canonical` have the traps that JSON sets
-//! for a fingerprint. A route with a business signature must not store a body that it cannot sign.
+//! `bench` has the routes. The tests of `onceway::gateway::policy::canonical` have the traps that
+//! JSON sets for a fingerprint. A route with a business signature must not store a body that it
+//! cannot sign.
 
 use onceway::ports::peers::ForwardReply;
 use simulation::peers::Region;

@@ -1,8 +1,8 @@
 //! Quotas: a tenant that starts keys too fast is refused before anything is read, stored or sent;
 //! retries and other tenants are not.
 //!
-//! `onceway::gateway::quota` has the rules. Time is the bench's: a refused request must not pass
-//! before the clock says so.
+//! `onceway::gateway::limits::quota` has the rules. Time is the bench's: a refused request must not
+//! pass before the clock says so.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use http::Request;
 use http_body_util::BodyExt;
-use onceway::gateway::quota::{Pace, Quota};
+use onceway::gateway::limits::quota::{Pace, Quota};
 use onceway::gateway::reloadable::Reload;
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::BodyError;

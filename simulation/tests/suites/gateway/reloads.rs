@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use http::Method;
 use onceway::gateway::Refusal;
+use onceway::gateway::policy::route::{Policy, Protection, Route, Routes};
 use onceway::gateway::reloadable::Reload;
-use onceway::gateway::route::{Policy, Protection, Route, Routes};
 use onceway::ports::upkeep::{Act, Ruling, Who};
 use onceway::ports::{KeyStore, Upkeep};
 use onceway::protocol::lifetime::Retention;
@@ -36,7 +36,7 @@ fn route(name: &str, change: impl Fn(Policy) -> Policy) -> Route {
 
 /// The bench's route `probe`, and one of another path whose upstream takes its time.
 fn slow_and_probe() -> [Route; 2] {
-    let path = onceway::gateway::route::PathPattern::parse("/slow").unwrap();
+    let path = onceway::gateway::policy::route::PathPattern::parse("/slow").unwrap();
     let slow = route("probe", |policy| Policy { settle_time: SLOW, ..policy });
     [Route { name: "slow".into(), path, ..slow }, route("probe", |policy| policy)]
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Uri};
 use onceway::gateway::credentials::{Caller, Voucher};
-use onceway::gateway::dead_letters::{JobAct, JobStatus};
+use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
 use onceway::ports::{Jobs, KeyStore};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onceway::gateway::authority::Failover;
 use onceway::gateway::authority::admin_ops::ActError;
-use onceway::gateway::witness::Duty;
+use onceway::gateway::authority::witness::Duty;
 use onceway::gateway::{Gateway, Settings};
 use onceway::ports::Acceptors;
 use onceway::ports::store::Written;

@@ -2,7 +2,7 @@
 //! look goes, what is settled.
 //!
 //! Pairs are judged by `protocol::double`, as a gateway does. This file must not test which of them
-//! a region journals: `gateway::doubles` decides.
+//! a region journals: `gateway::upkeep::doubles` decides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

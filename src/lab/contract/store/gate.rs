@@ -1,7 +1,7 @@
 //! Clauses of the store about its gate: a restarted server serves nothing until its boot is
 //! approved.
 //!
-//! This file must not decide who may approve: `gateway::heartbeat` does.
+//! This file must not decide who may approve: `gateway::upkeep::heartbeat` does.
 
 use super::{
     StoreBench, answer, asks, claim, claimed, doubt, id, is_claimed, known, open, release, row, rows, settle,

@@ -2,7 +2,7 @@
 //! buried, revived by an operator.
 //!
 //! A store has one table of jobs, so each clause leaves none behind. This file must not decide how
-//! often a job is run: `gateway::jobs` does.
+//! often a job is run: `gateway::upkeep::jobs` does.
 
 use std::time::Duration;
 

@@ -1,0 +1,396 @@
+//! Limits on requests that this gateway has at once, and on bytes of their bodies. Requests beyond
+//! are refused before they are read.
+//!
+//! A place is kept with the request: by its task, which goes on when the client hangs up, and by
+//! its answer's body. Clients and peers have places of their own, so neither shuts the other out.
+//! The last eighth of either is for tenants that have little here. Must not wait: a queue would
+//! need a bound, too.
+
+use std::any::Any;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ::metrics::Gauge;
+use http_body_util::BodyExt;
+
+use crate::gateway::Gateway;
+use crate::gateway::request::finish::jittered;
+use crate::gateway::request::problems::Problem;
+use crate::gateway::telemetry::metrics;
+use crate::ports::{Body, Ports};
+use crate::protocol::key::Tenant;
+
+/// Approximate delay until a client asks again.
+const SOON: Duration = Duration::from_secs(1);
+/// Divisor: one in so many places, and bytes, is kept for tenants that have fewer than that. So a
+/// tenant that fills a gateway leaves some to others. No more, as a tenant that is alone wants them
+/// all.
+const KEPT: usize = 8;
+/// Counters for tenants, without a lock or a growing table. Two tenants in one counter share it, as
+/// flows do in stochastic fair queueing.
+const SHARES: usize = 1024;
+
+/// Limits of one gateway: for its clients, and the same again for its peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MostAtOnce {
+    /// Requests.
+    pub requests: usize,
+    /// Bytes of their bodies: as announced while they are read, or the route's limit.
+    pub bodies: usize,
+}
+
+impl Default for MostAtOnce {
+    fn default() -> Self {
+        Self { requests: 4_000, bodies: 256 << 20 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::gateway) enum Whose {
+    Client,
+    /// Another region, which forwarded it.
+    Peer,
+}
+
+impl Whose {
+    /// The word for metrics.
+    pub(in crate::gateway) fn word(self) -> &'static str {
+        match self {
+            Whose::Client => "clients",
+            Whose::Peer => "peers",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(in crate::gateway) struct Concurrency {
+    clients: Count,
+    peers: Count,
+}
+
+impl Default for Concurrency {
+    fn default() -> Self {
+        Self { clients: Count::of(Whose::Client), peers: Count::of(Whose::Peer) }
+    }
+}
+
+#[derive(Debug)]
+struct Count {
+    all: Share,
+    shares: Box<[Share]>,
+    /// Requests without a key, by the sender's address.
+    addresses: Box<[AtomicUsize]>,
+    /// Shows how many there are. Looked up once, as each request moves it twice.
+    shown: Gauge,
+}
+
+/// Counts of all tenants, or of some.
+#[derive(Debug, Default)]
+struct Share {
+    requests: AtomicUsize,
+    bodies: AtomicUsize,
+}
+
+impl Count {
+    fn of(whose: Whose) -> Self {
+        Self {
+            shown: metrics::at_once(whose),
+            all: Share::default(),
+            shares: (0..SHARES).map(|_| Share::default()).collect(),
+            addresses: (0..SHARES).map(|_| AtomicUsize::default()).collect(),
+        }
+    }
+}
+
+/// Room that the listener gave a request's head: kept as long as the request's place.
+#[derive(Clone, Debug)]
+pub struct HeadRoom(pub Arc<dyn Any + Send + Sync>);
+
+/// One request's place; free again when the last copy is dropped.
+#[derive(Clone, Debug)]
+pub struct Place(Arc<Taken>);
+
+#[derive(Debug)]
+struct Taken {
+    crowd: Arc<Concurrency>,
+    whose: Whose,
+    most: MostAtOnce,
+    share: OnceLock<usize>,
+    body: AtomicUsize,
+    head: OnceLock<HeadRoom>,
+    address: OnceLock<usize>,
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Takes a place for one more request, or refuses it.
+    pub(in crate::gateway) fn place(&self, whose: Whose) -> Result<Place, Problem> {
+        let most = self.live.load().most_at_once;
+        self.crowd.place(whose, most).ok_or_else(|| overloaded(self))
+    }
+}
+
+/// The refusal of a request that finds no room.
+pub(in crate::gateway) fn overloaded<P: Ports>(gateway: &Gateway<P>) -> Problem {
+    Problem::Overloaded { after: jittered(gateway, SOON) }
+}
+
+impl Concurrency {
+    /// Takes a place for one more request, unless the limit is reached.
+    pub(in crate::gateway) fn place(self: &Arc<Self>, whose: Whose, most: MostAtOnce) -> Option<Place> {
+        let requests = &self.of(whose).all.requests;
+        let there = requests.fetch_add(1, Ordering::SeqCst);
+        if there >= most.requests {
+            requests.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
+        self.of(whose).shown.increment(1.0);
+        let (share, body) = (OnceLock::new(), AtomicUsize::new(0));
+        let (head, address) = (OnceLock::new(), OnceLock::new());
+        Some(Place(Arc::new(Taken { crowd: self.clone(), whose, most, share, body, head, address })))
+    }
+
+    fn of(&self, whose: Whose) -> &Count {
+        match whose {
+            Whose::Client => &self.clients,
+            Whose::Peer => &self.peers,
+        }
+    }
+}
+
+impl Place {
+    /// Names the request's tenant, once known; requests without a key count as one tenant. `false`:
+    /// the remaining places are for tenants that have less here.
+    pub(in crate::gateway) fn is_of(&self, tenant: Option<&Tenant>) -> bool {
+        let (count, most) = (self.0.count(), self.0.most.requests);
+        let number = share_of(tenant);
+        let own = count.shares[number].requests.fetch_add(1, Ordering::SeqCst);
+        let kept = most / KEPT;
+        let may = own < kept || count.all.requests.load(Ordering::SeqCst) <= most - kept;
+        if !may || self.0.share.set(number).is_err() {
+            count.shares[number].requests.fetch_sub(1, Ordering::SeqCst);
+        }
+        may
+    }
+
+    /// Notes that the request has no key, and its sender's address. `false`: the remaining places
+    /// are for tenants that have less here. Of the places for requests without a key, the rest may
+    /// be for other addresses.
+    pub(in crate::gateway) fn has_no_key(&self, from: Option<IpAddr>) -> bool {
+        if !self.is_of(None) {
+            return false;
+        }
+        let (count, most) = (self.0.count(), self.0.most.requests);
+        let number = number_of(&from.map(counted_as));
+        let own = count.addresses[number].fetch_add(1, Ordering::SeqCst);
+        let all = count.shares[share_of(None)].requests.load(Ordering::SeqCst);
+        let share = most - most / KEPT;
+        let kept = share / KEPT;
+        let may = own < kept || all <= share - kept;
+        if !may || self.0.address.set(number).is_err() {
+            count.addresses[number].fetch_sub(1, Ordering::SeqCst);
+        }
+        may
+    }
+
+    /// Keeps the room of the request's head, if it has one.
+    pub(in crate::gateway) fn keeps(&self, head: Option<&HeadRoom>) {
+        if let Some(head) = head {
+            // A request comes in once.
+            let _first = self.0.head.set(head.clone());
+        }
+    }
+
+    /// Makes room for the request's body, of so many bytes instead of the number before. `false`:
+    /// too little room. For fewer bytes than before, room is never refused.
+    pub(in crate::gateway) fn has_room_for(&self, bytes: usize) -> bool {
+        let (count, most) = (self.0.count(), self.0.most.bodies);
+        let before = self.0.body.load(Ordering::SeqCst);
+        let (kept, share) = (most / KEPT, self.0.share());
+        let others = share.map_or(0, |share| share.bodies.fetch_add(bytes, Ordering::SeqCst) - before);
+        // A tenant's only body may use all the room: otherwise a large body could never fit.
+        let little = others == 0 || others + bytes <= kept;
+        // One step, so that a failed try takes no room from others meanwhile.
+        let room = count.all.bodies.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |there| {
+            let after = there - before + bytes;
+            let may = after <= most && (little || after <= most - kept);
+            (bytes <= before || may).then_some(after)
+        });
+        let over = if room.is_ok() { self.0.body.swap(bytes, Ordering::SeqCst) } else { bytes };
+        if let Some(share) = share {
+            share.bodies.fetch_sub(over, Ordering::SeqCst);
+        }
+        room.is_ok()
+    }
+
+    /// Keeps the place in the answer's body until its last piece was handed on, or it was given up.
+    pub(in crate::gateway) fn until_sent(self, body: Body) -> Body {
+        // The closure owns the place, and lives as long as the body.
+        let keeps = move |error| {
+            let _place = &self;
+            error
+        };
+        body.map_err(keeps).boxed_unsync()
+    }
+}
+
+impl Taken {
+    fn count(&self) -> &Count {
+        self.crowd.of(self.whose)
+    }
+
+    /// The tenant's share that it also counts in, once the tenant is known.
+    fn share(&self) -> Option<&Share> {
+        self.share.get().map(|number| &self.count().shares[*number])
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let body = self.body.load(Ordering::SeqCst);
+        for share in [Some(&self.count().all), self.share()].into_iter().flatten() {
+            share.bodies.fetch_sub(body, Ordering::SeqCst);
+            share.requests.fetch_sub(1, Ordering::SeqCst);
+        }
+        if let Some(number) = self.address.get() {
+            self.count().addresses[*number].fetch_sub(1, Ordering::SeqCst);
+        }
+        self.count().shown.decrement(1.0);
+    }
+}
+
+fn share_of(tenant: Option<&Tenant>) -> usize {
+    number_of(&tenant.map(Tenant::as_str))
+}
+
+fn number_of(counted: &impl Hash) -> usize {
+    let mut hasher = DefaultHasher::new();
+    counted.hash(&mut hasher);
+    (hasher.finish() % SHARES as u64) as usize
+}
+
+/// The address that a client is counted under. IPv6 clients are counted by /64, the usual
+/// allocation of one client.
+pub fn counted_as(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+
+    use super::*;
+    use crate::ports::body::full;
+
+    const FEW: MostAtOnce = MostAtOnce { requests: 2, bodies: 100 };
+
+    #[test]
+    fn clients_and_peers_have_places_of_their_own_and_get_them_back() {
+        let crowd = Arc::new(Concurrency::default());
+        let first = crowd.place(Whose::Client, FEW).unwrap();
+        let second = crowd.place(Whose::Client, FEW).unwrap();
+        assert!(crowd.place(Whose::Client, FEW).is_none());
+        let peers = crowd.place(Whose::Peer, FEW).unwrap();
+        let sent = second.clone().until_sent(full("an answer"));
+        drop(second);
+        assert!(crowd.place(Whose::Client, FEW).is_none(), "the answer is still being sent");
+        assert_eq!(sent.size_hint().exact(), Some(9));
+        drop(sent);
+        let third = crowd.place(Whose::Client, FEW).unwrap();
+        drop((first, third, peers));
+        for whose in [Whose::Client, Whose::Peer] {
+            assert_eq!(crowd.of(whose).all.requests.load(Ordering::SeqCst), 0);
+        }
+    }
+
+    #[test]
+    fn bodies_have_as_much_room_as_there_is_and_give_it_back() {
+        let crowd = Arc::new(Concurrency::default());
+        let first = crowd.place(Whose::Client, FEW).unwrap();
+        let second = crowd.place(Whose::Client, FEW).unwrap();
+        assert!(first.has_room_for(90));
+        assert!(!second.has_room_for(11), "it was told so before it was read");
+        assert!(crowd.place(Whose::Peer, FEW).unwrap().has_room_for(100), "peers have room of their own");
+        assert!(first.has_room_for(95), "its own room counts once");
+        assert!(first.has_room_for(20), "less was sent than announced");
+        assert!(second.has_room_for(80));
+        assert!(!first.has_room_for(21));
+        let raised = crowd.place(Whose::Client, MostAtOnce { requests: 3, bodies: 1_000 }).unwrap();
+        assert!(raised.has_room_for(500), "it came after a reload");
+        assert!(second.has_room_for(80) && second.has_room_for(79), "what there was room for, there is");
+        assert!(!second.has_room_for(81));
+        drop((first, second, raised));
+        assert_eq!(crowd.of(Whose::Client).all.bodies.load(Ordering::SeqCst), 0);
+    }
+
+    const SOME: MostAtOnce = MostAtOnce { requests: 16, bodies: 800 };
+
+    /// A place of this tenant, or of requests without a key; `None` without room.
+    fn place_of(crowd: &Arc<Concurrency>, tenant: &str) -> Option<Place> {
+        let place = crowd.place(Whose::Client, SOME)?;
+        let tenant = Tenant::parse(tenant).ok();
+        place.is_of(tenant.as_ref()).then_some(place)
+    }
+
+    #[test]
+    fn the_last_places_are_for_tenants_that_have_few() {
+        let crowd = Arc::new(Concurrency::default());
+        let mut all: Vec<Place> = std::iter::from_fn(|| place_of(&crowd, "a")).take(20).collect();
+        assert_eq!(all.len(), 14, "a tenant that is alone may have all but an eighth");
+        assert!(place_of(&crowd, "").is_some(), "requests without a key, too");
+        let mut second: Vec<Place> = std::iter::from_fn(|| place_of(&crowd, "b")).take(20).collect();
+        assert_eq!(second.len(), 2);
+        assert!(place_of(&crowd, "c").is_none(), "it is full");
+        drop(all.pop());
+        assert!(place_of(&crowd, "a").is_none() && place_of(&crowd, "b").is_none());
+        let third = place_of(&crowd, "c").unwrap();
+        drop((all, second.pop(), second, third));
+        for share in crowd.of(Whose::Client).shares.iter() {
+            assert_eq!(share.requests.load(Ordering::SeqCst), 0);
+        }
+    }
+
+    #[test]
+    fn one_address_leaves_some_places_of_requests_without_a_key_to_others() {
+        let crowd = Arc::new(Concurrency::default());
+        let from = |address: &str| {
+            let place = crowd.place(Whose::Client, SOME)?;
+            place.has_no_key(address.parse().ok()).then_some(place)
+        };
+        let mut one: Vec<Place> = std::iter::from_fn(|| from("192.0.2.1")).take(20).collect();
+        assert_eq!(one.len(), 13, "all of the fourteen but an eighth");
+        assert!(from("::ffff:192.0.2.1").is_none(), "it is the same address");
+        let other = from("2001:db8::1").unwrap();
+        assert!(from("2001:db8::2").is_none(), "their share is full");
+        assert!(place_of(&crowd, "a").is_some(), "tenants have theirs");
+        drop(one.pop());
+        assert!(from("192.0.2.1").is_none(), "what is left is for others");
+        let near = from("2001:db8:0:1::1").unwrap();
+        drop((one, other, near));
+        let count = crowd.of(Whose::Client);
+        assert!(count.addresses.iter().all(|address| address.load(Ordering::SeqCst) == 0));
+        assert_eq!(count.all.requests.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn so_is_the_last_of_the_room_for_bodies() {
+        let crowd = Arc::new(Concurrency::default());
+        let [one, two, other] = ["a", "a", "b"].map(|tenant| place_of(&crowd, tenant).unwrap());
+        assert!(one.has_room_for(700), "an eighth is left");
+        assert!(!two.has_room_for(1));
+        assert!(other.has_room_for(100));
+        assert!(one.has_room_for(500), "less is always possible");
+        assert!(!two.has_room_for(101) && two.has_room_for(100));
+        drop((one, other));
+        assert!(two.has_room_for(800), "it is all that the tenant has here");
+        drop(two);
+        for share in crowd.of(Whose::Client).shares.iter() {
+            assert_eq!(share.bodies.load(Ordering::SeqCst), 0);
+        }
+    }
+}

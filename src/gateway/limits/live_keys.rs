@@ -1,0 +1,321 @@
+//! The quota on live keys: a limit on one tenant's keys in the region's store, so that no tenant
+//! fills it.
+//!
+//! The region's gateways share a store. Each counts there, adds the keys that it started itself
+//! since, and counts again sooner if less is left. The limit is approximate: a gateway does not
+//! know keys that others started since, or that were started while it counts. Must not refuse a key
+//! that is in the store, nor hold a request up for a count.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use super::quota::MOST_TENANTS;
+use crate::gateway::Gateway;
+use crate::gateway::request::finish::jittered;
+use crate::gateway::request::problems::Problem;
+use crate::gateway::telemetry::metrics;
+use crate::ports::upkeep::KeyStretch;
+use crate::ports::{Clock, Ports, Upkeep};
+use crate::protocol::key::{Key, Tenant};
+use crate::protocol::time::Moment;
+
+/// Keys in one look, as the reaper takes them: some milliseconds of work.
+const STRETCH: u32 = 500;
+/// Pause between two looks, in multiples of the last look's time.
+const PAUSE: u32 = 4;
+/// Pause after a look that failed.
+const ONCE_MORE: Duration = Duration::from_secs(1);
+/// Time for which a count is trusted, even if keys were started since.
+const FRESH: Duration = Duration::from_secs(1);
+/// Time until a full tenant is counted again, and until it should ask again: keys are forgotten one
+/// by one.
+const FULL: Duration = Duration::from_secs(30);
+/// Part of a tenant's remaining keys: once so many were started here, it is counted again.
+const PART: u64 = 16;
+
+/// Each tenant's number of keys, as far as known here.
+pub(in crate::gateway) struct LiveKeys {
+    most: u64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    tenants: BTreeMap<Tenant, Known>,
+    /// Tenants to count, in turn: one look each. Each of them is in `tenants`.
+    turns: VecDeque<Tenant>,
+    /// True while a loop takes the turns.
+    counting: bool,
+    /// Moment when a full table was last searched for tenants that can go.
+    swept: Option<Moment>,
+}
+
+/// This gateway's knowledge about one tenant.
+#[derive(Default)]
+struct Known {
+    /// The store's last count, and its moment.
+    counted: Option<(u64, Moment)>,
+    /// Keys started here since then.
+    started: u64,
+    /// The count that runs, or waits for its first turn.
+    count: Option<Count>,
+}
+
+#[derive(Default)]
+struct Count {
+    keys: u64,
+    through: Option<Key>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Look {
+    /// Set if the tenant has all the keys that it may have: the time until it should ask again.
+    full: Option<Duration>,
+    /// True if a loop must begin to take the turns.
+    begin: bool,
+}
+
+impl Known {
+    fn is_full(&self, most: u64) -> bool {
+        self.counted.is_some_and(|(keys, _)| keys.saturating_add(self.started) >= most)
+    }
+
+    fn is_due(&self, most: u64, now: Moment) -> bool {
+        let Some((keys, at)) = self.counted else { return true };
+        let left = most.saturating_sub(keys);
+        now >= at + if left == 0 { FULL } else { FRESH } && self.started >= left.div_ceil(PART)
+    }
+}
+
+impl LiveKeys {
+    pub(in crate::gateway) fn new(most: NonZeroU32) -> Self {
+        Self { most: most.get().into(), inner: Mutex::default() }
+    }
+
+    /// Says if the tenant has as many keys as it may. Queues it if it is time to count.
+    fn look(&self, tenant: &Tenant, now: Moment) -> Look {
+        let mut inner = self.lock();
+        let Inner { tenants, turns, counting, swept } = &mut *inner;
+        if tenants.len() >= MOST_TENANTS && !tenants.contains_key(tenant) {
+            if swept.is_none_or(|swept| now >= swept + FRESH) {
+                tenants.retain(|_, known| known.is_full(self.most) || known.count.is_some());
+                *swept = Some(now);
+            }
+            if tenants.len() >= MOST_TENANTS {
+                return Look { full: None, begin: false };
+            }
+        }
+        let known = tenants.entry(tenant.clone()).or_default();
+        if known.count.is_none() && known.is_due(self.most, now) {
+            known.count = Some(Count::default());
+            turns.push_back(tenant.clone());
+        }
+        // While a count runs, the old number is not trusted for long.
+        let again = if known.count.is_some() { FRESH } else { FULL };
+        let begin = !*counting && !turns.is_empty();
+        *counting |= begin;
+        Look { full: known.is_full(self.most).then_some(again), begin }
+    }
+
+    /// Counts a key that was started here.
+    fn started(&self, tenant: &Tenant) {
+        if let Some(known) = self.lock().tenants.get_mut(tenant) {
+            known.started += 1;
+        }
+    }
+
+    /// The next tenant in turn, and the key after which to go on.
+    fn next(&self) -> Option<(Tenant, Option<Key>)> {
+        let mut inner = self.lock();
+        let tenant = inner.turns.pop_front()?;
+        let count = inner.tenants.get(&tenant)?.count.as_ref()?;
+        let through = count.through.clone();
+        Some((tenant, through))
+    }
+
+    /// Takes in the result of a turn. `None` if the store did not answer: the same stretch is
+    /// looked at again.
+    fn took(&self, tenant: Tenant, stretch: Option<KeyStretch>, now: Moment) {
+        let mut inner = self.lock();
+        let Some(known) = inner.tenants.get_mut(&tenant) else { return };
+        let Some(count) = known.count.as_mut() else { return };
+        if let Some(stretch) = stretch {
+            count.keys += stretch.keys;
+            count.through = stretch.through;
+            if count.through.is_none() || count.keys >= self.most {
+                metrics::live_keys(&tenant, count.keys);
+                // Keys that were started meanwhile may be among them. They are not added: a tenant
+                // with keys left is never refused.
+                *known = Known { counted: Some((count.keys, now)), started: 0, count: None };
+                return;
+            }
+        }
+        inner.turns.push_back(tenant);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The loop that takes the turns. When it is dropped, no loop does.
+struct Counter(Arc<LiveKeys>);
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.0.lock().counting = false;
+    }
+}
+
+/// Counts for as long as a tenant waits for its turn and these are the live keys.
+async fn count_loop<P: Ports>(gateway: Weak<Gateway<P>>, Counter(keys): &Counter) {
+    while let Some(gateway) = gateway.upgrade() {
+        let is_live = gateway.live().live_keys.as_ref().is_some_and(|live| Arc::ptr_eq(live, keys));
+        if !is_live || gateway.is_stopping() {
+            return;
+        }
+        let Some((tenant, after)) = keys.next() else { return };
+        let begun = gateway.ports.clock().now();
+        let stretch = gateway.ports.store().live_keys(&tenant, after.as_ref(), STRETCH);
+        let stretch = metrics::upkeep("count", stretch).await.ok();
+        let ended = gateway.ports.clock().now();
+        let pause = if stretch.is_some() { ended.since(begun) * PAUSE } else { ONCE_MORE };
+        keys.took(tenant, stretch, ended);
+        gateway.rest(ended + pause).await;
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Checks that the tenant may start a further key, by its known number of keys. An error is the
+    /// time until it should ask again. Counts in the background when it is time.
+    pub(in crate::gateway) fn may_start_a_key(self: &Arc<Self>, tenant: &Tenant) -> Result<(), Duration> {
+        let live = self.live();
+        let Some(keys) = &live.live_keys else { return Ok(()) };
+        let Look { full, begin } = keys.look(tenant, self.ports.clock().now());
+        if begin {
+            let (gateway, counter) = (Arc::downgrade(self), Counter(keys.clone()));
+            tokio::spawn(async move { count_loop(gateway, &counter).await });
+        }
+        full.map_or(Ok(()), Err)
+    }
+
+    pub(in crate::gateway) fn started_a_key(&self, tenant: &Tenant) {
+        if let Some(keys) = &self.live().live_keys {
+            keys.started(tenant);
+        }
+    }
+
+    /// The refusal of a key beyond the limit.
+    pub(in crate::gateway) fn has_too_many_keys(&self, tenant: &Tenant, again: Duration) -> Problem {
+        metrics::quota_exceeded(tenant, "live_keys");
+        Problem::QuotaExceeded { after: jittered(self, again) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOME: Look = Look { full: None, begin: false };
+    const COUNTED: Look = Look { full: None, begin: true };
+
+    fn tenant(name: &str) -> Tenant {
+        Tenant::parse(name).unwrap()
+    }
+
+    fn keys(most: u32) -> LiveKeys {
+        LiveKeys::new(NonZeroU32::new(most).unwrap())
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn told(keys: u64, through: Option<&str>) -> Option<KeyStretch> {
+        Some(KeyStretch { keys, through: through.map(|key| Key::parse(key).unwrap()) })
+    }
+
+    /// Takes the next turn, which must be this tenant's, with this result.
+    fn turn(keys: &LiveKeys, who: &str, stretch: Option<KeyStretch>, now: Moment) -> Option<Key> {
+        let (tenant, after) = keys.next().unwrap();
+        assert_eq!(tenant.as_str(), who);
+        keys.took(tenant, stretch, now);
+        after
+    }
+
+    #[test]
+    fn the_less_is_left_the_sooner_it_counts_again_and_never_before_the_count_is_stale() {
+        let (keys, a) = (keys(132), tenant("a"));
+        assert_eq!((keys.look(&a, at(0)), keys.look(&a, at(0))), (COUNTED, SOME), "one counter, one turn");
+        turn(&keys, "a", told(100, None), at(0));
+        keys.started(&a);
+        assert_eq!(keys.look(&a, at(9)), SOME);
+        assert!(keys.next().is_none(), "one of 32 that were left was started");
+        keys.started(&a);
+        assert_eq!(keys.look(&a, at(0)), SOME);
+        assert!(keys.next().is_none(), "the count is fresh");
+        keys.look(&a, at(1));
+        turn(&keys, "a", told(120, None), at(1));
+        for _ in 0..12 {
+            keys.started(&a);
+        }
+        assert_eq!(keys.look(&a, at(1)).full, Some(FULL), "all that was left");
+        assert_eq!(keys.look(&a, at(2)).full, Some(FRESH), "which is looked at");
+        turn(&keys, "a", told(132, None), at(3));
+        assert_eq!(keys.look(&a, at(32)).full, Some(FULL));
+        assert!(keys.next().is_none(), "it is not forgotten so soon");
+        assert_eq!(keys.look(&a, at(33)).full, Some(FRESH));
+        turn(&keys, "a", told(131, None), at(34));
+        assert_eq!(keys.look(&a, at(34)), SOME, "some were forgotten");
+    }
+
+    #[test]
+    fn counts_take_turns_go_on_where_they_were_and_end_where_all_is_had() {
+        let (keys, most) = (keys(1_200), STRETCH.into());
+        for name in ["a", "b"] {
+            keys.look(&tenant(name), at(0));
+        }
+        assert_eq!(turn(&keys, "a", told(most, Some("k5")), at(0)), None);
+        turn(&keys, "b", told(3, None), at(0));
+        assert_eq!(turn(&keys, "a", None, at(0)).unwrap().as_bytes(), b"k5");
+        assert_eq!(turn(&keys, "a", told(most, Some("k8")), at(0)).unwrap().as_bytes(), b"k5", "once more");
+        keys.started(&tenant("a"));
+        assert_eq!(keys.look(&tenant("a"), at(0)).full, None);
+        assert_eq!(turn(&keys, "a", told(most, Some("k9")), at(0)).unwrap().as_bytes(), b"k8");
+        assert!(keys.next().is_none(), "further keys make no difference");
+        assert_eq!(keys.look(&tenant("a"), at(0)).full, Some(FULL));
+        assert_eq!(keys.look(&tenant("b"), at(0)).full, None);
+    }
+
+    #[test]
+    fn who_stops_counting_is_followed_by_another() {
+        let keys = Arc::new(keys(9));
+        assert!(keys.look(&tenant("a"), at(0)).begin);
+        let counter = Counter(keys.clone());
+        assert!(!keys.look(&tenant("b"), at(0)).begin);
+        drop(counter);
+        assert!(keys.look(&tenant("b"), at(0)).begin);
+    }
+
+    #[test]
+    fn too_many_tenants_forget_those_that_have_some_left_and_no_turn() {
+        let keys = keys(1);
+        for (number, count) in [(0, 1), (1, 0)] {
+            let name = format!("t{number}");
+            keys.look(&tenant(&name), at(0));
+            turn(&keys, &name, told(count, None), at(0));
+        }
+        for number in 2..MOST_TENANTS {
+            keys.look(&tenant(&format!("t{number}")), at(0));
+        }
+        assert_eq!(keys.lock().tenants.len(), MOST_TENANTS);
+        keys.look(&tenant("more"), at(0));
+        assert!(keys.lock().tenants.contains_key(&tenant("more")), "in the place of who has some left");
+        assert!(!keys.lock().tenants.contains_key(&tenant("t1")));
+        assert!(keys.look(&tenant("t0"), at(0)).full.is_some());
+        assert_eq!(keys.look(&tenant("still-more"), at(0)), SOME, "all the others are being counted");
+        assert_eq!(keys.lock().tenants.len(), MOST_TENANTS);
+    }
+}

@@ -1,0 +1,346 @@
+//! Quotas of one tenant at this gateway: rates of new keys, look-ups and misses, and a number of
+//! keys. They keep a tenant from harming the store or its neighbours.
+//!
+//! [`crate::gateway::request::admit`] and [`crate::gateway::request::address`] charge before a body
+//! is read or the store asked. Later the charges that do not apply are given back. The algorithm is
+//! GCRA (ITU-T I.371) by the `governor` crate, over the Clock port and a bounded table of tenants.
+//! The limit is one process's, not the fleet's. Must not read a clock of its own, nor refuse for
+//! any other reason.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::ops::Add;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use governor::clock::{Clock as GovernorClock, Reference};
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::StateStore;
+use governor::{Quota as Rate, RateLimiter};
+
+use crate::gateway::Gateway;
+use crate::gateway::reloadable::Live;
+use crate::gateway::request::admit::Ask;
+use crate::gateway::request::finish::jittered;
+use crate::gateway::request::problems::Problem;
+use crate::gateway::telemetry::metrics;
+use crate::ports::{Clock, Ports};
+use crate::protocol::key::Tenant;
+use crate::protocol::time::Moment;
+
+/// Tenants with a bucket of their own, at most. While all are in use, further ones share one.
+pub(in crate::gateway) const MOST_TENANTS: usize = 10_000;
+/// Pause between two searches of a full table for buckets that are full again: those can go.
+const SWEEP_EVERY: u64 = 1_000_000_000;
+
+/// Limits of a tenant; `None` is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Rate of new keys.
+    pub new_keys: Option<Pace>,
+    /// Rate of questions about stored keys: retries, and the status address.
+    pub look_ups: Option<Pace>,
+    /// Rate of questions at the status address about unknown keys.
+    pub misses: Option<Pace>,
+    /// Number of keys that the store of this gateway's region remembers, tombstones included.
+    pub live_keys: Option<NonZeroU32>,
+}
+
+/// A rate with a burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The lasting rate.
+    pub per_second: NonZeroU32,
+    /// Number at once, after a pause.
+    pub burst: NonZeroU32,
+}
+
+pub(in crate::gateway) struct Quotas<P: Ports> {
+    new_keys: Option<Limiter<P>>,
+    look_ups: Option<Limiter<P>>,
+    misses: Option<Limiter<P>>,
+}
+
+/// Error: a tenant is over one of its quotas.
+pub(in crate::gateway) struct Exceeded {
+    /// The quota, for labels: `new_keys`, `look_ups` or `misses`.
+    pub(in crate::gateway) of: &'static str,
+    /// Time until something is left.
+    wait: Duration,
+}
+
+impl<P: Ports> Quotas<P> {
+    /// Begins with full buckets.
+    pub(in crate::gateway) fn new(quota: Quota, ports: &Arc<P>) -> Self {
+        let limiter = |pace: Option<Pace>| pace.map(|pace| Limiter::new(pace, ports.clone()));
+        Self {
+            new_keys: limiter(quota.new_keys),
+            look_ups: limiter(quota.look_ups),
+            misses: limiter(quota.misses),
+        }
+    }
+
+    /// Charges a keyed request. It either starts a key or looks one up, which is not known yet. One
+    /// of the two charges is given back at its end.
+    pub(in crate::gateway) fn charge(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
+        let new_keys = take(self.new_keys.as_ref(), tenant, "new_keys")?;
+        let charged = Charged { new_keys, ..Charged::default() };
+        let look_ups = take(self.look_ups.as_ref(), tenant, "look_ups");
+        let look_ups = look_ups.inspect_err(|_| charged.started_no_key(tenant))?;
+        Ok(Charged { look_ups, ..charged })
+    }
+
+    /// Charges a question to the status address. It finds a key or not. If it does, the miss is
+    /// given back.
+    pub(in crate::gateway) fn charge_question(&self, tenant: &Tenant) -> Result<Charged, Exceeded> {
+        let misses = take(self.misses.as_ref(), tenant, "misses")?;
+        let charged = Charged { misses, ..Charged::default() };
+        let look_ups = take(self.look_ups.as_ref(), tenant, "look_ups");
+        let look_ups = look_ups.inspect_err(|_| charged.missed_nothing(tenant))?;
+        Ok(Charged { look_ups, ..charged })
+    }
+
+    /// True if a keyed request can be over a quota.
+    pub(in crate::gateway) fn limits_keys(&self) -> bool {
+        self.new_keys.is_some() || self.look_ups.is_some()
+    }
+}
+
+fn take<P: Ports>(
+    limiter: Option<&Limiter<P>>,
+    tenant: &Tenant,
+    of: &'static str,
+) -> Result<Option<Buckets>, Exceeded> {
+    let Some(limiter) = limiter else { return Ok(None) };
+    match limiter.take(tenant) {
+        Ok(()) => Ok(Some(limiter.buckets.clone())),
+        Err(wait) => Err(Exceeded { of, wait }),
+    }
+}
+
+/// Charges of a request, and their buckets. Empty without quotas, or if another gateway was asked
+/// first.
+#[derive(Clone, Default)]
+pub(in crate::gateway) struct Charged {
+    new_keys: Option<Buckets>,
+    look_ups: Option<Buckets>,
+    misses: Option<Buckets>,
+}
+
+impl Charged {
+    /// Gives back the new key: the request was a retry.
+    pub(in crate::gateway) fn started_no_key(&self, tenant: &Tenant) {
+        give_back(self.new_keys.as_ref(), tenant);
+    }
+
+    /// Gives back the look-up: the request was no retry.
+    pub(in crate::gateway) fn looked_nothing_up(&self, tenant: &Tenant) {
+        give_back(self.look_ups.as_ref(), tenant);
+    }
+
+    /// Gives back the miss: the question was about a key that exists.
+    pub(in crate::gateway) fn missed_nothing(&self, tenant: &Tenant) {
+        give_back(self.misses.as_ref(), tenant);
+    }
+}
+
+fn give_back(buckets: Option<&Buckets>, tenant: &Tenant) {
+    if let Some(buckets) = buckets {
+        buckets.give_back(tenant);
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    pub(in crate::gateway) fn charge(&self, live: &Live<P>, tenant: &Tenant) -> Result<Charged, Problem> {
+        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge(tenant)))
+    }
+
+    pub(in crate::gateway) fn charge_question(
+        &self,
+        live: &Live<P>,
+        tenant: &Tenant,
+    ) -> Result<Charged, Problem> {
+        self.charged(tenant, live.quotas.as_ref().map(|quotas| quotas.charge_question(tenant)))
+    }
+
+    fn charged(&self, tenant: &Tenant, taken: Option<Result<Charged, Exceeded>>) -> Result<Charged, Problem> {
+        taken.unwrap_or_else(|| Ok(Charged::default())).map_err(|Exceeded { of, wait }| {
+            // In shadow mode no request is refused.
+            if self.shadow.is_none() {
+                metrics::quota_exceeded(tenant, of);
+            }
+            Problem::QuotaExceeded { after: jittered(self, wait) }
+        })
+    }
+
+    /// Ends a charged request: it was a retry, or started a key. The other charge is given back.
+    pub(in crate::gateway) fn give_back(&self, ask: &Ask, retry: bool) {
+        match retry {
+            true => ask.charged.started_no_key(ask.id.tenant()),
+            false => ask.charged.looked_nothing_up(ask.id.tenant()),
+        }
+    }
+}
+
+struct Limiter<P: Ports> {
+    limiter: RateLimiter<Tenant, Buckets, PortClock<P>, NoOpMiddleware<Tick>>,
+    buckets: Buckets,
+}
+
+impl<P: Ports> Limiter<P> {
+    fn new(pace: Pace, ports: Arc<P>) -> Self {
+        let rate = Rate::per_second(pace.per_second).allow_burst(pace.burst);
+        let buckets = Buckets::new(rate.replenish_interval(), MOST_TENANTS);
+        Self { limiter: RateLimiter::new(rate, buckets.clone(), PortClock(ports)), buckets }
+    }
+
+    /// Takes one from the tenant's bucket. An error is the time until one is left.
+    fn take(&self, tenant: &Tenant) -> Result<(), Duration> {
+        let over = self.limiter.check_key(tenant);
+        over.map_err(|until| until.wait_time_from(self.limiter.clock().now()))
+    }
+}
+
+/// The level of each tenant's bucket. Cheap to clone; all clones are the same buckets.
+#[derive(Clone)]
+struct Buckets {
+    inner: Arc<Mutex<Inner>>,
+    interval: u64,
+    most: usize,
+}
+
+/// A bucket is the moment when it will be full again, in nanoseconds since the limiter's start
+/// ("theoretical arrival time").
+#[derive(Default)]
+struct Inner {
+    own: BTreeMap<Tenant, u64>,
+    shared: Option<u64>,
+    swept: Option<u64>,
+}
+
+impl Buckets {
+    fn new(interval: Duration, most: usize) -> Self {
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self { inner: Arc::default(), interval, most }
+    }
+
+    /// Gives a charge back that did not apply. The shared bucket gets nothing back: its charges are
+    /// not known by tenant.
+    fn give_back(&self, tenant: &Tenant) {
+        if let Some(full_at) = self.lock().own.get_mut(tenant) {
+            *full_at = full_at.saturating_sub(self.interval);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StateStore for Buckets {
+    type Key = Tenant;
+
+    fn measure_and_replace<T, F, E>(&self, tenant: &Tenant, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let mut inner = self.lock();
+        if let Some(full_at) = inner.own.get_mut(tenant) {
+            let (passed, next) = decide(Some(Nanos::new(*full_at)))?;
+            *full_at = next.as_u64();
+            return Ok(passed);
+        }
+        // A bucket that was never used is full, so this passes, and is full again one interval from
+        // now.
+        let (passed, next) = decide(None)?;
+        let (next, now) = (next.as_u64(), next.as_u64().saturating_sub(self.interval));
+        let rested = inner.swept.is_none_or(|swept| now.saturating_sub(swept) >= SWEEP_EVERY);
+        if inner.own.len() >= self.most && rested {
+            inner.own.retain(|_, full_at| *full_at > now);
+            inner.swept = Some(now);
+        }
+        if inner.own.len() < self.most {
+            inner.own.insert(tenant.clone(), next);
+            return Ok(passed);
+        }
+        let (passed, next) = decide(inner.shared.map(Nanos::new))?;
+        inner.shared = Some(next.as_u64());
+        Ok(passed)
+    }
+}
+
+/// The Clock port as the limiter reads it.
+struct PortClock<P: Ports>(Arc<P>);
+
+impl<P: Ports> GovernorClock for PortClock<P> {
+    type Instant = Tick;
+
+    fn now(&self) -> Tick {
+        Tick(self.0.clock().now())
+    }
+}
+
+/// A moment as the limiter calculates with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Tick(Moment);
+
+impl Add<Nanos> for Tick {
+    type Output = Tick;
+
+    fn add(self, span: Nanos) -> Tick {
+        Tick(self.0 + Duration::from_nanos(span.as_u64()))
+    }
+}
+
+impl Reference for Tick {
+    fn duration_since(&self, earlier: Self) -> Nanos {
+        Nanos::from(self.0.since(earlier.0))
+    }
+
+    fn saturating_sub(&self, span: Nanos) -> Self {
+        Tick(Moment::from_nanos(self.0.as_nanos().saturating_sub(span.as_u64())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// One key per second and no burst: asks as the limiter does, `at` in nanoseconds.
+    fn ask(buckets: &Buckets, tenant: &str, at: u64) -> bool {
+        let tenant = Tenant::parse(tenant).unwrap();
+        let decide = |full_at: Option<Nanos>| match full_at.map_or(at, Nanos::as_u64) {
+            full_at if at < full_at => Err(()),
+            full_at => Ok(((), Nanos::new(full_at.max(at) + SECOND))),
+        };
+        buckets.measure_and_replace(&tenant, decide).is_ok()
+    }
+
+    fn buckets(most: usize) -> Buckets {
+        Buckets::new(Duration::from_nanos(SECOND), most)
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again_and_no_more() {
+        let buckets = buckets(9);
+        assert_eq!([ask(&buckets, "a", 0), ask(&buckets, "a", 0)], [true, false]);
+        buckets.give_back(&Tenant::parse("a").unwrap());
+        buckets.give_back(&Tenant::parse("b").unwrap());
+        assert_eq!([ask(&buckets, "a", 0), ask(&buckets, "a", 0)], [true, false]);
+        assert_eq!([ask(&buckets, "b", 0), ask(&buckets, "b", 0)], [true, false]);
+    }
+
+    #[test]
+    fn too_many_tenants_share_one_bucket_and_take_none_from_the_others() {
+        let buckets = buckets(2);
+        assert!(ask(&buckets, "a", 0) && ask(&buckets, "b", 0));
+        assert_eq!([ask(&buckets, "c", 0), ask(&buckets, "d", 0)], [true, false], "two in one bucket");
+        assert!(!ask(&buckets, "a", 0), "a has its own still");
+        assert!(ask(&buckets, "e", 2 * SECOND), "a and b are full again, and went");
+        assert_eq!(buckets.lock().own.len(), 1);
+        assert!(ask(&buckets, "a", 2 * SECOND));
+    }
+}

@@ -1,0 +1,393 @@
+//! Operators' view of keys in doubt, and their rulings: the list, and ending an attempt by hand.
+//!
+//! `ports::upkeep` performs a ruling and journals it in one transaction. Only the owner rules, only
+//! on an attempt that is over, and only with a name and a reason. Field names are a contract: add,
+//! never rename. Must not show bodies, and knows no statuses of its own answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::audit::cursor;
+use crate::gateway::Gateway;
+use crate::gateway::authority::Here;
+use crate::gateway::policy::route::NEVER_REPLAYED;
+use crate::gateway::request::claim::lifetime;
+use crate::gateway::request::finish::read;
+use crate::gateway::request::stand_in::{self, For, NotWritten};
+use crate::gateway::telemetry::status::KeyStatus;
+use crate::ports::peers::{PeerError, Question, Told};
+use crate::ports::store::{Attempt, StoreError, Written};
+use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling, Who};
+use crate::ports::{KeyStore, Peers, Ports, Upkeep};
+use crate::protocol::decide::{basis, over_in, settles_in};
+use crate::protocol::double::Why;
+use crate::protocol::key::KeyId;
+use crate::protocol::lifetime::Retention;
+use crate::protocol::record::{Ground, Reading, Row, State};
+use crate::protocol::region::RegionName;
+
+/// Time limit for the owner of a key to act.
+const ACT_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of a reason, and of a name, at most.
+pub const MOST_WORDS: usize = 1_000;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DoubtStatus {
+    pub tenant: String,
+    /// The key itself: an operator has to name it.
+    pub key: String,
+    /// Moment since which it is listed, milliseconds since 1970.
+    pub since_ms: i64,
+    /// Its route; empty if the claim is older than routes in records.
+    pub route: String,
+    pub path: String,
+    /// Owner of the key in the view: the region that settles or releases it.
+    pub owner: Option<String>,
+    pub origin: String,
+    /// The attempt's token, epoch and attempt.
+    pub token: String,
+    /// The request that made it.
+    pub request_id: String,
+    /// The upstream's status, if it gave one.
+    pub status: Option<u16>,
+    /// The beginning of what the upstream said, if it said anything.
+    pub excerpt: Option<String>,
+    pub attempts: u32,
+    /// The rule of its claim: `park`, `probe` or `rerun N`.
+    pub recovery: String,
+    /// Time for which the attempt may still be running, in milliseconds. Until then no ruling is
+    /// possible; a release takes the settle time more.
+    pub over_in_ms: u64,
+}
+
+/// One page of the list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Doubts {
+    /// The region that lists: its own attempts, and those of other regions under keys that it owns.
+    pub region: String,
+    /// The keys, in their order.
+    pub doubts: Vec<DoubtStatus>,
+    pub more: bool,
+    /// Cursor of the next page; absent on the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// One entry of the journal about a key.
+#[derive(Clone, Debug, Serialize)]
+pub struct JournalEntry {
+    /// Moment of the entry, milliseconds since 1970.
+    pub at_ms: i64,
+    /// `settled-by-hand`, `released-by-hand`, `rule-by-hand`, `double` or `late`.
+    pub kind: String,
+    pub token: Option<String>,
+    /// The request that made the attempt, if the entry names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// The status of the attempt's answer, if the entry is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    pub actor: Option<String>,
+    pub reason: Option<String>,
+    /// Explanation of a double: `risk` (one of the two ran at risk), `over` (one of them knew of
+    /// the other), or `unexplained`: a bug.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explained: Option<&'static str>,
+}
+
+impl JournalEntry {
+    /// True if this is a double without an explanation.
+    pub fn is_unexplained(&self) -> bool {
+        self.explained == Some(Why::Unexplained.name())
+    }
+}
+
+/// Reason why an operator's act was refused. Nothing was changed, unless the reason says so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No name, no reason, or an answer that cannot be given again.
+    #[error("{0}")]
+    Malformed(String),
+    /// Another region owns the key, or no region does.
+    #[error("the key's owner is {owner}: ask there")]
+    NotOwner {
+        /// The region to ask.
+        owner: String,
+    },
+    /// This region may not run the key now: it does not know yet which rows a retry would find.
+    #[error("nobody may rule this key now: {why}")]
+    Closed {
+        /// The reason.
+        why: &'static str,
+    },
+    /// The key is not in doubt.
+    #[error("the key is not in doubt: it is {state}")]
+    NotInDoubt {
+        /// Its state.
+        state: &'static str,
+    },
+    /// The attempt may still be running.
+    #[error("the attempt may still be running for {} s: ask again then", .left.as_millis().div_ceil(1_000))]
+    Running {
+        /// Time left.
+        left: Duration,
+    },
+    /// The key was changed between the look and the act: look again.
+    #[error("the key changed meanwhile: look at it again")]
+    Changed,
+    /// The store failed. The error says if anything may have been written.
+    #[error("{0}")]
+    Store(StoreError),
+}
+
+/// An attempt that may be ended by hand.
+enum Ruled {
+    /// One of this region's.
+    Own(Attempt),
+    /// Another region's, on that ground: a stand-in here ends it.
+    Other(Box<Row>, Ground),
+}
+
+impl<P: Ports> Gateway<P> {
+    /// One page of the operator's list, after a key.
+    pub async fn doubts(&self, after: Option<&KeyId>, most: u32) -> Result<Doubts, StoreError> {
+        let mut found = self.ports.store().doubts(after, most.saturating_add(1)).await?;
+        let more = found.len() > most as usize;
+        found.truncate(most as usize);
+        let next = found.last().filter(|_| more).map(|last| cursor(&last.open.id));
+        let ids: Vec<KeyId> = found.iter().map(|listed| listed.open.id.clone()).collect();
+        let rows = self.ports.store().look_up_beside(&ids).await?;
+        let shown = found.into_iter().zip(rows).filter_map(|(listed, rows)| self.in_doubt_here(listed, rows));
+        let view = self.view();
+        let doubts = shown.map(|listed| doubt_status(&listed, view.owner(&listed.open.id))).collect();
+        Ok(Doubts { region: self.settings.me.to_string(), doubts, more, next })
+    }
+
+    /// A listed key as shown. Another region's attempt is shown if it is in doubt under a key that
+    /// this region owns. Its remaining hold is judged here.
+    fn in_doubt_here(&self, mut listed: ListedDoubt, rows: Vec<Row>) -> Option<ListedDoubt> {
+        if listed.open.row.origin == self.origin {
+            return Some(listed);
+        }
+        if self.view().owner(&listed.open.id) != Some(&self.settings.me) {
+            return None;
+        }
+        let Reading::InDoubt(row, ground) = read(self, rows) else { return None };
+        listed.open.row =
+            std::iter::once(row).chain(ground.beside).find(|row| row.origin == listed.open.row.origin)?;
+        Some(listed)
+    }
+
+    /// The region that owns a key in the view, if that is another one.
+    pub fn owner_elsewhere(&self, id: &KeyId) -> Option<RegionName> {
+        match self.here(id) {
+            Here::Elsewhere(owner) => Some(owner),
+            _ => None,
+        }
+    }
+
+    /// Has another region act for an operator, by its own admin API: the owner of a key, or the
+    /// region of a job. Returns that one's status and body.
+    ///
+    /// # Errors
+    /// The region refused or did not answer. Without an answer it may have acted.
+    pub async fn act_at(&self, there: &RegionName, act: Question) -> Result<(u16, String), StoreError> {
+        let definite = |why: String| StoreError::Definite(format!("{there} has to act: {why}"));
+        match self.ports.peers().ask(there, act, ACT_WITHIN).await {
+            Ok(Told::Acted { status, body }) => Ok((status, body)),
+            Ok(Told::Refused(why)) => Err(definite(why)),
+            Err(PeerError::NotSent(why)) => Err(definite(format!("it was not asked: {why}"))),
+            Err(error) => Err(StoreError::Unknown(format!("{there} has to act: {error}"))),
+            Ok(other) => Err(StoreError::Unknown(format!("{there} answered {other:?}"))),
+        }
+    }
+
+    /// Epoch of the view that this gateway goes by.
+    pub fn epoch(&self) -> u64 {
+        self.view().epoch()
+    }
+
+    /// Ends an attempt in doubt by hand, and wakes waiting requests. Returns the key's new state.
+    pub async fn rule(self: &Arc<Self>, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
+        let token = match self.may_rule(id, act).await? {
+            Ruled::Own(attempt) => match self.ports.store().rule(&attempt, act).await {
+                Ok(Written::Done) => attempt.token,
+                Ok(Written::Lost) => return Err(Refusal::Changed),
+                Ok(Written::GateMoved) => {
+                    let why = "the store restarted and is not approved yet".to_owned();
+                    return Err(Refusal::Store(StoreError::Definite(why)));
+                }
+                Err(error) => return Err(Refusal::Store(error)),
+            },
+            Ruled::Other(row, ground) => {
+                self.stand_in_for(id, &row, act, ground).await?;
+                row.token
+            }
+        };
+        let kind = match act.ruling {
+            Ruling::Settled(_) => "settled",
+            Ruling::Released => "released",
+        };
+        tracing::warn!(key = %id.digest(), %token, kind, "an operator ended an attempt by hand");
+        if let Ok(mut found) = self.ports.store().look_up_beside(std::slice::from_ref(id)).await {
+            self.attached.wake(id, found.pop().unwrap_or_default());
+        }
+        self.key_status(id).await.map_err(Refusal::Store)
+    }
+
+    /// Checks a ruling without making it: returns its refusal as far as it can be known beforehand,
+    /// else the key as it is. Changes nothing.
+    pub async fn rehearse_rule(&self, id: &KeyId, act: &Act) -> Result<KeyStatus, Refusal> {
+        self.may_rule(id, act).await?;
+        self.key_status(id).await.map_err(Refusal::Store)
+    }
+
+    async fn may_rule(&self, id: &KeyId, act: &Act) -> Result<Ruled, Refusal> {
+        well_formed(act)?;
+        match self.here(id) {
+            Here::Run(_) => {}
+            Here::Elsewhere(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
+            Here::Nobody => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
+            Here::Closed(closed) => return Err(Refusal::Closed { why: closed.told() }),
+            Here::Unfit(why) => return Err(Refusal::Store(StoreError::Definite(why.told().to_owned()))),
+        }
+        self.in_doubt(id, &act.ruling).await
+    }
+
+    /// The attempt of a key in doubt, if it and all others in doubt are surely over. For "did not
+    /// happen" the request must also have left the upstream.
+    async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
+        let rows =
+            self.ports.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
+        let (row, ground) = match read(self, rows.into_iter().next().unwrap_or_default()) {
+            Reading::InDoubt(row, ground) => (row, Some(ground)),
+            Reading::InProgress(row) => (row, None),
+            Reading::Absent => return Err(Refusal::NotInDoubt { state: "absent" }),
+            Reading::Released(..) => return Err(Refusal::NotInDoubt { state: "released" }),
+            Reading::Settled(_) => return Err(Refusal::NotInDoubt { state: "settled" }),
+            Reading::Gone(_) => return Err(Refusal::NotInDoubt { state: "expired" }),
+        };
+        let rest = match ruling {
+            Ruling::Settled(_) => settles_in,
+            Ruling::Released => over_in,
+        };
+        let beside = ground.iter().flat_map(|ground| &ground.beside);
+        let all = std::iter::once(&row).chain(beside);
+        let left = all.map(rest).max().unwrap_or_default();
+        match ground {
+            Some(_) if left.is_zero() && row.origin == self.origin => {
+                Ok(Ruled::Own(Attempt { id: id.clone(), token: row.token, nonce: row.nonce }))
+            }
+            Some(ground) if left.is_zero() => Ok(Ruled::Other(Box::new(row), ground)),
+            Some(_) | None => Err(Refusal::Running { left }),
+        }
+    }
+
+    /// Writes the ruling as a record in the place of another region's attempt. The other row does
+    /// not hold its retention, so the record gets the longest of any route.
+    async fn stand_in_for(&self, id: &KeyId, row: &Row, act: &Act, ground: Ground) -> Result<(), Refusal> {
+        let live = self.live();
+        let all = live.routes.policies();
+        let policy = all.max_by_key(|policy| match policy.retention {
+            Retention::For(span) => span,
+            Retention::Never => Duration::MAX,
+        });
+        let Some(policy) = policy else { return Err(Refusal::Changed) };
+        let whom = For {
+            id,
+            fingerprint: row.fingerprint,
+            principal: row.principal,
+            request_id: row.request_id,
+            nonce: match act.ruling {
+                Ruling::Settled(_) => Some(row.nonce),
+                Ruling::Released => None,
+            },
+            basis: basis(ground),
+            recovery: row.recovery,
+            lifetime: lifetime(self, policy),
+            request: ("", ""),
+        };
+        let by = Who { actor: &act.actor, reason: &act.reason };
+        stand_in::end(self, whom, &act.ruling, Some(by)).await.map_err(|failed| match failed {
+            NotWritten::Changed => Refusal::Changed,
+            NotWritten::Store(error) => Refusal::Store(error),
+        })
+    }
+}
+
+pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
+    JournalEntry {
+        at_ms: entry.at.as_millis(),
+        kind: entry.kind,
+        token: entry.token.map(|token| token.to_string()),
+        request_id: entry.request_id.map(|id| id.to_string()),
+        status: entry.status,
+        actor: entry.actor,
+        reason: entry.reason,
+        explained: entry.explained.map(Why::name),
+    }
+}
+
+/// Checks that an act has a reason and a name.
+pub(in crate::gateway) fn signed(by: Who<'_>) -> Result<(), Refusal> {
+    let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));
+    if by.reason.trim().is_empty() || by.reason.len() > MOST_WORDS {
+        return malformed("say why: a reason of 1 to 1000 bytes is journalled with the act");
+    }
+    if by.actor.trim().is_empty() || by.actor.len() > MOST_WORDS {
+        return malformed("say who: an actor of 1 to 1000 bytes is journalled with the act");
+    }
+    if by.reason.contains('\0') || by.actor.contains('\0') {
+        return malformed("the reason and the actor cannot hold zero bytes");
+    }
+    Ok(())
+}
+
+/// Checks that an act has a reason and a name, and that a settled answer can be given to a client.
+///
+/// # Errors
+/// [`Refusal::Malformed`], with the missing part.
+pub fn well_formed(act: &Act) -> Result<(), Refusal> {
+    let malformed = |why: &str| Err(Refusal::Malformed(why.to_owned()));
+    signed(act.by())?;
+    let Ruling::Settled(answer) = &act.ruling else { return Ok(()) };
+    if !(200..=599).contains(&answer.status) {
+        return malformed("an answer's status is 200 to 599");
+    }
+    for (name, value) in &answer.headers {
+        let named = http::HeaderName::try_from(name.as_str());
+        if named.is_err() || http::HeaderValue::from_bytes(value).is_err() {
+            return malformed("an answer's header is no HTTP header: a name, ':' and printable text");
+        }
+        if NEVER_REPLAYED.contains(&name.as_str()) {
+            return Err(Refusal::Malformed(format!("no replay carries the header {name:?}: leave it out")));
+        }
+    }
+    Ok(())
+}
+
+fn doubt_status(listed: &ListedDoubt, owner: Option<&RegionName>) -> DoubtStatus {
+    let open = &listed.open;
+    let status = match &open.row.state {
+        State::InDoubt { status, .. } => *status,
+        State::Claimed { .. } | State::Released | State::Settled { .. } | State::Tombstone => None,
+    };
+    DoubtStatus {
+        tenant: open.id.tenant().to_string(),
+        key: open.id.key().as_str().to_owned(),
+        since_ms: listed.since.as_millis(),
+        route: open.route.to_string(),
+        path: open.path.clone(),
+        owner: owner.map(ToString::to_string),
+        origin: open.row.origin.to_string(),
+        token: open.row.token.to_string(),
+        request_id: open.row.request_id.to_string(),
+        status,
+        excerpt: listed.excerpt.clone(),
+        attempts: open.row.token.attempts(),
+        recovery: open.row.recovery.to_string(),
+        over_in_ms: over_in(&open.row).as_millis() as u64,
+    }
+}

@@ -1,0 +1,9 @@
+//! Policies: which request is which route's, and which two requests are the same.
+//!
+//! [`route`] matches, [`spelling`] says how a dialect writes headers, [`canonical`] writes JSON in
+//! one way for fingerprints, [`signature`] checks signed bodies. Nothing here may wait.
+
+pub mod canonical;
+pub mod route;
+pub mod signature;
+pub(super) mod spelling;

@@ -1,0 +1,201 @@
+//! Acceptance: a request that is stored and run later, and its client's replies meanwhile.
+//!
+//! Once a request is accepted, no client's retry runs it or accepts it again: its job runs it, or
+//! an operator decides. This file must not run anything itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::admit::{Ask, By};
+use super::finish::{jittered, read};
+use super::problems::Problem;
+use super::reply::{Pending, Reply};
+use crate::gateway::Gateway;
+use crate::gateway::policy::route::{Mode, Policy};
+use crate::ports::jobs::StoredRequest;
+use crate::ports::{Jobs, Ports};
+use crate::protocol::decide::{retry_after, same_request};
+use crate::protocol::job::JobState;
+use crate::protocol::record::{Reading, RequestId, Row};
+use crate::protocol::time::Date;
+
+/// The headers that are stored with every accepted request.
+const KEPT: &[&str] = &[
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-type",
+    "host",
+    "idempotency-key",
+    "prefer",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-request-id",
+];
+/// Preferences of a client (RFC 7240).
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const RESPOND_ASYNC: &str = "respond-async";
+/// Longest time that a client is asked to stay away.
+const MOST_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Says if the client waits for the result of its request.
+pub(in crate::gateway) fn by(policy: &Policy, headers: &HeaderMap) -> By {
+    let preferred = prefers(headers);
+    match policy.mode {
+        Mode::Accept => By::Later { preferred },
+        Mode::Prefer if preferred => By::Later { preferred },
+        Mode::Prefer | Mode::Sync => By::Client,
+    }
+}
+
+fn prefers(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(PREFER).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(is_respond_async)
+}
+
+/// Compares names without case; text after a ';' or '=' does not change this preference (RFC 7240,
+/// sections 2 and 4.1).
+fn is_respond_async(preference: &str) -> bool {
+    let name = preference.split([';', '=']).next().unwrap_or_default();
+    name.trim().eq_ignore_ascii_case(RESPOND_ASYNC)
+}
+
+/// The request to store: without the preference that was honoured here. Unless it is sealed, it
+/// keeps some headers only.
+pub(in crate::gateway) fn stored<P: Ports>(gateway: &Gateway<P>, ask: &Ask) -> StoredRequest {
+    let mut headers = ask.headers.clone();
+    let others: Vec<HeaderValue> = headers
+        .get_all(PREFER)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter(|preference| !is_respond_async(preference))
+        .filter_map(|preference| HeaderValue::from_str(preference.trim()).ok())
+        .collect();
+    headers.remove(PREFER);
+    for other in others {
+        headers.append(PREFER, other);
+    }
+    if !gateway.settings.seals_requests {
+        keep_only(&mut headers, &ask.policy.keep_headers);
+    }
+    StoredRequest { method: ask.method.clone(), target: ask.target.clone(), headers, body: ask.body.clone() }
+}
+
+/// Keeps headers that describe the request, and those that its route names: any other header may be
+/// a client's secret.
+fn keep_only(headers: &mut HeaderMap, named: &[HeaderName]) {
+    let unnamed = |name: &&HeaderName| !KEPT.contains(&name.as_str()) && !named.contains(name);
+    let others: Vec<HeaderName> = headers.keys().filter(unnamed).cloned().collect();
+    for other in others {
+        headers.remove(other);
+    }
+}
+
+pub(in crate::gateway) fn accepted<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, expires: Date) -> Reply {
+    gateway.jobs.due();
+    crate::gateway::telemetry::metrics::job(&ask.route, "accepted");
+    Reply::Accepted(Pending { first: true, ..pending(gateway, ask, ask.request_id, expires) })
+}
+
+/// The reply if only a job may go on with these rows. `None`: perform the verdict on the rows.
+pub(in crate::gateway) async fn standing<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    ask: &Ask,
+    rows: &[Row],
+) -> Option<Reply> {
+    let own = rows.iter().find(|row| row.origin == gateway.origin);
+    let accepted = own.is_some_and(|own| own.accepted);
+    if ask.by != By::Worker && !accepted {
+        return None;
+    }
+    let (row, running) = match read(gateway, rows.to_vec()) {
+        Reading::Settled(_) | Reading::Gone(_) => return None,
+        Reading::Absent => return Some(Reply::Refused(Problem::KeyUnknown, None)),
+        Reading::Released(row, _) | Reading::InDoubt(row, _) => (row, false),
+        Reading::InProgress(row) => (row, true),
+    };
+    if ask.by == By::Worker {
+        // An operator discarded it, and its client may have sent it again since.
+        return (!accepted).then_some(Reply::Refused(Problem::KeyUnknown, None));
+    }
+    if !same_request(&row, &ask.fingerprint, ask.principal) {
+        return None;
+    }
+    match Box::pin(gateway.ports.store().job(&ask.id)).await {
+        Ok(None) => None,
+        Ok(Some(job)) => Some(match job.state {
+            JobState::Waiting => {
+                Reply::Accepted(Pending { running, ..pending(gateway, ask, job.request_id, row.expires) })
+            }
+            JobState::Dead => Reply::Refused(Problem::DeadLetter, Some(row.expires)),
+        }),
+        Err(error) => {
+            tracing::warn!(%error, "refused: whether the key has a job cannot be read");
+            let after = jittered(gateway, Duration::from_secs(1));
+            Some(Reply::Refused(Problem::StoreUnavailable { after }, Some(row.expires)))
+        }
+    }
+}
+
+fn pending<P: Ports>(gateway: &Gateway<P>, ask: &Ask, request_id: RequestId, expires: Date) -> Pending {
+    let after = retry_after(MOST_PATIENCE, gateway.typical(&ask.route).or(Some(Duration::ZERO)));
+    Pending {
+        key: ask.id.key().clone(),
+        request_id,
+        first: false,
+        running: false,
+        preferred: matches!(ask.by, By::Later { preferred: true }),
+        after,
+        expires,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_named_is_not_kept() {
+        let mut headers = HeaderMap::new();
+        for name in ["content-type", "idempotency-key", "authorization", "cookie", "x-api-key", "x-shop"] {
+            headers.insert(name, "1".parse().unwrap());
+        }
+        keep_only(&mut headers, &[HeaderName::from_static("x-shop")]);
+        let mut kept: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, ["content-type", "idempotency-key", "x-shop"]);
+    }
+
+    #[test]
+    fn only_the_preference_itself_is_heeded() {
+        let prefers = |lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(PREFER, line.parse().unwrap());
+            }
+            super::prefers(&headers)
+        };
+        for yes in [
+            &["respond-async"][..],
+            &["Respond-Async"],
+            &["wait=10, respond-async"],
+            &["return=minimal", " respond-async ; x=1"],
+        ] {
+            assert!(prefers(yes), "{yes:?}");
+        }
+        for no in [&[][..], &["respond-asynchronously"], &["return=respond-async"], &["x;respond-async"]] {
+            assert!(!prefers(no), "{no:?}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The status address: a client reads its key's state there, without sending the request again.
+//!
+//! `GET /.well-known/onceway/requests/{key}`, with the tenant's credential, for any key, from any
+//! region. A key of another tenant does not exist here. This file must not change anything, and
+//! must not hold a request's body.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Request, Response, Uri};
+use serde::Serialize;
+
+use super::finish::{jittered, read, shortly};
+use super::problems::Problem;
+use super::{admit, follow, forwarded_verdict, reply};
+use crate::gateway::Gateway;
+use crate::gateway::authority::Here;
+use crate::gateway::operator::percent;
+use crate::gateway::policy::route::Dialect;
+use crate::gateway::race::{Won, race};
+use crate::gateway::telemetry::metrics::Where;
+use crate::gateway::telemetry::trace::{self, Trace};
+use crate::gateway::telemetry::{metrics, spans};
+use crate::ports::peers::{Forward, ForwardReply};
+use crate::ports::store::StoreError;
+use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};
+use crate::protocol::authority::Closed;
+use crate::protocol::decide::same_principal;
+use crate::protocol::digest::Digest32;
+use crate::protocol::job::JobState;
+use crate::protocol::key::{Key, KeyId};
+use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
+use crate::protocol::region::RegionName;
+use crate::protocol::time::Moment;
+
+/// Path of the address; the key follows, percent-encoded.
+pub const PREFIX: &str = "/.well-known/onceway/requests/";
+/// Time to wait for another region's answer. After that the local copy answers.
+const OWNER_WITHIN: Duration = Duration::from_secs(3);
+
+/// The address of a key's state.
+pub fn of(key: &Key) -> String {
+    format!("{PREFIX}{}", percent::encode(key.as_str()))
+}
+
+pub(in crate::gateway) fn is_asked(method: &Method, path: &str) -> bool {
+    (*method == Method::GET || *method == Method::HEAD) && path.starts_with(PREFIX)
+}
+
+/// The state of a key. Names and words are a contract: add, never rename.
+#[derive(Serialize)]
+pub(in crate::gateway) struct Told {
+    /// `accepted`, `running`, `in_doubt`, `settled`, `released`, `expired` or `dead`.
+    state: &'static str,
+    /// The answer's status, once settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    /// End of the key's promised retention, as in `Idempotency-Expires`.
+    expires: Option<String>,
+    /// The request that made the newest attempt, or was accepted.
+    request_id: String,
+    /// Number of attempts that were begun.
+    attempt: u32,
+    /// The stored answer, once settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<ToldAnswer>,
+}
+
+#[derive(Serialize)]
+struct ToldAnswer {
+    status: u16,
+    headers: Vec<(String, String)>,
+    /// Absent if it was over the route's stored limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body: Option<String>,
+    /// `text` or `base64`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoding: Option<&'static str>,
+}
+
+/// Answers a client that came at this moment: from a final record here, else from the owner, else
+/// from the copy here.
+pub(in crate::gateway) async fn answer<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    request: Request<Body>,
+    arrived: Moment,
+) -> Response<Body> {
+    let (mut head, _) = request.into_parts();
+    let asked = asked(gateway, &head).and_then(|(id, principal)| {
+        let charged = gateway.charge_question(&gateway.live(), id.tenant())?;
+        Ok((id, principal, charged))
+    });
+    let (id, principal, charged) = match asked {
+        Ok(asked) => asked,
+        Err(problem) => {
+            let response = gateway.refused(&problem, Dialect::Plain, &trace::of(&head.headers));
+            return gateway.timed("refused", None, Where::Here, arrived, response);
+        }
+    };
+    trace::follow(&mut head.headers, gateway.ports.dice().request_id());
+    let trace = trace::of(&head.headers);
+    let (verdict, code, response) = found(gateway, &id, principal, head).await;
+    looked_up(gateway, &id, trace, (verdict, code, response.status().as_u16()));
+    if !reply::says_nothing_is_there(&response) {
+        charged.missed_nothing(id.tenant());
+    }
+    let from = if verdict == "forwarded" { Where::Forwarded } else { Where::Here };
+    gateway.timed(if code == "-" { "looked_up" } else { "refused" }, None, from, arrived, response)
+}
+
+/// The answer, with the verdict and the code of its log line: the key's state, or another region's
+/// answer.
+async fn found<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+    head: Parts,
+) -> (&'static str, &'static str, Response<Body>) {
+    let from_elsewhere =
+        |response: Response<Body>| ("forwarded", forwarded_verdict::code(response.headers()), response);
+    let mut refusal = None;
+    if let Some(owner) = gateway.view().owner(id).filter(|owner| **owner != gateway.settings.me)
+        && !is_final(gateway, id).await
+    {
+        match from_owner(gateway, id, principal, owner, head).await {
+            Some(response) if !response.status().is_server_error() => return from_elsewhere(response),
+            other => refusal = other,
+        }
+    }
+    match (here(gateway, id, principal).await, refusal) {
+        (Ok((state, copy)), _) => (state, "-", copy),
+        // An owner that is up and could not answer does not prove that the key is unknown.
+        (Err(Problem::KeyUnknown), Some(refusal)) => from_elsewhere(refusal),
+        (Err(problem), _) => {
+            metrics::refused(&problem);
+            ("refused", problem.code(), reply::refuse(&problem, Dialect::Plain))
+        }
+    }
+}
+
+/// Answers a peer by this region's store.
+///
+/// # Errors
+/// As [`here`].
+pub(in crate::gateway) async fn told_peer<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    forward: &Forward,
+) -> Result<Response<Body>, Problem> {
+    let told = here(gateway, &forward.id, forward.principal).await;
+    let words = match &told {
+        Ok((state, response)) => (*state, "-", response.status().as_u16()),
+        Err(problem) => ("refused", problem.code(), reply::status(problem, Dialect::Plain).as_u16()),
+    };
+    looked_up(gateway, &forward.id, trace::of(&forward.headers), words);
+    told.map(|(_, response)| response)
+}
+
+/// Logs the one line per question, at each gateway that it reaches.
+fn looked_up<P: Ports>(
+    gateway: &Gateway<P>,
+    id: &KeyId,
+    trace: Trace,
+    (verdict, code, status): (&'static str, &'static str, u16),
+) {
+    let (region, epoch) = (&gateway.settings.me, gateway.view().epoch());
+    spans::looked_up(id, region, epoch);
+    spans::answered(verdict, code, status);
+    tracing::info!(
+        tenant = %id.tenant(), key = %id.digest(), %region, verdict, code, status, epoch, %trace, "looked up"
+    );
+}
+
+/// Reads this region's store: the key's state as a word, and as an answer.
+///
+/// # Errors
+/// The key does not exist. Or its state cannot be told: the store is silent, or this region should
+/// know it but does not serve the key.
+async fn here<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+) -> Result<(&'static str, Response<Body>), Problem> {
+    let after = jittered(gateway, Duration::from_secs(1));
+    match told(gateway, id, principal).await {
+        Ok(Some(told)) => Ok((told.state, reply::state(&told, &gateway.settings.me))),
+        Ok(None) => Err(match gateway.here(id) {
+            Here::Run(_) | Here::Elsewhere(_) => Problem::KeyUnknown,
+            Here::Closed(Closed::Moving | Closed::CatchingUp) => Problem::Moving { after: shortly(gateway) },
+            Here::Closed(Closed::NoLease) => Problem::NotAuthoritative { after },
+            Here::Nobody => Problem::HomeUnavailable { after },
+            Here::Unfit(why) => follow::unfit(gateway, &why),
+        }),
+        Err(error) => {
+            tracing::warn!(%error, "a key's state cannot be told");
+            Err(Problem::StoreUnavailable { after })
+        }
+    }
+}
+
+fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
+    let caller = admit::who(gateway, &gateway.live(), head).ok_or(Problem::CredentialInvalid)?;
+    let text = percent::decode(head.uri.path().strip_prefix(PREFIX).unwrap_or_default());
+    Ok((KeyId::new(caller.tenant, Key::parse(&text).map_err(Problem::Key)?), caller.principal))
+}
+
+async fn rows<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Vec<Row>, StoreError> {
+    let found = metrics::upkeep("look_up", gateway.ports.store().look_up(std::slice::from_ref(id)));
+    Ok(found.await?.pop().unwrap_or_default())
+}
+
+async fn is_final<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> bool {
+    let rows = rows(gateway, id).await.unwrap_or_default();
+    matches!(read(gateway, rows), Reading::Settled(_) | Reading::Gone(_))
+}
+
+async fn from_owner<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+    owner: &RegionName,
+    head: Parts,
+) -> Option<Response<Body>> {
+    if gateway.is_silent(owner) {
+        return None;
+    }
+    let clock = gateway.ports.clock();
+    let forward = Forward {
+        id: id.clone(),
+        principal,
+        method: Method::GET,
+        target: head.uri.into_parts().path_and_query.map(Uri::from)?,
+        headers: trace::alone(&head.headers),
+        body: Bytes::new(),
+        request_id: gateway.ports.dice().request_id(),
+        epoch: gateway.view().epoch(),
+        deadline: OWNER_WITHIN,
+    };
+    let late = clock.sleep_until(clock.now() + OWNER_WITHIN);
+    match race(gateway.ports.peers().forward(owner, forward), late).await {
+        Won::First(Ok(ForwardReply::Answer(response))) => Some(response),
+        Won::First(Ok(ForwardReply::NotOwner { .. })) => {
+            Some(reply::refuse(&Problem::Moving { after: shortly(gateway) }, Dialect::Plain))
+        }
+        Won::First(Err(_)) | Won::Second(()) => None,
+    }
+}
+
+async fn told<P: Ports>(
+    gateway: &Gateway<P>,
+    id: &KeyId,
+    principal: Option<Digest32>,
+) -> Result<Option<Told>, StoreError> {
+    let rows = rows(gateway, id).await?;
+    let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
+    let job = if own { gateway.ports.store().job(id).await?.map(|job| job.state) } else { None };
+    let (state, row) = match read(gateway, rows) {
+        Reading::Absent => return Ok(None),
+        Reading::Gone(row) => ("expired", row),
+        Reading::Settled(row) => ("settled", row),
+        Reading::InProgress(row) => ("running", row),
+        Reading::Released(row, _) | Reading::InDoubt(row, _) if job == Some(JobState::Dead) => ("dead", row),
+        // Only its own region knows the job of another region's row.
+        Reading::Released(row, _) if job.is_some() || (row.accepted && row.origin != gateway.origin) => {
+            ("accepted", row)
+        }
+        Reading::Released(row, _) => ("released", row),
+        Reading::InDoubt(row, _) => ("in_doubt", row),
+    };
+    // A key that is bound to another principal shows nothing, not even its existence.
+    if !same_principal(&row, principal) {
+        return Ok(None);
+    }
+    let answer = match &row.state {
+        State::Settled { answer, .. } => Some(told_answer(answer)),
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => None,
+    };
+    Ok(Some(Told {
+        state,
+        status: answer.as_ref().map(|answer| answer.status),
+        expires: reply::http_date(row.expires).and_then(|date| Some(date.to_str().ok()?.to_owned())),
+        request_id: row.request_id.to_string(),
+        attempt: row.token.attempts(),
+        answer,
+    }))
+}
+
+fn told_answer(answer: &Answer) -> ToldAnswer {
+    let headers = answer.headers.iter();
+    let headers = headers.map(|(name, value)| (name.clone(), String::from_utf8_lossy(value).into_owned()));
+    let (body, encoding) = match &answer.body {
+        AnswerBody::NotKept => (None, None),
+        AnswerBody::Kept(bytes) => match str::from_utf8(bytes) {
+            Ok(text) => (Some(text.to_owned()), Some("text")),
+            Err(_) => (Some(STANDARD.encode(bytes)), Some("base64")),
+        },
+    };
+    ToldAnswer { status: answer.status, headers: headers.collect(), body, encoding }
+}

@@ -1,0 +1,376 @@
+//! Admission: turns an HTTP request into a keyed request, a pass-through or a refusal.
+//!
+//! The whole body is read and fingerprinted before anything is claimed, so a body that breaks off
+//! leaves nothing behind. This file must not touch the store, the peers or the upstream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body::Body as _;
+
+use super::accept;
+use super::passthrough::{NO_ROUTE, Passing, to};
+use super::problems::Problem;
+use super::reply;
+use crate::gateway::Gateway;
+use crate::gateway::credentials::{Caller, Vouched};
+use crate::gateway::limits::concurrency;
+use crate::gateway::limits::concurrency::Place;
+use crate::gateway::limits::quota::Charged;
+use crate::gateway::policy::canonical::canonical_json;
+use crate::gateway::policy::route::{Binding, Dialect, Matched, Policy, Protection};
+use crate::gateway::policy::signature::{FingerprintRule, Unsigned};
+use crate::gateway::race::{Won, race};
+use crate::gateway::reloadable::Live;
+use crate::gateway::telemetry::metrics::{RouteTimes, Waited};
+use crate::gateway::telemetry::trace;
+use crate::ports::body::{self, Body, Collected};
+use crate::ports::peers::Forward;
+use crate::ports::{Clock, Dice, Ports};
+use crate::protocol::digest::Digest32;
+use crate::protocol::escrow::Meanings;
+use crate::protocol::fingerprint::{self, Fingerprint};
+use crate::protocol::key::{KeyError, KeyId};
+use crate::protocol::record::RequestId;
+use crate::protocol::time::Moment;
+
+pub enum Admitted {
+    /// Streams straight through to the local upstream.
+    Pass(Box<Request<Body>>, Passing),
+    /// Takes effect once.
+    Keyed(Arc<Ask>),
+    /// Refused, with the echo of its key if it had one.
+    Refused(Problem, Dialect, Option<HeaderValue>, Arc<RouteTimes>),
+}
+
+/// The party that waits for the result of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A client, for the answer.
+    Client,
+    /// A client that gets the address of the later answer.
+    Later { preferred: bool },
+    /// A worker, for its job.
+    Worker,
+}
+
+/// A keyed request, whole.
+#[derive(Clone)]
+pub struct Ask {
+    pub id: KeyId,
+    /// The principal that asks; always present if the route binds its keys to the principal.
+    pub principal: Option<Digest32>,
+    /// The key header as the client wrote it.
+    pub echo: HeaderValue,
+    pub route: Arc<str>,
+    pub policy: Arc<Policy>,
+    /// The meanings of the routes that it was matched with.
+    pub meanings: Arc<Meanings>,
+    pub method: Method,
+    pub target: Uri,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub fingerprint: Fingerprint,
+    pub request_id: RequestId,
+    pub arrived: Moment,
+    /// Time that the asking party will wait for the answer.
+    pub deadline: Duration,
+    /// The party that waits for the result.
+    pub by: By,
+    /// Charges to its tenant's quotas here: at the gateway that the client asked.
+    pub(in crate::gateway) charged: Charged,
+    /// The series of its route, if its client came to this gateway.
+    pub(in crate::gateway) times: Option<Arc<RouteTimes>>,
+    /// Time that it waited for others.
+    pub(in crate::gateway) waited: Waited,
+    /// Its place among the requests that are here at once, kept as long as this value; a job has
+    /// none.
+    pub(in crate::gateway) _place: Option<Place>,
+}
+
+impl Ask {
+    /// The principal that a claim of this request binds the key to, if its route wants that. A
+    /// job's key stays bound as its client was told, even if the route changed since.
+    pub(in crate::gateway) fn bound_to(&self) -> Option<Digest32> {
+        match (self.by, self.policy.bind) {
+            (By::Worker, _) | (By::Client | By::Later { .. }, Binding::Principal) => self.principal,
+            (By::Client | By::Later { .. }, Binding::Tenant) => None,
+        }
+    }
+}
+
+/// Admits a client's request that came at this moment.
+pub async fn admit<P: Ports>(
+    gateway: &Gateway<P>,
+    request: Request<Body>,
+    place: &Place,
+    arrived: Moment,
+) -> Admitted {
+    let live = gateway.live();
+    let (method, path) = (request.method(), request.uri().path());
+    let matched = live.routes.find(method, path, request.headers());
+    let with_key = matched.has_key(request.headers());
+    gateway.coverage.saw(method, path, matched, with_key, matches!(matched, Matched::Refused(_)));
+    let times = match matched {
+        Matched::Route(route) => live.times(&route.name),
+        Matched::PassThrough | Matched::Refused(_) => live.times(NO_ROUTE),
+    };
+    let times = times.clone();
+    let (route, policy) = match matched {
+        Matched::PassThrough => return pass(gateway, (times, matched), request, arrived),
+        Matched::Refused(why) => return Admitted::Refused(why.into(), Dialect::Plain, None, times),
+        Matched::Route(route) => match &route.protection {
+            Protection::Off { .. } => return pass(gateway, (times, matched), request, arrived),
+            Protection::Optional(_) if !with_key => {
+                return pass(gateway, (times, matched), request, arrived);
+            }
+            Protection::Optional(policy) | Protection::Required(policy) => {
+                (route.name.clone(), policy.clone())
+            }
+        },
+    };
+    let echo = policy.key_headers.from.iter().find_map(|name| request.headers().get(name)).cloned();
+    let dialect = policy.dialect;
+    match keyed(gateway, &live, (route, policy), request, place, arrived).await {
+        Ok(mut ask) => {
+            ask.times = Some(times);
+            Admitted::Keyed(Arc::new(ask))
+        }
+        Err(problem) => {
+            let malformed = matches!(problem, Problem::Key(_));
+            Admitted::Refused(problem, dialect, echo.filter(|_| !malformed), times)
+        }
+    }
+}
+
+/// Passes a request on. It belongs to a trace like any other.
+fn pass<P: Ports>(
+    gateway: &Gateway<P>,
+    (times, matched): (Arc<RouteTimes>, Matched<'_>),
+    mut request: Request<Body>,
+    arrived: Moment,
+) -> Admitted {
+    let trace = trace::follow(request.headers_mut(), gateway.ports().dice().request_id());
+    let passing = Passing::of(times, to(matched), trace, arrived);
+    Admitted::Pass(Box::new(request), passing)
+}
+
+async fn keyed<P: Ports>(
+    gateway: &Gateway<P>,
+    live: &Live<P>,
+    (route, policy): (Arc<str>, Arc<Policy>),
+    request: Request<Body>,
+    place: &Place,
+    arrived: Moment,
+) -> Result<Ask, Problem> {
+    let (mut head, body) = request.into_parts();
+    let (id, principal, echo) = identify(gateway, live, &policy, &head)?;
+    policy.key_headers.move_into(&mut head.headers, &reply::KEY, echo.clone());
+    if !place.is_of(Some(id.tenant())) {
+        return Err(concurrency::overloaded(gateway));
+    }
+    make_room(gateway, place, announced(&head.headers, &body, policy.body_limit)?)?;
+    let charged = gateway.charge(live, id.tenant())?;
+    let begun = gateway.ports().clock().now();
+    let body = read_body(gateway, body, policy.body_limit).await?;
+    let waited = Waited::default();
+    waited.add(gateway.ports().clock().now().since(begun));
+    make_room(gateway, place, body.len())?;
+    let target = head.uri.into_parts().path_and_query.map(Uri::from).unwrap_or_default();
+    let fingerprint = take_fingerprint(&policy, &head.method, &target, &head.headers, &body)?;
+    let deadline = gateway.settings().patience(&policy);
+    let by = accept::by(&policy, &head.headers);
+    let (request_id, mut headers) = (gateway.ports().dice().request_id(), head.headers);
+    trace::follow(&mut headers, request_id);
+    Ok(Ask {
+        id,
+        principal,
+        echo,
+        route,
+        policy,
+        meanings: live.meanings.clone(),
+        method: head.method,
+        target,
+        headers,
+        body,
+        fingerprint,
+        request_id,
+        arrived,
+        deadline,
+        by,
+        charged,
+        times: None,
+        waited,
+        _place: Some(place.clone()),
+    })
+}
+
+/// Reads the tenant and the principal from the credential, and the key from its header, as it is
+/// written there.
+pub(in crate::gateway) fn identify<P: Ports>(
+    gateway: &Gateway<P>,
+    live: &Live<P>,
+    policy: &Policy,
+    head: &Parts,
+) -> Result<(KeyId, Option<Digest32>, HeaderValue), Problem> {
+    let caller = who(gateway, live, head).ok_or(Problem::CredentialInvalid)?;
+    check_named(policy, caller.principal)?;
+    let (key, written) = policy.key_headers.read(&head.headers, policy.syntax).map_err(Problem::Key)?;
+    policy.key_policy.check(&key).map_err(Problem::KeyRefused)?;
+    Ok((KeyId::new(caller.tenant, key), caller.principal, written))
+}
+
+/// The caller. On a listener that is bound to a trusted front, the front names it; elsewhere the
+/// credential does.
+pub(in crate::gateway) fn who<P: Ports>(
+    gateway: &Gateway<P>,
+    live: &Live<P>,
+    head: &Parts,
+) -> Option<Caller> {
+    match head.extensions.get::<Vouched>() {
+        Some(Vouched(caller)) => caller.clone(),
+        None => live.credentials.caller(&head.headers, gateway.ports().clock().date()),
+    }
+}
+
+/// Checks that the credential names a principal, if the route binds its keys to one.
+fn check_named(policy: &Policy, principal: Option<Digest32>) -> Result<(), Problem> {
+    match (policy.bind, principal) {
+        (Binding::Principal, None) => Err(Problem::CredentialInvalid),
+        (Binding::Principal, Some(_)) | (Binding::Tenant, _) => Ok(()),
+    }
+}
+
+/// Admits a request that a peer forwarded. Tenant and key are as the peer verified them; everything
+/// else is checked here. A refusal comes with its form.
+pub fn admit_forward<P: Ports>(
+    gateway: &Gateway<P>,
+    forward: Forward,
+    place: &Place,
+) -> Result<Ask, (Problem, Dialect)> {
+    let live = gateway.live();
+    let matched = live.routes.find(&forward.method, forward.target.path(), &forward.headers);
+    let no_route = || (Problem::NoRoute, Dialect::Plain);
+    let (route, policy) = match matched {
+        Matched::Route(route) => (route.name.clone(), route.policy().ok_or_else(no_route)?.clone()),
+        Matched::PassThrough => return Err(no_route()),
+        Matched::Refused(why) => return Err((why.into(), Dialect::Plain)),
+    };
+    let dialect = policy.dialect;
+    forwarded(gateway, &live, (route, policy), forward, place).map_err(|problem| (problem, dialect))
+}
+
+fn forwarded<P: Ports>(
+    gateway: &Gateway<P>,
+    live: &Live<P>,
+    (route, policy): (Arc<str>, Arc<Policy>),
+    forward: Forward,
+    place: &Place,
+) -> Result<Ask, Problem> {
+    check_named(&policy, forward.principal)?;
+    if forward.body.len() > policy.body_limit {
+        return Err(Problem::BodyTooLarge { limit: policy.body_limit });
+    }
+    make_room(gateway, place, forward.body.len())?;
+    policy.key_policy.check(forward.id.key()).map_err(Problem::KeyRefused)?;
+    let Forward { method, target, headers, body, .. } = &forward;
+    let fingerprint = take_fingerprint(&policy, method, target, headers, body)?;
+    let echo = forward.headers.get(&reply::KEY).cloned().ok_or(Problem::Key(KeyError::Missing))?;
+    let by = accept::by(&policy, &forward.headers);
+    Ok(Ask {
+        id: forward.id,
+        principal: forward.principal,
+        echo,
+        route,
+        policy,
+        meanings: live.meanings.clone(),
+        method: forward.method,
+        target: forward.target,
+        headers: forward.headers,
+        body: forward.body,
+        fingerprint,
+        request_id: forward.request_id,
+        arrived: gateway.ports().clock().now(),
+        deadline: forward.deadline,
+        by,
+        charged: Charged::default(),
+        times: None,
+        waited: Waited::default(),
+        _place: Some(place.clone()),
+    })
+}
+
+/// Largest possible size of the body, in bytes: as its head says, or its framing (an empty body),
+/// or the route's limit.
+fn announced(headers: &HeaderMap, body: &Body, limit: usize) -> Result<usize, Problem> {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    match announced {
+        Some(length) if length > limit as u64 => Err(Problem::BodyTooLarge { limit }),
+        Some(length) => Ok(length as usize),
+        None => Ok(body.size_hint().upper().map_or(limit, |most| limit.min(most as usize))),
+    }
+}
+
+async fn read_body<P: Ports>(gateway: &Gateway<P>, body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let clock = gateway.ports().clock();
+    let until = clock.now() + gateway.settings().timings.body_within;
+    match race(body::collect(body, limit), clock.sleep_until(until)).await {
+        Won::First(Ok(Collected::Whole(bytes))) => Ok(bytes),
+        Won::First(Ok(Collected::Over(..))) => Err(Problem::BodyTooLarge { limit }),
+        Won::First(Err(_)) | Won::Second(()) => Err(Problem::BodyBroken),
+    }
+}
+
+/// Makes room for so many bytes of the request's body, or refuses.
+fn make_room<P: Ports>(gateway: &Gateway<P>, place: &Place, bytes: usize) -> Result<(), Problem> {
+    match place.has_room_for(bytes) {
+        true => Ok(()),
+        false => Err(concurrency::overloaded(gateway)),
+    }
+}
+
+/// Takes two digests: of the raw bytes, and of the business signature if the route has one.
+/// Otherwise the second is of the canonical form, if the body is JSON and has a lossless one.
+/// Nothing replaces a signature: a body that cannot be signed is refused. The headers that count on
+/// the route are part of both digests.
+pub(in crate::gateway) fn take_fingerprint(
+    policy: &Policy,
+    method: &Method,
+    target: &Uri,
+    headers: &HeaderMap,
+    body: &Bytes,
+) -> Result<Fingerprint, Problem> {
+    let target = target.path_and_query().map_or("/", |target| target.as_str());
+    let method = method.as_str();
+    let canonical = match (&policy.fingerprint, is_json(headers)) {
+        (FingerprintRule::Whole, true) => {
+            canonical_json(body).ok().map(|text| fingerprint::canonical(method, target, &text))
+        }
+        (FingerprintRule::Whole, false) => None,
+        (FingerprintRule::Signature(_), false) => {
+            return Err(Problem::FingerprintImpossible(Unsigned::NotJsonType));
+        }
+        (FingerprintRule::Signature(selection), true) => {
+            let raw_only = |why| Problem::FingerprintImpossible(Unsigned::RawOnly(why));
+            let selected = selection.select(body).map_err(raw_only)?;
+            Some(fingerprint::signature(method, target, &selection.canonical(), &selected))
+        }
+    };
+    let values =
+        |name: &HeaderName| headers.get_all(name).iter().map(HeaderValue::as_bytes).collect::<Vec<_>>();
+    let counted: Vec<(&str, Vec<&[u8]>)> =
+        policy.fingerprint_headers.iter().map(|name| (name.as_str(), values(name))).collect();
+    Ok(Fingerprint { raw: fingerprint::raw(method, target, body), canonical }.with_headers(&counted))
+}
+
+/// True if the body is JSON for every reader. With two content types, each reader may take another.
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut kinds = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(Ok(kind)), None) = (kinds.next().map(HeaderValue::to_str), kinds.next()) else { return false };
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence.ends_with("+json")
+}

@@ -1,0 +1,161 @@
+//! Verdict and code of another region's answer, for the log line of the gateway that forwarded the
+//! request.
+//!
+//! A hop carries an answer as its client gets it, so both are read from headers. An upstream may
+//! write the same headers. This file must not decide anything by them.
+
+use http::header::{LINK, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, Response};
+
+use super::problems::{self, CODES};
+use super::{address, reply};
+use crate::protocol::key::Key;
+use crate::protocol::outcome::{Outcome, OutcomeSets};
+
+/// Placeholder for a missing code.
+const NONE: &str = "-";
+
+/// The verdict and the code of the owner's answer, in the words of [`reply::Reply`].
+pub(in crate::gateway) fn verdict<B>(
+    key: &Key,
+    outcomes: &OutcomeSets,
+    answer: &Response<B>,
+) -> (&'static str, &'static str) {
+    let headers = answer.headers();
+    if headers.contains_key(&reply::REPLAYED) {
+        return ("replayed", NONE);
+    }
+    let code = code(headers);
+    let verdict = match code {
+        NONE if headers.get(LOCATION).is_some_and(|place| place == address::of(key).as_str()) => "accepted",
+        NONE => match outcomes.classify(answer.status().as_u16(), headers.contains_key(RETRY_AFTER)) {
+            Outcome::NothingHappened => "released",
+            Outcome::Final | Outcome::Unknown => "settled",
+        },
+        "outcome-unknown" => "in_doubt",
+        "in-progress" => "in_progress",
+        "key-reused" => "key_reused",
+        "key-expired" => "key_expired",
+        _other => "refused",
+    };
+    (verdict, code)
+}
+
+/// The code of a problem, read from the link to its explanation in these headers.
+pub(in crate::gateway) fn code(headers: &HeaderMap) -> &'static str {
+    let lines = headers.get_all(LINK).iter().filter_map(|line| line.to_str().ok());
+    let named = lines.filter_map(|line| line.strip_prefix('<')?.strip_prefix(problems::PAGE));
+    let named = named.filter_map(|line| line.strip_prefix('#')?.strip_suffix(">; rel=\"describedby\""));
+    named.filter_map(|name| CODES.iter().find(|code| **code == name)).next().copied().unwrap_or(NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::gateway::policy::route::{Dialect, Mismatch};
+    use crate::gateway::request::problems::Problem;
+    use crate::gateway::request::reply::{Pending, Reply};
+    use crate::ports::body;
+    use crate::protocol::decide::Settlement;
+    use crate::protocol::key::KeyError;
+    use crate::protocol::record::{Answer, AnswerBody, RequestId};
+    use crate::protocol::region::{Origin, RegionName};
+    use crate::protocol::time::Date;
+
+    const AFTER: Duration = Duration::from_secs(1);
+
+    fn key() -> Key {
+        Key::parse("to-be/encoded%").unwrap()
+    }
+
+    fn first(status: u16, settled: bool) -> Reply {
+        let mut response = Response::new(body::empty());
+        *response.status_mut() = status.try_into().unwrap();
+        // An upstream's own headers are no words of the gateway.
+        response.headers_mut().insert(LOCATION, HeaderValue::from_static("/v1/charges/1"));
+        response.headers_mut().insert(LINK, HeaderValue::from_static("</help>; rel=\"describedby\""));
+        Reply::First { response, settled, expires: Date(0) }
+    }
+
+    fn replay(status: u16, body: AnswerBody) -> Reply {
+        let answer = Arc::new(Answer { status, headers: Vec::new(), body });
+        Reply::Replay(Settlement {
+            answer,
+            age: AFTER,
+            expires: Date(0),
+            origin: Origin::parse("eu#1").unwrap(),
+            request_id: RequestId(1),
+        })
+    }
+
+    fn accepted(running: bool) -> Reply {
+        Reply::Accepted(Pending {
+            key: key(),
+            request_id: RequestId(1),
+            first: !running,
+            running,
+            preferred: false,
+            after: AFTER,
+            expires: Date(0),
+        })
+    }
+
+    fn problems() -> Vec<Problem> {
+        let after = AFTER;
+        vec![
+            Problem::Key(KeyError::Missing),
+            Problem::CredentialInvalid,
+            Problem::NoRoute,
+            Problem::OtherSpelling,
+            Problem::Overridden,
+            Problem::KeyReused { dialect: Mismatch::Conflict },
+            Problem::KeyReused { dialect: Mismatch::Unprocessable },
+            Problem::KeyExpired,
+            Problem::InProgress { after },
+            Problem::DeadLetter,
+            Problem::Parked { after },
+            Problem::InDoubt { after },
+            Problem::OutcomeUnknown { upstream: Some(500), after },
+            Problem::OutcomeUnknown { upstream: None, after },
+            Problem::StoreUnavailable { after },
+            Problem::NotFounded { after },
+            Problem::Outgrown { after },
+            Problem::QuotaExceeded { after },
+            Problem::Overloaded { after },
+            Problem::Moving { after },
+            Problem::NotAuthoritative { after },
+            Problem::EscrowUnavailable { after },
+            Problem::CatchingUp { after, operator: true },
+            Problem::HomeUnavailable { after },
+            Problem::UpstreamUnavailable { after },
+            Problem::CredentialRefused { after },
+            Problem::Stopping { after },
+        ]
+    }
+
+    #[test]
+    fn what_an_answer_says_elsewhere_is_what_was_said_of_it_at_home() {
+        let me = RegionName::parse("eu").unwrap();
+        for dialect in [Dialect::Plain, Dialect::Stripe] {
+            let answers = [first(201, true), first(404, true), first(429, false)].into_iter();
+            let answers = answers.chain([
+                replay(201, AnswerBody::Kept(Vec::new())),
+                replay(503, AnswerBody::NotKept),
+                accepted(false),
+                accepted(true),
+            ]);
+            let refused = problems().into_iter().map(|problem| Reply::Refused(problem, None));
+            for reply in answers.chain(refused) {
+                let expected = (reply.verdict(), reply.code());
+                let rendered =
+                    reply::rendered(reply, &HeaderValue::from_static("k"), RequestId(1), &me, dialect);
+                assert_eq!(verdict(&key(), &OutcomeSets::default(), &rendered), expected, "{rendered:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Answers: turns the result of a request into the response for its client. The only file with
+//! statuses.
+//!
+//! Every flow of the gateway ends here. `server` renders only framing errors itself. Errors are RFC
+//! 9457 problems with a stable `type`, a documentation link and the members `code`, `retry_after`,
+//! `safe_to_retry`. This file must not decide anything, and no text of it may hold a key, a token
+//! or a body.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+use super::address;
+use super::admit::Ask;
+use super::problems::{self, Problem, Safe};
+use crate::gateway::policy::route::{Dialect, Mismatch};
+use crate::ports::body::{self, Body};
+use crate::protocol::decide::Settlement;
+use crate::protocol::key::{Key, KeyError};
+use crate::protocol::record::{Answer, AnswerBody, RequestId};
+use crate::protocol::region::RegionName;
+use crate::protocol::time::Date;
+
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// Echo of the client's key.
+pub const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// End of the key's promised retention, as an HTTP date.
+pub const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+/// The request that ran the answer which is replayed.
+pub const ORIGINAL: HeaderName = HeaderName::from_static("original-request-id");
+/// The region that ran the answer.
+pub const REGION: HeaderName = HeaderName::from_static("onceway-region");
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("onceway-request-id");
+/// The client's preference that was applied (RFC 7240 section 3).
+pub const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// Word of a refusal for Stripe's SDKs: `true` if a retry is safe.
+pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
+/// Present on a replay whose body was over the stored limit.
+pub const BODY: HeaderName = HeaderName::from_static("onceway-body");
+
+/// Result of a keyed request, before it is rendered.
+pub enum Reply {
+    /// The upstream's answer, on its way to the client for the first time.
+    First {
+        response: Response<Body>,
+        /// True if it was settled. Otherwise nothing happened and the claim was released.
+        settled: bool,
+        /// End of the key's promised retention.
+        expires: Date,
+    },
+    /// A stored answer, given again.
+    Replay(Settlement),
+    /// Stored, to be run by its job.
+    Accepted(Pending),
+    /// Refused, or not known.
+    Refused(Problem, Option<Date>),
+}
+
+/// A request that was accepted, and the address of its answer.
+pub struct Pending {
+    pub key: Key,
+    pub request_id: RequestId,
+    /// True if it was accepted now; else by an earlier request.
+    pub first: bool,
+    /// True if an attempt of it is running.
+    pub running: bool,
+    /// True if its client asked not to wait.
+    pub preferred: bool,
+    /// Time until the client should ask for the answer.
+    pub after: Duration,
+    /// End of the key's promised retention.
+    pub expires: Date,
+}
+
+#[derive(Serialize)]
+struct PendingJson {
+    state: &'static str,
+    status_url: String,
+    request_id: String,
+}
+
+impl Reply {
+    /// The word for logs and metrics.
+    pub fn verdict(&self) -> &'static str {
+        match self {
+            Reply::First { settled: true, .. } => "settled",
+            Reply::First { settled: false, .. } => "released",
+            Reply::Replay(_) => "replayed",
+            Reply::Accepted(_) => "accepted",
+            Reply::Refused(
+                Problem::OutcomeUnknown { .. } | Problem::InDoubt { .. } | Problem::Parked { .. },
+                _,
+            ) => "in_doubt",
+            Reply::Refused(Problem::InProgress { .. }, _) => "in_progress",
+            Reply::Refused(Problem::KeyReused { .. }, _) => "key_reused",
+            Reply::Refused(Problem::KeyExpired, _) => "key_expired",
+            Reply::Refused(..) => "refused",
+        }
+    }
+
+    /// The code of its problem; `-` without one.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Reply::Refused(problem, _) => problem.code(),
+            Reply::First { .. } | Reply::Replay(_) | Reply::Accepted(_) => "-",
+        }
+    }
+
+    pub fn status(&self) -> u16 {
+        match self {
+            Reply::First { response, .. } => response.status().as_u16(),
+            Reply::Replay(settlement) => settlement.answer.status,
+            Reply::Accepted(_) => StatusCode::ACCEPTED.as_u16(),
+            Reply::Refused(problem, _) => status(problem, Dialect::Plain).as_u16(),
+        }
+    }
+
+    /// True if it shows that the request started no key. Refusals of another request or of an
+    /// expired key do not count: a client that guesses keys pays for it.
+    pub fn is_retry(&self) -> bool {
+        matches!(
+            self,
+            Reply::Replay(_)
+                | Reply::Accepted(Pending { first: false, .. })
+                | Reply::Refused(
+                    Problem::InProgress { .. }
+                        | Problem::InDoubt { .. }
+                        | Problem::Parked { .. }
+                        | Problem::DeadLetter,
+                    _
+                )
+        )
+    }
+}
+
+pub(in crate::gateway) fn render(reply: Reply, ask: &Ask, me: &RegionName) -> Response<Body> {
+    rendered(reply, &ask.echo, ask.request_id, me, ask.policy.dialect)
+}
+
+pub(in crate::gateway) fn rendered(
+    reply: Reply,
+    key: &HeaderValue,
+    request_id: RequestId,
+    me: &RegionName,
+    dialect: Dialect,
+) -> Response<Body> {
+    let (mut response, expires, region) = match reply {
+        Reply::First { mut response, settled: _, expires } => {
+            // An upstream may deduplicate by itself and use the same names; only a replay by the
+            // gateway may carry them.
+            response.headers_mut().remove(REPLAYED);
+            response.headers_mut().remove(ORIGINAL);
+            (response, Some(expires), me.clone())
+        }
+        Reply::Replay(settlement) => {
+            let (expires, region) = (settlement.expires, settlement.origin.region.clone());
+            (replay(settlement), Some(expires), region)
+        }
+        Reply::Accepted(pending) => {
+            let expires = pending.expires;
+            (accepted(&pending), Some(expires), me.clone())
+        }
+        Reply::Refused(problem, expires) => (refuse(&problem, dialect), expires, me.clone()),
+    };
+    let headers = response.headers_mut();
+    headers.insert(KEY, key.clone());
+    headers.insert(REGION, value(region.as_str()));
+    headers.insert(REQUEST_ID, value(&request_id.to_string()));
+    if let Some(date) = expires.and_then(http_date) {
+        headers.insert(EXPIRES, date);
+    }
+    response
+}
+
+/// 202 with a status monitor (RFC 9110 section 15.3.3); the preference that was applied is named
+/// (RFC 7240 section 3).
+fn accepted(pending: &Pending) -> Response<Body> {
+    let status_url = address::of(&pending.key);
+    let state = if pending.running { "running" } else { "accepted" };
+    let (location, request_id) = (value(&status_url), pending.request_id.to_string());
+    let mut response = json(&PendingJson { state, status_url, request_id });
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    headers.insert(LOCATION, location);
+    headers.insert(RETRY_AFTER, value(&seconds(pending.after).to_string()));
+    if pending.preferred {
+        headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    }
+    response
+}
+
+/// The answer of the status address.
+pub(in crate::gateway) fn state(told: &impl Serialize, me: &RegionName) -> Response<Body> {
+    let mut response = json(told);
+    response.headers_mut().insert(REGION, value(me.as_str()));
+    response
+}
+
+fn json(told: &impl Serialize) -> Response<Body> {
+    let mut response = Response::new(body::full(serde_json::to_vec(told).unwrap_or_default()));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+pub(in crate::gateway) fn refuse(problem: &Problem, dialect: Dialect) -> Response<Body> {
+    let status = status(problem, dialect);
+    let json = problem.to_json(status.as_u16(), dialect);
+    let mut response = Response::new(body::full(json));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(LINK, value(&problems::described_by(problem.code())));
+    if let Some(after) = problem.retry_after() {
+        headers.insert(RETRY_AFTER, value(&seconds(after).to_string()));
+    }
+    if dialect == Dialect::Stripe {
+        let safe = if problem.safe() == Safe::SameKey { "true" } else { "false" };
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static(safe));
+    }
+    if matches!(problem, Problem::CredentialInvalid) {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// The page that problems link to.
+pub fn problems_page() -> Response<Body> {
+    let mut response = Response::new(body::full(super::problems::page()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    response
+}
+
+/// The published contract. It changes only with a new configuration, so it may be cached for some
+/// minutes.
+pub fn publication(document: Bytes) -> Response<Body> {
+    let mut response = Response::new(body::full(document));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    headers.insert(LINK, value(&format!("<{}>; rel=\"describedby\"", problems::PAGE)));
+    response
+}
+
+/// True if the status address's answer says that the key does not exist, whichever region made it.
+pub(in crate::gateway) fn says_nothing_is_there(response: &Response<Body>) -> bool {
+    response.status() == StatusCode::NOT_FOUND
+}
+
+pub(in crate::gateway) fn status(problem: &Problem, dialect: Dialect) -> StatusCode {
+    match problem {
+        Problem::KeyReused { .. } | Problem::KeyExpired if dialect == Dialect::Stripe => {
+            StatusCode::BAD_REQUEST
+        }
+        Problem::Key(error) => match error {
+            KeyError::Missing
+            | KeyError::Repeated
+            | KeyError::Empty
+            | KeyError::TooLong { .. }
+            | KeyError::Malformed { .. } => StatusCode::BAD_REQUEST,
+        },
+        Problem::KeyRefused(_) | Problem::BodyBroken | Problem::OtherSpelling | Problem::Overridden => {
+            StatusCode::BAD_REQUEST
+        }
+        Problem::CredentialInvalid => StatusCode::UNAUTHORIZED,
+        Problem::NoRoute | Problem::KeyUnknown => StatusCode::NOT_FOUND,
+        Problem::QuotaExceeded { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Problem::InProgress { .. }
+        | Problem::Parked { .. }
+        | Problem::InDoubt { .. }
+        | Problem::DeadLetter
+        | Problem::KeyReused { dialect: Mismatch::Conflict } => StatusCode::CONFLICT,
+        Problem::KeyExpired => StatusCode::GONE,
+        Problem::BodyTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        Problem::FingerprintImpossible(_) | Problem::KeyReused { dialect: Mismatch::Unprocessable } => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        Problem::UpstreamUnavailable { .. } | Problem::CredentialRefused { .. } | Problem::UpstreamBroke => {
+            StatusCode::BAD_GATEWAY
+        }
+        Problem::StoreUnavailable { .. }
+        | Problem::NotFounded { .. }
+        | Problem::Outgrown { .. }
+        | Problem::Overloaded { .. }
+        | Problem::Moving { .. }
+        | Problem::NotAuthoritative { .. }
+        | Problem::EscrowUnavailable { .. }
+        | Problem::CatchingUp { .. }
+        | Problem::HomeUnavailable { .. }
+        | Problem::Stopping { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        Problem::UpstreamSilent | Problem::OutcomeUnknown { upstream: None, .. } => {
+            StatusCode::GATEWAY_TIMEOUT
+        }
+        Problem::OutcomeUnknown { upstream: Some(status), .. } => {
+            StatusCode::from_u16(*status).unwrap_or(StatusCode::GATEWAY_TIMEOUT)
+        }
+    }
+}
+
+fn replay(settlement: Settlement) -> Response<Body> {
+    let answer = settlement.answer;
+    let kept = matches!(answer.body, AnswerBody::Kept(_));
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    let headers = response.headers_mut();
+    for (name, bytes) in &answer.headers {
+        if let (Ok(name), Ok(text)) = (HeaderName::try_from(name.as_str()), HeaderValue::from_bytes(bytes)) {
+            headers.append(name, text);
+        }
+    }
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    headers.insert(ORIGINAL, value(&settlement.request_id.to_string()));
+    headers.insert("age", value(&settlement.age.as_secs().to_string()));
+    if kept {
+        *response.body_mut() = body::full(Bytes::from_owner(KeptBody(answer)));
+        return response;
+    }
+    headers.insert(BODY, HeaderValue::from_static("not-kept"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.remove("content-encoding");
+    headers.append(LINK, value(&problems::described_by("body-not-kept")));
+    let status = answer.status;
+    *response.body_mut() = body::full(Problem::body_not_kept(status));
+    response
+}
+
+/// A kept body, shared between all replays of one answer without a copy.
+struct KeptBody(std::sync::Arc<Answer>);
+
+impl AsRef<[u8]> for KeptBody {
+    fn as_ref(&self) -> &[u8] {
+        match &self.0.body {
+            AnswerBody::Kept(bytes) => bytes,
+            AnswerBody::NotKept => &[],
+        }
+    }
+}
+
+/// The upstream's headers that a replay carries.
+pub fn keep_headers(headers: &HeaderMap, allowed: &[HeaderName]) -> Vec<(String, Vec<u8>)> {
+    headers
+        .iter()
+        .filter(|(name, _)| allowed.contains(name))
+        .map(|(name, text)| (name.as_str().to_owned(), text.as_bytes().to_vec()))
+        .collect()
+}
+
+/// Gives the client the whole collected answer: its length is known again.
+pub fn whole(head: http::response::Parts, bytes: Bytes) -> Response<Body> {
+    let mut response = Response::from_parts(head, body::empty());
+    // An answer without a body may state the length that another request would get (HEAD, RFC 9110
+    // section 8.6).
+    if !bytes.is_empty() {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+    }
+    *response.body_mut() = body::full(bytes);
+    response
+}
+
+fn seconds(span: Duration) -> u64 {
+    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+}
+
+pub(in crate::gateway) fn http_date(date: Date) -> Option<HeaderValue> {
+    let millis = u64::try_from(date.as_millis()).ok()?;
+    let when = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))?;
+    Some(value(&httpdate::fmt_http_date(when)))
+}
+
+fn value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upstream_cannot_make_a_first_answer_look_like_a_replay() {
+        let mut response = Response::new(body::empty());
+        response.headers_mut().insert(REPLAYED, value("true"));
+        response.headers_mut().insert(ORIGINAL, value("req_other"));
+        let first = Reply::First { response, settled: true, expires: Date(0) };
+        let me = RegionName::parse("eu").unwrap();
+        let rendered = rendered(first, &value("k"), RequestId(1), &me, Dialect::Plain);
+        assert_eq!(rendered.headers().get(REPLAYED), None);
+        assert_eq!(rendered.headers().get(ORIGINAL), None);
+        assert_eq!(rendered.headers()[KEY], "k");
+    }
+
+    /// The status of a refusal, its error object without the message, and its word about a retry.
+    async fn refused(problem: Problem, dialect: Dialect) -> (u16, [String; 2], Option<String>) {
+        let response = refuse(&problem, dialect);
+        let (status, word) = (response.status().as_u16(), response.headers().get(SHOULD_RETRY).cloned());
+        let Ok(body::Collected::Whole(json)) = body::collect(response.into_body(), 1 << 16).await else {
+            panic!("a whole body")
+        };
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!((&json["code"], &json["error"]["message"]), (&problem.code().into(), &json["detail"]));
+        let error = ["type", "code"].map(|member| json["error"][member].as_str().unwrap().to_owned());
+        (status, error, word.map(|word| word.to_str().unwrap().to_owned()))
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_an_error_in_the_form_that_its_route_asks_for() {
+        let after = Duration::from_secs(1);
+        let reused = || Problem::KeyReused { dialect: Mismatch::Unprocessable };
+        for (problem, plain, stripe) in [
+            (reused(), (422, "key-reused"), (400, "key-reused", "false")),
+            (Problem::KeyExpired, (410, "key-expired"), (400, "key-expired", "false")),
+            (Problem::InProgress { after }, (409, "in-progress"), (409, "idempotency_key_in_use", "true")),
+        ] {
+            let error = |code: &str| ["idempotency_error".to_owned(), code.to_owned()];
+            let (status, code) = plain;
+            assert_eq!(refused(problem.clone(), Dialect::Plain).await, (status, error(code), None));
+            let (status, code, word) = stripe;
+            assert_eq!(refused(problem, Dialect::Stripe).await, (status, error(code), Some(word.to_owned())));
+        }
+        for (problem, status, kind) in [
+            (Problem::Key(KeyError::Missing), 400, "invalid_request_error"),
+            (Problem::CredentialInvalid, 401, "authentication_error"),
+            (Problem::NoRoute, 404, "invalid_request_error"),
+            (Problem::QuotaExceeded { after }, 429, "rate_limit_error"),
+            (Problem::UpstreamBroke, 502, "api_error"),
+            (Problem::Stopping { after }, 503, "api_error"),
+            (Problem::OutcomeUnknown { upstream: None, after }, 504, "api_error"),
+        ] {
+            let code = problem.code().to_owned();
+            let (seen, error, _) = refused(problem, Dialect::Plain).await;
+            assert_eq!((seen, error), (status, [kind.to_owned(), code]));
+        }
+        let not_kept: serde_json::Value = serde_json::from_slice(&Problem::body_not_kept(201)).unwrap();
+        assert_eq!(not_kept.get("error"), None, "its effect happened");
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_body_or_what_an_answer_without_one_says() {
+        let of = |bytes: &'static str| {
+            let (mut head, _) = Response::new(()).into_parts();
+            head.headers.insert(CONTENT_LENGTH, value("123"));
+            whole(head, Bytes::from(bytes)).headers()[CONTENT_LENGTH].clone()
+        };
+        assert_eq!(of("four"), "4");
+        assert_eq!(of(""), "123", "an answer to HEAD");
+    }
+}

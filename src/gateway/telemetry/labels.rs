@@ -1,0 +1,79 @@
+//! Labels of tenants: a bounded number, because labels that grow with the clients would fill the
+//! memory.
+//!
+//! Tenants come from verified credentials, but their number is not bounded: tokens of an issuer may
+//! name any number. Must not label anything by a tenant that was not verified.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use metrics::SharedString;
+
+use crate::protocol::key::Tenant;
+
+/// Tenants that one process labels by name, at most.
+const MOST_TENANTS: usize = 1_000;
+
+/// The label that all further tenants share. No tenant can have that name: parentheses are not in
+/// the alphabet.
+pub(in crate::gateway) const OTHER: &str = "(other)";
+
+/// The label of a tenant: its name, or [`OTHER`] beyond the first 1,000 tenants of this process.
+pub(in crate::gateway) fn tenant_label(tenant: &Tenant) -> SharedString {
+    static LABELS: LazyLock<Labels> = LazyLock::new(|| Labels::new(MOST_TENANTS));
+    SharedString::from_shared(LABELS.of(tenant))
+}
+
+/// The tenants seen so far, up to a bound. A look-up takes no lock; a new tenant copies the set, at
+/// most `most` times ever.
+struct Labels {
+    seen: ArcSwap<BTreeSet<Arc<str>>>,
+    growing: Mutex<()>,
+    most: usize,
+}
+
+impl Labels {
+    fn new(most: usize) -> Self {
+        Self { seen: ArcSwap::default(), growing: Mutex::new(()), most }
+    }
+
+    /// The tenant's own label, or [`OTHER`] if too many were seen before it. A tenant keeps the
+    /// label it had first.
+    fn of(&self, tenant: &Tenant) -> Arc<str> {
+        let seen = self.seen.load();
+        if let Some(label) = seen.get(tenant.as_str()) {
+            return label.clone();
+        }
+        if seen.len() >= self.most {
+            return OTHER.into();
+        }
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = BTreeSet::clone(&self.seen.load());
+        let label = match seen.get(tenant.as_str()) {
+            Some(label) => label.clone(),
+            None if seen.len() >= self.most => OTHER.into(),
+            None => {
+                let label: Arc<str> = tenant.as_str().into();
+                seen.insert(label.clone());
+                label
+            }
+        };
+        self.seen.store(Arc::new(seen));
+        label
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_past_the_bound_share_one_label_and_the_first_keep_theirs() {
+        let labels = Labels::new(2);
+        let of = |tenant: &str| labels.of(&Tenant::parse(tenant).unwrap()).to_string();
+        assert_eq!([of("a"), of("b"), of("c"), of("d")], ["a", "b", OTHER, OTHER]);
+        assert_eq!([of("b"), of("a"), of("c")], ["b", "a", OTHER]);
+        assert!(Tenant::parse(OTHER).is_err(), "a tenant of that name would be counted with all others");
+    }
+}

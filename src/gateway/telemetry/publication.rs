@@ -1,0 +1,291 @@
+//! The published contract for clients: rules of each route for keys, comparison, retention and
+//! answers.
+//!
+//! The IETF draft wants a resource to publish its rules and its expiry (section 2.6 of
+//! draft-ietf-httpapi-idempotency-key-header-07). This document must not hold anything that clients
+//! need not know: no upstream, no status address of an upstream, no hold, no region.
+
+use serde::Serialize;
+
+use crate::gateway::policy::route::{Binding, Dialect, KeyHeaders, Mode, Policy, Protection, Route, Routes};
+use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection, Unsigned};
+use crate::gateway::request::address;
+use crate::gateway::request::problems::{self, Problem};
+use crate::gateway::request::reply;
+use crate::protocol::key::{KeyError, Syntax};
+use crate::protocol::key_policy::Breach;
+use crate::protocol::lifetime::Retention;
+use crate::protocol::outcome::{Outcome, OutcomeSets};
+
+/// Path of the document.
+pub const PATH: &str = "/.well-known/idempotency";
+
+/// The version of this document's form: members are added under the same version, never changed.
+const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    documentation: &'static str,
+    unlisted: Unlisted,
+    routes: Vec<RouteJson<'a>>,
+}
+
+/// Handling of requests that no route takes.
+#[derive(Serialize)]
+struct Unlisted {
+    state_changing: Refusal,
+    others: &'static str,
+}
+
+#[derive(Serialize)]
+struct RouteJson<'a> {
+    name: &'a str,
+    /// `None`: any.
+    methods: Option<Vec<&'a str>>,
+    path: &'a str,
+    key: &'static str,
+    #[serde(flatten)]
+    terms: Option<Terms<'a>>,
+}
+
+#[derive(Serialize)]
+struct Terms<'a> {
+    header: Header<'a>,
+    key_policy: KeyPolicyJson,
+    scope: [&'static str; 1],
+    /// Callers within the scope that may get a replay.
+    replayed_to: &'static str,
+    fingerprint: FingerprintJson<'a>,
+    retention: RetentionJson,
+    /// `None`: a key never expires, or is forgotten at once.
+    expired: Option<Expired>,
+    wait_seconds: f64,
+    /// - `sync`: the client waits.
+    /// - `prefer`: it need not wait, if it says so.
+    /// - `accept`: it never waits.
+    mode: &'static str,
+    /// Address of accepted requests, and of any key; the key follows it.
+    status_address: &'static str,
+    statuses: Statuses,
+    refusals: Vec<Refusal>,
+}
+
+/// Retention of a key: a number of seconds, or `"never"` forgotten.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum RetentionJson {
+    Seconds(u64),
+    Never(&'static str),
+}
+
+/// Answer to a key past its retention, and for how many seconds. After that the key is new again.
+#[derive(Serialize)]
+struct Expired {
+    seconds: u64,
+    #[serde(flatten)]
+    refusal: Refusal,
+}
+
+#[derive(Serialize)]
+struct Header<'a> {
+    name: &'static str,
+    /// The headers that a key is read from, if others than that one: the first that is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<Vec<&'a str>>,
+    syntax: &'static str,
+}
+
+#[derive(Serialize)]
+struct KeyPolicyJson {
+    min_length: usize,
+    max_length: usize,
+    alphabet: &'static str,
+    form: &'static str,
+    entropy_bits: u32,
+}
+
+#[derive(Serialize)]
+struct FingerprintJson<'a> {
+    parts: [&'static str; 3],
+    body: &'static str,
+    compared: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<Vec<&'a str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    headers: Vec<&'a str>,
+}
+
+/// Meaning of each status of an answer for the key; every possible status is in one list.
+#[derive(Serialize)]
+struct Statuses {
+    /// Stored and replayed.
+    r#final: Vec<String>,
+    /// Nothing happened: the same key runs again.
+    released: Vec<String>,
+    /// Nothing happened if `Retry-After` is beside it; in doubt without.
+    released_with_retry_after: Vec<String>,
+    /// In doubt: retry with the same key only.
+    unknown: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Refusal {
+    status: u16,
+    code: &'static str,
+    documentation: String,
+}
+
+impl Refusal {
+    fn of(problem: &Problem, dialect: Dialect) -> Self {
+        let code = problem.code();
+        Self { status: reply::status(problem, dialect).as_u16(), code, documentation: problems::anchor(code) }
+    }
+}
+
+/// The document, as JSON. `quota`: this gateway limits how fast keys are started.
+pub(in crate::gateway) fn document(routes: &Routes, quota: bool) -> Vec<u8> {
+    let document = Document {
+        version: VERSION,
+        documentation: problems::PAGE,
+        unlisted: Unlisted {
+            state_changing: Refusal::of(&Problem::NoRoute, Dialect::Plain),
+            others: "passed on; a key has no effect",
+        },
+        routes: routes.0.iter().map(|one| route(one, quota)).collect(),
+    };
+    serde_json::to_vec(&document).unwrap_or_default()
+}
+
+fn route(route: &Route, quota: bool) -> RouteJson<'_> {
+    let (key, terms) = match &route.protection {
+        Protection::Off { .. } => ("off", None),
+        Protection::Optional(policy) => ("optional", Some(terms(policy, false, quota))),
+        Protection::Required(policy) => ("required", Some(terms(policy, true, quota))),
+    };
+    RouteJson {
+        name: &route.name,
+        methods: (!route.methods.is_empty())
+            .then(|| route.methods.iter().map(|method| method.as_str()).collect()),
+        path: route.path.as_str(),
+        key,
+        terms,
+    }
+}
+
+fn terms(policy: &Policy, required: bool, quota: bool) -> Terms<'_> {
+    let rules = &policy.key_policy;
+    Terms {
+        header: Header {
+            name: "Idempotency-Key",
+            names: (policy.key_headers.from != KeyHeaders::default().from)
+                .then(|| policy.key_headers.from.iter().map(http::HeaderName::as_str).collect()),
+            syntax: match policy.syntax {
+                Syntax::Lenient => "lenient",
+                Syntax::Strict => "strict",
+            },
+        },
+        key_policy: KeyPolicyJson {
+            min_length: rules.min_length,
+            max_length: rules.max_length,
+            alphabet: rules.alphabet.name(),
+            form: rules.form.name(),
+            entropy_bits: rules.entropy_bits,
+        },
+        scope: ["tenant"],
+        replayed_to: match policy.bind {
+            Binding::Tenant => "tenant",
+            Binding::Principal => "principal",
+        },
+        fingerprint: fingerprint(policy),
+        retention: match policy.retention {
+            Retention::For(span) => RetentionJson::Seconds(span.as_secs()),
+            Retention::Never => RetentionJson::Never("never"),
+        },
+        expired: expired(policy),
+        wait_seconds: policy.wait.as_secs_f64(),
+        mode: policy.mode.name(),
+        status_address: address::PREFIX,
+        statuses: statuses(&policy.outcomes),
+        refusals: refusals(policy, required, quota),
+    }
+}
+
+fn expired(policy: &Policy) -> Option<Expired> {
+    let seconds = policy.tombstone.as_secs();
+    match policy.retention {
+        Retention::For(_) if seconds > 0 => {
+            Some(Expired { seconds, refusal: Refusal::of(&Problem::KeyExpired, policy.dialect) })
+        }
+        Retention::For(_) | Retention::Never => None,
+    }
+}
+
+fn fingerprint(policy: &Policy) -> FingerprintJson<'_> {
+    fn texts(fields: &[Pointer]) -> Option<Vec<&str>> {
+        Some(fields.iter().map(Pointer::as_str).collect())
+    }
+    const VALUES: &str = "JSON values (RFC 8785)";
+    let (body, compared, fields) = match &policy.fingerprint {
+        FingerprintRule::Whole => ("whole", "bytes, or JSON values (RFC 8785) where that is lossless", None),
+        FingerprintRule::Signature(Selection::Include(fields)) => ("include", VALUES, texts(fields)),
+        FingerprintRule::Signature(Selection::Exclude(fields)) => ("exclude", VALUES, texts(fields)),
+    };
+    let headers = policy.fingerprint_headers.iter().map(http::HeaderName::as_str).collect();
+    FingerprintJson { parts: ["method", "target", "body"], body, compared, fields, headers }
+}
+
+fn statuses(sets: &OutcomeSets) -> Statuses {
+    let of = |bare: Outcome, told_when: Outcome| {
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        let means = |status: u16| (sets.classify(status, false), sets.classify(status, true));
+        for status in (200..=599).filter(|status| means(*status) == (bare, told_when)) {
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == status => *last = status,
+                Some(_) | None => ranges.push((status, status)),
+            }
+        }
+        let text = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+        ranges.into_iter().map(text).collect()
+    };
+    Statuses {
+        r#final: of(Outcome::Final, Outcome::Final),
+        released: of(Outcome::NothingHappened, Outcome::NothingHappened),
+        released_with_retry_after: of(Outcome::Unknown, Outcome::NothingHappened),
+        unknown: of(Outcome::Unknown, Outcome::Unknown),
+    }
+}
+
+/// The refusals that a client can react to.
+fn refusals(policy: &Policy, required: bool, quota: bool) -> Vec<Refusal> {
+    let after = policy.wait;
+    let missing = required.then_some(Problem::Key(KeyError::Missing));
+    let floor = policy.key_policy.entropy_bits;
+    let weak = (floor > 0).then_some(Problem::KeyRefused(Breach::Guessable { bits: 0, floor }));
+    let unsigned = match policy.fingerprint {
+        FingerprintRule::Whole => None,
+        FingerprintRule::Signature(_) => Some(Problem::FingerprintImpossible(Unsigned::NotJsonType)),
+    };
+    let always = [
+        Problem::Key(KeyError::Malformed { why: "" }),
+        Problem::Key(KeyError::Empty),
+        Problem::Key(KeyError::TooLong { len: 0 }),
+        Problem::Key(KeyError::Repeated),
+        Problem::CredentialInvalid,
+        Problem::InProgress { after },
+        Problem::InDoubt { after },
+        Problem::BodyTooLarge { limit: policy.body_limit },
+        Problem::KeyReused { dialect: policy.mismatch },
+    ];
+    let dead = (policy.mode != Mode::Sync).then_some(Problem::DeadLetter);
+    let gone = expired(policy).map(|_| Problem::KeyExpired);
+    let fast = quota.then_some(Problem::QuotaExceeded { after });
+    let always = missing.iter().chain(&weak).chain(&always);
+    always
+        .chain(&gone)
+        .chain(&dead)
+        .chain(&unsigned)
+        .chain(&fast)
+        .map(|problem| Refusal::of(problem, policy.dialect))
+        .collect()
+}

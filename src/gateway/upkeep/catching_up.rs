@@ -1,0 +1,119 @@
+//! Requests for gained keys that this region may not start yet: rows of earlier owners have not
+//! arrived.
+//!
+//! Final records are replayed, and known attempts are waited for. A key without rows here is
+//! refused: its row may be on its way. So is a released key, which may have been claimed again
+//! (docs/protocol.md#rule-34). This file must not recover anything: a settlement may be on its way,
+//! too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::gateway::Gateway;
+use crate::gateway::request::accept;
+use crate::gateway::request::admit::Ask;
+use crate::gateway::request::claim::{ClaimBasis, store_unavailable};
+use crate::gateway::request::finish::{jittered, read, shortly};
+use crate::gateway::request::follow::{Begun, Step, begin, expired, reused, running, verdict};
+use crate::gateway::request::problems::Problem;
+use crate::gateway::request::reply::Reply;
+use crate::gateway::telemetry::metrics;
+use crate::ports::{KeyStore, Ports};
+use crate::protocol::decide::Verdict;
+use crate::protocol::opening::Hindrance;
+use crate::protocol::record::Reading;
+use crate::protocol::time::Date;
+
+/// Time that a client stays away if only an operator can lift a hindrance.
+const UNTIL_AN_OPERATOR: Duration = Duration::from_secs(60);
+
+/// Serves such a key as far as possible.
+pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
+    let ids = std::slice::from_ref(&ask.id);
+    let found = metrics::store("look_up", &ask.route, gateway, gateway.ports.store().look_up(ids)).await;
+    let rows = match found {
+        Ok(mut found) => found.pop().unwrap_or_default(),
+        Err(error) => {
+            return Step::Ended(Reply::Refused(store_unavailable(gateway, error.to_string()), None));
+        }
+    };
+    if !rows.is_empty() {
+        metrics::duplicate(ask.id.tenant());
+    }
+    if let Some(reply) = accept::standing(gateway, ask, &rows).await {
+        return Step::Ended(reply);
+    }
+    let reading = read(gateway, rows);
+    let (untouched, expires) = match &reading {
+        Reading::Absent => (true, None),
+        Reading::Released(row, _) => (true, Some(row.expires)),
+        Reading::InProgress(row) | Reading::InDoubt(row, _) | Reading::Settled(row) | Reading::Gone(row) => {
+            (false, Some(row.expires))
+        }
+    };
+    Step::Ended(match verdict(ask, reading) {
+        Verdict::Replay(settlement) => Reply::Replay(settlement),
+        Verdict::KeyReused { expires } => reused(ask, expires),
+        Verdict::KeyExpired { expires } => expired(expires),
+        Verdict::Attach { left, expires } => running(gateway, ask, left, expires),
+        Verdict::Claim(basis) if untouched => {
+            let Some(permit) = gateway.early(&ask.id, &ask.route, &ask.meanings) else {
+                return Step::Ended(Reply::Refused(missing(gateway), expires));
+            };
+            return match begin(gateway, ask, &permit, ClaimBasis { basis, untouched }).await {
+                Begun::Done(step) => step,
+                Begun::Found(_) => Step::Again(missing(gateway)),
+            };
+        }
+        Verdict::Claim(_) | Verdict::Probe { .. } | Verdict::Parked { .. } => in_doubt(gateway, expires),
+    })
+}
+
+fn in_doubt<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
+    let (after, _) = wait(&gateway.hindrances());
+    Reply::Refused(Problem::InDoubt { after: upward(gateway, after) }, expires)
+}
+
+fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
+    // No region is lost: the missing rows are on their way, and here in a moment.
+    if gateway.view().lost().next().is_none() {
+        return Problem::Moving { after: shortly(gateway) };
+    }
+    let (after, operator) = wait(&gateway.hindrances());
+    Problem::CatchingUp { after: upward(gateway, after), operator }
+}
+
+/// Time that the hindrances surely last, at least a second. Also says if only an operator can lift
+/// one.
+fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
+    if hindrances.iter().any(Hindrance::needs_operator) {
+        return (UNTIL_AN_OPERATOR, true);
+    }
+    let left = hindrances.iter().filter_map(Hindrance::left);
+    (left.max().unwrap_or_default().max(Duration::from_secs(1)), false)
+}
+
+/// Adds jitter, so that refused clients do not come back together.
+fn upward<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
+    jittered(gateway, span.min(Duration::from_secs(1))) + span.saturating_sub(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::region::{Origin, RegionName};
+
+    #[test]
+    fn a_client_is_told_the_longest_wait_and_that_only_an_operator_helps() {
+        let region = || RegionName::parse("eu").unwrap();
+        let origin = || Origin { region: region(), generation: 1 };
+        let runs = |secs| Hindrance::Window { origin: origin(), left: Duration::from_secs(secs) };
+        let import = Hindrance::Import { origin: origin(), from: region(), upto: 9 };
+        let told = |hindrances: &[Hindrance]| wait(hindrances);
+        assert_eq!(told(&[]), (Duration::from_secs(1), false));
+        assert_eq!(told(&[runs(7), import.clone(), runs(30)]), (Duration::from_secs(30), false));
+        assert_eq!(told(&[import]), (Duration::from_secs(1), false));
+        let gap = Hindrance::Gap { origin: origin() };
+        assert_eq!(told(&[runs(300), gap]), (UNTIL_AN_OPERATOR, true));
+    }
+}

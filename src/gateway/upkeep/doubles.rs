@@ -1,0 +1,405 @@
+//! Finds keys that two regions ran, and journals each once for the region, whichever gateway looks
+//! first.
+//!
+//! A double is found within one pass over all records after its second row arrived ([`start`]).
+//! Must not change a record, and must not delay a request: its statements use the connections for
+//! background work.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::applied::applied;
+use super::supervise::supervise;
+use crate::gateway::Gateway;
+use crate::gateway::telemetry::metrics;
+use crate::ports::audit::{Counted, Double, Of};
+use crate::ports::store::StoreError;
+use crate::ports::{Audit as _, Clock, Ports};
+use crate::protocol::double::{self, Held, Trace, Twice, Why};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Row, State};
+use crate::protocol::region::Origin;
+use crate::protocol::time::Moment;
+
+/// Records in one look: some milliseconds of work.
+const STRETCH: u32 = 2_000;
+/// Records in one look if the store is slow.
+const LEAST: u32 = 50;
+/// Rests after a look, in multiples of the look's time: the search has 3 % of the time.
+const RESTS: u32 = 32;
+/// Shortest rest between two looks.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Doubles in one statement.
+const BATCH: usize = 200;
+
+/// Progress of this gateway's search.
+#[derive(Default)]
+pub(in crate::gateway) struct Looks {
+    /// Beginning of the pass that is under way.
+    begun: Option<Moment>,
+    looked_at: u64,
+    /// Beginning of the last whole pass, and its duration.
+    whole: Option<(Moment, Duration)>,
+    passes: u64,
+    /// Doubles in the journal, as last counted.
+    counted: Option<Counted>,
+}
+
+/// Progress of one gateway's search for keys that ran twice.
+#[derive(Clone, Debug, Serialize)]
+pub struct AuditStatus {
+    /// Doubles in the region's journal; absent until it was read.
+    pub doubles: Option<u64>,
+    /// Those without an explanation: each is a bug.
+    pub unexplained: Option<u64>,
+    /// Whole passes over all records, since the gateway began.
+    pub passes: u64,
+    /// Milliseconds since the last whole pass began, or since the gateway began if there was none.
+    /// Rows from before that moment were looked at; later ones perhaps not.
+    pub age_ms: u64,
+    /// Duration of that pass, in milliseconds; absent if there was none.
+    pub took_ms: Option<u64>,
+    /// Records that the pass under way has looked at.
+    pub looked_at: u64,
+}
+
+/// Starts the search. It ends when the gateway is dropped.
+///
+/// - The search goes by rows alone: two settled attempts are a double, whether or not a claim names
+///   a risk.
+/// - Each gateway looks through all records, a stretch at a time, in a few per cent of the store's
+///   time.
+/// - Runs at risk are looked at more often, and imported rows at once.
+/// - Only the journal outlives a restart: the next process begins a pass of its own.
+pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    supervise(gateway, "doubles", comb_loop);
+}
+
+async fn comb_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut comb = Orphans { after: None, most: STRETCH };
+    while let Some(gateway) = gateway.upgrade() {
+        let rest = match gateway.store_is_open() && !gateway.is_stopping() {
+            true => comb.look(&gateway).await,
+            false => gateway.settings.timings.reap,
+        };
+        metrics::audit_age(gateway.audit_age());
+        let next = gateway.ports.clock().now() + rest;
+        gateway.rest(next).await;
+    }
+}
+
+/// Place of a pass over all records.
+struct Orphans {
+    after: Option<KeyId>,
+    most: u32,
+}
+
+impl Orphans {
+    /// Looks a stretch further. Returns the time to rest.
+    async fn look<P: Ports>(&mut self, gateway: &Gateway<P>) -> Duration {
+        let begun = gateway.ports.clock().now();
+        if self.after.is_none() {
+            let mut looks = gateway.looks();
+            (looks.begun, looks.looked_at) = (Some(begun), 0);
+        }
+        let through = look(gateway, Of::All, self.after.as_ref(), self.most).await;
+        let now = gateway.ports.clock().now();
+        let rest = (now.since(begun) * RESTS).max(PAUSE);
+        match through {
+            Ok(Some(through)) => {
+                (self.after, self.most) = (Some(through), (self.most * 2).min(STRETCH));
+                rest
+            }
+            Ok(None) => {
+                self.after = None;
+                gateway.looks().ended(now);
+                metrics::audit_pass();
+                rest.max(gateway.settings.timings.reap)
+            }
+            // Perhaps the store cannot do so much within the time limit of a call.
+            Err(_) => {
+                self.most = (self.most / 2).max(LEAST);
+                rest.max(gateway.settings.timings.reap)
+            }
+        }
+    }
+}
+
+impl Looks {
+    fn ended(&mut self, now: Moment) {
+        if let Some(begun) = self.begun.take() {
+            (self.whole, self.passes) = (Some((begun, now.since(begun))), self.passes + 1);
+        }
+    }
+}
+
+/// Looks at one stretch, and journals its doubles. Returns where the next one begins; `None` if
+/// this was the last one.
+pub(in crate::gateway) async fn look<P: Ports>(
+    gateway: &Gateway<P>,
+    of: Of,
+    after: Option<&KeyId>,
+    most: u32,
+) -> Result<Option<KeyId>, StoreError> {
+    let stretch = metrics::upkeep("audit", gateway.ports.store().stretch(of, after, most)).await?;
+    if of == Of::All {
+        gateway.looks().looked_at += stretch.looked_at;
+    }
+    journal(gateway, stretch.shared).await?;
+    Ok(stretch.through.filter(|_| stretch.more))
+}
+
+/// Looks at these keys, whose rows have just arrived. A failure is counted, and the search finds
+/// them later.
+pub(in crate::gateway) async fn look_at<P: Ports>(gateway: &Gateway<P>, ids: &[KeyId]) {
+    let traces = metrics::upkeep("audit", gateway.ports.store().traces(ids)).await;
+    if let Ok(traces) = traces {
+        let shared = ids.iter().cloned().zip(traces).filter(|(_, traces)| traces.len() > 1);
+        let _ = journal(gateway, shared.collect()).await;
+    }
+}
+
+/// Counts the journal's doubles. It includes those that a settlement met and journalled itself.
+pub(in crate::gateway) async fn count<P: Ports>(gateway: &Gateway<P>) {
+    if let Ok(counted) = metrics::upkeep("audit", gateway.ports.store().doubles()).await {
+        metrics::doubles(&counted);
+        gateway.looks().counted = Some(counted);
+    }
+}
+
+/// Reads until when each store held its rows. Rows that are compared by it must be read later: a
+/// row that is still here then was not forgotten before the heartbeat.
+pub(in crate::gateway) async fn held<P: Ports>(gateway: &Gateway<P>) -> Result<Held, StoreError> {
+    Ok(Held { beats: applied(gateway).await?.dates, ..nothing_held(gateway) })
+}
+
+/// The knowledge of a reader that has not asked for heartbeats.
+fn nothing_held<P: Ports>(gateway: &Gateway<P>) -> Held {
+    Held { me: gateway.origin.clone(), beats: BTreeMap::new(), views: gateway.known_views() }
+}
+
+async fn journal<P: Ports>(gateway: &Gateway<P>, shared: Vec<(KeyId, Vec<Trace>)>) -> Result<(), StoreError> {
+    // Heartbeats matter only beside a life that is over, so few looks pay for them.
+    let is_over = |traces: &[Trace]| traces.iter().any(|trace| trace.settled && trace.over);
+    let (over, mut shared): (Vec<_>, Vec<_>) = shared.into_iter().partition(|(_, traces)| is_over(traces));
+    let mut beats = nothing_held(gateway);
+    if !over.is_empty() {
+        beats = held(gateway).await?;
+        let ids: Vec<KeyId> = over.into_iter().map(|(id, _)| id).collect();
+        let again = gateway.ports.store().traces(&ids).await?;
+        shared.extend(ids.into_iter().zip(again));
+    }
+    let replaced: BTreeSet<Origin> = gateway.view().retired().keys().cloned().collect();
+    let of = |(id, traces): &(KeyId, Vec<Trace>)| doubles_of(id, traces, &beats, &replaced);
+    let found: Vec<Double> = shared.iter().flat_map(of).collect();
+    for some in found.chunks(BATCH) {
+        let journalled = gateway.ports.store().journal_doubles(some);
+        let journalled = metrics::upkeep("audit", journalled).await?;
+        for (double, _) in some.iter().zip(&journalled).filter(|(_, journalled)| **journalled) {
+            tell(double);
+        }
+        if journalled.contains(&true) {
+            count(gateway).await;
+        }
+    }
+    Ok(())
+}
+
+fn tell(double: &Double) {
+    let (key, one, two) = (double.id.digest(), &double.first, &double.second);
+    match Why::of(double.at_risk, double.named) {
+        why @ (Why::Risk | Why::Over) => {
+            tracing::error!(%key, origin = %one.origin, token = %one.token, other = %two.origin, other_token = %two.token, why = why.name(), "a key ran in two regions: see `onceway audit`");
+        }
+        why @ Why::Unexplained => {
+            tracing::error!(%key, origin = %one.origin, token = %one.token, other = %two.origin, other_token = %two.token, why = why.name(), "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`");
+        }
+    }
+}
+
+/// The doubles among a key's rows that this region journals: sure ones, runs at its own risk, and
+/// its own runs that did not reckon with an older one. Another region journals its own. This region
+/// does so instead if a replaced store has a part. That store finds nothing any more, and the other
+/// region may never get its rows.
+fn doubles_of(id: &KeyId, traces: &[Trace], held: &Held, replaced: &BTreeSet<Origin>) -> Vec<Double> {
+    let me = &held.me;
+    let mut found = Vec::new();
+    for (at, one) in traces.iter().enumerate() {
+        for other in &traces[at + 1..] {
+            let Some(double) = double::compare(one, other, traces, held) else { continue };
+            let own = [one, other].into_iter().find(|trace| trace.row.origin == *me);
+            let speaks = |own: &Trace| match double.why() {
+                Why::Unexplained => own.settled,
+                Why::Risk | Why::Over => !own.row.risk.is_empty(),
+            };
+            let (first, second) = in_order(&one.row, &other.row, me);
+            let told = match double.twice {
+                Twice::Surely => true,
+                Twice::Perhaps => {
+                    let gone = |row: &Row| replaced.contains(&row.origin);
+                    own.is_some_and(speaks) || gone(first) || gone(second)
+                }
+            };
+            if told {
+                found.push(Double {
+                    id: id.clone(),
+                    first: first.clone(),
+                    second: second.clone(),
+                    at_risk: double.at_risk,
+                    named: double.named,
+                    reason: reason(first, second, me, double.why()),
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The own row comes first, then one that ran at risk, then the lesser name.
+fn in_order<'a>(one: &'a Row, other: &'a Row, me: &Origin) -> (&'a Row, &'a Row) {
+    let place = |row: &Row| (row.origin != *me, row.risk.is_empty(), row.origin.to_string());
+    if place(one) <= place(other) { (one, other) } else { (other, one) }
+}
+
+fn reason(first: &Row, second: &Row, me: &Origin, why: Why) -> String {
+    let answer = |row: &Row| match &row.state {
+        State::Settled { answer, .. } => answer.status.to_string(),
+        State::Claimed { .. } | State::InDoubt { .. } | State::Released | State::Tombstone => {
+            "none".to_owned()
+        }
+    };
+    let origin = |row: &Row| if row.origin == *me { "here".to_owned() } else { format!("at {}", row.origin) };
+    let why = match why {
+        Why::Risk => "one of them ran at risk",
+        Why::Over => "one of them knew of the other",
+        Why::Unexplained => "nothing explains it: a bug",
+    };
+    format!(
+        "ran {} as {} (answer: {}) and {} as {} (answer: {}): {why}",
+        origin(first),
+        first.token,
+        answer(first),
+        origin(second),
+        second.token,
+        answer(second),
+    )
+}
+
+impl<P: Ports> Gateway<P> {
+    pub(in crate::gateway) fn looks(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Time since the last whole pass began, or since the gateway began if there was none.
+    pub(in crate::gateway) fn audit_age(&self) -> Duration {
+        let since = self.looks().whole.map_or(self.begun, |(begun, _)| begun);
+        self.ports.clock().now().since(since)
+    }
+
+    /// Progress of the search for keys that ran twice.
+    pub(in crate::gateway) fn audit_status(&self) -> AuditStatus {
+        let age_ms = self.audit_age().as_millis() as u64;
+        let looks = self.looks();
+        AuditStatus {
+            doubles: looks.counted.map(|counted| counted.doubles),
+            unexplained: looks.counted.map(|counted| counted.unexplained),
+            passes: looks.passes,
+            age_ms,
+            took_ms: looks.whole.map(|(_, took)| took.as_millis() as u64),
+            looked_at: looks.looked_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::examples::{origin, row, settled};
+    use crate::protocol::key::{Key, Tenant};
+    use crate::protocol::record::Token;
+    use crate::protocol::region::RegionName;
+
+    fn trace(name: &str, nonce: u128, state: State, risk: &[&str]) -> Trace {
+        let settled = matches!(state, State::Settled { .. });
+        let row = row(origin(name), Token { epoch: nonce as u64, attempt: 1 }, nonce, state);
+        let row = Row { risk: risk.iter().map(|name| RegionName::parse(name).unwrap()).collect(), ..row };
+        Trace { row, route: "pay".into(), settled, over: false, claimed: None, tombstone: Duration::ZERO }
+    }
+
+    fn doubt() -> State {
+        State::InDoubt { status: None, left: Duration::ZERO, past: Duration::ZERO }
+    }
+
+    /// The pairs that a region journals, and the reason of the first one.
+    fn told(traces: &[Trace], me: &str, replaced: &[&str]) -> (Vec<(String, String)>, String) {
+        let id = KeyId::new(Tenant::parse("acme").unwrap(), Key::parse("k").unwrap());
+        let replaced = replaced.iter().map(|name| origin(name)).collect();
+        let held = Held { me: origin(me), beats: BTreeMap::new(), views: Arc::default() };
+        let found = doubles_of(&id, traces, &held, &replaced);
+        let names = |double: &Double| (double.first.origin.to_string(), double.second.origin.to_string());
+        let reason = found.first().map(|double| double.reason.clone()).unwrap_or_default();
+        (found.iter().map(names).collect(), reason)
+    }
+
+    fn named(one: &str, other: &str) -> (String, String) {
+        (one.to_owned(), other.to_owned())
+    }
+
+    #[test]
+    fn two_answers_are_journalled_wherever_they_meet() {
+        let rows = [trace("a#1", 5, settled(201), &[]), trace("b#1", 6, settled(202), &[])];
+        for (me, pair) in [("a#1", ("a#1", "b#1")), ("b#1", ("b#1", "a#1")), ("c#1", ("a#1", "b#1"))] {
+            assert_eq!(told(&rows, me, &[]).0, [named(pair.0, pair.1)], "{me}");
+        }
+        let (_, reason) = told(&rows, "b#1", &[]);
+        let expected =
+            "ran here as 6.1 (answer: 202) and at a#1 as 5.1 (answer: 201): nothing explains it: a bug";
+        assert_eq!(reason, expected);
+    }
+
+    #[test]
+    fn what_has_no_answer_yet_is_journalled_by_the_region_that_ran_it_at_risk() {
+        let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &["a"])];
+        assert_eq!(told(&rows, "b#1", &[]).0, [named("b#1", "a#1")]);
+        assert_eq!(told(&rows, "a#1", &[]).0, [], "b speaks for itself");
+        assert_eq!(told(&rows, "c#1", &[]).0, []);
+        for replaced in ["a#1", "b#1"] {
+            assert_eq!(told(&rows, "c#1", &[replaced]).0, [named("b#1", "a#1")], "{replaced} never does");
+        }
+        assert!(told(&rows, "b#1", &[]).1.ends_with("(answer: none): one of them ran at risk"));
+    }
+
+    #[test]
+    fn what_was_not_reckoned_with_is_journalled_by_the_region_that_settled() {
+        let rows = [trace("a#1", 5, doubt(), &[]), trace("b#1", 6, settled(201), &[])];
+        assert_eq!(told(&rows, "b#1", &[]).0, [named("b#1", "a#1")]);
+        assert_eq!(told(&rows, "a#1", &[]).0, [], "b speaks for itself");
+        assert!(told(&rows, "b#1", &[]).1.ends_with("(answer: none): nothing explains it: a bug"));
+        let rows = [trace("a#1", 5, settled(201), &[]), trace("b#1", 6, doubt(), &["a"])];
+        assert_eq!(told(&rows, "a#1", &[]).0, [], "b ran at risk, and says so");
+    }
+
+    #[test]
+    fn each_pair_is_told_the_own_row_first_then_the_one_at_risk() {
+        let rows = [
+            trace("a#1", 5, settled(201), &[]),
+            trace("b#1", 6, settled(201), &["a"]),
+            trace("c#1", 7, settled(201), &["a"]),
+        ];
+        let (pairs, _) = told(&rows, "c#1", &[]);
+        assert_eq!(pairs, [named("b#1", "a#1"), named("c#1", "a#1"), named("c#1", "b#1")]);
+    }
+
+    #[test]
+    fn a_pass_is_as_old_as_its_beginning() {
+        let at = |ms: u64| Moment::from_nanos(ms * 1_000_000);
+        let mut looks = Looks { begun: Some(at(1_000)), ..Looks::default() };
+        looks.ended(at(4_000));
+        assert_eq!((looks.whole, looks.passes), (Some((at(1_000), Duration::from_secs(3))), 1));
+        looks.ended(at(5_000));
+        assert_eq!(looks.passes, 1, "none was under way");
+    }
+}

@@ -1,0 +1,132 @@
+//! Checks a peer's message against the table of the peer plane before it is handled, and reports
+//! refusals.
+//!
+//! `protocol::speakers` has the table. A refusal changes nothing, is counted each time, and is
+//! logged once a minute per peer and kind of message. This file must not judge a message's content.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::counter;
+
+use crate::gateway::Gateway;
+use crate::ports::observe::PEER_REFUSED;
+use crate::ports::peers::PeerMessage;
+use crate::ports::{Clock, Ports};
+use crate::protocol::region::RegionName;
+use crate::protocol::speakers::{self, Kind, Sender};
+use crate::protocol::time::Moment;
+
+/// Pause between two log lines about one peer and one kind of message.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Remembered pairs of peer and kind, at most; each needs a certificate of the authority.
+const MOST_TOLD: usize = 1_000;
+
+/// Touches every series, so that the first scrape shows zeros.
+pub(in crate::gateway) fn prepare() {
+    for sender in Sender::ALL {
+        counter!(PEER_REFUSED, "sender" => sender.word()).absolute(0);
+    }
+}
+
+/// Refusals that were logged lately.
+#[derive(Debug, Default)]
+pub struct Hearing {
+    told: Mutex<BTreeMap<(RegionName, Kind), Moment>>,
+}
+
+impl Hearing {
+    /// Checks that `from`, which has the role `sender` here, may say this at `now`.
+    ///
+    /// # Errors
+    /// The reason, in one line for the sender. It is logged here.
+    pub fn hears(
+        &self,
+        from: &RegionName,
+        sender: Sender,
+        said: &PeerMessage<'_>,
+        now: Moment,
+    ) -> Result<(), String> {
+        let kind = said.kind();
+        speakers::may(from, sender, kind, said.of()).map_err(|why| {
+            let why = why.to_string();
+            self.tell(from, sender, kind, &why, now);
+            why
+        })
+    }
+
+    /// Logs a refusal, if none of this peer and kind was logged lately.
+    pub fn tell(&self, from: &RegionName, sender: Sender, kind: Kind, why: &str, now: Moment) {
+        let news = self.is_news(from, kind, now);
+        let (sender, kind) = (sender.word(), kind.name());
+        match news {
+            true => {
+                tracing::warn!(%from, sender, kind, why, "a peer may not say this: nothing was done; told once a minute");
+            }
+            false => {
+                tracing::debug!(%from, sender, kind, why, "a peer may not say this: nothing was done")
+            }
+        }
+    }
+
+    fn is_news(&self, from: &RegionName, kind: Kind, now: Moment) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (from.clone(), kind);
+        if told.get(&key).is_some_and(|at| now.since(*at) < TELL_EVERY) {
+            return false;
+        }
+        if told.len() >= MOST_TOLD {
+            told.retain(|_, at| now.since(*at) < TELL_EVERY);
+        }
+        told.len() < MOST_TOLD && told.insert(key, now).is_none_or(|at| now.since(at) >= TELL_EVERY)
+    }
+}
+
+impl<P: Ports> Gateway<P> {
+    /// Checks that a peer may say this here. Called before the message has any effect.
+    ///
+    /// # Errors
+    /// The reason, in one line for the peer. It was counted and logged.
+    pub fn hears(&self, from: &RegionName, said: &PeerMessage<'_>) -> Result<(), String> {
+        let sender = self.sender(from);
+        let heard = self.hearing.hears(from, sender, said, self.ports.clock().now());
+        heard.inspect_err(|_| counter!(PEER_REFUSED, "sender" => sender.word()).increment(1))
+    }
+
+    /// Counts and logs a message that is refused for its content. [`Gateway::hears`] does so for
+    /// its sender.
+    pub(in crate::gateway) fn out_of_bounds(&self, from: &RegionName, kind: Kind, why: &str) {
+        let sender = self.sender(from);
+        counter!(PEER_REFUSED, "sender" => sender.word()).increment(1);
+        self.hearing.tell(from, sender, kind, why, self.ports.clock().now());
+    }
+
+    /// The role of a peer under the view that this gateway goes by.
+    pub(in crate::gateway) fn sender(&self, name: &RegionName) -> Sender {
+        let named = self.health().peers.contains_key(name);
+        let witness = self.settings.failover.witnesses.contains(name);
+        Sender::of(name, &self.view(), named, witness)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_once_a_minute_per_peer_and_kind() {
+        let (hearing, second) = (Hearing::default(), |at: u64| Moment::from_nanos(at * 1_000_000_000));
+        let name = |text: &str| RegionName::parse(text).unwrap();
+        let news = |peer: &str, kind, at| hearing.is_news(&name(peer), kind, second(at));
+        assert!(news("m", Kind::Rows, 1));
+        assert!(!news("m", Kind::Rows, 60));
+        assert!(news("m", Kind::Adopt, 60) && news("n", Kind::Rows, 60));
+        assert!(news("m", Kind::Rows, 61));
+        for number in 0..2 * MOST_TOLD {
+            news(&format!("m{number}"), Kind::Rows, 62);
+        }
+        assert!(hearing.told.lock().unwrap().len() <= MOST_TOLD);
+        assert!(news("last", Kind::Rows, 200), "there is room again");
+    }
+}

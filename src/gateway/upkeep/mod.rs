@@ -1,0 +1,17 @@
+//! The loops beside requests, each under [`supervise`]: [`heartbeat`] and [`hearing`], [`jobs`],
+//! [`sweep`], [`reaper`], [`orphans`], [`doubles`], [`catching_up`], [`regain`], [`key_habits`].
+//!
+//! [`applied`] alone says whose rows are here. A loop must not end unseen.
+
+pub(super) mod applied;
+pub(super) mod catching_up;
+pub(crate) mod doubles;
+pub(crate) mod hearing;
+pub(super) mod heartbeat;
+pub(super) mod jobs;
+pub(super) mod key_habits;
+pub(super) mod orphans;
+pub(super) mod reaper;
+pub(super) mod regain;
+pub(super) mod supervise;
+pub(super) mod sweep;

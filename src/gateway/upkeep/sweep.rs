@@ -1,0 +1,307 @@
+//! The sweep: finds abandoned claims and keys in doubt that no client asks about, and asks the
+//! upstream.
+//!
+//! A claim is listed, and first asked about, within its hold and one period. The rules are those of
+//! [`start`]. Must not run anything, and must not judge holds by a clock of its own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
+
+use super::orphans::Orphans;
+use super::supervise::supervise;
+use crate::gateway::Gateway;
+use crate::gateway::authority::Here;
+use crate::gateway::policy::route::Policy;
+use crate::gateway::request::claim::lifetime;
+use crate::gateway::request::finish::read;
+use crate::gateway::request::outcome::{self, Fact};
+use crate::gateway::request::recover::{self, ProbeAnswer};
+use crate::gateway::request::stand_in::{self, For};
+use crate::gateway::telemetry::metrics;
+use crate::ports::store::{Attempt, GateVersion};
+use crate::ports::upkeep::{OpenAttempt, Place, Ruling};
+use crate::ports::{Clock, KeyStore, Ports, Upkeep};
+use crate::protocol::decide::{Basis, Conclusion, Word, basis, conclude, doubt, rule};
+use crate::protocol::key::KeyId;
+use crate::protocol::record::{Reading, Recovery, Row, State, Token};
+use crate::protocol::time::Moment;
+
+/// Rows in one look.
+const PAGE: u32 = 200;
+/// Looks at claims in one sweep. After a start all claims are looked at once, over many sweeps.
+const STRETCHES: usize = 50;
+/// Attempts asked about in one sweep, so that a silent upstream does not delay other sweeps for
+/// long.
+const QUESTIONS: usize = 32;
+/// Claims in one look.
+const STRETCH: u32 = 2_000;
+/// Questions to the upstream at a time.
+const AT_A_TIME: usize = 8;
+/// Longest pause between two questions about one attempt.
+const RAREST: Duration = Duration::from_secs(300);
+
+/// Starts the sweep. It ends when the gateway is dropped.
+///
+/// - An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's
+///   list.
+/// - Where the rule of the claim is `probe` the upstream is asked. Happened: settled. Did not happen,
+///   and surely over: released. Otherwise it stays, and is asked again, ever more rarely.
+/// - Under other rules it is listed only: its request is not stored, so nothing runs without a
+///   client. The worker handles accepted requests.
+/// - Other regions' open attempts under keys owned here get a stand-in.
+pub(in crate::gateway) fn start<P: Ports>(gateway: &Arc<Gateway<P>>) {
+    supervise(gateway, "sweep", sweep_loop);
+}
+
+async fn sweep_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
+    let mut sweep = Sweep::default();
+    while let Some(gateway) = gateway.upgrade() {
+        let begun = gateway.ports.clock().now();
+        let version = gateway.gate_state().map(|(version, _)| version);
+        if sweep.under != version {
+            // Another boot may have gone back in the order of the claims: look at all of them.
+            (sweep.under, sweep.place) = (version, None);
+        }
+        if gateway.store_is_open() && !gateway.is_stopping() {
+            sweep.abandoned(&gateway).await;
+            sweep.left.look(&gateway).await;
+            sweep.listed(&gateway).await;
+        }
+        let next = begun + gateway.settings.timings.sweep;
+        gateway.rest(next).await;
+    }
+}
+
+/// State that one sweep leaves to the next.
+#[derive(Default)]
+struct Sweep {
+    /// The gate's version under which the place is one.
+    under: Option<GateVersion>,
+    /// Place in the order of claims up to which they were looked at.
+    place: Option<Place>,
+    /// Claims that still ran at the last look, and the moment when their hold will be over.
+    running: BTreeMap<KeyId, Moment>,
+    /// Attempts that other regions left open.
+    left: Orphans,
+    /// Key on the list up to which it was looked at.
+    after: Option<KeyId>,
+    /// Attempts that were asked about and are still in doubt.
+    asked: BTreeMap<KeyId, Asked>,
+}
+
+#[derive(Clone, Copy)]
+struct Asked {
+    token: Token,
+    next: Moment,
+    pause: Duration,
+}
+
+impl Sweep {
+    /// Stores abandoned claims as in doubt.
+    async fn abandoned<P: Ports>(&mut self, gateway: &Gateway<P>) {
+        let store = gateway.ports.store();
+        let youngest = gateway.live().routes.policies().map(|policy| policy.hold).min();
+        let Some(youngest) = youngest else { return };
+        for _ in 0..STRETCHES {
+            let Ok(page) = metrics::upkeep("sweep", store.claims(self.place, youngest, STRETCH)).await else {
+                return;
+            };
+            let now = gateway.ports.clock().now();
+            for claim in page.claims {
+                if let State::Claimed { left, .. } = claim.row.state {
+                    self.running.insert(claim.id, now + left);
+                }
+            }
+            self.place = page.through.or(self.place);
+            if !page.more {
+                break;
+            }
+        }
+        let now = gateway.ports.clock().now();
+        let over = self.running.iter().filter(|(_, over)| **over <= now).map(|(id, _)| id.clone());
+        let ids: Vec<KeyId> = over.take(PAGE as usize).collect();
+        let Ok(found) = store.look_up(&ids).await else { return };
+        for (id, rows) in ids.into_iter().zip(found) {
+            self.running.remove(&id);
+            let Some(own) = rows.into_iter().find(|row| row.origin == gateway.origin) else { continue };
+            let State::Claimed { left, .. } = own.state else { continue };
+            if !left.is_zero() {
+                self.running.insert(id, gateway.ports.clock().now() + left);
+                continue;
+            }
+            let open = OpenAttempt { id: id.clone(), row: own, route: "".into(), path: String::new() };
+            match metrics::upkeep("doubt", store.doubt(&open.attempt(), None)).await {
+                Ok(_) => {
+                    metrics::swept("abandoned");
+                    tracing::warn!(key = %id.digest(), token = %open.row.token, "a claim was abandoned: its hold is over, the key is in doubt");
+                }
+                Err(_) => {
+                    self.running.insert(id, gateway.ports.clock().now());
+                }
+            }
+        }
+    }
+
+    /// Looks at the list, and asks about the next keys on it.
+    async fn listed<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>) {
+        let store = gateway.ports.store();
+        if let Ok(count) = metrics::upkeep("sweep", store.unlist()).await {
+            metrics::doubts(count);
+            *gateway.doubted.lock().unwrap_or_else(PoisonError::into_inner) = Some(count);
+        }
+        let page = metrics::upkeep("sweep", store.doubts(self.after.as_ref(), PAGE)).await;
+        let Ok(page) = page else { return };
+        self.after = page.last().filter(|_| page.len() >= PAGE as usize).map(|last| last.open.id.clone());
+        let (here, gone): (Vec<OpenAttempt>, Vec<OpenAttempt>) =
+            page.into_iter().map(|listed| listed.open).partition(|open| is_here(gateway, open));
+        let gone: Vec<KeyId> = gone.into_iter().map(|open| open.id).collect();
+        if !gone.is_empty() {
+            // Their owner has them on its list. A failure is counted, and the next round tries
+            // again.
+            let _ = metrics::upkeep("sweep", store.delist(&gone)).await;
+        }
+        let now = gateway.ports.clock().now();
+        let due = here.into_iter().filter(|open| {
+            let asked = self.asked.get(&open.id).filter(|asked| asked.token == open.row.token);
+            asked.is_none_or(|asked| asked.next <= now)
+        });
+        let due = due.filter(|open| is_probed(gateway, open)).take(QUESTIONS).collect();
+        self.ask(gateway, due).await;
+        // Attempts that have not come up for so long are off the list.
+        let now = gateway.ports.clock().now();
+        self.asked.retain(|_, asked| now.since(asked.next) < RAREST * 2);
+    }
+
+    /// Asks about these attempts, a few at a time.
+    async fn ask<P: Ports>(&mut self, gateway: &Arc<Gateway<P>>, due: Vec<OpenAttempt>) {
+        for some in due.chunks(AT_A_TIME) {
+            let mut tasks = Vec::new();
+            for open in some {
+                let (gateway, open) = (gateway.clone(), open.clone());
+                tasks.push(tokio::spawn(async move { recover(&gateway, open).await }));
+            }
+            for (task, open) in tasks.into_iter().zip(some) {
+                let Ok(Some(at_least)) = task.await else {
+                    self.asked.remove(&open.id);
+                    continue;
+                };
+                let period = gateway.settings.timings.sweep;
+                let before = self.asked.get(&open.id).filter(|asked| asked.token == open.row.token);
+                let pause = before.map_or(period, |asked| (asked.pause * 2).min(RAREST));
+                let next = gateway.ports.clock().now() + at_least.unwrap_or(pause);
+                self.asked.insert(open.id.clone(), Asked { token: open.row.token, next, pause });
+            }
+        }
+    }
+}
+
+/// True if the attempt's rule is to ask, and its path says whom. Where nothing is said of a path
+/// any more, or two things, its keys are listed.
+fn is_probed<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
+    let asks = || gateway.live().routes.of_path(&open.path).is_some_and(|policy| policy.probe.is_some());
+    open.row.recovery == Recovery::Probe && asks()
+}
+
+/// True if a listed key is this region's to list: its own attempt, or another region's under a key
+/// that it owns.
+fn is_here<P: Ports>(gateway: &Gateway<P>, open: &OpenAttempt) -> bool {
+    open.row.origin == gateway.origin || gateway.view().owner(&open.id) == Some(&gateway.settings.me)
+}
+
+/// Asks about the attempts of one key and stores the outcome. `None` if there is nothing more to
+/// ask. Otherwise the time after which to ask again, if known.
+async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Option<Option<Duration>> {
+    let live = gateway.live();
+    let policy = live.routes.of_path(&open.path)?;
+    // Nothing is recovered before the key may run here: its settlement may be on the way.
+    let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
+    let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
+    let Reading::InDoubt(row, ground) = read(gateway, rows) else { return None };
+    if rule(&row, &ground) != Recovery::Probe {
+        return None;
+    }
+    let rows: Vec<Row> = std::iter::once(row).chain(ground.beside.iter().cloned()).collect();
+    // Another attempt was made since the key was listed: the next round has that one.
+    if !rows.iter().any(|row| row.origin == open.row.origin && row.token == open.row.token) {
+        return Some(None);
+    }
+    let (said, over_in) = ask_all(gateway, policy, &open, &rows).await;
+    let Some(end) = conclude(&rows, &said, &gateway.origin) else { return Some(over_in) };
+    let (token, id) = (end.row().token, open.id.clone());
+    let result = match &end {
+        Conclusion::Happened(..) => "settled",
+        Conclusion::OwnNot(_) | Conclusion::None(_) => "released",
+    };
+    if ended(gateway, policy, &open, end, basis(ground)).await {
+        metrics::swept(result);
+        tracing::info!(key = %id.digest(), %token, result, "a key in doubt was recovered without its client");
+    }
+    Some(None)
+}
+
+/// Stores a known outcome: of an own attempt in its own row, of another region's by a stand-in.
+/// True if it is stored; if not, the key stays on the list.
+async fn ended<P: Ports>(
+    gateway: &Arc<Gateway<P>>,
+    policy: &Policy,
+    open: &OpenAttempt,
+    end: Conclusion<'_>,
+    basis: Basis,
+) -> bool {
+    let row = end.row();
+    if row.origin == gateway.origin && !matches!(end, Conclusion::None(_)) {
+        let fact = match &end {
+            Conclusion::Happened(row, answer) => Fact::Settled((*answer).clone(), row.request_id),
+            Conclusion::OwnNot(_) | Conclusion::None(_) => Fact::Released,
+        };
+        let attempt = Attempt { id: open.id.clone(), token: row.token, nonce: row.nonce };
+        let stored = outcome::store(gateway, &open.route, policy.hold, attempt, fact).await;
+        return stored == outcome::Stored::Yes;
+    }
+    let (nonce, ruling) = match &end {
+        Conclusion::Happened(row, answer) => (Some(row.nonce), Ruling::Settled((***answer).clone())),
+        Conclusion::OwnNot(_) | Conclusion::None(_) => (None, Ruling::Released),
+    };
+    let whom = For {
+        id: &open.id,
+        fingerprint: row.fingerprint,
+        principal: row.principal,
+        request_id: row.request_id,
+        nonce,
+        basis,
+        recovery: row.recovery,
+        lifetime: lifetime(gateway, policy),
+        request: (&open.route, &open.path),
+    };
+    stand_in::end(gateway, whom, &ruling, None).await.is_ok()
+}
+
+/// Asks about each attempt in doubt by itself, newest first, until one happened. Returns the
+/// answers, and the time after which to ask again, if known.
+async fn ask_all<P: Ports>(
+    gateway: &Gateway<P>,
+    policy: &Policy,
+    open: &OpenAttempt,
+    rows: &[Row],
+) -> (Vec<Word>, Option<Duration>) {
+    let (mut said, mut over_in) = (Vec::new(), None);
+    for row in rows {
+        let doubt = doubt(row);
+        let word = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
+            ProbeAnswer::Happened(answer) => Word::Happened(answer),
+            ProbeAnswer::DidNotHappen => Word::DidNotHappen,
+            ProbeAnswer::TooEarly(after) => {
+                over_in = over_in.max(Some(after));
+                Word::Unknown
+            }
+            ProbeAnswer::CannotSay => Word::Unknown,
+        };
+        let happened = matches!(word, Word::Happened(_));
+        said.push(word);
+        if happened {
+            break;
+        }
+    }
+    (said, over_in)
+}
