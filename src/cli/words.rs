@@ -1,7 +1,7 @@
 //! Words for single values: texts, dates and spans of time, for people.
 //!
-//! Commands show what a gateway sent with them. A value that it did not send is "-". It must not let
-//! a control character through to the terminal.
+//! Commands show what a gateway sent with them. A value that it did not send is "-". This file must
+//! not let a control character through to the terminal.
 
 use serde_json::Value;
 

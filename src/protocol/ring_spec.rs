@@ -1,5 +1,5 @@
-//! The spec of a ring, and its problems: one pass finds all of them, so that a file is mended in one
-//! go.
+//! The spec of a ring, and its problems: one pass finds all of them, so that a file is mended in
+//! one go.
 //!
 //! `ring` builds a ring from its spec. This file must not mend or guess anything.
 

@@ -44,8 +44,9 @@ impl Key {
 
     /// The key that seals the sessions of a token's owner.
     ///
-    /// The operators' file shows the digests of their tokens to its readers, so those seal nothing. The
-    /// shared token's digest is in no file: with it every gateway of the region knows a session.
+    /// The operators' file shows the digests of their tokens to its readers, so those seal nothing.
+    /// The shared token's digest is in no file: with it every gateway of the region knows a
+    /// session.
     pub(super) fn of_sessions(&self, token: &TokenDigest) -> hmac::Key {
         match self.operators.now().shared {
             Some(shared) if shared == *token => hmac::Key::new(hmac::HMAC_SHA256, token),

@@ -1,7 +1,7 @@
 //! Forms of the acts on one key or one accepted request.
 //!
-//! [`super::key`] and [`super::jobs`] say which acts there are, [`super::acts`] takes the forms. This
-//! file must not offer an act to a visitor who may not act.
+//! [`super::key`] and [`super::jobs`] say which acts there are, [`super::acts`] takes the forms.
+//! This file must not offer an act to a visitor who may not act.
 
 use maud::{Markup, html};
 
