@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use onceway::gateway::Gateway;
+use onceway::gateway::instance::Gateway;
 use onceway::ports::peers::{Forward, ForwardReply, PeerMessage, Pong, Question, Told};
 use onceway::protocol::region::RegionName;
 

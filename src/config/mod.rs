@@ -53,7 +53,7 @@ use std::time::Duration;
 
 use crate::gateway::credentials::Credentials;
 use crate::gateway::policy::route::{Binding, Protection, Route, Routes};
-use crate::gateway::{Settings, Timings};
+use crate::gateway::settings::{Settings, Timings};
 use crate::protocol::region::RegionName;
 
 use credentials::CredentialsFile;

@@ -15,7 +15,6 @@ use http::HeaderName;
 use super::ring::RingFile;
 use super::routes::RouteAt;
 use super::timings;
-use crate::gateway::Settings;
 use crate::gateway::authority::{self, Failover};
 use crate::gateway::credentials::Credentials;
 use crate::gateway::limits::concurrency::MostAtOnce;
@@ -24,6 +23,7 @@ use crate::gateway::policy::route::{
     UPSTREAM_TIMEOUT,
 };
 use crate::gateway::policy::signature::FingerprintRule;
+use crate::gateway::settings::Settings;
 use crate::ports::upstream::ForwardKey;
 use crate::protocol::digest::{Digest32, digest};
 use crate::protocol::key::Syntax;

@@ -13,14 +13,15 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::gateway::credentials::Credentials;
+use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::MostAtOnce;
 use crate::gateway::limits::live_keys::LiveKeys;
 use crate::gateway::limits::quota::{Quota, Quotas};
 use crate::gateway::policy::route::Routes;
 use crate::gateway::request::passthrough::NO_ROUTE;
+use crate::gateway::settings::{Fixed, Settings};
 use crate::gateway::telemetry::metrics::RouteTimes;
 use crate::gateway::telemetry::{metrics, publication};
-use crate::gateway::{Fixed, Gateway, Settings};
 use crate::ports::{Clock, Ports};
 use crate::protocol::digest::Digest32;
 use crate::protocol::escrow::Meanings;

@@ -1,9 +1,9 @@
 //! Shadow mode: requests pass through, and onceway's decisions are only counted.
 //!
-//! [`crate::gateway::Gateway::handle`] calls it first if the region file says `shadow = true`.
-//! [`memory`] remembers keys, [`tee`] copies bodies as they stream. The report is a guess by one
-//! process's memory. Must not refuse, delay or change a request, and must not touch the store or a
-//! peer.
+//! [`crate::gateway::instance::Gateway::handle`] calls it first if the region file says `shadow =
+//! true`. [`memory`] remembers keys, [`tee`] copies bodies as they stream. The report is a guess by
+//! one process's memory. Must not refuse, delay or change a request, and must not touch the store
+//! or a peer.
 
 mod memory;
 mod tee;
@@ -16,7 +16,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Binding, Matched, Policy, Protection};
 use crate::gateway::reloadable::Live;

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::admin_answer::{Acted, Answer, answer, bad, coded, json};
 use super::admin_posted::{ActBody, Case, Posted, journalled};
-use crate::gateway::Gateway;
 use crate::gateway::credentials::operators::Weighty;
+use crate::gateway::instance::Gateway;
 use crate::gateway::operator::acts::Refusal;
 use crate::gateway::operator::percent;
 use crate::gateway::telemetry::status::KeyStatus;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::admin_acts::act_at;
 use super::admin_answer::{Acted, Answer, bad, coded, json, problem};
 use super::admin_posted::{ActBody, Posted, journalled};
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::operator::dead_letters::JobAct;
 use crate::ports::Ports;
 use crate::ports::jobs::{Act, Acted as Outcome};

@@ -25,8 +25,8 @@ use crate::adapters::upstream::Renewable;
 use crate::config::listen::PublicLimits;
 use crate::config::running::Running;
 use crate::config::{Config, Errors, Watched};
-use crate::gateway::Gateway;
 use crate::gateway::credentials::operators::Operators;
+use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Reload;
 use crate::ports::Ports;
 

@@ -3,8 +3,8 @@
 //!
 //! A request holds the act as it was posted, its operator, and what the act finds: the key's
 //! records, or the epoch. An approval is a name, an end, and a seal over both and the request. The
-//! seal's key was drawn by this process, so nothing is stored, nobody else can make an approval, and
-//! one ends with the process. It is for that act alone, as long as that act finds the same. An
+//! seal's key was drawn by this process, so nothing is stored, nobody else can make an approval,
+//! and one ends with the process. It is for that act alone, as long as that act finds the same. An
 //! operator must not approve an act of their own. This file must not perform an act.
 
 use base64::Engine;
@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::admin_answer::{Acted, Answer, bad, coded, json, unfinished};
 use super::admin_key::Key;
 use super::admin_posted::{ActBody, Case, Posted, Words};
-use crate::gateway::Gateway;
 use crate::gateway::credentials::operators::Weighty;
+use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Date;

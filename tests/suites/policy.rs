@@ -12,7 +12,7 @@ use crate::net::harness::talk;
 use crate::support::documents;
 use crate::support::solo::{POLICY, Solo};
 use crate::support::{self, BODY, ask, code, effects, key, post, run, until};
-use onceway::gateway::PROBLEM_CODES;
+use onceway::gateway::request::CODES;
 use onceway_client::{Answer, Ask};
 use tokio::sync::OnceCell;
 
@@ -231,7 +231,7 @@ fn every_code_has_its_place_on_the_page_that_problems_link_to() {
     run(async {
         let page = get(PAGE).await.text();
         let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
-        let mut codes: BTreeSet<String> = PROBLEM_CODES.iter().map(|code| (*code).to_owned()).collect();
+        let mut codes: BTreeSet<String> = CODES.iter().map(|code| (*code).to_owned()).collect();
         for text in sources(&documents::top().join("src/server")) {
             codes
                 .extend(text.split("code: ").skip(1).filter(|rest| rest.starts_with('"')).filter_map(quoted));

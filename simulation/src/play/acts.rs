@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceway::gateway::Gateway;
 use onceway::gateway::authority::admin_ops::ActError;
+use onceway::gateway::instance::Gateway;
 use onceway::protocol::region::RegionName;
 use onceway::protocol::ring::Ring;
 use tokio::time::{Instant, sleep, sleep_until, timeout};

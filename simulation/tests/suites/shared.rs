@@ -17,7 +17,7 @@ use onceway::gateway::policy::route::{
     Routes,
 };
 use onceway::gateway::policy::signature::FingerprintRule;
-use onceway::gateway::{Settings, Timings};
+use onceway::gateway::settings::{Settings, Timings};
 use onceway::ports::Body;
 use onceway::ports::body::{self, Collected};
 use onceway::ports::peers::Forward;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Gateway, Mode, learn, moves, propose, takeover, upstream};
-use crate::gateway::Peer;
+use crate::gateway::health::Peer;
 use crate::gateway::upkeep::applied::applied;
 use crate::ports::{Authority as _, Clock, Ports, Replica};
 use crate::protocol::change::Change;

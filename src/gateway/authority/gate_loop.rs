@@ -132,7 +132,8 @@ fn soon<P: Ports>(gateway: &Gateway<P>, poll: Duration) -> bool {
 fn ahead<P: Ports>(gateway: &Gateway<P>) -> Option<RegionName> {
     let (epoch, now) = (gateway.view().epoch(), gateway.ports.clock().now());
     let health = gateway.health();
-    let newer = |peer: &crate::gateway::Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
+    let newer =
+        |peer: &crate::gateway::health::Peer| peer.pong.as_ref().is_some_and(|pong| pong.epoch > epoch);
     let mut peers = health.peers.iter().filter(|(_, peer)| newer(peer)).map(|(name, _)| name);
     peers.find(|name| !gateway.authority.is_doubted(name, now)).cloned()
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::{Authority, Gateway, asking, evidence, propose};
-use crate::gateway::StoreHealth;
+use crate::gateway::health::StoreHealth;
 use crate::gateway::telemetry::metrics;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::{Gate, StoreError, Written};

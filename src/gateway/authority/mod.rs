@@ -39,9 +39,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
+use crate::gateway::health::StoreHealth;
+use crate::gateway::instance::Gateway;
 use crate::gateway::upkeep::applied::Applied;
 use crate::gateway::upkeep::supervise::supervise;
-use crate::gateway::{Gateway, StoreHealth};
 use crate::ports::store::{Boot, Gate, GateVersion, StoreError};
 use crate::ports::{Clock, Dice, Ports};
 use crate::protocol::authority::{self, Closed, GateState, Loss, Right};

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::admin_ops::ActError;
 use super::{Gateway, gate_loop, propose};
-use crate::gateway::Peer;
+use crate::gateway::health::Peer;
 use crate::ports::Ports;
 use crate::ports::peers::Pong;
 use crate::protocol::change::Change;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use ::metrics::Gauge;
 use http_body_util::BodyExt;
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::request::finish::jittered;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::metrics;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::quota::MOST_TENANTS;
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::request::finish::jittered;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::metrics;

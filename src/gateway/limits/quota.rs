@@ -19,7 +19,7 @@ use governor::nanos::Nanos;
 use governor::state::StateStore;
 use governor::{Quota as Rate, RateLimiter};
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::admit::Ask;
 use crate::gateway::request::finish::jittered;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::audit::cursor;
-use crate::gateway::Gateway;
 use crate::gateway::authority::Here;
+use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::NEVER_REPLAYED;
 use crate::gateway::request::claim::lifetime;
 use crate::gateway::request::finish::read;

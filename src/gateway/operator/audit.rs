@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::acts::{self, JournalEntry};
 use super::everywhere::Answers;
 use super::life::{self, LifeEvent};
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::status;
 use crate::gateway::telemetry::status::RowStatus;
 use crate::gateway::upkeep::doubles;

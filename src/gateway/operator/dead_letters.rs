@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::everywhere::Answers;
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::ports::jobs::{Act, Acted, JobRow};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::acts::{DoubtStatus, Doubts};
 use super::everywhere::Answers;
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::StoreError;

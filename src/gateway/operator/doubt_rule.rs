@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::acts::{Refusal, signed};
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Route;
 use crate::ports::store::Attempt;
 use crate::ports::upkeep::{OpenAttempt, Who};

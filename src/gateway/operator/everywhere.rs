@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::ports::peers::{Question, Told};
 use crate::ports::{Peers, Ports};
 use crate::protocol::region::RegionName;

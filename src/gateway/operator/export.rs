@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use super::audit::cursor;
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::request::finish::read;
 use crate::gateway::telemetry::status;
 use crate::ports::audit::{History, Told};

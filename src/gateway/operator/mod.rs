@@ -15,3 +15,5 @@ pub(crate) mod instant;
 pub(super) mod life;
 pub mod percent;
 pub(crate) mod search;
+
+pub use acts::Refusal;

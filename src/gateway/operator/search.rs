@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::audit::cursor;
 use super::export::reading;
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::request::finish::read;
 use crate::ports::audit::{Begin, History};
 use crate::ports::store::StoreError;

@@ -12,7 +12,7 @@ use super::admit::{Ask, By};
 use super::finish::{jittered, read};
 use super::problems::Problem;
 use super::reply::{Pending, Reply};
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Mode, Policy};
 use crate::ports::jobs::StoredRequest;
 use crate::ports::{Jobs, Ports};

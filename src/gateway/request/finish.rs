@@ -11,7 +11,7 @@ use http::Response;
 use super::admit::Ask;
 use super::problems::Problem;
 use super::reply::{self, Reply};
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
 use crate::gateway::upkeep::key_habits;

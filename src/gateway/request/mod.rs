@@ -30,3 +30,5 @@ pub(crate) mod problems;
 pub(super) mod recover;
 pub(crate) mod reply;
 pub(super) mod stand_in;
+
+pub use problems::CODES;

@@ -12,7 +12,7 @@ use http::{Request, Response};
 use super::finish::jittered;
 use super::problems::Problem;
 use super::reply;
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Dialect, Matched, UNLISTED_TIMEOUT};
 use crate::gateway::telemetry::metrics::{RouteTimes, Where};
 use crate::gateway::telemetry::spans;

@@ -15,7 +15,7 @@ use super::outcome::{self, Fact, Stored};
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::stand_in::{self, For, NotWritten};
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::Attempt;

@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use super::claim::look_again;
-use crate::gateway::Gateway;
 use crate::gateway::authority::Here;
+use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
 use crate::ports::upkeep::{Ruling, Who};

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::ports::{Clock, Ports};
 use crate::protocol::time::Moment;
 

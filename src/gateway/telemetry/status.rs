@@ -11,11 +11,12 @@ use serde::Serialize;
 use crate::gateway::authority::NOT_FOUNDED;
 use crate::gateway::authority::status::{AuthorityStatus, Live};
 use crate::gateway::authority::upstream::UpstreamStatus;
+use crate::gateway::health::StoreHealth;
+use crate::gateway::instance::{Gateway, SHADOWED};
 use crate::gateway::operator::acts::{self, JournalEntry};
 use crate::gateway::reloadable::ConfigStatus;
 use crate::gateway::request::finish::read;
 use crate::gateway::upkeep::doubles::AuditStatus;
-use crate::gateway::{Gateway, SHADOWED, StoreHealth};
 use crate::ports::audit::Told;
 use crate::ports::store::StoreError;
 use crate::ports::{Audit as _, Authority as _, Clock, KeyStore, Ports, Replica, Upkeep};
@@ -369,7 +370,7 @@ impl<P: Ports> Gateway<P> {
             names.into_iter().map(|name| (name.clone(), !self.is_silent(&name))).collect();
         let ms = |span: std::time::Duration| span.as_secs_f64() * 1_000.0;
         let health = self.health();
-        let of = |(name, peer): (&RegionName, &crate::gateway::Peer)| {
+        let of = |(name, peer): (&RegionName, &crate::gateway::health::Peer)| {
             let status = PeerStatus {
                 up: up.get(name).copied().unwrap_or(false),
                 // Its last word counts only while it speaks.

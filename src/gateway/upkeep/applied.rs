@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::ports::store::StoreError;
 use crate::ports::{Ports, Replica};
 use crate::protocol::plant::{Plant, removed};

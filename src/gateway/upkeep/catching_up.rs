@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::request::accept;
 use crate::gateway::request::admit::Ask;
 use crate::gateway::request::claim::{ClaimBasis, store_unavailable};

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::applied::applied;
 use super::supervise::supervise;
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::audit::{Counted, Double, Of};
 use crate::ports::store::StoreError;

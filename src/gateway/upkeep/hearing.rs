@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use metrics::counter;
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::ports::observe::PEER_REFUSED;
 use crate::ports::peers::PeerMessage;
 use crate::ports::{Clock, Ports};

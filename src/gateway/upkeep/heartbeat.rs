@@ -12,8 +12,10 @@ use std::time::Duration;
 use super::applied::{Applied, applied};
 use super::regain::regain;
 use super::supervise::supervise;
+use crate::gateway::authority;
+use crate::gateway::health::{Health, LAG_PERIOD, StoreHealth};
+use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
-use crate::gateway::{Gateway, Health, LAG_PERIOD, StoreHealth, authority};
 use crate::ports::peers::{Beat, PeerError, Pong};
 use crate::ports::store::{Boot, Gate, PeerMemory, StoreError, Written};
 use crate::ports::{Clock, KeyStore, Peers, Ports, Replica};
@@ -354,7 +356,7 @@ fn memory<P: Ports>(gateway: &Gateway<P>, now: Moment) -> Vec<PeerMemory> {
     let health = gateway.health();
     // Lag as it was at the last contact: an outage is no lag, and must not make a window endless
     // after a restart (docs/protocol.md#rule-31).
-    let of = |peer: &crate::gateway::Peer| {
+    let of = |peer: &crate::gateway::health::Peer| {
         Some(PeerMemory {
             origin: peer.origin.clone()?,
             imported: 0,

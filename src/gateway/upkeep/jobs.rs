@@ -16,8 +16,8 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument;
 
 use super::supervise::supervise;
-use crate::gateway::Gateway;
 use crate::gateway::authority::Here;
+use crate::gateway::instance::Gateway;
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Matched, Policy};
 use crate::gateway::race::{Won, race};

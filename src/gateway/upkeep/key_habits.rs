@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::request::admit::Ask;
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Ports};

@@ -5,7 +5,7 @@
 //! all rows of former owners have arrived, and later ones need a new view. Open attempts go on the
 //! region's list, for [`super::sweep`] and operators. Must not end anything, nor write a record.
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Ports, Upkeep};
 use crate::protocol::key::KeyId;

@@ -9,7 +9,7 @@
 use std::sync::{Arc, Weak};
 
 use super::supervise::supervise;
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, Escrows, Imports, Ports, Upkeep};
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::gateway::Gateway;
+use crate::gateway::instance::Gateway;
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::Written;
 use crate::ports::{Imports, Peers, Ports};

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::orphans::Orphans;
 use super::supervise::supervise;
-use crate::gateway::Gateway;
 use crate::gateway::authority::Here;
+use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::request::claim::lifetime;
 use crate::gateway::request::finish::read;
@@ -45,8 +45,8 @@ const RAREST: Duration = Duration::from_secs(300);
 ///
 /// - An abandoned claim (its hold is over) is stored as in doubt, which puts it on the operator's
 ///   list.
-/// - Where the rule of the claim is `probe` the upstream is asked. Happened: settled. Did not happen,
-///   and surely over: released. Otherwise it stays, and is asked again, ever more rarely.
+/// - Where the rule of the claim is `probe` the upstream is asked. Happened: settled. Did not
+///   happen, and surely over: released. Otherwise it stays, and is asked again, ever more rarely.
 /// - Under other rules it is listed only: its request is not stored, so nothing runs without a
 ///   client. The worker handles accepted requests.
 /// - Other regions' open attempts under keys owned here get a stand-in.

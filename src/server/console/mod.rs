@@ -2,11 +2,12 @@
 //!
 //! `GET /console` (its script asks for the parts `/console/now` and `/console/audit`), `GET
 //! /console/key?tenant=&key=`, `GET /console/keys?tenant=&route=&state=&from=&before=`, `GET
-//! /console/job?region=&tenant=&key=`, `POST /console/settle`, `/console/release`, `/console/retry`,
-//! `/console/drop`, `/console/sign-in` and `/console/sign-out`, and its own files.
+//! /console/job?region=&tenant=&key=`, `POST /console/settle`, `/console/release`,
+//! `/console/retry`, `/console/drop`, `/console/sign-in` and `/console/sign-out`, and its own
+//! files.
 //!
-//! [`super::admin_acts`] and [`super::admin_jobs`] perform the acts; [`session`] says who may use the
-//! console. maud escapes every text where it is written. No page names anything outside of this
+//! [`super::admin_acts`] and [`super::admin_jobs`] perform the acts; [`session`] says who may use
+//! the console. maud escapes every text where it is written. No page names anything outside of this
 //! listener, and each page can be read without its script. This file must not decide anything. It
 //! must not log paths, bodies or tokens.
 
@@ -46,9 +47,9 @@ pub(super) use self::tries::Tries;
 use super::admin_answer::{Answer, problem};
 use super::admin_key::Key;
 use super::admin_posted::ActBody;
-use crate::gateway::Gateway;
 use crate::gateway::credentials::operators::Visitor;
 use crate::gateway::credentials::{TokenDigest, digest};
+use crate::gateway::instance::Gateway;
 use crate::ports::Ports;
 
 /// Largest form, in bytes, as forms are encoded.

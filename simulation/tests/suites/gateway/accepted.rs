@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceway::gateway::Gateway;
+use onceway::gateway::instance::Gateway;
 use onceway::gateway::operator::dead_letters::JobAct;
 use onceway::ports::body::{self, Collected};
 use onceway::ports::jobs::{Act, Acted};

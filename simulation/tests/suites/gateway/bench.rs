@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::instance::Gateway;
 use onceway::gateway::policy::route::{Binding, Mismatch, Mode, Policy, Protection, Route};
 use onceway::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
 use onceway::gateway::reloadable::Reload;
-use onceway::gateway::{Gateway, Settings};
+use onceway::gateway::settings::Settings;
 use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::key_policy::KeyPolicy;
 use onceway::protocol::record::Recovery;

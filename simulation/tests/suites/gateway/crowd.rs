@@ -8,8 +8,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use http::Response;
+use onceway::gateway::instance::Gateway;
 use onceway::gateway::limits::concurrency::MostAtOnce;
-use onceway::gateway::{Gateway, Settings};
+use onceway::gateway::settings::Settings;
 use onceway::ports::Body;
 use onceway::ports::peers::{Forward, ForwardReply};
 use onceway::protocol::region::RegionName;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use onceway::gateway::Gateway;
+use onceway::gateway::instance::Gateway;
 use simulation::points::Point;
 use tokio::time::sleep;
 

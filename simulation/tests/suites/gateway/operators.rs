@@ -4,7 +4,7 @@
 //! Operators act through the gateway's own functions, as the commands do. A test must not write a
 //! ruling into a store.
 
-use onceway::gateway::Refusal;
+use onceway::gateway::operator::Refusal;
 use onceway::ports::KeyStore;
 use onceway::ports::upkeep::{Act, Ruling};
 use simulation::upstream::{ProbeMode, UpstreamMode};

@@ -12,9 +12,10 @@ use std::task::{Context, Poll};
 
 use http::Request;
 use http_body_util::BodyExt;
+use onceway::gateway::instance::Gateway;
 use onceway::gateway::limits::quota::{Pace, Quota};
 use onceway::gateway::reloadable::Reload;
-use onceway::gateway::{Gateway, Settings};
+use onceway::gateway::settings::Settings;
 use onceway::ports::BodyError;
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use onceway::gateway::Refusal;
+use onceway::gateway::operator::Refusal;
 use onceway::gateway::policy::route::{Policy, Protection, Route, Routes};
 use onceway::gateway::reloadable::Reload;
 use onceway::ports::upkeep::{Act, Ruling, Who};

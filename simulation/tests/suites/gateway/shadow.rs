@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use http::Request;
 use metrics_exporter_prometheus::PrometheusBuilder;
+use onceway::gateway::instance::Gateway;
+use onceway::gateway::settings::Settings;
 use onceway::gateway::shadow::Counts;
-use onceway::gateway::{Gateway, Settings};
 use onceway::ports::{Body, body};
 use onceway::protocol::region::RegionName;
 use simulation::cluster::StoreMode;

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use http::Uri;
-use onceway::gateway::Settings;
 use onceway::gateway::authority::upstream::UpstreamHealth;
 use onceway::gateway::authority::{Failover, Mode as Failing};
 use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
 use onceway::gateway::policy::route::{Alone, Escrow, Mode, Policy, Route};
+use onceway::gateway::settings::Settings;
 use onceway::protocol::key::Tenant;
 use onceway::protocol::record::Recovery;
 use onceway::protocol::region::RegionName;

@@ -1,0 +1,181 @@
+//! One gateway of one region: its parts, its making and its end.
+//!
+//! Requests and loops are `impl Gateway` where they belong. This file must not know of any.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{Notify, watch};
+
+use super::health::{Health, Peer, StoreHealth};
+use super::settings::{Fixed, Settings};
+use crate::gateway::limits::concurrency::Concurrency;
+use crate::gateway::reloadable::{ConfigStatus, Live};
+use crate::gateway::request::attach::Attached;
+use crate::gateway::shadow::Shadow;
+use crate::gateway::telemetry::coverage::{Coverage, Report};
+use crate::gateway::upkeep::jobs::Workers;
+use crate::ports::{Clock, Ports};
+use crate::protocol::lease::Lease;
+use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::time::Moment;
+use crate::protocol::view::View;
+
+/// One gateway of one region.
+pub struct Gateway<P: Ports> {
+    pub(super) ports: Arc<P>,
+    pub(super) settings: Fixed,
+    /// Settings that can be replaced at run time: each request reads them once.
+    pub(super) live: ArcSwap<Live<P>>,
+    /// Result of the last reading of the files.
+    pub(super) config: ArcSwap<ConfigStatus>,
+    pub(super) authority: Arc<crate::gateway::authority::Authority>,
+    pub(super) origin: Origin,
+    pub(super) attached: Arc<Attached>,
+    pub(super) jobs: Workers,
+    pub(super) coverage: Coverage,
+    pub(super) begun: Moment,
+    /// Shadow mode: requests pass through; decisions are only counted.
+    pub(super) shadow: Option<Arc<Shadow>>,
+    pub(super) generators: crate::gateway::upkeep::key_habits::Generators,
+    /// Each claim reads it; the heartbeat replaces it whole. So no request takes a lock.
+    pub(super) store: ArcSwap<StoreHealth>,
+    pub(super) health: Mutex<Health>,
+    pub(super) hearing: crate::gateway::upkeep::hearing::Hearing,
+    pub(super) looks: Mutex<crate::gateway::upkeep::doubles::Looks>,
+    /// Keys on the region's list of doubts, as the sweep counted last.
+    pub(super) doubted: Mutex<Option<u64>>,
+    pub(super) crowd: Arc<Concurrency>,
+    pub(super) passes: crate::gateway::telemetry::metrics::Passed,
+    /// All that a stop waits for.
+    pub(super) in_flight: AtomicUsize,
+    /// The requests among it, which status and metrics show.
+    pub(super) requests: AtomicUsize,
+    pub(super) requests_shown: ::metrics::Gauge,
+    pub(super) idle: Notify,
+    pub(super) stopping: AtomicBool,
+    /// The loop that died, if one did.
+    pub(super) died: watch::Sender<Option<&'static str>>,
+}
+
+/// Reason why a gateway in shadow mode runs no keys.
+pub(super) const SHADOWED: &str = "shadow mode: everything passes, nothing is decided";
+
+/// Error: the gateway's region is not in the ring.
+#[derive(Debug, thiserror::Error)]
+#[error("region {0} is not in the ring: add it to ring.toml (weight 0 for an edge), or name another region")]
+pub struct NotInRing(RegionName);
+
+impl<P: Ports> Gateway<P> {
+    /// Creates a gateway that has done nothing yet.
+    pub fn new(ports: P, settings: Settings, view: View) -> Result<Arc<Self>, NotInRing> {
+        if view.standing(&settings.me).is_none() {
+            return Err(NotInRing(settings.me));
+        }
+        let origin = Origin { region: settings.me.clone(), generation: settings.generation };
+        let others = view.members().keys().filter(|name| **name != settings.me);
+        let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
+        crate::gateway::telemetry::metrics::prepare(&settings, &view);
+        crate::gateway::upkeep::hearing::prepare();
+        let proposer = crate::gateway::authority::proposer(ports.dice());
+        let lease = Lease::new(settings.failover.lease, settings.drift);
+        let closed = if settings.shadow { SHADOWED } else { "starting" };
+        let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
+        let ports = Arc::new(ports);
+        let since = ports.clock().now();
+        let live = Live::first(&settings, &ports);
+        let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
+            settings;
+        Ok(Arc::new(Self {
+            begun: ports.clock().now(),
+            ports,
+            live: ArcSwap::from_pointee(live),
+            config: ArcSwap::default(),
+            settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks },
+            authority: Arc::new(crate::gateway::authority::Authority::new(
+                Arc::new(view),
+                lease,
+                drift,
+                proposer,
+            )),
+            origin,
+            attached: Arc::default(),
+            jobs: Workers::default(),
+            coverage: Coverage::default(),
+            shadow,
+            generators: crate::gateway::upkeep::key_habits::Generators::new(),
+            store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
+            health: Mutex::new(Health { beat: None, went_back: false, peers, remembered: None }),
+            hearing: crate::gateway::upkeep::hearing::Hearing::default(),
+            looks: Mutex::default(),
+            doubted: Mutex::default(),
+            crowd: Arc::default(),
+            passes: crate::gateway::telemetry::metrics::Passed::default(),
+            in_flight: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
+            requests_shown: crate::gateway::telemetry::metrics::in_flight(),
+            idle: Notify::new(),
+            stopping: AtomicBool::new(false),
+            died: watch::Sender::new(None),
+        }))
+    }
+
+    /// Reports the state-changing requests that this gateway has seen, and if a key protected them.
+    pub fn coverage(&self) -> Report {
+        let (seen, full) = self.coverage.seen();
+        let seconds = self.ports.clock().now().since(self.begun).as_secs();
+        Report { region: self.settings.me.to_string(), seconds, full, seen }
+    }
+
+    /// Refuses new keyed requests and waits until running ones have ended, at most `within`.
+    /// Returns the number of requests that are left.
+    pub async fn stop(&self, within: Duration) -> usize {
+        self.stopping.store(true, Ordering::SeqCst);
+        let clock = self.ports.clock();
+        let until = clock.now() + within;
+        let all_ended = async {
+            loop {
+                let idle = self.idle.notified();
+                if self.in_flight.load(Ordering::SeqCst) == 0 {
+                    return;
+                }
+                idle.await;
+            }
+        };
+        crate::gateway::race::race(all_ended, clock.sleep_until(until)).await;
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps without keeping the gateway alive: a loop must not hold it while it waits.
+    pub(super) async fn rest(self: Arc<Self>, until: Moment) {
+        let ports = self.ports.clone();
+        drop(self);
+        ports.clock().sleep_until(until).await;
+    }
+
+    pub(super) fn ports(&self) -> &P {
+        &self.ports
+    }
+
+    pub(super) fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Typical duration of an attempt on this route, as observed.
+    pub(super) fn typical(&self, route: &str) -> Option<Duration> {
+        self.live.load().typical(route)
+    }
+
+    /// Adds one observation of the upstream's latency.
+    pub(super) fn observe_upstream(&self, ask: &crate::gateway::request::admit::Ask, started: Moment) {
+        let took = self.ports.clock().now().since(started);
+        crate::gateway::telemetry::metrics::upstream(&ask.route, took);
+        self.live.load().took(&ask.route, took);
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+}
