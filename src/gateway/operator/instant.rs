@@ -3,24 +3,17 @@
 //! The audit prints and reads with it, and the console reads. It must not read the time of day: its
 //! callers pass it.
 
-use time::Date;
+use jiff::SignedDuration;
+use jiff::civil::{DateTime, Time};
+use jiff::fmt::temporal::Pieces;
 
-/// Milliseconds of a day.
-const DAY: i64 = 86_400_000;
-/// The day of 1970-01-01 in Julian days.
-const EPOCH: i64 = 2_440_588;
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// Smallest bare number that counts as milliseconds: as seconds it would be the year 5138.
 const MILLIS_FROM: i64 = 100_000_000_000;
 
 /// Milliseconds since 1970 in RFC 3339, in UTC.
 pub fn stamp(millis: i64) -> String {
-    let (days, left) = (millis.div_euclid(DAY), millis.rem_euclid(DAY));
-    let date = i32::try_from(days + EPOCH).map(Date::from_julian_day);
-    let date = date.ok().and_then(Result::ok).unwrap_or(if days < 0 { Date::MIN } else { Date::MAX });
-    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
-    let (hour, minute) = (left / 3_600_000, left / 60_000 % 60);
-    let (second, milli) = (left / 1_000 % 60, left % 1_000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+    format!("{:.3}Z", EPOCH.saturating_add(SignedDuration::from_millis(millis)))
 }
 
 /// Reads a date as milliseconds since 1970; `None` if it is none of these:
@@ -31,57 +24,18 @@ pub fn stamp(millis: i64) -> String {
 /// - a whole number since 1970: seconds, or milliseconds from 100000000000 on.
 pub fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() > 8 {
+    if text.len() > 8 && text.bytes().all(|byte| byte.is_ascii_digit()) {
         let number: i64 = text.parse().ok()?;
         return if number >= MILLIS_FROM { Some(number) } else { number.checked_mul(1_000) };
     }
-    let (day, time) = match text.split_once(['T', 't', ' ']) {
-        Some((day, time)) => (day, Some(time)),
-        None => (text, None),
-    };
-    let days = days(day)?;
-    Some(days * DAY + time.map_or(Some(0), time_of_day)?)
-}
-
-/// Days since 1970 of `YYYY-MM-DD`.
-fn days(text: &str) -> Option<i64> {
-    let mut parts = text.split('-');
-    let year = i32::try_from(number(parts.next()?, 4)?).ok()?;
-    let mut of_two = || u8::try_from(number(parts.next()?, 2)?).ok();
-    let (month, day) = (of_two()?, of_two()?);
-    let date = Date::from_calendar_date(year, month.try_into().ok()?, day).ok()?;
-    parts.next().is_none().then_some(i64::from(date.to_julian_day()) - EPOCH)
-}
-
-/// Milliseconds since midnight in UTC, which may lie on another day.
-fn time_of_day(text: &str) -> Option<i64> {
-    let (clock, offset) = match text.find(['Z', 'z', '+', '-']) {
-        Some(at) => text.split_at(at),
-        None => (text, ""),
-    };
-    let (whole, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
-    let mut parts = whole.split(':');
-    let (hour, minute) = (number(parts.next()?, 2)?, number(parts.next()?, 2)?);
-    let second = parts.next().map_or(Some(0), |second| number(second, 2))?;
-    let digits: String = fraction.chars().chain("000".chars()).take(3).collect();
-    let milli = number(&digits, 3)?;
-    if parts.next().is_some() || hour > 23 || minute > 59 || second > 60 {
+    let pieces = Pieces::parse(text).ok()?;
+    // A day without dashes may be meant as a number. A zone's name has no meaning in UTC.
+    if text.as_bytes().get(4) != Some(&b'-') || pieces.time_zone_annotation().is_some() {
         return None;
     }
-    let ahead = match offset {
-        "" | "Z" | "z" => 0,
-        offset => {
-            let (sign, rest) = offset.split_at(1);
-            let (hours, minutes) = rest.split_once(':').or_else(|| rest.split_at_checked(2))?;
-            let span = number(hours, 2)? * 60 + number(minutes, 2)?;
-            if sign == "-" { -span } else { span }
-        }
-    };
-    Some(((hour * 60 + minute - ahead) * 60 + second) * 1_000 + milli)
-}
-
-fn number(text: &str, digits: usize) -> Option<i64> {
-    (text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
+    let there = pieces.date().to_datetime(pieces.time().unwrap_or(Time::midnight()));
+    let ahead = pieces.to_numeric_offset().map_or(0, |offset| i64::from(offset.seconds()));
+    i64::try_from(there.duration_since(EPOCH).as_millis()).ok().map(|millis| millis - ahead * 1_000)
 }
 
 #[cfg(test)]
@@ -123,6 +77,8 @@ mod tests {
             "2026-01-01T25:00",
             "2026-01-01T10:00:00+1",
             "01/02/2026",
+            "20260101T10:00",
+            "2026-01-01T10:00[Europe/Berlin]",
         ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
