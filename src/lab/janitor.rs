@@ -186,13 +186,8 @@ mod tests {
     }
 
     fn catches(pid: Pid, signals: &[u32]) -> bool {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap_or_default();
-        let mask = status
-            .lines()
-            .find_map(|line| line.strip_prefix("SigCgt:"))
-            .map_or(0, |hex| u64::from_str_radix(hex.trim(), 16).unwrap());
-        signals.iter().all(|signal| mask & (1 << (signal - 1)) != 0)
+        let status = procfs::process::Process::new(pid.as_raw_pid()).and_then(|process| process.status());
+        status.is_ok_and(|of| signals.iter().all(|signal| of.sigcgt & (1 << (signal - 1)) != 0))
     }
 
     #[tokio::test]

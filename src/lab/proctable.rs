@@ -6,11 +6,11 @@
 //! walk is absent, never an error. This file must not signal any process except those that its
 //! caller named or that work in its caller's folder.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use procfs::process::{Process, all_processes};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::wait;
@@ -39,36 +39,31 @@ pub struct Entry {
 
 /// The entry of one process; none if no such process exists.
 pub fn read(pid: Pid) -> Option<Entry> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    parse_stat(pid, &stat)
+    entry(&Process::new(pid.as_raw_pid()).ok()?)
 }
 
-fn parse_stat(pid: Pid, stat: &str) -> Option<Entry> {
-    // The command's name stands in parentheses and may itself contain blanks and parentheses: the
-    // last one ends it.
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
-    let activity = match fields.next()? {
-        "T" | "t" => Activity::Stopped,
-        "Z" | "X" | "x" => Activity::Over,
+fn entry(process: &Process) -> Option<Entry> {
+    let stat = process.stat().ok()?;
+    let activity = match stat.state {
+        'T' | 't' => Activity::Stopped,
+        'Z' | 'X' | 'x' => Activity::Over,
         _ => Activity::Alive,
     };
-    Some(Entry { pid, parent: fields.next()?.parse().ok()?, activity })
+    Some(Entry { pid: Pid::from_raw(process.pid)?, parent: stat.ppid, activity })
 }
 
-fn all_pids() -> Vec<Pid> {
-    let Ok(listing) = fs::read_dir("/proc") else { return Vec::new() };
-    let numbers = listing.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    numbers.filter_map(Pid::from_raw).collect()
+/// All processes that can be seen; none if there is no `/proc`.
+fn all() -> impl Iterator<Item = Process> {
+    all_processes().into_iter().flatten().flatten()
 }
 
 /// Every descendant of `root` (children, their children, ...), without `root` itself.
 pub fn descendants(root: Pid) -> Vec<Entry> {
-    let table: Vec<Entry> = all_pids().into_iter().filter_map(read).collect();
+    let table: Vec<Entry> = all().filter_map(|process| entry(&process)).collect();
     let mut found: Vec<Entry> = Vec::new();
     let mut parents = vec![root];
     while let Some(parent) = parents.pop() {
-        for entry in table.iter().filter(|entry| entry.parent == parent.as_raw_nonzero().get()) {
+        for entry in table.iter().filter(|entry| entry.parent == parent.as_raw_pid()) {
             parents.push(entry.pid);
             found.push(*entry);
         }
@@ -94,7 +89,7 @@ pub fn stop_tree(root: Pid, bound: Duration) -> Result<()> {
         // Parents first: a parent in `vfork` cannot stop before its child has gone on to `exec`. A
         // stopped child never does.
         let has_moving_parent =
-            |child: &Entry| moving.iter().any(|entry| entry.pid.as_raw_nonzero().get() == child.parent);
+            |child: &Entry| moving.iter().any(|entry| entry.pid.as_raw_pid() == child.parent);
         moving
             .iter()
             .filter(|entry| !has_moving_parent(entry))
@@ -128,14 +123,13 @@ pub fn kill_tree(root: Pid) {
 /// Processes (never this one) that work in `dir` or below it and whose executable `is_ours`
 /// accepts. `dir` must be absolute and free of symbolic links.
 pub fn living_under(dir: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Vec<Pid> {
-    let works_there = |pid: &Pid| {
-        let link = |name: &str| {
-            fs::read_link(format!("/proc/{}/{name}", pid.as_raw_nonzero())).ok().map(without_deleted_mark)
-        };
-        link("cwd").is_some_and(|cwd| cwd.starts_with(dir)) && link("exe").is_some_and(|exe| is_ours(&exe))
+    let works_there = |process: &Process| {
+        process.cwd().is_ok_and(|cwd| without_deleted_mark(cwd).starts_with(dir))
+            && process.exe().is_ok_and(|exe| is_ours(&without_deleted_mark(exe)))
     };
     let ourselves = rustix::process::getpid();
-    all_pids().into_iter().filter(|pid| *pid != ourselves).filter(works_there).collect()
+    let found = all().filter(works_there).filter_map(|process| Pid::from_raw(process.pid));
+    found.filter(|pid| *pid != ourselves).collect()
 }
 
 /// Removes the mark that `/proc` adds to a file that was removed or replaced since. The rest is the
@@ -172,15 +166,6 @@ mod tests {
     use super::*;
 
     const BOUND: Duration = Duration::from_secs(20);
-
-    #[test]
-    fn a_command_name_with_parentheses_does_not_confuse() {
-        let pid = Pid::from_raw(42).unwrap();
-        let entry = parse_stat(pid, "42 (a) T (b) S 7 42 42 0 -1").unwrap();
-        assert_eq!((entry.parent, entry.activity), (7, Activity::Alive));
-        assert_eq!(parse_stat(pid, "42 (x) T 7 42").unwrap().activity, Activity::Stopped);
-        assert_eq!(parse_stat(pid, "42 (x) Z 7 42").unwrap().activity, Activity::Over);
-    }
 
     #[test]
     fn a_tree_is_stopped_continued_and_killed_whole() {

@@ -13,9 +13,10 @@
 //! must not wait for a gateway that does not answer.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
+use procfs::net::TcpNetEntry;
+use procfs::process::{FDTarget, Process};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -200,18 +201,26 @@ fn median(mut values: Vec<u64>) -> Option<u64> {
     (values.len() >= 3).then(|| values[values.len() / 2])
 }
 
+fn process(pid: u32) -> Option<Process> {
+    Process::new(pid.try_into().ok()?).ok()
+}
+
 fn resident(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
+    process(pid)?.status().ok()?.vmrss
 }
 
 fn descriptors(pid: u32, ends: Ends<'_>) -> Option<Descriptors> {
-    let sockets = sockets(&fs::read_to_string(format!("/proc/{pid}/net/tcp")).ok()?);
+    let process = process(pid)?;
+    // The ports at both ends of all sockets, own port first.
+    let ports = |entry: TcpNetEntry| (entry.inode, (entry.local_address.port(), entry.remote_address.port()));
+    let sockets: BTreeMap<u64, (u16, u16)> = process.tcp().ok()?.into_iter().map(ports).collect();
     let mut counted = Descriptors { store: 0, kept: 0, others: 0 };
-    for entry in fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten() {
-        let target = fs::read_link(entry.path()).unwrap_or_default();
-        match sockets.get(&*target.to_string_lossy()) {
+    for descriptor in process.fd().ok()? {
+        let socket = match descriptor.map(|descriptor| descriptor.target) {
+            Ok(FDTarget::Socket(inode)) => sockets.get(&inode),
+            _ => None,
+        };
+        match socket {
             Some((_, remote)) if *remote == ends.store => counted.store += 1,
             Some((_, remote)) if ends.upstreams.contains(remote) => counted.kept += 1,
             // A listener has no other end.
@@ -220,18 +229,6 @@ fn descriptors(pid: u32, ends: Ends<'_>) -> Option<Descriptors> {
         }
     }
     Some(counted)
-}
-
-/// The ports at both ends of all sockets, own port first, under the names of their descriptors.
-/// Source: the kernel's table (proc_pid_net(5)).
-fn sockets(table: &str) -> BTreeMap<String, (u16, u16)> {
-    let port = |address: &str| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok();
-    let ports = |line: &str| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        let (own, remote) = (port(fields.next()?)?, port(fields.next()?)?);
-        Some((format!("socket:[{}]", fields.nth(6)?), (own, remote)))
-    };
-    table.lines().skip(1).filter_map(ports).collect()
 }
 
 /// The sum of all series of a counter.
