@@ -4,7 +4,6 @@
 //! An adapter must not resend, cache, or read meaning into a status.
 
 pub(crate) mod bundle;
-pub(crate) mod expiry;
 pub(crate) mod headers;
 pub mod identity;
 pub mod issue;

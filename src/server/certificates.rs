@@ -8,7 +8,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::adapters::expiry::expires;
+use rustls::pki_types::CertificateDer;
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+
 use crate::adapters::identity::{certificates, read};
 use crate::adapters::postgres::address::Address;
 use crate::config::Config;
@@ -103,6 +106,13 @@ fn ends(file: &Path) -> Vec<i64> {
     chain.iter().filter_map(expires).collect()
 }
 
+/// End of the certificate's validity, in seconds since 1970; none if it cannot be read. rustls
+/// decides whether a certificate is valid, not this date.
+fn expires(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let read = Certificate::from_der(certificate).ok()?;
+    i64::try_from(read.tbs_certificate.validity.not_after.to_unix_duration().as_secs()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -111,10 +121,26 @@ mod tests {
 
     use super::*;
 
-    fn pem(year: i32) -> String {
+    fn certificate(year: i32) -> rcgen::Certificate {
         let mut params = rcgen::CertificateParams::new(vec!["a.onceway".to_owned()]).unwrap();
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
-        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem()
+        params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn pem(year: i32) -> String {
+        certificate(year).pem()
+    }
+
+    #[test]
+    fn a_date_is_read_in_both_spellings_and_a_part_of_a_certificate_has_none() {
+        // From `date -u -d DATE +%s`. From 2050 on certificates write the year with four digits.
+        for (year, expected) in [(1996, 820_454_400), (2049, 2_493_072_000), (2050, 2_524_608_000)] {
+            let whole = certificate(year).der().clone();
+            assert_eq!(expires(&whole), Some(expected), "{year}");
+            for length in 0..whole.len() {
+                assert_eq!(expires(&CertificateDer::from(whole[..length].to_vec())), None, "{length}");
+            }
+        }
     }
 
     #[test]
