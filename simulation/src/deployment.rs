@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use http::{Request, StatusCode};
 use onceway::gateway::authority::witness::Duty;
-use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::credentials::caller::{Caller, Voucher};
+use onceway::gateway::credentials::{Credentials, digest};
 use onceway::gateway::instance::Gateway;
 use onceway::gateway::policy::route::{Escrow, Policy, Protection, Route, Routes};
 use onceway::gateway::reloadable::Reload;

@@ -13,8 +13,9 @@ use toml::de::DeValue;
 use super::reader::{self, At, Problems, Section, Source};
 use super::values::tenant;
 use super::{jwks, published};
+use crate::gateway::credentials::caller::{Caller, PRINCIPAL_LIMIT, Voucher};
 use crate::gateway::credentials::issuer::{Algorithm, Issuer};
-use crate::gateway::credentials::{Caller, Credentials, PRINCIPAL_LIMIT, TokenDigest, Voucher};
+use crate::gateway::credentials::{Credentials, TokenDigest};
 
 /// Algorithms that may be pinned: public keys only.
 const ALGORITHMS: [(&str, Algorithm); 9] = [

@@ -11,7 +11,7 @@ use toml::de::DeValue;
 
 use super::reader::{self, Located, Section};
 use super::span::show;
-use super::timings;
+use super::timings::timings;
 use super::values::region_name;
 use crate::gateway::authority::{Failover, Mode};
 use crate::protocol::region::RegionName;

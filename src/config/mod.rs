@@ -40,6 +40,7 @@ pub mod secret;
 pub mod shared;
 pub(crate) mod span;
 mod stamp;
+mod timings;
 pub mod trusted;
 mod upstream_health;
 pub mod upstreams;
@@ -49,11 +50,10 @@ pub mod witness;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::gateway::credentials::Credentials;
 use crate::gateway::policy::route::{Binding, Protection, Route, Routes};
-use crate::gateway::settings::{Settings, Timings};
+use crate::gateway::settings::Settings;
 use crate::protocol::region::RegionName;
 
 use credentials::CredentialsFile;
@@ -177,7 +177,7 @@ pub fn load_routes(path: &Path) -> Result<Routes, Errors> {
 
 fn routes_alone(path: &Path, problems: &Problems) -> Option<Routes> {
     let routes = routes::read(path, &At::file(path), problems)?;
-    across::routes_fit(&routes, ring::DRIFT, &timings(ring::HEARTBEAT), problems);
+    across::routes_fit(&routes, ring::DRIFT, &timings::timings(ring::HEARTBEAT), problems);
     Some(Routes(routes.into_iter().map(|route| route.value).collect()))
 }
 
@@ -319,7 +319,7 @@ fn read_placed(
 /// Checks the two files that all regions share against each other.
 fn together(ring: Option<RingFile>, routes: Option<Vec<RouteAt>>, problems: &Problems) -> Option<Shared> {
     let (ring, routes) = (ring?, routes?);
-    across::routes_fit(&routes, ring.drift, &timings(ring.heartbeat), problems);
+    across::routes_fit(&routes, ring.drift, &timings::timings(ring.heartbeat), problems);
     across::lives_fit(&routes, ring.failover.max_life, problems);
     across::outlives_an_outage(&routes, &ring.ring, &ring.failover, problems);
     across::escrow_has_a_holder(&routes, &ring.ring, problems);
@@ -331,28 +331,5 @@ fn binds(route: &Route) -> bool {
     match &route.protection {
         Protection::Required(policy) | Protection::Optional(policy) => policy.bind == Binding::Principal,
         Protection::Off { .. } => false,
-    }
-}
-
-/// The gateway's periods and bounds.
-///
-/// Only the heartbeat is a setting so far. The others follow from it, or from the bounds of the
-/// store's statements (1.4 s each, at most two in a claim).
-fn timings(heartbeat: Duration) -> Timings {
-    let ms = Duration::from_millis;
-    Timings {
-        heartbeat,
-        ping: ms(250),
-        silent_after: ms(1_000),
-        poll: ms(100),
-        attach_poll: ms(25),
-        body_within: ms(30_000),
-        claim_within: ms(4_000),
-        settle_within: ms(3_000),
-        probe_within: ms(3_000),
-        jobs_poll: ms(1_000),
-        sweep: ms(2_000),
-        reap: ms(5_000),
-        reap_pause: ms(20),
     }
 }

@@ -136,7 +136,7 @@ impl Running {
         let placed: Vec<_> =
             routes.0.iter().map(|route| Located { at: at.clone(), value: route.clone() }).collect();
         let problems = Problems::default();
-        across::routes_fit(&placed, shared.drift, &timings(shared.heartbeat), &problems);
+        across::routes_fit(&placed, shared.drift, &timings::timings(shared.heartbeat), &problems);
         across::lives_fit(&placed, shared.failover.max_life, &problems);
         across::outlives_an_outage(&placed, &shared.ring, &shared.failover, &problems);
         if let Some(problem) = problems.into_sorted().into_iter().next() {

@@ -14,7 +14,7 @@ use http::HeaderName;
 
 use super::ring::RingFile;
 use super::routes::RouteAt;
-use super::timings;
+use super::timings::timings;
 use crate::gateway::authority::{self, Failover};
 use crate::gateway::credentials::Credentials;
 use crate::gateway::limits::concurrency::MostAtOnce;

@@ -5,6 +5,7 @@
 //! verified credential, or from the front of a listener that is bound to one ([`Vouched`]). It must
 //! not come from anything else that a client can write.
 
+pub mod caller;
 pub(crate) mod issuer;
 pub mod operators;
 mod signature;
@@ -18,53 +19,12 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 
-use crate::protocol::digest::Digest32;
-use crate::protocol::key::Tenant;
+use self::caller::Caller;
+use self::issuer::Issuer;
 use crate::protocol::time::Date;
-use issuer::Issuer;
 
 /// SHA-256 of the bytes of a token.
 pub type TokenDigest = [u8; 32];
-
-/// Bytes of a principal's name, at most.
-pub const PRINCIPAL_LIMIT: usize = 255;
-
-/// A verified caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// The account. Keys belong to it, never to a credential.
-    pub tenant: Tenant,
-    /// The principal, if the credential names one. Only this digest binds records to a principal.
-    pub principal: Option<Digest32>,
-}
-
-/// Source of a principal's name. The same name from two sources is two principals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voucher<'a> {
-    /// The file of credentials, for an API token.
-    File,
-    /// The issuer of this `iss`.
-    Issuer(&'a str),
-    /// A trusted front.
-    Front,
-}
-
-impl Caller {
-    /// Makes a caller; the principal is given by its name.
-    pub fn new(tenant: Tenant, voucher: Voucher<'_>, principal: Option<&str>) -> Self {
-        let (kind, by) = match voucher {
-            Voucher::File => ("file", ""),
-            Voucher::Issuer(iss) => ("issuer", iss),
-            Voucher::Front => ("front", ""),
-        };
-        let named = |name: &str| {
-            let parts = [kind, by, tenant.as_str(), name].map(str::as_bytes);
-            crate::protocol::digest::digest("onceway/principal/1", &parts)
-        };
-        let principal = principal.map(named);
-        Self { tenant, principal }
-    }
-}
 
 /// The caller that a listener's trusted front names: an extension of the request that only such a
 /// listener sets. `None`: the front named no tenant, or more than one. The request has no other way
@@ -136,7 +96,9 @@ pub fn digest(token: &[u8]) -> TokenDigest {
 
 #[cfg(test)]
 mod tests {
+    use super::caller::Voucher;
     use super::*;
+    use crate::protocol::key::Tenant;
 
     fn acme(principal: Option<&str>) -> Caller {
         Caller::new(Tenant::parse("acme").unwrap(), Voucher::File, principal)

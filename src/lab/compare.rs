@@ -6,7 +6,6 @@
 //! with escrow. The demo's tour and `tests/long/drill.rs` show the counts. This file must not treat
 //! one of the two better than the other.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,17 +16,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::deployment::Deployment;
+use super::design::{BODY, Design, PATH, PATIENCE, Told};
+use super::gateway::Action;
 use super::ledger::Totals;
 use super::naive::Naive;
-use super::region::{Action, Part};
+use super::region::Part;
 use super::{files, wait};
 use onceway_client::Ask;
 
-pub(super) const TENANT: &str = files::TENANTS[0].0;
-pub(super) const PATH: &str = "/v1/payouts";
-pub(super) const BODY: &str = r#"{"amount":2000,"currency":"usd","destination":"acct_1"}"#;
-/// Time that a client waits for one answer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// Time that a client retries.
 const RETRIES: Duration = Duration::from_secs(20);
 const BETWEEN_RETRIES: Duration = Duration::from_millis(300);
@@ -71,24 +67,6 @@ pub struct Compared {
     pub naive: Counts,
     /// This product.
     pub onceway: Counts,
-}
-
-/// Answer to a client, by kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    /// The upstream's answer.
-    Answered,
-    /// Another request works on the key: the client comes again.
-    Busy,
-    /// The outcome is unknown.
-    InDoubt,
-    /// Anything else.
-    Failed,
-}
-
-pub(super) trait Design: Send + Sync + 'static {
-    /// Asks region number `via` to perform the effect of `key`.
-    fn serve(&self, via: usize, key: &str) -> impl Future<Output = Told> + Send;
 }
 
 /// Onceway, through its public addresses.

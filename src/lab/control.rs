@@ -26,7 +26,8 @@ use tokio::task::JoinHandle;
 use percent_encoding::percent_decode_str;
 
 use super::deployment::Deployment;
-use super::region::{Action, Part};
+use super::gateway::Action;
+use super::region::Part;
 
 /// A refusal: status, and one line with the remedy.
 type Refusal = (StatusCode, String);

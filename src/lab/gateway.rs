@@ -14,11 +14,25 @@ use tokio::net::TcpStream;
 
 use super::ports::GatewayPorts;
 use super::process::{Launch, Process, State};
-use super::region::Action;
 use super::{lock, wait};
 
 /// Time limit of a start, until all listeners accept connections.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
+/// An action on a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// SIGKILL.
+    Kill,
+    /// An orderly stop.
+    Stop,
+    /// Starts a part that does not run, resumes a paused one.
+    Start,
+    /// SIGSTOP.
+    Pause,
+    /// SIGCONT.
+    Resume,
+}
+
 /// Time limit of an orderly stop of one part of a region; then the part is killed.
 pub(super) const STOP_WITHIN: Duration = Duration::from_secs(8);
 
@@ -115,10 +129,18 @@ impl Gateway {
 
     /// State in a word: running, paused or down.
     pub fn word(&self) -> &'static str {
-        super::region::word(self.process().map(|process| process.state()))
+        word(self.process().map(|process| process.state()))
     }
 }
 
 fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+pub(super) fn word(state: Option<State>) -> &'static str {
+    match state {
+        Some(State::Running) => "running",
+        Some(State::Paused) => "paused",
+        Some(State::Exited { .. }) | None => "down",
+    }
 }

@@ -33,6 +33,7 @@ pub mod contract;
 pub(crate) mod control;
 pub mod demo;
 pub mod deployment;
+mod design;
 pub mod drill;
 pub(crate) mod fetched;
 pub mod files;

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::Client;
 
-use super::compare::{BODY, Design, PATH, PATIENCE, TENANT, Told};
 use super::deployment::Deployment;
+use super::design::{BODY, Design, PATH, PATIENCE, TENANT, Told};
 use super::ledger::{Ledger, Totals};
 use super::links::LinkKind;
 use super::region::Region;

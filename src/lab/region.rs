@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 
 use super::balancer::{Balancer, Readiness};
 use super::cluster::Cluster;
-use super::gateway::{Gateway, STOP_WITHIN};
+use super::gateway::{Action, Gateway, STOP_WITHIN, word};
 use super::ports::{GatewayPorts, RegionPorts};
-use super::process::{Launch, Process, State};
+use super::process::{Launch, Process};
 use super::wait;
 use onceway_client::Ask;
 use onceway_protocol::region::RegionName;
@@ -32,21 +32,6 @@ pub enum Part {
     Gateway,
     /// Postgres only.
     Postgres,
-}
-
-/// An action on a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// SIGKILL.
-    Kill,
-    /// An orderly stop.
-    Stop,
-    /// Starts a part that does not run, resumes a paused one.
-    Start,
-    /// SIGSTOP.
-    Pause,
-    /// SIGCONT.
-    Resume,
 }
 
 /// One region.
@@ -270,13 +255,5 @@ impl Region {
             postgres_state: postgres,
             state,
         }
-    }
-}
-
-pub(super) fn word(state: Option<State>) -> &'static str {
-    match state {
-        Some(State::Running) => "running",
-        Some(State::Paused) => "paused",
-        Some(State::Exited { .. }) | None => "down",
     }
 }

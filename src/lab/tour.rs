@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 
 use super::compare::{self, Compared, Counts, Workload};
 use super::deployment::Deployment;
-use super::region::{Action, Part, Region};
+use super::gateway::Action;
+use super::region::{Part, Region};
 use super::{files, lock, wait};
 use onceway_client::{Answer, Ask};
 

@@ -14,7 +14,8 @@ use http::{HeaderMap, HeaderName};
 use crate::adapters::headers::strip_look_alikes;
 use crate::config::listen::Edge;
 use crate::config::trusted::Trusted;
-use crate::gateway::credentials::{Caller, PRINCIPAL_LIMIT, Vouched, Voucher};
+use crate::gateway::credentials::Vouched;
+use crate::gateway::credentials::caller::{Caller, PRINCIPAL_LIMIT, Voucher};
 use crate::protocol::key::Tenant;
 
 /// The kind of a listener.

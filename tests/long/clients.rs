@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceway_client::Ask;
-use onceway_lab::region::{Action, Part};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::Part;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

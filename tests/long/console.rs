@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use onceway_lab::deployment::Deployment;
 use onceway_lab::files::DATABASE;
-use onceway_lab::region::{Action, Part};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::Part;
 
 use browser::Browser;
 

@@ -17,8 +17,9 @@ use crate::support::documents::text;
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, PATIENCE, ask, beside, effects, installed, key, not_checked, post, run};
 use onceway_client::Ask;
+use onceway_lab::gateway::Action;
 use onceway_lab::process::{Launch, Process};
-use onceway_lab::region::{Action, Part};
+use onceway_lab::region::Part;
 use rustix::process::Signal;
 
 /// The account that the image names.

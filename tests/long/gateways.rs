@@ -15,7 +15,7 @@ use onceway_lab::deployment::{Deployment, Options};
 use onceway_lab::drill::load::{CLASSES, End, Field, Load, Recovery};
 use onceway_lab::drill::watching::Watching;
 use onceway_lab::files;
-use onceway_lab::region::Action;
+use onceway_lab::gateway::Action;
 use onceway_lab::relay::{Direction, Relay};
 use tokio::task::JoinSet;
 

@@ -11,7 +11,8 @@ use crate::net::support::{RawServer, Then};
 use crate::support::solo::{Solo, add_lines, keyed};
 use crate::support::{self, BODY, ask, key, post, run, until};
 use onceway_client::{Answer, Ask};
-use onceway_lab::region::{Action, Part};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::Part;
 use tokio::net::TcpSocket;
 
 /// The answer of the upstream, once it is there.

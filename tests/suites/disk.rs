@@ -18,8 +18,9 @@ use std::time::Duration;
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, ask, code, effects, key, not_checked, post, run, until};
 use onceway_client::{Answer, Ask};
+use onceway_lab::gateway::Action;
 use onceway_lab::process::State;
-use onceway_lab::region::{Action, Part};
+use onceway_lab::region::Part;
 use onceway_lab::wait;
 
 /// Room for an empty cluster and some of its log.

@@ -18,7 +18,8 @@ use onceway::protocol::speakers::{Kind, Sender};
 use onceway_client::{Answer, Ask};
 use onceway_lab::deployment::Deployment;
 use onceway_lab::files;
-use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::{Part, Region};
 
 /// Three regions of the test's own: one test's damage must not be another one's beginning.
 async fn three() -> Deployment {

@@ -10,7 +10,8 @@ use crate::support::{
     until,
 };
 use onceway_client::Ask;
-use onceway_lab::region::{Action, Part};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::Part;
 use tokio::sync::OnceCell;
 
 /// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon

@@ -13,7 +13,8 @@ use crate::support::{
 };
 use onceway_lab::deployment::Deployment;
 use onceway_lab::files::DATABASE;
-use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::{Part, Region};
 use onceway_lab::wait;
 
 async fn replace(region: &Region, versions: Option<&str>) {

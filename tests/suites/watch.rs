@@ -9,8 +9,9 @@ use std::process::Command;
 use crate::support::solo::{Solo, routes};
 use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, effects, err, key, out, post, program, run, until};
 use onceway_client::Ask;
+use onceway_lab::gateway::Action;
 use onceway_lab::process::{Launch, Process};
-use onceway_lab::region::{Action, Part};
+use onceway_lab::region::Part;
 use rustix::process::Signal;
 
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {

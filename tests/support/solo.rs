@@ -14,11 +14,12 @@ use onceway::protocol::region::RegionName;
 use onceway_client::Ask;
 use onceway_lab::binaries::Binaries;
 use onceway_lab::cluster::Cluster;
+use onceway_lab::gateway::Action;
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ledger::Ledger;
 use onceway_lab::ports::{FleetPorts, RegionPorts};
 use onceway_lab::process::Launch;
-use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::region::{Part, Region};
 use onceway_lab::upstream::Upstream;
 use onceway_lab::{files, scratch};
 

@@ -262,7 +262,7 @@ fn perform(command: Command) -> Result<bool, String> {
     match command {
         Command::List => {
             for name in find::names() {
-                say!("{name:<24} {}", as_it_is(&name)?.title);
+                say!("{name:<24} {}", scenario::as_it_is(&name)?.title);
             }
             Ok(true)
         }
@@ -304,7 +304,8 @@ fn perform(command: Command) -> Result<bool, String> {
             report::write(&path, Report { study, shown }, out, json)
         }
         Command::Plants { scenarios, count, only } => {
-            let scenarios: Result<Vec<_>, _> = scenarios.iter().map(|name| as_it_is(name)).collect();
+            let scenarios: Result<Vec<_>, _> =
+                scenarios.iter().map(|name| scenario::as_it_is(name)).collect();
             let only: Result<Vec<_>, _> = only.iter().map(|name| plant(name)).collect();
             let only = only?;
             plants::table(scenarios?, count, if only.is_empty() { Plant::ALL } else { &only })
@@ -327,7 +328,7 @@ fn seeds(what: &What, seeds: &Many, json: bool, keep: bool) -> Result<bool, Stri
     let mut played = Batch::play(&scenario, seeds.from, count, plant);
     if let Some(check) = plant {
         let own = directed(check);
-        let scenario = as_it_is(own.scenario)?;
+        let scenario = scenario::as_it_is(own.scenario)?;
         played.directed = Some(Box::new(Batch::play(&scenario, own.from, own.seeds, plant)));
     }
     match json {
@@ -346,12 +347,6 @@ fn faults() -> bool {
         say!("{:<26} {}{named}", kind.name(), kind.about());
     }
     true
-}
-
-/// The scenario of this name, unchanged.
-fn as_it_is(name: &str) -> Result<Arc<Scenario>, String> {
-    let path = find::find(name)?;
-    scenario::load(&path, &[]).map(Arc::new).map_err(|errors| errors.to_string())
 }
 
 /// Plays the points and shows them. Returns true if every invariant held.

@@ -11,11 +11,10 @@ use std::sync::Arc;
 
 use onceway::protocol::plant::Plant;
 
-use super::as_it_is;
 use super::batch::Batch;
 use super::out::say;
-use crate::scenario::Scenario;
 use crate::scenario::directed::directed;
+use crate::scenario::{self, Scenario};
 
 struct Seeds {
     scenario: Arc<Scenario>,
@@ -78,7 +77,9 @@ impl Own {
             let to = end.min(from + AT_A_TIME);
             let seeds = match self.0.entry((own.scenario, from, to)) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(Seeds::of(as_it_is(own.scenario)?, from, to - from)),
+                Entry::Vacant(new) => {
+                    new.insert(Seeds::of(scenario::as_it_is(own.scenario)?, from, to - from))
+                }
             };
             let found = seeds.noticing(check);
             if !found.is_empty() {

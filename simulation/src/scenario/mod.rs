@@ -144,6 +144,15 @@ pub struct Expects {
     pub of: u64,
 }
 
+/// The scenario of this name, unchanged. Blocks as [`load`] does.
+///
+/// # Errors
+/// No scenario has this name, or the problems of its files.
+pub fn as_it_is(name: &str) -> Result<Arc<Scenario>, String> {
+    let path = find::find(name)?;
+    load(&path, &[]).map(Arc::new).map_err(|errors| errors.to_string())
+}
+
 /// Reads a scenario and the two files that it names, with these settings changed. Blocks: reads
 /// three files, and takes some milliseconds for the ring.
 ///

@@ -12,7 +12,8 @@ use jsonwebtoken::{DecodingKey, Header, Validation, decode, decode_header};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Caller, PRINCIPAL_LIMIT, Voucher, signature};
+use super::caller::{Caller, PRINCIPAL_LIMIT, Voucher};
+use super::signature;
 use crate::protocol::key::Tenant;
 use crate::protocol::time::Date;
 

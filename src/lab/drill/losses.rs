@@ -13,7 +13,8 @@ use super::moves::until_done;
 use super::prober::{Prober, first_run_elsewhere};
 use super::report::FirstRun;
 use super::schedule::Run;
-use crate::region::{Action, Part};
+use crate::gateway::Action;
+use crate::region::Part;
 use crate::{files, wait};
 
 /// Longer than any bound: after this time a takeover counts as missing.

@@ -16,8 +16,9 @@ use tokio::time::Instant;
 use super::bounds::{HOME_WITHIN, millis};
 use super::prober::longest_pause;
 use super::schedule::Run;
+use crate::gateway::Action;
 use crate::patroni::Pair;
-use crate::region::{Action, Part};
+use crate::region::Part;
 use crate::{files, lock, wait};
 
 /// Class of probes, by number: a route without escrow.

@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use super::losses::lose;
 use super::schedule::Run;
 use crate::cluster_slots::HeldUp;
-use crate::region::{Action, Part};
+use crate::gateway::Action;
+use crate::region::Part;
 use crate::{files, wait};
 
 /// Class of probes, by number: a route without escrow.

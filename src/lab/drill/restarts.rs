@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use super::bounds::{HOME_WITHIN, millis};
 use super::prober::{Prober, longest_pause};
 use super::schedule::Run;
-use crate::region::{Action, Part};
+use crate::gateway::Action;
+use crate::region::Part;
 use crate::wait;
 
 /// Time beside the lease in which keys may be refused.

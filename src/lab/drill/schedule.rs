@@ -21,7 +21,8 @@ use super::watching::Watching;
 use super::{Drill, Settings, audited, losses, moves, promotes, reseeds, restarts, soak, soaked};
 use crate::cluster_audit::Noted;
 use crate::deployment::Deployment;
-use crate::region::{Action, Part, Region};
+use crate::gateway::Action;
+use crate::region::{Part, Region};
 use crate::ring_file::RingFile;
 use crate::{files, wait};
 

@@ -21,7 +21,8 @@ use super::load::Field;
 use super::prober::{Aim, Prober, first_run_elsewhere};
 use crate::cluster_audit::Noted;
 use crate::deployment::{Deployment, Options};
-use crate::region::{Action, Part};
+use crate::gateway::Action;
+use crate::region::Part;
 use crate::ring_file::RingFile;
 use crate::{files, wait};
 

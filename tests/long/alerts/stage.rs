@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use onceway_client::{Ask, Connections};
 use onceway_lab::deployment::{Deployment, Options};
-use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::{Part, Region};
 use onceway_lab::{ports, wait};
 use tokio::task::JoinHandle;
 

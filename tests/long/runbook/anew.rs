@@ -12,7 +12,8 @@ use onceway::ports::Peers;
 use onceway::protocol::speakers::Sender;
 use onceway_lab::deployment::Deployment;
 use onceway_lab::files::{self, DATABASE};
-use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::{Part, Region};
 
 use crate::runbook::book::Section;
 use crate::support::{said, series, status, until};

@@ -6,7 +6,8 @@
 
 use onceway_lab::deployment::Deployment;
 use onceway_lab::files::DATABASE;
-use onceway_lab::region::{Action, Part};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::Part;
 
 use crate::runbook::anew::new_store;
 use crate::runbook::book::{Section, metric};

@@ -14,7 +14,8 @@ use onceway::adapters::peers::HttpPeers;
 use onceway::ports::Peers;
 use onceway::protocol::region::RegionName;
 use onceway_lab::deployment::Deployment;
-use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::{Part, Region};
 
 use crate::runbook::book::{Section, metric};
 use crate::support::{said, series, until};

@@ -7,7 +7,8 @@ use std::sync::Mutex;
 
 use onceway_lab::deployment::Deployment;
 use onceway_lab::files::DATABASE;
-use onceway_lab::region::{Action, Part, Region};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::{Part, Region};
 use onceway_lab::wait;
 
 use crate::runbook::book::Section;

@@ -4,7 +4,8 @@
 //! browser could send, or a page that misuses one. A test must not send others.
 
 use onceway_client::{Answer, Ask};
-use onceway_lab::region::{Action, Part};
+use onceway_lab::gateway::Action;
+use onceway_lab::region::Part;
 use serde_json::Value;
 use tokio::task::JoinSet;
 

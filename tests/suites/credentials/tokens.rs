@@ -8,7 +8,8 @@ use std::fs;
 
 use http::{HeaderMap, HeaderValue};
 use onceway::config::load_credentials;
-use onceway::gateway::credentials::{Caller, Credentials, Voucher};
+use onceway::gateway::credentials::Credentials;
+use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::protocol::key::Tenant;
 use onceway::protocol::time::Date;
 use ring::hmac;

@@ -8,7 +8,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use onceway::gateway::authority::{Failover, Mode as Failing};
-use onceway::gateway::credentials::{Caller, Credentials, Voucher, digest};
+use onceway::gateway::credentials::caller::{Caller, Voucher};
+use onceway::gateway::credentials::{Credentials, digest};
 use onceway::gateway::instance::Gateway;
 use onceway::gateway::policy::route::{Binding, Mismatch, Mode, Policy, Protection, Route};
 use onceway::gateway::policy::signature::{FingerprintRule, Pointer, Selection};

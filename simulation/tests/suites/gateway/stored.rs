@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Uri};
-use onceway::gateway::credentials::{Caller, Voucher};
+use onceway::gateway::credentials::caller::{Caller, Voucher};
 use onceway::gateway::operator::dead_letters::{JobAct, JobStatus};
 use onceway::ports::jobs::{Acted, StoredRequest};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
