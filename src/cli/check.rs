@@ -22,8 +22,8 @@ use crate::protocol::region::RegionName;
 ///
 /// A region file is checked together with the files it names, and so is a witness file. Ring,
 /// route, credential and operator files can be checked alone. Several region files are also
-/// compared: shared settings must be equal. Certificates and keys are read as a gateway reads them. Nothing is
-/// connected to.
+/// compared: shared settings must be equal. Certificates and keys are read as a gateway reads them.
+/// Nothing is connected to.
 ///
 /// Secrets, certificates and environment variables that the files name and this machine does not
 /// have are warnings: a configuration may be checked where it is written. The seed, tokens and keys

@@ -1,9 +1,9 @@
 //! The sample payments service, or a sample Postgres, as a process of its own: for trying a
 //! deployment before the user's own takes its place.
 //!
-//! [`crate::upstream`] serves, [`crate::ledger`] keeps the effects, and
-//! [`crate::cluster`] runs Postgres. This file must not write into an existing ledger. At its end it must let running calls finish (at most ten
-//! seconds).
+//! [`crate::upstream`] serves, [`crate::ledger`] keeps the effects, and [`crate::cluster`] runs
+//! Postgres. This file must not write into an existing ledger. At its end it must let running calls
+//! finish (at most ten seconds).
 
 use std::net::SocketAddr;
 use std::path::Path;

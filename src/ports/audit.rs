@@ -190,9 +190,9 @@ pub trait Audit: Send + Sync + 'static {
     /// All rows of this key, one per origin, in their order.
     fn rows_of_key(&self, id: &KeyId) -> impl Future<Output = Result<Vec<Told>, StoreError>> + Send;
 
-    /// At most `most` keys from a place on, in their order, with everything that the store holds of each:
-    /// rows of all origins and the journal. Fewer than `most` only at the end. The result is not
-    /// one moment's state: a key that changes meanwhile is shown before or after.
+    /// At most `most` keys from a place on, in their order, with everything that the store holds of
+    /// each: rows of all origins and the journal. Fewer than `most` only at the end. The result is
+    /// not one moment's state: a key that changes meanwhile is shown before or after.
     fn histories(
         &self,
         begin: Begin<'_>,

@@ -230,8 +230,8 @@ pub enum Question {
         /// Those in this state only; all if absent.
         state: Option<JobState>,
     },
-    /// End the doubt of a key of yours, or act on a job of yours, for this operator, whom you know by
-    /// the token.
+    /// End the doubt of a key of yours, or act on a job of yours, for this operator, whom you know
+    /// by the token.
     Act {
         /// Path of the act in the admin API.
         path: String,
@@ -242,7 +242,8 @@ pub enum Question {
     },
 }
 
-/// An operator's `Authorization` header, and the approval of a second person. `Debug` shows neither.
+/// An operator's `Authorization` header, and the approval of a second person. `Debug` shows
+/// neither.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proof {
     /// The header's value.

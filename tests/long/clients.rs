@@ -1,9 +1,9 @@
 //! Clients that people already use, through real gateways: a lost answer, a running key, a killed
 //! region, and each kind of refusal.
 //!
-//! The result for a client's caller is compared with the table of `docs/clients.md`. No client may make
-//! a second effect, and the SDKs of a payment API must throw on every refusal: one that resolves is
-//! taken for a payment.
+//! The result for a client's caller is compared with the table of `docs/clients.md`. No client may
+//! make a second effect, and the SDKs of a payment API must throw on every refusal: one that
+//! resolves is taken for a payment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,8 +97,8 @@ fn full() -> Case {
     Case { token: "sk_demo_globex", ..Case::new(0) }
 }
 
-/// The result for a client's caller when an answer was lost, while the first request runs, and for each
-/// kind of refusal.
+/// The result for a client's caller when an answer was lost, while the first request runs, and for
+/// each kind of refusal.
 async fn row(stage: &Stage, client: &str) -> [String; 3] {
     let first = Case::new(0);
     assert_eq!(stage.send(client, &first).await, json!({ "status": 201 }), "{client}");

@@ -208,7 +208,8 @@ async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
     }
 }
 
-/// Releases a key of the other region on a region's console: with a session here, and a token there.
+/// Releases a key of the other region on a region's console: with a session here, and a token
+/// there.
 async fn released_on_the_console(dir: &Path, base: &str, key: &str) {
     let token = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
     let cookie = signed_in(base, &token("ann")).await;

@@ -228,7 +228,6 @@ impl Pool {
                 let (mut connection, pooled) = match self.take(&turn, is_safe, now) {
                     Some(connection) => (connection, true),
                     // Boxed: rare, and a handshake is large. Every request would carry its room.
-                    // Boxed, as it is rare: each request would carry the room of a handshake.
                     None => match Box::pin(self.connect(&turn, &choice, until)).await {
                         Ok(connection) => (connection, false),
                         Err(why) => {

@@ -1,8 +1,8 @@
 //! `onceway drill`: breaks a deployment on this machine in many ways, under load, and counts
 //! effects.
 //!
-//! `onceway_lab::drill` does it. Reports go to stdout, progress to stderr. It must not leave anything
-//! behind, nor report a run as held if a bound was not.
+//! `onceway_lab::drill` does it. Reports go to stdout, progress to stderr. It must not leave
+//! anything behind, nor report a run as held if a bound was not.
 
 use std::future::Future;
 use std::time::Duration;

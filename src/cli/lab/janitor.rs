@@ -1,7 +1,7 @@
 //! `onceway janitor`, hidden: cleans up after a demo that was killed.
 //!
-//! `onceway_lab::janitor` starts this command and does its work. It must not run on an async runtime: the
-//! janitor has its own.
+//! `onceway_lab::janitor` starts this command and does its work. It must not run on an async
+//! runtime: the janitor has its own.
 
 use std::path::PathBuf;
 

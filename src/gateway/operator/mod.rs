@@ -1,5 +1,5 @@
-//! What operators ask and do: [`acts`] on keys, [`doubt_rule`], [`dead_letters`]; lists of one
-//! region ([`search`], [`export`], [`audit`]) and of all ([`doubt_lists`], [`life`],
+//! Questions and acts of operators: [`acts`] on keys, [`doubt_rule`], [`dead_letters`]; lists of
+//! one region ([`search`], [`export`], [`audit`]) and of all ([`doubt_lists`], [`life`],
 //! [`everywhere`]).
 //!
 //! An act needs a name and a reason, and is journalled in the statement that performs it.

@@ -1,4 +1,4 @@
-//! What people and machines see: [`status`], [`metrics`] with their [`labels`], [`spans`] and
+//! The view for people and machines: [`status`], [`metrics`] with their [`labels`], [`spans`] and
 //! [`trace`], [`publication`], [`coverage`], [`lag_history`].
 //!
 //! Nothing here may decide about a request.

@@ -3,8 +3,8 @@
 //!
 //! `patroni` has the servers, `schedule` runs it, `verdict` counts effects. Logical slots do not
 //! survive, and the standby may lack rows of other regions, so each follows the other anew. It must
-//! not read the standby after its promotion to count lost rows: a gateway may have brought some back
-//! by then.
+//! not read the standby after its promotion to count lost rows: a gateway may have brought some
+//! back by then.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;

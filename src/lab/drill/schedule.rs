@@ -1,9 +1,9 @@
 //! One run of a drill, from a healthy deployment to a verdict: load, faults and repairs, the ends
 //! of all keys, the count.
 //!
-//! `losses`, `restarts`, `moves`, `reseeds` and `promotes` have the middle part, and act through [`Run`];
-//! `verdict` judges. The run mends every fault before it brings keys to their ends. It must not
-//! skip the count when the middle fails.
+//! `losses`, `restarts`, `moves`, `reseeds` and `promotes` have the middle part, and act through
+//! [`Run`]; `verdict` judges. The run mends every fault before it brings keys to their ends. It
+//! must not skip the count when the middle fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -218,7 +218,7 @@ impl<'a> Said<'a> {
         Ok(body)
     }
 
-    /// What an operator would see now.
+    /// The thing as an operator would see it now.
     async fn now<P: Ports>(&self, visit: &Visit<'_, P>) -> Result<String, Refused> {
         let store = |error: crate::ports::store::StoreError| Refused {
             status: StatusCode::SERVICE_UNAVAILABLE,

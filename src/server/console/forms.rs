@@ -14,7 +14,7 @@ pub(super) struct Place<'a> {
     pub(super) region: &'a str,
     pub(super) tenant: &'a str,
     pub(super) key: &'a str,
-    /// What the operator saw of it.
+    /// The thing as the operator saw it.
     pub(super) seen: &'a str,
 }
 
