@@ -2,6 +2,7 @@
 //!
 //! Requests and loops are `impl Gateway` where they belong. This file must not know of any.
 
+use crate::protocol::record::{Reading, Row, resolve};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::gateway::reloadable::{ConfigStatus, Live};
 use crate::gateway::request::attach::Attached;
 use crate::gateway::shadow::Shadow;
 use crate::gateway::telemetry::coverage::{Coverage, Report};
-use crate::gateway::upkeep::jobs::Workers;
+use crate::gateway::upkeep::workers::Workers;
 use crate::ports::{Clock, Ports};
 use crate::protocol::lease::Lease;
 use crate::protocol::region::{Origin, RegionName};
@@ -44,7 +45,7 @@ pub struct Gateway<P: Ports> {
     pub(super) store: ArcSwap<StoreHealth>,
     pub(super) health: Mutex<Health>,
     pub(super) hearing: crate::gateway::upkeep::hearing::Hearing,
-    pub(super) looks: Mutex<crate::gateway::upkeep::doubles::Looks>,
+    pub(super) looks: Mutex<crate::gateway::upkeep::looks::Looks>,
     /// Keys on the region's list of doubts, as the sweep counted last.
     pub(super) doubted: Mutex<Option<u64>>,
     pub(super) crowd: Arc<Concurrency>,
@@ -77,8 +78,7 @@ impl<P: Ports> Gateway<P> {
         let origin = Origin { region: settings.me.clone(), generation: settings.generation };
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
-        crate::gateway::telemetry::metrics::prepare(&settings, &view);
-        crate::gateway::upkeep::hearing::prepare();
+        crate::gateway::telemetry::metrics::prepare(&settings.me, &settings.routes, settings.shadow, &view);
         let proposer = crate::gateway::authority::proposer(ports.dice());
         let lease = Lease::new(settings.failover.lease, settings.drift);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
@@ -169,10 +169,15 @@ impl<P: Ports> Gateway<P> {
     }
 
     /// Adds one observation of the upstream's latency.
-    pub(super) fn observe_upstream(&self, ask: &crate::gateway::request::admit::Ask, started: Moment) {
+    pub(super) fn observe_upstream(&self, ask: &crate::gateway::request::ask::Ask, started: Moment) {
         let took = self.ports.clock().now().since(started);
         crate::gateway::telemetry::metrics::upstream(&ask.route, took);
         self.live.load().took(&ask.route, took);
+    }
+
+    /// Reads the rows of a key as this gateway does. Its knowledge of other regions counts.
+    pub(super) fn read(&self, rows: Vec<Row>) -> Reading {
+        resolve(rows, &self.reader())
     }
 
     pub(super) fn is_stopping(&self) -> bool {

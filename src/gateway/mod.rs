@@ -24,3 +24,4 @@ pub mod settings;
 pub mod shadow;
 pub mod telemetry;
 pub mod upkeep;
+mod well_known;

@@ -2,6 +2,7 @@
 //!
 //! Nothing here may change while the gateway runs: [`super::reloadable`] has what may.
 
+use crate::protocol::lifetime::Lifetime;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,12 +95,17 @@ pub(super) struct Fixed {
 }
 
 impl Fixed {
+    /// Retention, skew and tombstone time of a key under this policy.
+    pub(super) fn lifetime(&self, policy: &Policy) -> Lifetime {
+        Lifetime { retention: policy.retention, skew: self.skew, tombstone: policy.tombstone }
+    }
+
     /// Time that an answer to a request under this policy may take at the owner.
     pub(super) fn patience(&self, policy: &Policy) -> Duration {
         let timings = &self.timings;
         policy.wait
             + timings.claim_within
-            + crate::gateway::request::escrow::bound(policy)
+            + policy.escrow.time_limit()
             + policy.upstream_timeout.max(timings.probe_within)
             + timings.settle_within
     }

@@ -18,10 +18,10 @@ use serde::Serialize;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::quota::Charged;
-use crate::gateway::policy::route::{Binding, Matched, Policy, Protection};
+use crate::gateway::policy::route::{Binding, Matched, NO_ROUTE, Policy, Protection};
 use crate::gateway::reloadable::Live;
 use crate::gateway::request::admit::{identify, take_fingerprint};
-use crate::gateway::request::passthrough::{NO_ROUTE, Passing, to};
+use crate::gateway::request::passthrough::{Passing, to};
 use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::{metrics, trace};
 use crate::ports::upstream::SendError;

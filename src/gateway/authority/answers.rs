@@ -125,7 +125,7 @@ impl<P: Ports> Gateway<P> {
         if is_lost && !removed(Plant::ToldOfRecords) {
             gate_loop::convert(self, origin).await?;
         }
-        let applied = applied(self).await.map_err(|error| error.to_string())?;
+        let applied = applied(self.ports.store()).await.map_err(|error| error.to_string())?;
         let beat = self.ports.store().beat(None).await.map_err(|error| error.to_string())?;
         let seal = beat.ok_or("the store restarted and is not approved yet")?.seq;
         Ok(opening::Told { applied: applied.rows(origin), seal })

@@ -152,7 +152,7 @@ const RECENT: u64 = 20;
 /// the arcs open soon after they are taken. A new store has no mark to wait for, and must not take
 /// arcs before its first copies are whole.
 async fn is_covered<P: Ports>(gateway: &Gateway<P>, view: &View) -> Result<bool, String> {
-    let applied = applied(gateway).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
     let announced: BTreeMap<RegionName, u64> = {
         let health = gateway.health();
         let newest = |peer: &Peer| peer.pong.as_ref().and_then(|pong| pong.beat).map_or(1, |beat| beat.seq);

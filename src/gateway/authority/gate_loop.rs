@@ -223,7 +223,7 @@ async fn open<P: Ports>(gateway: &Arc<Gateway<P>>, version: GateVersion, state: 
 }
 
 async fn missing<P: Ports>(gateway: &Gateway<P>, state: &GateState) -> Result<Vec<Hindrance>, StoreError> {
-    let applied = applied(gateway).await?.rows;
+    let applied = applied(gateway.ports.store()).await?.rows;
     let now = gateway.ports.clock().now();
     let rule = gateway.settings.failover.window;
     let (views, seen) = (gateway.authority.views.load(), gateway.authority.applied.load());

@@ -114,7 +114,7 @@ pub(super) async fn release<P: Ports>(
         Some(seal) => seal,
         None => seal(gateway, &base, &target).await?,
     };
-    let applied = applied(gateway).await.map_err(|error| error.to_string())?;
+    let applied = applied(gateway.ports.store()).await.map_err(|error| error.to_string())?;
     let seen = base.losses().map(|(origin, _)| {
         let seen = applied.rows(&origin);
         (origin, seen)

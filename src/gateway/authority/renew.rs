@@ -72,7 +72,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
             true => drop(lease.held(now)),
             false => lease.lay_down(),
         });
-        metrics::lease(gateway, now);
+        metrics::lease(gateway.lease_left(now));
         return false;
     };
     let (may, reads_first) = gateway.authority.with_lease(|lease| (lease.may_ask(now), lease.reads_first()));
@@ -84,7 +84,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
         may.then(|| (lease.asks(view.clone(), boot, now), lease.ttl(&view)))
     });
     let Some((starts, ttl)) = asked else {
-        metrics::lease(gateway, now);
+        metrics::lease(gateway.lease_left(now));
         return false;
     };
     let region = gateway.settings.me.clone();
@@ -108,7 +108,7 @@ async fn renew<P: Ports>(gateway: &Arc<Gateway<P>>, now: Moment) -> bool {
             }
         }
     }
-    metrics::lease(gateway, gateway.ports.clock().now());
+    metrics::lease(gateway.lease_left(gateway.ports.clock().now()));
     renewed
 }
 

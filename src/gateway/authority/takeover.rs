@@ -173,7 +173,7 @@ pub(super) async fn frontier<P: Ports>(
     gone: &BTreeSet<RegionName>,
 ) -> u64 {
     let Some(origin) = view.origin(region) else { return 0 };
-    let own = applied(gateway).await.map_or(0, |own| own.rows(&origin));
+    let own = applied(gateway.ports.store()).await.map_or(0, |own| own.rows(&origin));
     let health = gateway.health();
     let counts = |name: &RegionName| !gone.contains(name) && speakers::tells_of_others(name, view);
     let left = health.peers.iter().filter(|(name, _)| counts(name)).map(|(_, peer)| peer);

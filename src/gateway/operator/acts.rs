@@ -13,8 +13,6 @@ use super::audit::cursor;
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::NEVER_REPLAYED;
-use crate::gateway::request::claim::lifetime;
-use crate::gateway::request::finish::read;
 use crate::gateway::request::stand_in::{self, For, NotWritten};
 use crate::gateway::telemetry::status::KeyStatus;
 use crate::ports::peers::{PeerError, Question, Told};
@@ -174,7 +172,7 @@ impl<P: Ports> Gateway<P> {
         if self.view().owner(&listed.open.id) != Some(&self.settings.me) {
             return None;
         }
-        let Reading::InDoubt(row, ground) = read(self, rows) else { return None };
+        let Reading::InDoubt(row, ground) = self.read(rows) else { return None };
         listed.open.row =
             std::iter::once(row).chain(ground.beside).find(|row| row.origin == listed.open.row.origin)?;
         Some(listed)
@@ -261,7 +259,7 @@ impl<P: Ports> Gateway<P> {
     async fn in_doubt(&self, id: &KeyId, ruling: &Ruling) -> Result<Ruled, Refusal> {
         let rows =
             self.ports.store().look_up_beside(std::slice::from_ref(id)).await.map_err(Refusal::Store)?;
-        let (row, ground) = match read(self, rows.into_iter().next().unwrap_or_default()) {
+        let (row, ground) = match self.read(rows.into_iter().next().unwrap_or_default()) {
             Reading::InDoubt(row, ground) => (row, Some(ground)),
             Reading::InProgress(row) => (row, None),
             Reading::Absent => return Err(Refusal::NotInDoubt { state: "absent" }),
@@ -306,7 +304,7 @@ impl<P: Ports> Gateway<P> {
             },
             basis: basis(ground),
             recovery: row.recovery,
-            lifetime: lifetime(self, policy),
+            lifetime: self.settings.lifetime(policy),
             request: ("", ""),
         };
         let by = Who { actor: &act.actor, reason: &act.reason };

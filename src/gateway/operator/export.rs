@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::audit::cursor;
 use crate::gateway::instance::Gateway;
-use crate::gateway::request::finish::read;
 use crate::gateway::telemetry::status;
 use crate::ports::audit::{History, Told};
 use crate::ports::store::StoreError;
@@ -119,7 +118,7 @@ impl<P: Ports> Gateway<P> {
 
     fn entries(&self, history: History) -> Vec<ExportEntry> {
         let rows: Vec<Row> = history.rows.iter().map(|told| told.row.clone()).collect();
-        let state = reading(&read(self, rows));
+        let state = reading(&self.read(rows));
         let records = history.rows.iter().map(|told| self.record(&history.id, state, told));
         let journal = history.journal.into_iter().map(|entry| self.journalled(&history.id, state, entry));
         records.chain(journal).collect()

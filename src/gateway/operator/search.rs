@@ -9,7 +9,6 @@ use serde::Serialize;
 use super::audit::cursor;
 use super::export::reading;
 use crate::gateway::instance::Gateway;
-use crate::gateway::request::finish::read;
 use crate::ports::audit::{Begin, History};
 use crate::ports::store::StoreError;
 use crate::ports::{Audit as _, Clock, Ports};
@@ -129,7 +128,7 @@ impl<P: Ports> Gateway<P> {
         };
         let routes = rows.iter().map(|told| told.route.to_string()).collect();
         let claims = rows.iter().filter_map(|told| told.claimed.map(|at| at.as_millis())).collect();
-        let state = reading(&read(self, rows.into_iter().map(|told| told.row).collect()));
+        let state = reading(&self.read(rows.into_iter().map(|told| told.row).collect()));
         Some(Candidate { key: FoundKey { state, ..key }, routes, claims })
     }
 }

@@ -4,6 +4,7 @@
 //! region. A key of another tenant does not exist here. This file must not change anything, and
 //! must not hold a request's body.
 
+use crate::gateway::well_known::KEYS;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,15 +15,14 @@ use http::request::Parts;
 use http::{Method, Request, Response, Uri};
 use serde::Serialize;
 
-use super::finish::{jittered, read, shortly};
 use super::problems::Problem;
-use super::{admit, follow, forwarded_verdict, reply};
+use super::{admit, forwarded_verdict, reply};
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::percent;
 use crate::gateway::policy::route::Dialect;
 use crate::gateway::race::{Won, race};
-use crate::gateway::telemetry::metrics::Where;
+use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::trace::{self, Trace};
 use crate::gateway::telemetry::{metrics, spans};
 use crate::ports::peers::{Forward, ForwardReply};
@@ -37,18 +37,11 @@ use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Moment;
 
-/// Path of the address; the key follows, percent-encoded.
-pub const PREFIX: &str = "/.well-known/onceway/requests/";
 /// Time to wait for another region's answer. After that the local copy answers.
 const OWNER_WITHIN: Duration = Duration::from_secs(3);
 
-/// The address of a key's state.
-pub fn of(key: &Key) -> String {
-    format!("{PREFIX}{}", percent::encode(key.as_str()))
-}
-
 pub(in crate::gateway) fn is_asked(method: &Method, path: &str) -> bool {
-    (*method == Method::GET || *method == Method::HEAD) && path.starts_with(PREFIX)
+    (*method == Method::GET || *method == Method::HEAD) && path.starts_with(KEYS)
 }
 
 /// The state of a key. Names and words are a contract: add, never rename.
@@ -184,15 +177,15 @@ async fn here<P: Ports>(
     id: &KeyId,
     principal: Option<Digest32>,
 ) -> Result<(&'static str, Response<Body>), Problem> {
-    let after = jittered(gateway, Duration::from_secs(1));
+    let after = gateway.jittered(Duration::from_secs(1));
     match told(gateway, id, principal).await {
         Ok(Some(told)) => Ok((told.state, reply::state(&told, &gateway.settings.me))),
         Ok(None) => Err(match gateway.here(id) {
             Here::Run(_) | Here::Elsewhere(_) => Problem::KeyUnknown,
-            Here::Closed(Closed::Moving | Closed::CatchingUp) => Problem::Moving { after: shortly(gateway) },
+            Here::Closed(Closed::Moving | Closed::CatchingUp) => Problem::Moving { after: gateway.shortly() },
             Here::Closed(Closed::NoLease) => Problem::NotAuthoritative { after },
             Here::Nobody => Problem::HomeUnavailable { after },
-            Here::Unfit(why) => follow::unfit(gateway, &why),
+            Here::Unfit(why) => gateway.unfit(&why),
         }),
         Err(error) => {
             tracing::warn!(%error, "a key's state cannot be told");
@@ -203,7 +196,7 @@ async fn here<P: Ports>(
 
 fn asked<P: Ports>(gateway: &Gateway<P>, head: &Parts) -> Result<(KeyId, Option<Digest32>), Problem> {
     let caller = admit::who(gateway, &gateway.live(), head).ok_or(Problem::CredentialInvalid)?;
-    let text = percent::decode(head.uri.path().strip_prefix(PREFIX).unwrap_or_default());
+    let text = percent::decode(head.uri.path().strip_prefix(KEYS).unwrap_or_default());
     Ok((KeyId::new(caller.tenant, Key::parse(&text).map_err(Problem::Key)?), caller.principal))
 }
 
@@ -214,7 +207,7 @@ async fn rows<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> Result<Vec<Row>, St
 
 async fn is_final<P: Ports>(gateway: &Gateway<P>, id: &KeyId) -> bool {
     let rows = rows(gateway, id).await.unwrap_or_default();
-    matches!(read(gateway, rows), Reading::Settled(_) | Reading::Gone(_))
+    matches!(gateway.read(rows), Reading::Settled(_) | Reading::Gone(_))
 }
 
 async fn from_owner<P: Ports>(
@@ -243,7 +236,7 @@ async fn from_owner<P: Ports>(
     match race(gateway.ports.peers().forward(owner, forward), late).await {
         Won::First(Ok(ForwardReply::Answer(response))) => Some(response),
         Won::First(Ok(ForwardReply::NotOwner { .. })) => {
-            Some(reply::refuse(&Problem::Moving { after: shortly(gateway) }, Dialect::Plain))
+            Some(reply::refuse(&Problem::Moving { after: gateway.shortly() }, Dialect::Plain))
         }
         Won::First(Err(_)) | Won::Second(()) => None,
     }
@@ -257,7 +250,7 @@ async fn told<P: Ports>(
     let rows = rows(gateway, id).await?;
     let own = rows.iter().any(|row| row.origin == gateway.origin && row.accepted);
     let job = if own { gateway.ports.store().job(id).await?.map(|job| job.state) } else { None };
-    let (state, row) = match read(gateway, rows) {
+    let (state, row) = match gateway.read(rows) {
         Reading::Absent => return Ok(None),
         Reading::Gone(row) => ("expired", row),
         Reading::Settled(row) => ("settled", row),

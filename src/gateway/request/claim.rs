@@ -3,25 +3,22 @@
 //! [`crate::gateway::authority`] gives the permit. A claim that was not confirmed is never sent.
 //! This file must not send anything.
 
+use crate::gateway::upkeep::store_gate;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admit::Ask;
+use super::ask::Ask;
 use super::escrow;
-use super::finish::jittered;
 use super::outcome::{self, Claim};
 use super::problems::Problem;
-use crate::gateway::authority::{Permit, took};
+use crate::gateway::authority::Permit;
 use crate::gateway::instance::Gateway;
-use crate::gateway::policy::route::Policy;
 use crate::gateway::telemetry::metrics;
-use crate::gateway::upkeep::heartbeat::shut;
 use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
 use crate::protocol::decide::Basis;
 use crate::protocol::hold::SendBy;
-use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::Row;
 
 pub(in crate::gateway) struct ClaimBasis {
@@ -48,11 +45,6 @@ pub(in crate::gateway) enum Claimed {
     Moved,
 }
 
-/// Retention, skew and tombstone time of a key under this policy.
-pub(in crate::gateway) fn lifetime<P: Ports>(gateway: &Gateway<P>, policy: &Policy) -> Lifetime {
-    Lifetime { retention: policy.retention, skew: gateway.settings.skew, tombstone: policy.tombstone }
-}
-
 /// Claims the key durably, or returns the rows that it has already. If a commit was not confirmed,
 /// the claim is repeated once with its nonce. If it is still not confirmed, it is never sent, and
 /// is released in the background.
@@ -71,7 +63,7 @@ pub(in crate::gateway) async fn claim<P: Ports>(
             route = &*ask.route,
             "refused: the regions have not agreed yet to remember keys for so long"
         );
-        return Err(Problem::NotAuthoritative { after: jittered(gateway, Duration::from_secs(1)) });
+        return Err(Problem::NotAuthoritative { after: gateway.jittered(Duration::from_secs(1)) });
     }
     let now = gateway.ports.clock().now();
     let send_by = SendBy::new(now, ask.policy.hold, ask.policy.upstream_timeout, gateway.settings.drift);
@@ -80,10 +72,12 @@ pub(in crate::gateway) async fn claim<P: Ports>(
         let store = gateway.ports.store();
         let keep = ask.policy.accept.request_retention;
         let written = match &way {
-            ClaimMode::Now => metrics::store("claim", &ask.route, gateway, store.claim(&claim)).await,
+            ClaimMode::Now => {
+                metrics::store("claim", &ask.route, gateway.ports.clock(), store.claim(&claim)).await
+            }
             ClaimMode::Later(request) => {
                 let accepted = Box::pin(store.accept(&claim, request, keep));
-                metrics::store("accept", &ask.route, gateway, accepted).await
+                metrics::store("accept", &ask.route, gateway.ports.clock(), accepted).await
             }
         };
         match written {
@@ -105,9 +99,9 @@ pub(in crate::gateway) async fn claim<P: Ports>(
             Ok(ClaimReply::Found(rows)) => return Ok(Claimed::Found(rows)),
             // Nothing was written, not even by the unconfirmed call.
             Ok(ClaimReply::GateMoved) => {
-                return Box::pin(look_again(gateway)).await.map(|()| Claimed::Moved);
+                return Box::pin(store_gate::look_again(gateway)).await.map(|()| Claimed::Moved);
             }
-            Err(StoreError::Definite(why)) if !unconfirmed => return Err(store_unavailable(gateway, why)),
+            Err(StoreError::Definite(why)) if !unconfirmed => return Err(gateway.store_unavailable(why)),
             Err(StoreError::Definite(_)) => break,
             Err(StoreError::Unknown(_)) => {
                 metrics::claim_unconfirmed();
@@ -120,12 +114,12 @@ pub(in crate::gateway) async fn claim<P: Ports>(
         // it. So this is no refusal.
         ClaimMode::Later(_) => {
             tracing::warn!(key = %ask.id.digest(), "an acceptance was not confirmed: whether its job will run is not known");
-            let after = jittered(gateway, Duration::from_secs(1));
+            let after = gateway.jittered(Duration::from_secs(1));
             return Err(Problem::OutcomeUnknown { upstream: None, after });
         }
         ClaimMode::Now => outcome::release_unconfirmed(gateway, ask, claim.nonce),
     }
-    Err(store_unavailable(gateway, "a claim was not confirmed".to_owned()))
+    Err(gateway.store_unavailable("a claim was not confirmed".to_owned()))
 }
 
 /// The claim to ask for. A lost region may have run the key without a record here. Unless the key's
@@ -147,7 +141,7 @@ fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: Clai
         hold: ask.policy.hold,
         settle_time: ask.policy.settle_time,
         recovery: ask.policy.recovery,
-        lifetime: lifetime(gateway, &ask.policy),
+        lifetime: gateway.settings.lifetime(&ask.policy),
         route: ask.route.clone(),
         path: ask.target.path().to_owned(),
         principal: ask.bound_to(),
@@ -158,26 +152,4 @@ fn at_risk(ask: &Ask, claim: &ClaimAsk) {
     metrics::run_at_risk(&ask.route);
     let lost: Vec<String> = claim.risk.iter().map(ToString::to_string).collect();
     tracing::warn!(key = %ask.id.digest(), lost = lost.join(","), "run at risk: a lost region may have run the key without a trace here");
-}
-
-/// Reads the gate anew, after a claim found it at another version.
-pub(in crate::gateway) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
-    match gateway.ports.store().gate_again().await {
-        Ok(gate) if gate.is_open() => {
-            took(gateway, gate);
-            Ok(())
-        }
-        Ok(_) => {
-            let why = "the store restarted and is not approved yet".to_owned();
-            shut(gateway, &why);
-            Err(store_unavailable(gateway, why))
-        }
-        Err(error) => Err(store_unavailable(gateway, error.to_string())),
-    }
-}
-
-/// The refusal while the store does not answer, or is not reliable.
-pub(in crate::gateway) fn store_unavailable<P: Ports>(gateway: &Gateway<P>, why: String) -> Problem {
-    tracing::warn!(why, "refused: the store is not available");
-    Problem::StoreUnavailable { after: jittered(gateway, Duration::from_secs(1)) }
 }

@@ -1,63 +1,19 @@
-//! The end of a keyed request: rendered, counted, logged. Also functions that several flows share.
+//! The end of a keyed request: rendered, counted, logged.
 //!
 //! [`super::reply`] renders. This file must not decide anything: every reply was decided before.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use http::Response;
 
-use super::admit::Ask;
+use super::ask::Ask;
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use crate::gateway::instance::Gateway;
-use crate::gateway::telemetry::metrics::Where;
+use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
-use crate::gateway::upkeep::key_habits;
 use crate::ports::{Body, Clock, Dice, Ports};
-use crate::protocol::record::{Reading, Row, resolve};
-use crate::protocol::time::Date;
-
-/// The reply to a request whose outcome is not known.
-pub(in crate::gateway) fn unknown<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
-    let after = jittered(gateway, Duration::from_secs(1));
-    Reply::Refused(Problem::OutcomeUnknown { upstream: None, after }, expires)
-}
-
-/// Reads the rows of a key as this gateway does. Its knowledge of other regions counts.
-pub(in crate::gateway) fn read<P: Ports>(gateway: &Gateway<P>, rows: Vec<Row>) -> Reading {
-    resolve(rows, &gateway.reader())
-}
-
-/// At least `span`, and up to as much again or three seconds more, so that refused clients do not
-/// come back together. Whole seconds, each equally likely, since `Retry-After` has no others (RFC
-/// 9110, section 10.2.3).
-pub(in crate::gateway) fn jittered<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
-    const VALUES: u64 = 4;
-    let least = span.as_secs() + u64::from(span.subsec_nanos() > 0);
-    let below = Duration::from_secs(least.max(VALUES)) - Duration::from_nanos(1);
-    Duration::from_secs(least + gateway.ports.dice().jitter(below).as_secs())
-}
-
-/// Pause before a client asks again for a key that moves: a move takes well below a second.
-pub(in crate::gateway) fn shortly<P: Ports>(gateway: &Gateway<P>) -> Duration {
-    const LEAST: Duration = Duration::from_millis(250);
-    LEAST + gateway.ports.dice().jitter(LEAST * 2)
-}
-
-/// Waits for others on behalf of a request: its overhead leaves that time out.
-pub(in crate::gateway) async fn waits<P: Ports, T>(
-    gateway: &Gateway<P>,
-    ask: &Ask,
-    others: impl Future<Output = T>,
-) -> T {
-    let clock = gateway.ports.clock();
-    let begun = clock.now();
-    let result = others.await;
-    ask.waited.add(clock.now().since(begun));
-    result
-}
 
 /// Renders, counts and logs the reply of this region: the one line per request.
 pub(in crate::gateway) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
@@ -75,7 +31,7 @@ pub(in crate::gateway) fn finish_from<P: Ports>(
     if let Reply::Refused(problem, _) = &reply {
         metrics::refused(problem);
         if matches!(problem, Problem::KeyReused { .. }) {
-            key_habits::mismatched(gateway, ask);
+            gateway.generators.mismatched(ask, gateway.ports.clock());
         }
     }
     gateway.give_back(ask, reply.is_retry());

@@ -12,16 +12,16 @@ use std::time::Duration;
 use http::Response;
 use tracing::Instrument;
 
-use super::admit::{Ask, By};
-use super::claim::{ClaimBasis, ClaimMode, Claimed, claim, store_unavailable};
+use super::ask::{Ask, By};
+use super::claim::{ClaimBasis, ClaimMode, Claimed, claim};
 use super::escrow::NotLodged;
-use super::finish::{InFlight, finish, jittered, read, shortly, unknown, waits};
+use super::finish::{InFlight, finish};
 use super::outcome::Claim;
 use super::problems::Problem;
 use super::recover::{self, Recovered};
 use super::reply::Reply;
 use super::{accept, escrow, forward, outcome};
-use crate::gateway::authority::{Here, Permit, Unfit};
+use crate::gateway::authority::{Here, Permit};
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::{metrics, spans};
@@ -76,16 +76,11 @@ pub(in crate::gateway) async fn answer_here<P: Ports>(
 ) -> Response<Body> {
     detached(gateway, ask, |gateway, ask| {
         Box::pin(async move {
-            let reply = serve(&gateway, &ask).await.unwrap_or_else(|_| moving(&gateway));
+            let reply = serve(&gateway, &ask).await.unwrap_or_else(|_| gateway.moving());
             finish(&gateway, &ask, reply)
         })
     })
     .await
-}
-
-/// The refusal of a key whose owner is changing.
-pub(in crate::gateway) fn moving<P: Ports>(gateway: &Gateway<P>) -> Reply {
-    Reply::Refused(Problem::Moving { after: shortly(gateway) }, None)
 }
 
 /// Runs the work in a task of its own, and counts it. Neither a client that hangs up nor a stop
@@ -99,7 +94,7 @@ where
     // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
     let begun = InFlight::begin(gateway.clone());
     if gateway.is_stopping() {
-        let after = jittered(gateway, Duration::from_secs(1));
+        let after = gateway.jittered(Duration::from_secs(1));
         return finish(gateway, &ask, Reply::Refused(Problem::Stopping { after }, None));
     }
     let task = {
@@ -115,7 +110,7 @@ where
         Ok(response) => response,
         Err(error) => {
             tracing::error!(%error, key = %ask.id.digest(), "a request's task ended before its answer");
-            finish(gateway, &ask, unknown(gateway, None))
+            finish(gateway, &ask, gateway.unknown(None))
         }
     }
 }
@@ -138,19 +133,19 @@ pub(in crate::gateway) async fn serve<P: Ports>(
             Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
             Here::Closed(Closed::CatchingUp) => Box::pin(catching_up::serve(gateway, ask)).await,
             Here::Closed(Closed::Moving) => {
-                copy_or(gateway, ask, Problem::Moving { after: shortly(gateway) }).await
+                copy_or(gateway, ask, Problem::Moving { after: gateway.shortly() }).await
             }
             Here::Closed(Closed::NoLease) => {
-                copy_or(gateway, ask, Problem::NotAuthoritative { after: jittered(gateway, second) }).await
+                copy_or(gateway, ask, Problem::NotAuthoritative { after: gateway.jittered(second) }).await
             }
             Here::Elsewhere(owner) => return Err(owner),
             Here::Nobody => {
-                let after = jittered(gateway, second);
+                let after = gateway.jittered(second);
                 Step::Ended(Reply::Refused(Problem::HomeUnavailable { after }, None))
             }
             Here::Unfit(why) => {
                 metrics::claim_failed(&ask.route, ask.id.tenant());
-                copy_or(gateway, ask, unfit(gateway, &why)).await
+                copy_or(gateway, ask, gateway.unfit(&why)).await
             }
         };
         match step {
@@ -158,19 +153,8 @@ pub(in crate::gateway) async fn serve<P: Ports>(
             Step::Again(problem) => told = Some(problem),
         }
     }
-    let told = told.unwrap_or_else(|| Problem::Moving { after: shortly(gateway) });
+    let told = told.unwrap_or_else(|| Problem::Moving { after: gateway.shortly() });
     Ok(Reply::Refused(told, None))
-}
-
-/// The refusal of a gateway that runs no key at all.
-pub(in crate::gateway) fn unfit<P: Ports>(gateway: &Gateway<P>, why: &Unfit) -> Problem {
-    tracing::warn!(why = why.told(), "refused: no key is run here");
-    let after = jittered(gateway, Duration::from_secs(1));
-    match why {
-        Unfit::NotFounded => Problem::NotFounded { after },
-        Unfit::Outgrown(_) => Problem::Outgrown { after },
-        Unfit::Store(_) => Problem::StoreUnavailable { after },
-    }
 }
 
 /// Replays a final record, even if this region may not run the key; else refuses.
@@ -223,7 +207,7 @@ pub(in crate::gateway) async fn begin<P: Ports>(
         Ok(Claimed::Ours(claim)) if later => Step::Ended(accept::accepted(gateway, ask, claim.expires)),
         Ok(Claimed::Ours(claim)) => Box::pin(run(gateway, ask, claim)).await,
         Ok(Claimed::Found(rows)) => return Begun::Found(rows),
-        Ok(Claimed::Moved) => Step::Again(Problem::Moving { after: shortly(gateway) }),
+        Ok(Claimed::Moved) => Step::Again(Problem::Moving { after: gateway.shortly() }),
         Err(problem) => {
             metrics::claim_failed(&ask.route, ask.id.tenant());
             Step::Ended(Reply::Refused(problem, None))
@@ -235,14 +219,14 @@ pub(in crate::gateway) async fn begin<P: Ports>(
 /// The rows of a key whose tenant may have no further key: a retry is served as before.
 async fn full<P: Ports>(gateway: &Gateway<P>, ask: &Ask, again: Duration) -> Begun {
     let found = gateway.ports.store().look_up(std::slice::from_ref(&ask.id));
-    let refused = match metrics::store("look_up", &ask.route, gateway, found).await {
+    let refused = match metrics::store("look_up", &ask.route, gateway.ports.clock(), found).await {
         Ok(mut found) => match found.pop().unwrap_or_default() {
             rows if rows.is_empty() => gateway.has_too_many_keys(ask.id.tenant(), again),
             rows => return Begun::Found(rows),
         },
         Err(error) => {
             metrics::claim_failed(&ask.route, ask.id.tenant());
-            store_unavailable(gateway, error.to_string())
+            gateway.store_unavailable(error.to_string())
         }
     };
     Begun::Done(Step::Ended(Reply::Refused(refused, None)))
@@ -261,14 +245,14 @@ pub(in crate::gateway) async fn follow<P: Ports>(
         };
         // A new permit each time: the earlier one does not hold after waiting or asking.
         let Here::Run(permit) = gateway.here(&ask.id) else {
-            return Step::Again(Problem::Moving { after: shortly(gateway) });
+            return Step::Again(Problem::Moving { after: gateway.shortly() });
         };
         rows = match begin(gateway, ask, &permit, stand).await {
             Begun::Done(step) => return step,
             Begun::Found(rows) => rows,
         };
     }
-    let after = jittered(gateway, Duration::from_secs(1));
+    let after = gateway.jittered(Duration::from_secs(1));
     Step::Ended(Reply::Refused(Problem::InProgress { after }, None))
 }
 
@@ -284,14 +268,14 @@ async fn stand_on<P: Ports>(
         if let Some(reply) = accept::standing(gateway, ask, &rows).await {
             return Err(reply);
         }
-        let reading = read(gateway, rows);
+        let reading = gateway.read(rows);
         let untouched = matches!(reading, Reading::Absent | Reading::Released(..));
         match verdict(ask, reading) {
             Verdict::Claim(basis) => return Ok(ClaimBasis { basis, untouched }),
             Verdict::Attach { left, expires } => {
                 let mut waiter = gateway.attached.join(&ask.id);
                 let ended = race(waiter.ended(), gateway.ports.clock().sleep_until(attach_until));
-                match waits(gateway, ask, ended).await {
+                match ask.waits(gateway.ports.clock(), ended).await {
                     Won::First(ended) => {
                         metrics::attached("replayed");
                         rows = ended;
@@ -309,7 +293,7 @@ async fn stand_on<P: Ports>(
                 }
             }
             Verdict::Parked { expires } => {
-                let after = jittered(gateway, Duration::from_secs(60));
+                let after = gateway.jittered(Duration::from_secs(60));
                 return Err(Reply::Refused(Problem::Parked { after }, Some(expires)));
             }
             Verdict::Replay(settlement) => return Err(Reply::Replay(settlement)),
@@ -345,7 +329,7 @@ async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Claim) -
         Ok(lodged) => claim.lodged = lodged,
         Err(failed) => {
             outcome::unsent(gateway, ask, &claim).await;
-            let problem = Problem::EscrowUnavailable { after: jittered(gateway, Duration::from_secs(1)) };
+            let problem = Problem::EscrowUnavailable { after: gateway.jittered(Duration::from_secs(1)) };
             return match failed {
                 NotLodged::Stale => Step::Again(problem),
                 NotLodged::Unavailable => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
@@ -405,7 +389,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
         }
     };
     let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout, still);
-    let answered = waits(gateway, ask, sent.instrument(spans::upstream())).await;
+    let answered = ask.waits(gateway.ports.clock(), sent.instrument(spans::upstream())).await;
     Step::Ended(match answered {
         Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
         Err(SendError::NotSent(_)) if let Some(why) = refused.get() => {
@@ -415,7 +399,7 @@ async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> S
             tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
             metrics::attempt(&ask.route, "nothing_happened");
             outcome::unsent(gateway, ask, &claim).await;
-            let after = jittered(gateway, Duration::from_secs(1));
+            let after = gateway.jittered(Duration::from_secs(1));
             Reply::Refused(Problem::UpstreamUnavailable { after }, Some(claim.expires))
         }
         Err(SendError::Unknown(why) | SendError::Late(why)) => {
@@ -434,7 +418,7 @@ async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Clai
     };
     tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = told, "released unsent");
     outcome::unsent(gateway, ask, claim).await;
-    let problem = Problem::NotAuthoritative { after: jittered(gateway, Duration::from_secs(1)) };
+    let problem = Problem::NotAuthoritative { after: gateway.jittered(Duration::from_secs(1)) };
     match why {
         Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
         // A clean move ends no request: the key stays here, or another region is known to own it by
@@ -465,7 +449,7 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         }
         if let Ok(found) = gateway.ports.store().look_up(&ids).await {
             for (id, rows) in ids.iter().zip(found) {
-                if !matches!(read(&gateway, rows.clone()), Reading::InProgress(_)) {
+                if !matches!(gateway.read(rows.clone()), Reading::InProgress(_)) {
                     gateway.attached.wake(id, rows);
                 }
             }

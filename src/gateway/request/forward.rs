@@ -11,15 +11,15 @@ use std::time::Duration;
 use http::Response;
 use tracing::Instrument;
 
-use super::admit::Ask;
-use super::finish::{finish, finish_from, jittered, read, unknown};
+use super::ask::Ask;
+use super::finish::{finish, finish_from};
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::{follow, forwarded_verdict};
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
-use crate::gateway::telemetry::metrics::Where;
+use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
@@ -52,7 +52,7 @@ pub(in crate::gateway) async fn answer<P: Ports>(
     }
     let next = match gateway.here(&ask.id) {
         Here::Elsewhere(next) if next == owner => {
-            return finish_from(gateway, ask, follow::moving(gateway), Where::Forwarded);
+            return finish_from(gateway, ask, gateway.moving(), Where::Forwarded);
         }
         Here::Elsewhere(next) => next,
         Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => {
@@ -65,7 +65,7 @@ pub(in crate::gateway) async fn answer<P: Ports>(
     match hop(gateway, ask, &next).await {
         Hop::Answered(response) => response,
         Hop::Refused(reply) => finish_from(gateway, ask, reply, Where::Forwarded),
-        Hop::NotOwner { .. } => finish_from(gateway, ask, follow::moving(gateway), Where::Forwarded),
+        Hop::NotOwner { .. } => finish_from(gateway, ask, gateway.moving(), Where::Forwarded),
     }
 }
 
@@ -75,11 +75,11 @@ pub(in crate::gateway) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, 
     let found = metrics::store(
         "look_up",
         &ask.route,
-        gateway,
+        gateway.ports.clock(),
         gateway.ports.store().look_up(std::slice::from_ref(&ask.id)),
     );
     let rows = found.await.ok()?.pop()?;
-    let Reading::Settled(row) = read(gateway, rows) else { return None };
+    let Reading::Settled(row) = gateway.read(rows) else { return None };
     let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
         true => Reply::Replay(settlement(&row)?),
         false => Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(row.expires)),
@@ -138,7 +138,7 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
         Won::First(Err(PeerError::Unknown(why))) => {
             metrics::forward(owner, "unknown");
             tracing::warn!(%owner, why, "a forward broke after it was sent");
-            unknown(gateway, None)
+            gateway.unknown(None)
         }
         Won::Second(GivenUp::Silent) => {
             metrics::forward(owner, "silent");
@@ -146,7 +146,7 @@ async fn hop<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, owner: &RegionName)
         }
         Won::Second(GivenUp::OutOfTime) => {
             metrics::forward(owner, "unknown");
-            unknown(gateway, None)
+            gateway.unknown(None)
         }
     };
     Hop::Refused(reply)
@@ -196,5 +196,5 @@ async fn given_up<P: Ports>(gateway: &Gateway<P>, ask: &Ask, owner: &RegionName)
 
 fn unavailable<P: Ports>(gateway: &Gateway<P>, why: &str) -> Reply {
     tracing::warn!(why, "refused: the home region cannot be reached");
-    Reply::Refused(Problem::HomeUnavailable { after: jittered(gateway, Duration::from_secs(1)) }, None)
+    Reply::Refused(Problem::HomeUnavailable { after: gateway.jittered(Duration::from_secs(1)) }, None)
 }

@@ -8,7 +8,8 @@ use http::header::{LINK, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, Response};
 
 use super::problems::{self, CODES};
-use super::{address, reply};
+use super::reply;
+use crate::gateway::well_known;
 use crate::protocol::key::Key;
 use crate::protocol::outcome::{Outcome, OutcomeSets};
 
@@ -27,7 +28,9 @@ pub(in crate::gateway) fn verdict<B>(
     }
     let code = code(headers);
     let verdict = match code {
-        NONE if headers.get(LOCATION).is_some_and(|place| place == address::of(key).as_str()) => "accepted",
+        NONE if headers.get(LOCATION).is_some_and(|place| place == well_known::of(key).as_str()) => {
+            "accepted"
+        }
         NONE => match outcomes.classify(answer.status().as_u16(), headers.contains_key(RETRY_AFTER)) {
             Outcome::NothingHappened => "released",
             Outcome::Final | Outcome::Unknown => "settled",

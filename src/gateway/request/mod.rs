@@ -16,6 +16,7 @@
 pub(super) mod accept;
 pub(crate) mod address;
 pub(super) mod admit;
+pub(super) mod ask;
 pub(super) mod attach;
 pub(super) mod claim;
 pub(super) mod escrow;
@@ -28,6 +29,7 @@ pub(super) mod outcome;
 pub(super) mod passthrough;
 pub(crate) mod problems;
 pub(super) mod recover;
+pub(super) mod refusals;
 pub(crate) mod reply;
 pub(super) mod stand_in;
 

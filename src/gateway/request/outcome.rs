@@ -11,8 +11,8 @@ use http::header::{CONTENT_ENCODING, RETRY_AFTER};
 use http::{HeaderMap, Response};
 use tracing::Instrument;
 
-use super::admit::Ask;
-use super::finish::{InFlight, jittered, read, unknown, waits};
+use super::ask::Ask;
+use super::finish::InFlight;
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::{escrow, recover};
@@ -89,7 +89,7 @@ pub(in crate::gateway) async fn answered<P: Ports>(
             metrics::attempt(&ask.route, "nothing_happened");
             released(gateway, ask, &claim).await;
             if head.extensions.get::<CredentialRefused>().is_some() {
-                let after = jittered(gateway, Duration::from_secs(1));
+                let after = gateway.jittered(Duration::from_secs(1));
                 return Reply::Refused(Problem::CredentialRefused { after }, Some(claim.expires));
             }
             Reply::First {
@@ -99,14 +99,16 @@ pub(in crate::gateway) async fn answered<P: Ports>(
             }
         }
         Outcome::Unknown => {
-            let excerpt = waits(gateway, ask, Box::pin(excerpt(gateway, &head.headers, rest))).await;
+            let excerpt =
+                ask.waits(gateway.ports.clock(), Box::pin(excerpt(gateway, &head.headers, rest))).await;
             let said = excerpt.as_deref();
             tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, status, said, "outcome unknown");
             let ends_attempt = ask.policy.status_ends_attempt || removed(Plant::StatusEndsNothing);
             doubtful(gateway, ask, &claim, Some(Unclear { status, ends_attempt, excerpt })).await
         }
         Outcome::Final => {
-            let collected = waits(gateway, ask, body::collect(rest, ask.policy.stored_limit)).await;
+            let collected =
+                ask.waits(gateway.ports.clock(), body::collect(rest, ask.policy.stored_limit)).await;
             gateway.observe_upstream(ask, started);
             let (kept, response) = match collected {
                 Ok(Collected::Whole(bytes)) => {
@@ -145,7 +147,7 @@ async fn settled<P: Ports>(
             Reply::First { response, settled: true, expires: claim.expires }
         }
         Stored::Lost => Box::pin(stored_instead(gateway, ask)).await,
-        Stored::NotYet => unknown(gateway, Some(claim.expires)),
+        Stored::NotYet => gateway.unknown(Some(claim.expires)),
     }
 }
 
@@ -185,7 +187,7 @@ pub(in crate::gateway) async fn doubtful<P: Ports>(
     let fact = Fact::InDoubt(answer);
     match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), fact).await {
         Stored::Yes | Stored::NotYet => {
-            let after = jittered(gateway, Duration::from_secs(1));
+            let after = gateway.jittered(Duration::from_secs(1));
             Reply::Refused(Problem::OutcomeUnknown { upstream: status, after }, Some(claim.expires))
         }
         Stored::Lost => Box::pin(stored_instead(gateway, ask)).await,
@@ -232,19 +234,19 @@ pub(in crate::gateway) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P
     tracing::error!(key = %ask.id.digest(), "claim lost: the outcome of this attempt found no claim of its token");
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&ask.id)).await;
     let rows = rows.ok().and_then(|mut found| found.pop()).unwrap_or_default();
-    match read(gateway, rows) {
+    match gateway.read(rows) {
         Reading::Settled(row) if same_request(&row, &ask.fingerprint, ask.principal) => {
             match settlement(&row) {
                 Some(settlement) => Reply::Replay(settlement),
-                None => unknown(gateway, Some(row.expires)),
+                None => gateway.unknown(Some(row.expires)),
             }
         }
-        Reading::Absent => unknown(gateway, None),
+        Reading::Absent => gateway.unknown(None),
         Reading::Settled(row)
         | Reading::Released(row, _)
         | Reading::InProgress(row)
         | Reading::InDoubt(row, _)
-        | Reading::Gone(row) => unknown(gateway, Some(row.expires)),
+        | Reading::Gone(row) => gateway.unknown(Some(row.expires)),
     }
 }
 
@@ -290,13 +292,19 @@ async fn persist<P: Ports>(
     loop {
         let written = match &fact {
             Fact::Settled(answer, _) => {
-                metrics::store("settle", route, gateway, keys.settle(attempt, answer)).await
+                metrics::store("settle", route, gateway.ports.clock(), keys.settle(attempt, answer)).await
             }
             Fact::Released => {
-                metrics::store("release", route, gateway, Box::pin(keys.release(attempt))).await
+                metrics::store("release", route, gateway.ports.clock(), Box::pin(keys.release(attempt))).await
             }
             Fact::InDoubt(answer) => {
-                metrics::store("doubt", route, gateway, Box::pin(keys.doubt(attempt, answer.clone()))).await
+                metrics::store(
+                    "doubt",
+                    route,
+                    gateway.ports.clock(),
+                    Box::pin(keys.doubt(attempt, answer.clone())),
+                )
+                .await
             }
         };
         match written {

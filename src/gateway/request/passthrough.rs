@@ -9,20 +9,16 @@ use std::time::Duration;
 
 use http::{Request, Response};
 
-use super::finish::jittered;
 use super::problems::Problem;
 use super::reply;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Dialect, Matched, UNLISTED_TIMEOUT};
-use crate::gateway::telemetry::metrics::{RouteTimes, Where};
 use crate::gateway::telemetry::spans;
+use crate::gateway::telemetry::times::{RouteTimes, Where};
 use crate::gateway::telemetry::trace::Trace;
 use crate::ports::upstream::{CredentialRefused, SendError};
 use crate::ports::{Body, Clock, Ports, Upstream};
 use crate::protocol::time::Moment;
-
-/// Placeholder for the route of a request that no route takes.
-pub(in crate::gateway) const NO_ROUTE: &str = "-";
 
 /// Facts for the log line of a request that passes.
 pub struct Passing {
@@ -80,7 +76,7 @@ impl<P: Ports> Gateway<P> {
         let (region, epoch) = (&self.settings.me, self.view().epoch());
         let (response, verdict, code) = match answered {
             Ok(response) if response.extensions().get::<CredentialRefused>().is_some() => {
-                let problem = Problem::CredentialRefused { after: jittered(self, Duration::from_secs(1)) };
+                let problem = Problem::CredentialRefused { after: self.jittered(Duration::from_secs(1)) };
                 (reply::refuse(&problem, Dialect::Plain), "refused", problem.code())
             }
             Ok(response) => (response, "passed", "-"),
@@ -88,7 +84,7 @@ impl<P: Ports> Gateway<P> {
                 tracing::warn!(%region, %error, %trace, "pass-through failed");
                 let problem = match error {
                     SendError::NotSent(_) => {
-                        Problem::UpstreamUnavailable { after: jittered(self, Duration::from_secs(1)) }
+                        Problem::UpstreamUnavailable { after: self.jittered(Duration::from_secs(1)) }
                     }
                     SendError::Unknown(_) => Problem::UpstreamBroke,
                     SendError::Late(_) => Problem::UpstreamSilent,

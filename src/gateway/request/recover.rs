@@ -8,9 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::admit::Ask;
-use super::claim::{lifetime, store_unavailable};
-use super::finish::{jittered, unknown, waits};
+use super::ask::Ask;
 use super::outcome::{self, Fact, Stored};
 use super::problems::Problem;
 use super::reply::{self, Reply};
@@ -58,7 +56,7 @@ pub(in crate::gateway) async fn probe<P: Ports>(
     for doubt in doubts {
         let (path, policy) = (ask.target.path(), &ask.policy);
         let asked = question(gateway, policy, &ask.id, &doubt, path);
-        let after = match waits(gateway, ask, asked).await {
+        let after = match ask.waits(gateway.ports.clock(), asked).await {
             ProbeAnswer::Happened(answer) => {
                 return Recovered::Reply(happened(gateway, ask, doubt, basis, answer).await);
             }
@@ -191,7 +189,7 @@ async fn happened<P: Ports>(
     match outcome::store(gateway, &ask.route, ask.policy.hold, attempt, fact).await {
         Stored::Yes => Reply::Replay(replay),
         Stored::Lost => outcome::stored_instead(gateway, ask).await,
-        Stored::NotYet => unknown(gateway, Some(doubt.expires)),
+        Stored::NotYet => gateway.unknown(Some(doubt.expires)),
     }
 }
 
@@ -211,22 +209,22 @@ async fn in_its_place<P: Ports>(
         nonce: Some(doubt.nonce),
         basis,
         recovery: ask.policy.recovery,
-        lifetime: lifetime(gateway, &ask.policy),
+        lifetime: gateway.settings.lifetime(&ask.policy),
         request: (&ask.route, ask.target.path()),
     };
     let ruling = Ruling::Settled(answer.clone());
     stand_in::end(gateway, whom, &ruling, None).await.map_err(|failed| match failed {
         NotWritten::Changed => {
-            let after = jittered(gateway, Duration::from_secs(1));
+            let after = gateway.jittered(Duration::from_secs(1));
             Reply::Refused(Problem::InDoubt { after }, Some(doubt.expires))
         }
         NotWritten::Store(error) => {
-            Reply::Refused(store_unavailable(gateway, error.to_string()), Some(doubt.expires))
+            Reply::Refused(gateway.store_unavailable(error.to_string()), Some(doubt.expires))
         }
     })
 }
 
 fn stay<P: Ports>(gateway: &Gateway<P>, doubt: &Doubt, after: Duration) -> Recovered {
-    let after = jittered(gateway, Duration::from_secs(1)).max(after);
+    let after = gateway.jittered(Duration::from_secs(1)).max(after);
     Recovered::Reply(Reply::Refused(Problem::InDoubt { after }, Some(doubt.expires)))
 }

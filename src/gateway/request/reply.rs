@@ -15,10 +15,10 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use super::address;
-use super::admit::Ask;
+use super::ask::Ask;
 use super::problems::{self, Problem, Safe};
 use crate::gateway::policy::route::{Dialect, Mismatch};
+use crate::gateway::well_known;
 use crate::ports::body::{self, Body};
 use crate::protocol::decide::Settlement;
 use crate::protocol::key::{Key, KeyError};
@@ -180,7 +180,7 @@ pub(in crate::gateway) fn rendered(
 /// 202 with a status monitor (RFC 9110 section 15.3.3); the preference that was applied is named
 /// (RFC 7240 section 3).
 fn accepted(pending: &Pending) -> Response<Body> {
-    let status_url = address::of(&pending.key);
+    let status_url = well_known::of(&pending.key);
     let state = if pending.running { "running" } else { "accepted" };
     let (location, request_id) = (value(&status_url), pending.request_id.to_string());
     let mut response = json(&PendingJson { state, status_url, request_id });

@@ -5,9 +5,9 @@
 //! it or nothing, and no row that is never sent reads as an attempt. This file must not judge
 //! anything.
 
+use crate::gateway::upkeep::store_gate;
 use std::time::Duration;
 
-use super::claim::look_again;
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
@@ -90,7 +90,7 @@ pub(in crate::gateway) async fn end<P: Ports>(
         Ok(Written::Lost) => Err(NotWritten::Changed),
         Ok(Written::GateMoved) => {
             // So that the next try goes by the present gate; this try is over in any case.
-            let _ = look_again(gateway).await;
+            let _ = store_gate::look_again(gateway).await;
             Err(NotWritten::Changed)
         }
         Err(error) => Err(NotWritten::Store(error)),

@@ -10,4 +10,5 @@ pub(super) mod metrics;
 pub(crate) mod publication;
 pub(crate) mod spans;
 pub(crate) mod status;
+pub(super) mod times;
 pub(crate) mod trace;

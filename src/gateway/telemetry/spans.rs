@@ -9,7 +9,7 @@ use http::HeaderMap;
 use tracing::field::display;
 use tracing::{Span, trace_span};
 
-use crate::gateway::request::admit::Ask;
+use crate::gateway::request::ask::Ask;
 use crate::ports::jobs::{Content, Job};
 use crate::ports::observe::SPANS;
 use crate::protocol::key::KeyId;

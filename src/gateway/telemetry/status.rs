@@ -15,8 +15,7 @@ use crate::gateway::health::StoreHealth;
 use crate::gateway::instance::{Gateway, SHADOWED};
 use crate::gateway::operator::acts::{self, JournalEntry};
 use crate::gateway::reloadable::ConfigStatus;
-use crate::gateway::request::finish::read;
-use crate::gateway::upkeep::doubles::AuditStatus;
+use crate::gateway::upkeep::looks::AuditStatus;
 use crate::ports::audit::Told;
 use crate::ports::store::StoreError;
 use crate::ports::{Audit as _, Authority as _, Clock, KeyStore, Ports, Replica, Upkeep};
@@ -395,7 +394,7 @@ impl<P: Ports> Gateway<P> {
         let described = told.iter().map(|told| told_status(told, &self.origin)).collect();
         let journal = self.ports.store().journal(id).await?;
         let journal = journal.into_iter().map(acts::journal_entry).collect();
-        let reading = read(self, told.into_iter().map(|told| told.row).collect());
+        let reading = self.read(told.into_iter().map(|told| told.row).collect());
         let excerpt = match &reading {
             Reading::InDoubt(..) => self.ports.store().excerpt(id).await?,
             _known => None,

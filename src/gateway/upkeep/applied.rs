@@ -8,9 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::gateway::instance::Gateway;
+use crate::ports::Replica;
 use crate::ports::store::StoreError;
-use crate::ports::{Ports, Replica};
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::Origin;
 use crate::protocol::time::Date;
@@ -40,8 +39,7 @@ impl Applied {
     }
 }
 
-pub(in crate::gateway) async fn applied<P: Ports>(gateway: &Gateway<P>) -> Result<Applied, StoreError> {
-    let store = gateway.ports.store();
+pub(in crate::gateway) async fn applied(store: &impl Replica) -> Result<Applied, StoreError> {
     let mut found = Applied::default();
     // In this order: a copy that begins between the two calls turns earlier rows into imported
     // ones, which still count.

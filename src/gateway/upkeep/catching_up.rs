@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::accept;
-use crate::gateway::request::admit::Ask;
-use crate::gateway::request::claim::{ClaimBasis, store_unavailable};
-use crate::gateway::request::finish::{jittered, read, shortly};
+use crate::gateway::request::ask::Ask;
+use crate::gateway::request::claim::ClaimBasis;
 use crate::gateway::request::follow::{Begun, Step, begin, expired, reused, running, verdict};
 use crate::gateway::request::problems::Problem;
 use crate::gateway::request::reply::Reply;
@@ -30,11 +29,13 @@ const UNTIL_AN_OPERATOR: Duration = Duration::from_secs(60);
 /// Serves such a key as far as possible.
 pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Step {
     let ids = std::slice::from_ref(&ask.id);
-    let found = metrics::store("look_up", &ask.route, gateway, gateway.ports.store().look_up(ids)).await;
+    let found =
+        metrics::store("look_up", &ask.route, gateway.ports.clock(), gateway.ports.store().look_up(ids))
+            .await;
     let rows = match found {
         Ok(mut found) => found.pop().unwrap_or_default(),
         Err(error) => {
-            return Step::Ended(Reply::Refused(store_unavailable(gateway, error.to_string()), None));
+            return Step::Ended(Reply::Refused(gateway.store_unavailable(error.to_string()), None));
         }
     };
     if !rows.is_empty() {
@@ -43,7 +44,7 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
     if let Some(reply) = accept::standing(gateway, ask, &rows).await {
         return Step::Ended(reply);
     }
-    let reading = read(gateway, rows);
+    let reading = gateway.read(rows);
     let (untouched, expires) = match &reading {
         Reading::Absent => (true, None),
         Reading::Released(row, _) => (true, Some(row.expires)),
@@ -77,7 +78,7 @@ fn in_doubt<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
 fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
     // No region is lost: the missing rows are on their way, and here in a moment.
     if gateway.view().lost().next().is_none() {
-        return Problem::Moving { after: shortly(gateway) };
+        return Problem::Moving { after: gateway.shortly() };
     }
     let (after, operator) = wait(&gateway.hindrances());
     Problem::CatchingUp { after: upward(gateway, after), operator }
@@ -95,7 +96,7 @@ fn wait(hindrances: &[Hindrance]) -> (Duration, bool) {
 
 /// Adds jitter, so that refused clients do not come back together.
 fn upward<P: Ports>(gateway: &Gateway<P>, span: Duration) -> Duration {
-    jittered(gateway, span.min(Duration::from_secs(1))) + span.saturating_sub(Duration::from_secs(1))
+    gateway.jittered(span.min(Duration::from_secs(1))) + span.saturating_sub(Duration::from_secs(1))
 }
 
 #[cfg(test)]

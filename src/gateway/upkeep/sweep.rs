@@ -13,8 +13,6 @@ use super::supervise::supervise;
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
-use crate::gateway::request::claim::lifetime;
-use crate::gateway::request::finish::read;
 use crate::gateway::request::outcome::{self, Fact};
 use crate::gateway::request::recover::{self, ProbeAnswer};
 use crate::gateway::request::stand_in::{self, For};
@@ -217,7 +215,7 @@ async fn recover<P: Ports>(gateway: &Arc<Gateway<P>>, open: OpenAttempt) -> Opti
     // Nothing is recovered before the key may run here: its settlement may be on the way.
     let Here::Run(_) = gateway.here(&open.id) else { return Some(None) };
     let rows = gateway.ports.store().look_up(std::slice::from_ref(&open.id)).await.ok()?.pop()?;
-    let Reading::InDoubt(row, ground) = read(gateway, rows) else { return None };
+    let Reading::InDoubt(row, ground) = gateway.read(rows) else { return None };
     if rule(&row, &ground) != Recovery::Probe {
         return None;
     }
@@ -271,7 +269,7 @@ async fn ended<P: Ports>(
         nonce,
         basis,
         recovery: row.recovery,
-        lifetime: lifetime(gateway, policy),
+        lifetime: gateway.settings.lifetime(policy),
         request: (&open.route, &open.path),
     };
     stand_in::end(gateway, whom, &ruling, None).await.is_ok()
