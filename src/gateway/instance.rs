@@ -15,7 +15,7 @@ use super::settings::{Fixed, Settings};
 use crate::gateway::limits::concurrency::Concurrency;
 use crate::gateway::reloadable::{ConfigStatus, Live};
 use crate::gateway::request::attach::Attached;
-use crate::gateway::shadow::Shadow;
+use crate::gateway::shadow::pass::Shadow;
 use crate::gateway::telemetry::coverage::{Coverage, Report};
 use crate::gateway::upkeep::workers::Workers;
 use crate::ports::{Clock, Ports};

@@ -13,7 +13,7 @@ use super::audit::cursor;
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::NEVER_REPLAYED;
-use crate::gateway::request::stand_in::{self, For, NotWritten};
+use crate::gateway::request::attempt::stand_in::{self, For, NotWritten};
 use crate::gateway::telemetry::status::KeyStatus;
 use crate::ports::peers::{PeerError, Question, Told};
 use crate::ports::store::{Attempt, StoreError, Written};

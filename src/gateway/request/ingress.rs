@@ -37,7 +37,7 @@ impl<P: Ports> Gateway<P> {
     /// cancels nothing.
     pub async fn handle(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         if let Some(shadow) = &self.shadow {
-            return Box::pin(shadow::pass(self, shadow, request)).await;
+            return Box::pin(shadow::pass::pass(self, shadow, request)).await;
         }
         let arrived = self.ports.clock().now();
         match self.place(Whose::Client) {

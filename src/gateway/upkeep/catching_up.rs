@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::accept;
 use crate::gateway::request::ask::Ask;
-use crate::gateway::request::claim::ClaimBasis;
+use crate::gateway::request::attempt::claim::ClaimBasis;
 use crate::gateway::request::follow::{Begun, Step, begin, expired, reused, running, verdict};
 use crate::gateway::request::problems::Problem;
 use crate::gateway::request::reply::Reply;

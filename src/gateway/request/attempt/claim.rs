@@ -7,12 +7,12 @@ use crate::gateway::upkeep::store_gate;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::Ask;
 use super::escrow;
 use super::outcome::{self, Claim};
-use super::problems::Problem;
 use crate::gateway::authority::Permit;
 use crate::gateway::instance::Gateway;
+use crate::gateway::request::ask::Ask;
+use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::metrics;
 use crate::ports::jobs::StoredRequest;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};

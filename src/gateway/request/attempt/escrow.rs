@@ -7,11 +7,11 @@
 use crate::gateway::upkeep::store_gate;
 use std::sync::Arc;
 
-use super::ask::Ask;
 use super::outcome::Claim;
 use crate::gateway::authority::Permit;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Alone, Escrow, LODGED_WITHIN};
+use crate::gateway::request::ask::Ask;
 use crate::gateway::telemetry::metrics;
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::peers::{Question, Told};

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::Ask;
 use super::outcome::{self, Fact, Stored};
-use super::problems::Problem;
-use super::reply::{self, Reply};
 use super::stand_in::{self, For, NotWritten};
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
+use crate::gateway::request::ask::Ask;
+use crate::gateway::request::problems::Problem;
+use crate::gateway::request::reply::{self, Reply};
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::Attempt;
 use crate::ports::upkeep::Ruling;

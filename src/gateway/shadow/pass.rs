@@ -1,12 +1,9 @@
 //! Shadow mode: requests pass through, and onceway's decisions are only counted.
 //!
 //! [`crate::gateway::instance::Gateway::handle`] calls it first if the region file says `shadow =
-//! true`. [`memory`] remembers keys, [`tee`] copies bodies as they stream. The report is a guess by
+//! true`. [`super::memory`] remembers keys, [`super::tee`] copies bodies as they stream. The report is a guess by
 //! one process's memory. Must not refuse, delay or change a request, and must not touch the store
 //! or a peer.
-
-mod memory;
-mod tee;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +13,8 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use serde::Serialize;
 
+use super::memory::{Asked, Memory, Met};
+use super::tee::{Copied, tee};
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Binding, Matched, NO_ROUTE, Policy, Protection};
@@ -31,8 +30,6 @@ use crate::protocol::key::KeyId;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::Recovery;
 use crate::protocol::time::Moment;
-use memory::{Asked, Memory, Met};
-use tee::{Copied, tee};
 
 /// Keys that one process remembers, at most.
 const MOST_KEYS: usize = 100_000;
@@ -109,7 +106,7 @@ impl Verdict {
 }
 
 impl Shadow {
-    pub(super) fn new() -> Self {
+    pub(in crate::gateway) fn new() -> Self {
         Self(Mutex::new(Inner { memory: Memory::new(MOST_KEYS), routes: BTreeMap::new() }))
     }
 
@@ -155,7 +152,7 @@ impl<P: Ports> Gateway<P> {
 }
 
 /// Passes a request, and counts its expected result.
-pub(super) async fn pass<P: Ports>(
+pub(in crate::gateway) async fn pass<P: Ports>(
     gateway: &Arc<Gateway<P>>,
     shadow: &Arc<Shadow>,
     request: Request<Body>,

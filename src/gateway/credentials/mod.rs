@@ -1,0 +1,12 @@
+//! Credentials: who asks, and who operates.
+//!
+//! [`tokens`] finds a request's [`caller`]: by an API token, or by one that an [`issuer`] signed.
+//! [`operators`] are the people of the admin API. A tenant must come from a verified credential.
+
+pub mod caller;
+pub(crate) mod issuer;
+pub mod operators;
+mod signature;
+mod tokens;
+
+pub use tokens::{Credentials, TokenDigest, Vouched, digest};
