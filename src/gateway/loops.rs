@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::instance::Gateway;
 use super::telemetry::spans;
-use super::upkeep::{doubles, heartbeat, jobs, reaper, sweep};
-use super::{authority, operator, request};
+use super::upkeep::{doubles, heartbeat, jobs, reaper, sweep, waiters};
+use super::{authority, operator};
 use crate::ports::Ports;
 
 impl<P: Ports> Gateway<P> {
@@ -20,7 +20,7 @@ impl<P: Ports> Gateway<P> {
         }
         heartbeat::start(self);
         authority::start(self);
-        request::follow::start_poller(self);
+        waiters::start(self);
         jobs::start(self, job);
         reaper::start(self);
         operator::audit::start(self);

@@ -2,7 +2,6 @@
 //!
 //! Nothing here may change while the gateway runs: [`super::reloadable`] has what may.
 
-use crate::protocol::lifetime::Lifetime;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use crate::gateway::limits::concurrency::MostAtOnce;
 use crate::gateway::limits::quota::Quota;
 use crate::gateway::policy::route::{Policy, Routes};
 use crate::protocol::digest::Digest32;
+use crate::protocol::lifetime::Lifetime;
 use crate::protocol::region::RegionName;
 use crate::protocol::time::Drift;
 use crate::protocol::versions::Versions;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Gateway, Here, Mode, StoreHealth};
-use crate::gateway::telemetry::status::{PeerStatus, Readiness};
+use crate::gateway::telemetry::readiness::{PeerStatus, Readiness};
 use crate::ports::{Clock, Ports};
 use crate::protocol::authority::GateState;
 use crate::protocol::key::KeyId;

@@ -9,18 +9,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::audit::cursor;
+use super::key::cursor;
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
+use crate::gateway::operator::key::KeyStatus;
 use crate::gateway::policy::route::NEVER_REPLAYED;
 use crate::gateway::request::attempt::stand_in::{self, For, NotWritten};
-use crate::gateway::telemetry::status::KeyStatus;
 use crate::ports::peers::{PeerError, Question, Told};
 use crate::ports::store::{Attempt, StoreError, Written};
-use crate::ports::upkeep::{Act, Entry, ListedDoubt, Ruling, Who};
+use crate::ports::upkeep::{Act, ListedDoubt, Ruling, Who};
 use crate::ports::{KeyStore, Peers, Ports, Upkeep};
 use crate::protocol::decide::{basis, over_in, settles_in};
-use crate::protocol::double::Why;
 use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Ground, Reading, Row, State};
@@ -71,35 +70,6 @@ pub struct Doubts {
     /// Cursor of the next page; absent on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-}
-
-/// One entry of the journal about a key.
-#[derive(Clone, Debug, Serialize)]
-pub struct JournalEntry {
-    /// Moment of the entry, milliseconds since 1970.
-    pub at_ms: i64,
-    /// `settled-by-hand`, `released-by-hand`, `rule-by-hand`, `double` or `late`.
-    pub kind: String,
-    pub token: Option<String>,
-    /// The request that made the attempt, if the entry names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub request_id: Option<String>,
-    /// The status of the attempt's answer, if the entry is about one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-    pub actor: Option<String>,
-    pub reason: Option<String>,
-    /// Explanation of a double: `risk` (one of the two ran at risk), `over` (one of them knew of
-    /// the other), or `unexplained`: a bug.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub explained: Option<&'static str>,
-}
-
-impl JournalEntry {
-    /// True if this is a double without an explanation.
-    pub fn is_unexplained(&self) -> bool {
-        self.explained == Some(Why::Unexplained.name())
-    }
 }
 
 /// Reason why an operator's act was refused. Nothing was changed, unless the reason says so.
@@ -312,19 +282,6 @@ impl<P: Ports> Gateway<P> {
             NotWritten::Changed => Refusal::Changed,
             NotWritten::Store(error) => Refusal::Store(error),
         })
-    }
-}
-
-pub(in crate::gateway) fn journal_entry(entry: Entry) -> JournalEntry {
-    JournalEntry {
-        at_ms: entry.at.as_millis(),
-        kind: entry.kind,
-        token: entry.token.map(|token| token.to_string()),
-        request_id: entry.request_id.map(|id| id.to_string()),
-        status: entry.status,
-        actor: entry.actor,
-        reason: entry.reason,
-        explained: entry.explained.map(Why::name),
     }
 }
 

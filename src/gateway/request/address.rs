@@ -4,7 +4,6 @@
 //! region. A key of another tenant does not exist here. This file must not change anything, and
 //! must not hold a request's body.
 
-use crate::gateway::well_known::KEYS;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::trace::{self, Trace};
 use crate::gateway::telemetry::{metrics, spans};
+use crate::gateway::well_known::KEYS;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::store::StoreError;
 use crate::ports::{Body, Clock, Dice, Jobs, KeyStore, Peers, Ports};

@@ -3,7 +3,6 @@
 //! The whole body is read and fingerprinted before anything is claimed, so a body that breaks off
 //! leaves nothing behind. This file must not touch the store, the peers or the upstream.
 
-use super::ask::Ask;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body::Body as _;
 
 use super::accept;
+use super::ask::Ask;
 use super::passthrough::{Passing, to};
 use super::problems::Problem;
 use super::reply;

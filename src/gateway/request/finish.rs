@@ -2,9 +2,6 @@
 //!
 //! [`super::reply`] renders. This file must not decide anything: every reply was decided before.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use http::Response;
 
 use super::ask::Ask;
@@ -13,7 +10,7 @@ use super::reply::{self, Reply};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
-use crate::ports::{Body, Clock, Dice, Ports};
+use crate::ports::{Body, Clock, Ports};
 
 /// Renders, counts and logs the reply of this region: the one line per request.
 pub(in crate::gateway) fn finish<P: Ports>(gateway: &Gateway<P>, ask: &Ask, reply: Reply) -> Response<Body> {
@@ -53,42 +50,4 @@ pub(in crate::gateway) fn finish_from<P: Ports>(
         "answered"
     );
     response
-}
-
-/// A piece of work that a stop waits for: a request, or a look for jobs that are due.
-pub(in crate::gateway) struct InFlight<P: Ports> {
-    gateway: Arc<Gateway<P>>,
-    is_look: bool,
-}
-
-impl<P: Ports> InFlight<P> {
-    pub(in crate::gateway) fn begin(gateway: Arc<Gateway<P>>) -> Self {
-        Self::of(gateway, false)
-    }
-
-    /// A look for due jobs. It is not shown, as no request may be behind it.
-    pub(in crate::gateway) fn look(gateway: Arc<Gateway<P>>) -> Self {
-        Self::of(gateway, true)
-    }
-
-    fn of(gateway: Arc<Gateway<P>>, is_look: bool) -> Self {
-        gateway.in_flight.fetch_add(1, Ordering::SeqCst);
-        if !is_look {
-            gateway.requests.fetch_add(1, Ordering::SeqCst);
-            gateway.requests_shown.increment(1.0);
-        }
-        Self { gateway, is_look }
-    }
-}
-
-impl<P: Ports> Drop for InFlight<P> {
-    fn drop(&mut self) {
-        if !self.is_look {
-            self.gateway.requests.fetch_sub(1, Ordering::SeqCst);
-            self.gateway.requests_shown.decrement(1.0);
-        }
-        if self.gateway.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.gateway.idle.notify_waiters();
-        }
-    }
 }

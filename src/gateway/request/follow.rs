@@ -1,182 +1,30 @@
-//! The life of a keyed request, top to bottom.
+//! The rows of a key, followed until there is a reply: claim, wait, ask about a doubt, claim again.
 //!
-//! The order in [`run`] is the safety argument: *claim durably → check the right to send → send →
-//! settle → answer*. A check before the claim would let a handler that slept send after another
-//! handler recovered the key. A client that hangs up cancels nothing: the work runs in a task of
-//! its own. Must not send anything before its claim is durable.
+//! `protocol::decide` judges the rows. [`super::attempt`] runs what may run. This file must not
+//! send anything itself.
 
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::Response;
-use tracing::Instrument;
-
+use super::accept;
 use super::ask::{Ask, By};
-use super::attempt::claim::{ClaimBasis, ClaimMode, Claimed, claim};
-use super::attempt::escrow::NotLodged;
-use super::attempt::outcome::Claim;
+use super::attempt::claim::{Claimed, claim};
+use super::attempt::claimed::{ClaimBasis, ClaimMode};
 use super::attempt::recover::{self, Recovered};
-use super::attempt::{escrow, outcome};
-use super::finish::{InFlight, finish};
+use super::attempt::send::run;
 use super::problems::Problem;
-use super::reply::Reply;
-use super::{accept, forward};
+use super::reply::{Reply, Step};
 use crate::gateway::authority::{Here, Permit};
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
-use crate::gateway::telemetry::{metrics, spans};
-use crate::gateway::upkeep::catching_up;
-use crate::gateway::upkeep::supervise::supervise;
-use crate::ports::upstream::{Send, SendError};
-use crate::ports::{Body, Clock, KeyStore, Ports, Upstream};
-use crate::protocol::authority::Closed;
+use crate::gateway::telemetry::metrics;
+use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
 use crate::protocol::record::{Reading, Row};
-use crate::protocol::region::RegionName;
-use crate::protocol::time::{Date, Moment};
+use crate::protocol::time::Date;
 
 /// Races for its key that one request may lose. After that the client gets `in-progress`.
 const ROUNDS: usize = 32;
-
-pub(in crate::gateway) enum Step {
-    Ended(Reply),
-    /// Nothing was sent, and facts that it relied on have changed. Look at everything anew, or else
-    /// give this problem.
-    Again(Problem),
-}
-
-impl Step {
-    /// The reply, if there is no further look.
-    pub(in crate::gateway) fn reply(self) -> Reply {
-        match self {
-            Step::Ended(reply) => reply,
-            Step::Again(problem) => Reply::Refused(problem, None),
-        }
-    }
-}
-
-/// Answers an admitted client's request: here if this region owns the key, else from the local copy
-/// or from the owner.
-pub(in crate::gateway) async fn answer<P: Ports>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>) -> Response<Body> {
-    detached(gateway, ask, |gateway, ask| {
-        Box::pin(async move {
-            match serve(&gateway, &ask).await {
-                Ok(reply) => finish(&gateway, &ask, reply),
-                Err(owner) => Box::pin(forward::answer(&gateway, &ask, owner)).await,
-            }
-        })
-    })
-    .await
-}
-
-/// Answers a request that was forwarded to this region. It is never forwarded again.
-pub(in crate::gateway) async fn answer_here<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    ask: Arc<Ask>,
-) -> Response<Body> {
-    detached(gateway, ask, |gateway, ask| {
-        Box::pin(async move {
-            let reply = serve(&gateway, &ask).await.unwrap_or_else(|_| gateway.moving());
-            finish(&gateway, &ask, reply)
-        })
-    })
-    .await
-}
-
-/// Runs the work in a task of its own, and counts it. Neither a client that hangs up nor a stop
-/// cuts it short. It comes in a box, since a task moves its future several times.
-async fn detached<P, F, W>(gateway: &Arc<Gateway<P>>, ask: Arc<Ask>, work: F) -> Response<Body>
-where
-    P: Ports,
-    F: FnOnce(Arc<Gateway<P>>, Arc<Ask>) -> Pin<Box<W>> + std::marker::Send + 'static,
-    W: Future<Output = Response<Body>> + std::marker::Send + 'static,
-{
-    // Counted before the look: if a stop saw nothing in flight, this request sees the stop.
-    let begun = InFlight::begin(gateway.clone());
-    if gateway.is_stopping() {
-        let after = gateway.jittered(Duration::from_secs(1));
-        return finish(gateway, &ask, Reply::Refused(Problem::Stopping { after }, None));
-    }
-    let task = {
-        let (gateway, ask) = (gateway.clone(), ask.clone());
-        let work = async move {
-            let response = work(gateway, ask).await;
-            drop(begun);
-            response
-        };
-        tokio::spawn(work.in_current_span())
-    };
-    match task.await {
-        Ok(response) => response,
-        Err(error) => {
-            tracing::error!(%error, key = %ask.id.digest(), "a request's task ended before its answer");
-            finish(gateway, &ask, gateway.unknown(None))
-        }
-    }
-}
-
-/// Looks at a key while its conditions change, at most. One move changes the gate up to three times
-/// (given up, adopted, opened). A key that stays must not get the answer that it moves.
-const LOOKS: u32 = 4;
-
-/// Serves a key as far as this region may. If facts that it relied on have changed, it looks again.
-/// An error is the region that owns the key.
-// Boxes, here and below: a request would move the room for what few requests come to.
-pub(in crate::gateway) async fn serve<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    ask: &Ask,
-) -> Result<Reply, RegionName> {
-    let second = Duration::from_secs(1);
-    let mut told = None;
-    for look in 0..LOOKS {
-        let step = match gateway.here(&ask.id) {
-            Here::Run(permit) => start(gateway, ask, &permit, look == 0).await,
-            Here::Closed(Closed::CatchingUp) => Box::pin(catching_up::serve(gateway, ask)).await,
-            Here::Closed(Closed::Moving) => {
-                copy_or(gateway, ask, Problem::Moving { after: gateway.shortly() }).await
-            }
-            Here::Closed(Closed::NoLease) => {
-                copy_or(gateway, ask, Problem::NotAuthoritative { after: gateway.jittered(second) }).await
-            }
-            Here::Elsewhere(owner) => return Err(owner),
-            Here::Nobody => {
-                let after = gateway.jittered(second);
-                Step::Ended(Reply::Refused(Problem::HomeUnavailable { after }, None))
-            }
-            Here::Unfit(why) => {
-                metrics::claim_failed(&ask.route, ask.id.tenant());
-                copy_or(gateway, ask, gateway.unfit(&why)).await
-            }
-        };
-        match step {
-            Step::Ended(reply) => return Ok(reply),
-            Step::Again(problem) => told = Some(problem),
-        }
-    }
-    let told = told.unwrap_or_else(|| Problem::Moving { after: gateway.shortly() });
-    Ok(Reply::Refused(told, None))
-}
-
-/// Replays a final record, even if this region may not run the key; else refuses.
-async fn copy_or<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, problem: Problem) -> Step {
-    let copy = Box::pin(forward::local_copy(gateway, ask)).await;
-    Step::Ended(copy.unwrap_or(Reply::Refused(problem, None)))
-}
-
-/// Serves a key that this region may run.
-async fn start<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, permit: &Permit, first: bool) -> Step {
-    let stand = ClaimBasis { basis: Basis::Absent, untouched: true };
-    match begin(gateway, ask, permit, stand).await {
-        Begun::Done(step) => step,
-        Begun::Found(rows) => {
-            if first {
-                metrics::duplicate(ask.id.tenant());
-            }
-            follow(gateway, ask, rows).await
-        }
-    }
-}
 
 pub(in crate::gateway) enum Begun {
     /// The request has its result.
@@ -324,138 +172,8 @@ pub(in crate::gateway) fn expired(expires: Date) -> Reply {
     Reply::Refused(Problem::KeyExpired, Some(expires))
 }
 
-/// Runs a claimed key: lodge, check, send, settle, answer.
-async fn run<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, mut claim: Claim) -> Step {
-    match escrow::lodge(gateway, ask, &claim).await {
-        Ok(lodged) => claim.lodged = lodged,
-        Err(failed) => {
-            outcome::unsent(gateway, ask, &claim).await;
-            let problem = Problem::EscrowUnavailable { after: gateway.jittered(Duration::from_secs(1)) };
-            return match failed {
-                NotLodged::Stale => Step::Again(problem),
-                NotLodged::Unavailable => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
-            };
-        }
-    }
-    send(gateway, ask, claim).await
-}
-
-/// Reason why a claimed request is not sent.
-#[derive(Clone, Copy, Debug)]
-enum Unsendable {
-    /// The time to send is over.
-    Late,
-    /// The lease lapsed, or keys were lost, since the claim; perhaps not this key.
-    OtherTenure,
-}
-
-/// Checks that a claimed request may be sent now. The only place that says so, for clients'
-/// requests, jobs and recoveries.
-fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Result<(), Unsendable> {
-    if !claim.send_by.allows(now) {
-        return Err(Unsendable::Late);
-    }
-    if !gateway.may_send(claim.permit.tenure, now) {
-        return Err(Unsendable::OtherTenure);
-    }
-    Ok(())
-}
-
-/// Sends the claimed request, if it still may, and stores the outcome.
-async fn send<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: Claim) -> Step {
-    let send = Send {
-        upstream: ask.policy.upstream.clone(),
-        key: ask.policy.key_headers.to.clone(),
-        id: ask.id.clone(),
-        token: claim.attempt.token,
-        request_id: ask.request_id,
-        method: ask.method.clone(),
-        target: ask.target.clone(),
-        headers: ask.headers.clone(),
-        body: ask.body.clone(),
-    };
-    // From here to the send there is no await: what is checked is still true when the first byte is
-    // written.
-    let started = gateway.ports.clock().now();
-    if let Err(why) = may_send(gateway, &claim, started) {
-        return unsendable(gateway, ask, &claim, why).await;
-    }
-    // Making a connection may take seconds, so the check is repeated after it.
-    let refused = OnceLock::new();
-    let still = || match may_send(gateway, &claim, gateway.ports.clock().now()) {
-        Ok(()) => true,
-        Err(why) => {
-            let _first = refused.set(why);
-            false
-        }
-    };
-    let sent = gateway.ports.upstream().send(send, ask.policy.upstream_timeout, still);
-    let answered = ask.waits(gateway.ports.clock(), sent.instrument(spans::upstream())).await;
-    Step::Ended(match answered {
-        Ok(response) => outcome::answered(gateway, ask, claim, response, started).await,
-        Err(SendError::NotSent(_)) if let Some(why) = refused.get() => {
-            return unsendable(gateway, ask, &claim, *why).await;
-        }
-        Err(SendError::NotSent(why)) => {
-            tracing::warn!(key = %ask.id.digest(), why, "the upstream cannot be reached; released");
-            metrics::attempt(&ask.route, "nothing_happened");
-            outcome::unsent(gateway, ask, &claim).await;
-            let after = gateway.jittered(Duration::from_secs(1));
-            Reply::Refused(Problem::UpstreamUnavailable { after }, Some(claim.expires))
-        }
-        Err(SendError::Unknown(why) | SendError::Late(why)) => {
-            tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why, "outcome unknown");
-            outcome::doubtful(gateway, ask, &claim, None).await
-        }
-    })
-}
-
-/// Releases a claim whose request was not sent, because the right to send it ended.
-async fn unsendable<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, claim: &Claim, why: Unsendable) -> Step {
-    metrics::send_refused();
-    let told = match why {
-        Unsendable::Late => "the time to send was over",
-        Unsendable::OtherTenure => "the lease lapsed, or keys were lost, since the claim",
-    };
-    tracing::warn!(key = %ask.id.digest(), token = %claim.attempt.token, why = told, "released unsent");
-    outcome::unsent(gateway, ask, claim).await;
-    let problem = Problem::NotAuthoritative { after: gateway.jittered(Duration::from_secs(1)) };
-    match why {
-        Unsendable::Late => Step::Ended(Reply::Refused(problem, Some(claim.expires))),
-        // A clean move ends no request: the key stays here, or another region is known to own it by
-        // now.
-        Unsendable::OtherTenure => Step::Again(problem),
-    }
-}
-
 /// The verdict on the rows of the request's key, under its route.
 pub(in crate::gateway) fn verdict(ask: &Ask, reading: Reading) -> Verdict {
     let facts = Facts { fingerprint: &ask.fingerprint, principal: ask.principal };
     decide(reading, &facts)
-}
-
-/// Looks for all duplicates of this process at once: have their attempts ended elsewhere?
-pub(in crate::gateway) fn start_poller<P: Ports>(gateway: &Arc<Gateway<P>>) {
-    supervise(gateway, "waiters", poll_loop);
-}
-
-async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
-    while let Some(gateway) = gateway.upgrade() {
-        let ids = gateway.attached.keys();
-        if ids.is_empty() {
-            let attached = gateway.attached.clone();
-            drop(gateway);
-            attached.somebody_joined().await;
-            continue;
-        }
-        if let Ok(found) = gateway.ports.store().look_up(&ids).await {
-            for (id, rows) in ids.iter().zip(found) {
-                if !matches!(gateway.read(rows.clone()), Reading::InProgress(_)) {
-                    gateway.attached.wake(id, rows);
-                }
-            }
-        }
-        let next = gateway.ports.clock().now() + gateway.settings.timings.attach_poll;
-        gateway.rest(next).await;
-    }
 }

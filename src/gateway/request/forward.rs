@@ -13,18 +13,17 @@ use tracing::Instrument;
 
 use super::ask::Ask;
 use super::finish::{finish, finish_from};
+use super::forwarded_verdict;
 use super::problems::Problem;
 use super::reply::{self, Reply};
-use super::{follow, forwarded_verdict};
+use super::serve::{local_copy, serve};
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::times::Where;
 use crate::gateway::telemetry::{metrics, spans, trace};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
-use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
-use crate::protocol::decide::{same_request, settlement};
-use crate::protocol::record::Reading;
+use crate::ports::{Body, Clock, Peers, Ports};
 use crate::protocol::region::RegionName;
 
 /// Time that the sender waits longer than the owner, for both ways.
@@ -55,38 +54,16 @@ pub(in crate::gateway) async fn answer<P: Ports>(
             return finish_from(gateway, ask, gateway.moving(), Where::Forwarded);
         }
         Here::Elsewhere(next) => next,
-        Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => {
-            match follow::serve(gateway, ask).await {
-                Ok(reply) => return finish(gateway, ask, reply),
-                Err(next) => next,
-            }
-        }
+        Here::Run(_) | Here::Closed(_) | Here::Nobody | Here::Unfit(_) => match serve(gateway, ask).await {
+            Ok(reply) => return finish(gateway, ask, reply),
+            Err(next) => next,
+        },
     };
     match hop(gateway, ask, &next).await {
         Hop::Answered(response) => response,
         Hop::Refused(reply) => finish_from(gateway, ask, reply, Where::Forwarded),
         Hop::NotOwner { .. } => finish_from(gateway, ask, gateway.moving(), Where::Forwarded),
     }
-}
-
-/// The reply that the local copy allows: only a settled record decides here. If the store does not
-/// answer, that is no reason to refuse: the owner is asked.
-pub(in crate::gateway) async fn local_copy<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask) -> Option<Reply> {
-    let found = metrics::store(
-        "look_up",
-        &ask.route,
-        gateway.ports.clock(),
-        gateway.ports.store().look_up(std::slice::from_ref(&ask.id)),
-    );
-    let rows = found.await.ok()?.pop()?;
-    let Reading::Settled(row) = gateway.read(rows) else { return None };
-    let reply = match same_request(&row, &ask.fingerprint, ask.principal) {
-        true => Reply::Replay(settlement(&row)?),
-        false => Reply::Refused(Problem::KeyReused { dialect: ask.policy.mismatch }, Some(row.expires)),
-    };
-    metrics::local_replay();
-    metrics::duplicate(ask.id.tenant());
-    Some(reply)
 }
 
 enum Hop {

@@ -1,10 +1,9 @@
 //! The two ways into a gateway: a client's request, and one that a peer forwarded.
 //!
 //! [`crate::gateway::limits::concurrency`] gives each a place, and [`super::admit`] reads it.
-//! [`super::follow`] answers keyed requests, [`super::passthrough`] streams the others. This file
+//! [`super::answer`] answers keyed requests, [`super::passthrough`] streams the others. This file
 //! must not look at a key itself.
 
-use crate::gateway::well_known;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use http::{HeaderMap, Method, Request, Response};
 
 use super::admit::Admitted;
 use super::problems::Problem;
-use super::{address, admit, follow, problems, reply};
+use super::{address, admit, answer, problems, reply};
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::{Place, Whose};
@@ -21,6 +20,7 @@ use crate::gateway::policy::route::{Dialect, NO_ROUTE};
 use crate::gateway::shadow;
 use crate::gateway::telemetry::times::{RouteTimes, Where};
 use crate::gateway::telemetry::{metrics, spans, trace};
+use crate::gateway::well_known;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::region::RegionName;
@@ -90,7 +90,7 @@ impl<P: Ports> Gateway<P> {
             }
             Admitted::Keyed(ask) => {
                 self.generators.admitted(&ask, self.ports.clock());
-                follow::answer(self, ask).await
+                answer::answer(self, ask).await
             }
         }
     }
@@ -161,7 +161,7 @@ impl<P: Ports> Gateway<P> {
             false => {
                 let trace = trace::of(&forward.headers);
                 match admit::admit_forward(self, forward, &place) {
-                    Ok(ask) => follow::answer_here(self, Arc::new(ask)).await,
+                    Ok(ask) => answer::answer_here(self, Arc::new(ask)).await,
                     Err((problem, dialect)) => self.refused(&problem, dialect, &trace),
                 }
             }

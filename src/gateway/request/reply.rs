@@ -138,6 +138,23 @@ impl Reply {
     }
 }
 
+pub(in crate::gateway) enum Step {
+    Ended(Reply),
+    /// Nothing was sent, and facts that it relied on have changed. Look at everything anew, or else
+    /// give this problem.
+    Again(Problem),
+}
+
+impl Step {
+    /// The reply, if there is no further look.
+    pub(in crate::gateway) fn reply(self) -> Reply {
+        match self {
+            Step::Ended(reply) => reply,
+            Step::Again(problem) => Reply::Refused(problem, None),
+        }
+    }
+}
+
 pub(in crate::gateway) fn render(reply: Reply, ask: &Ask, me: &RegionName) -> Response<Body> {
     rendered(reply, &ask.echo, ask.request_id, me, ask.policy.dialect)
 }

@@ -1,143 +1,28 @@
-//! Shadow mode: requests pass through, and onceway's decisions are only counted.
+//! Requests of a gateway in shadow mode, passed through; beside them their trials.
 //!
-//! [`crate::gateway::instance::Gateway::handle`] calls it first if the region file says `shadow =
-//! true`. [`super::memory`] remembers keys, [`super::tee`] copies bodies as they stream. The report is a guess by
-//! one process's memory. Must not refuse, delay or change a request, and must not touch the store
+//! `Gateway::handle` calls it first if the region file says `shadow = true`. [`super::memory`]
+//! remembers keys, [`super::tee`] copies bodies as they stream. This file must not touch the store
 //! or a peer.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use http::header::RETRY_AFTER;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, Uri};
-use serde::Serialize;
+use http::{Request, Response};
 
-use super::memory::{Asked, Memory, Met};
-use super::tee::{Copied, tee};
+use super::counts::{Report, Shadow, Verdict};
+use super::tee::tee;
+use super::trial::Trial;
 use crate::gateway::instance::Gateway;
-use crate::gateway::limits::quota::Charged;
-use crate::gateway::policy::route::{Binding, Matched, NO_ROUTE, Policy, Protection};
+use crate::gateway::policy::route::{Matched, NO_ROUTE, Policy, Protection};
 use crate::gateway::reloadable::Live;
-use crate::gateway::request::admit::{identify, take_fingerprint};
+use crate::gateway::request::admit::identify;
 use crate::gateway::request::passthrough::{Passing, to};
-use crate::gateway::request::problems::Problem;
-use crate::gateway::telemetry::{metrics, trace};
+use crate::gateway::telemetry::trace;
 use crate::ports::upstream::SendError;
 use crate::ports::{Body, Clock, Ports, Upstream};
-use crate::protocol::digest::{Digest32, digest};
-use crate::protocol::key::KeyId;
+use crate::protocol::digest::digest;
 use crate::protocol::outcome::Outcome;
-use crate::protocol::record::Recovery;
-use crate::protocol::time::Moment;
-
-/// Keys that one process remembers, at most.
-const MOST_KEYS: usize = 100_000;
-
-/// The counts, and the memory of keys.
-#[derive(Debug)]
-pub struct Shadow(Mutex<Inner>);
-
-#[derive(Debug)]
-struct Inner {
-    memory: Memory,
-    routes: BTreeMap<Arc<str>, Counts>,
-}
-
-/// Expected results of one route's requests.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Counts {
-    /// Run by the upstream.
-    pub run: u64,
-    /// Answered with an earlier answer.
-    pub replayed: u64,
-    /// Left to the route's recovery.
-    pub in_doubt: u64,
-    /// Passed without a key's protection, though the method may change state.
-    pub unprotected: u64,
-    /// Not known: the body was not read to its end, or the run was given up.
-    pub unjudged: u64,
-    /// Refused, by code.
-    pub refused: BTreeMap<&'static str, u64>,
-    /// Copies of one request whose final answers had different statuses: a replay would have
-    /// differed.
-    pub diverged: u64,
-}
-
-/// Expected decisions of this process. Field names are a contract: add, never rename.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// The gateway's region.
-    pub region: String,
-    /// Seconds since the count began.
-    pub seconds: u64,
-    /// Number of keys that are remembered now.
-    pub remembered: usize,
-    /// Number of keys that were dropped for newer ones: their retries count as run.
-    pub forgotten: u64,
-    /// Counts by route; `-` is none.
-    pub routes: BTreeMap<String, Counts>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Run,
-    Replayed,
-    InDoubt,
-    Unprotected,
-    Unjudged,
-    Refused(&'static str),
-}
-
-impl Verdict {
-    fn refused(problem: &Problem) -> Self {
-        Self::Refused(problem.code())
-    }
-
-    /// The verdict on a copy that waited for a run.
-    fn after_waiting(given: Option<Outcome>) -> Self {
-        match given {
-            Some(Outcome::Final) => Self::Replayed,
-            Some(Outcome::NothingHappened) => Self::Run,
-            Some(Outcome::Unknown) => Self::InDoubt,
-            None => Self::Refused("in-progress"),
-        }
-    }
-}
-
-impl Shadow {
-    pub(in crate::gateway) fn new() -> Self {
-        Self(Mutex::new(Inner { memory: Memory::new(MOST_KEYS), routes: BTreeMap::new() }))
-    }
-
-    /// Counts a verdict. Logs it if the client would have got another answer than its upstream's.
-    fn judge(&self, route: &Arc<str>, id: Option<&KeyId>, verdict: Verdict) {
-        let (word, code) = {
-            let mut inner = self.lock();
-            let counts = inner.routes.entry(route.clone()).or_default();
-            let (word, code, count) = match verdict {
-                Verdict::Run => ("run", "-", &mut counts.run),
-                Verdict::Replayed => ("replayed", "-", &mut counts.replayed),
-                Verdict::InDoubt => ("in_doubt", "-", &mut counts.in_doubt),
-                Verdict::Unprotected => ("unprotected", "-", &mut counts.unprotected),
-                Verdict::Unjudged => ("unjudged", "-", &mut counts.unjudged),
-                Verdict::Refused(code) => ("refused", code, counts.refused.entry(code).or_default()),
-            };
-            *count += 1;
-            (word, code)
-        };
-        metrics::shadow(route, word, code);
-        if matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused(_)) {
-            let tenant = id.map_or("-", |id| id.tenant().as_str());
-            let key = id.map_or_else(|| "-".to_owned(), |id| id.digest().to_string());
-            tracing::info!(%route, tenant, key, verdict = word, code, "shadow mode: passed, but would not have been");
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl<P: Ports> Gateway<P> {
     /// The expected decisions; `None` if this gateway is not in shadow mode.
@@ -262,117 +147,4 @@ async fn watch<P: Ports>(
     };
     trial.answered(answer, gateway.ports.clock().now());
     gateway.passed(passing, answered)
-}
-
-/// One keyed request on its way: its body and its answer may end in either order.
-struct Trial {
-    shadow: Arc<Shadow>,
-    /// Charges to its tenant's quotas.
-    charged: Charged,
-    route: Arc<str>,
-    policy: Arc<Policy>,
-    id: KeyId,
-    principal: Option<Digest32>,
-    key: Digest32,
-    stage: Mutex<Stage>,
-}
-
-#[derive(Default)]
-struct Stage {
-    met: Option<Met>,
-    answer: Option<((Outcome, Option<u16>), Moment)>,
-}
-
-impl Trial {
-    /// Takes in the end of the body, whole or not.
-    fn came(&self, copied: Copied, asks: (&Method, &Uri, &HeaderMap), now: Moment) {
-        let body = match copied {
-            Copied::Whole(body) => body,
-            Copied::Over => {
-                let problem = Problem::BodyTooLarge { limit: self.policy.body_limit };
-                return self.judge(Verdict::refused(&problem));
-            }
-            Copied::Broken => return self.judge(Verdict::Unjudged),
-        };
-        let (method, target, headers) = asks;
-        let bound_to = match self.policy.bind {
-            Binding::Principal => self.principal,
-            Binding::Tenant => None,
-        };
-        let fingerprint = match take_fingerprint(&self.policy, method, target, headers, &body) {
-            Ok(fingerprint) => fingerprint,
-            Err(problem) => return self.judge(Verdict::refused(&problem)),
-        };
-        let asked = Asked { fingerprint, principal: self.principal, bound_to };
-        let reruns = matches!(self.policy.recovery, Recovery::Rerun { .. });
-        let met = self.shadow.lock().memory.meet(self.key, asked, now, self.policy.retention, reruns);
-        match met {
-            Met::Nothing(_) => self.judge(Verdict::Run),
-            // Judged when the run that it waits for ends.
-            Met::Running(_) => {}
-            Met::Settled(_) => self.judge(Verdict::Replayed),
-            Met::InDoubt => self.judge(Verdict::InDoubt),
-            Met::Other => self.judge(Verdict::refused(&Problem::KeyReused { dialect: self.policy.mismatch })),
-            Met::Expired => self.judge(Verdict::refused(&Problem::KeyExpired)),
-        }
-        let answer = {
-            let mut stage = self.stage();
-            stage.met = Some(met);
-            stage.answer
-        };
-        if let Some((answer, at)) = answer {
-            self.end(met, answer, at);
-        }
-    }
-
-    /// Takes in the head of the answer, or that none will come.
-    fn answered(&self, answer: (Outcome, Option<u16>), now: Moment) {
-        let met = {
-            let mut stage = self.stage();
-            stage.answer = Some((answer, now));
-            stage.met
-        };
-        if let Some(met) = met {
-            self.end(met, answer, now);
-        }
-    }
-
-    fn end(&self, met: Met, answer: (Outcome, Option<u16>), now: Moment) {
-        let ended = self.shadow.lock().memory.end(self.key, met, answer, now, self.policy.wait);
-        for given in ended.waited {
-            self.judge(Verdict::after_waiting(given));
-        }
-        if ended.diverged {
-            self.shadow.lock().routes.entry(self.route.clone()).or_default().diverged += 1;
-            metrics::shadow_diverged(&self.route);
-            tracing::info!(route = %self.route, tenant = %self.id.tenant(), key = %self.id.digest(), status = answer.1, "shadow mode: a copy of a request got another final status");
-        }
-    }
-
-    fn judge(&self, verdict: Verdict) {
-        let retry = matches!(verdict, Verdict::Replayed | Verdict::InDoubt | Verdict::Refused("in-progress"));
-        match retry {
-            true => self.charged.started_no_key(self.id.tenant()),
-            false => self.charged.looked_nothing_up(self.id.tenant()),
-        }
-        self.shadow.judge(&self.route, Some(&self.id), verdict);
-    }
-
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Trial {
-    /// A client that hung up took the answer along. The result of its run is not known, nor the
-    /// replies of the copies that waited for it.
-    fn drop(&mut self) {
-        let stage = self.stage.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(met), None) = (stage.met, stage.answer) {
-            let waited = self.shadow.lock().memory.forget(self.key, met);
-            for _ in 0..waited {
-                self.judge(Verdict::Unjudged);
-            }
-        }
-    }
 }

@@ -18,10 +18,6 @@ use crate::protocol::region::RegionName;
 /// Begins a span in the trace that headers name, and has them name it.
 pub type Begin = fn(&mut HeaderMap) -> Span;
 
-pub(in crate::gateway) fn store(op: &'static str) -> Span {
-    trace_span!(target: SPANS, "store", otel.name = op, otel.kind = "client", op)
-}
-
 /// A request to the upstream under a claim.
 pub(in crate::gateway) fn upstream() -> Span {
     trace_span!(target: SPANS, "upstream", otel.kind = "client")

@@ -5,12 +5,12 @@
 //! Must not change a record, and must not delay a request: its statements use the connections for
 //! background work.
 
-use super::looks::{AuditStatus, Looks};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::applied::applied;
+use super::looks::{AuditStatus, Looks};
 use super::supervise::supervise;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;

@@ -7,7 +7,6 @@
 //! anything itself. If this region no longer owns the key, the worker hands the request to the
 //! owner.
 
-use super::workers::{Busy, QUARTER, Turn, lock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +15,13 @@ use tokio::sync::Semaphore;
 use tracing::Instrument;
 
 use super::supervise::supervise;
+use super::workers::{Busy, QUARTER, Turn, lock};
 use crate::gateway::authority::Here;
-use crate::gateway::instance::Gateway;
+use crate::gateway::instance::{Gateway, InFlight};
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Matched, Policy};
 use crate::gateway::race::{Won, race};
 use crate::gateway::request::ask::{Ask, By};
-use crate::gateway::request::finish::InFlight;
 use crate::gateway::request::follow;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::request::reply::{self, Reply};

@@ -3,11 +3,11 @@
 //! The pings of [`super::pings`] bring their words, [`super::hearing`] has the table. This file
 //! must not decide who owns a key.
 
-use crate::gateway::telemetry::lag_history::TrailPoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::gateway::instance::Gateway;
+use crate::gateway::telemetry::lag_history::TrailPoint;
 use crate::gateway::telemetry::metrics;
 use crate::ports::peers::{Beat, PeerError, PeerMessage, Pong};
 use crate::ports::store::Gate;

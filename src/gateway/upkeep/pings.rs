@@ -108,7 +108,8 @@ pub(super) async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
             gateway.authority.saw(&applied);
             seen(&gateway, &applied, clock.now());
         }
-        metrics::lags(&gateway.health().peers, clock.now());
+        let now = clock.now();
+        gateway.health().peers.iter().for_each(|(name, peer)| metrics::lag(name, &peer.lag, now));
         if recalled && remembered.is_none_or(|at| begun.since(at) >= REMEMBER_EVERY) {
             if begun.since(*began.get_or_insert(begun)) <= LAG_PERIOD {
                 take_over_lags(&gateway).await;

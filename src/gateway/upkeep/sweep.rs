@@ -13,8 +13,8 @@ use super::supervise::supervise;
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
-use crate::gateway::request::attempt::outcome::{self, Fact};
-use crate::gateway::request::attempt::recover::{self, ProbeAnswer};
+use crate::gateway::request::attempt::persist::{self, Fact};
+use crate::gateway::request::attempt::probe::{self, ProbeAnswer};
 use crate::gateway::request::attempt::stand_in::{self, For};
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::{Attempt, GateVersion};
@@ -254,8 +254,8 @@ async fn ended<P: Ports>(
             Conclusion::OwnNot(_) | Conclusion::None(_) => Fact::Released,
         };
         let attempt = Attempt { id: open.id.clone(), token: row.token, nonce: row.nonce };
-        let stored = outcome::store(gateway, &open.route, policy.hold, attempt, fact).await;
-        return stored == outcome::Stored::Yes;
+        let stored = persist::store(gateway, &open.route, policy.hold, attempt, fact).await;
+        return stored == persist::Stored::Yes;
     }
     let (nonce, ruling) = match &end {
         Conclusion::Happened(row, answer) => (Some(row.nonce), Ruling::Settled((***answer).clone())),
@@ -286,7 +286,7 @@ async fn ask_all<P: Ports>(
     let (mut said, mut over_in) = (Vec::new(), None);
     for row in rows {
         let doubt = doubt(row);
-        let word = match recover::question(gateway, policy, &open.id, &doubt, &open.path).await {
+        let word = match probe::question(gateway, policy, &open.id, &doubt, &open.path).await {
             ProbeAnswer::Happened(answer) => Word::Happened(answer),
             ProbeAnswer::DidNotHappen => Word::DidNotHappen,
             ProbeAnswer::TooEarly(after) => {

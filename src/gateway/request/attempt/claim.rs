@@ -3,38 +3,22 @@
 //! [`crate::gateway::authority`] gives the permit. A claim that was not confirmed is never sent.
 //! This file must not send anything.
 
-use crate::gateway::upkeep::store_gate;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::claimed::{Claim, ClaimBasis, ClaimMode};
 use super::escrow;
-use super::outcome::{self, Claim};
+use super::persist;
 use crate::gateway::authority::Permit;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::metrics;
-use crate::ports::jobs::StoredRequest;
+use crate::gateway::upkeep::store_gate;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
-use crate::protocol::decide::Basis;
 use crate::protocol::hold::SendBy;
 use crate::protocol::record::Row;
-
-pub(in crate::gateway) struct ClaimBasis {
-    /// The rows that the claim saw.
-    pub(in crate::gateway) basis: Basis,
-    /// True if those rows say that nothing happened, or if there are none. Only then can absence be
-    /// a proof.
-    pub(in crate::gateway) untouched: bool,
-}
-
-/// Purpose of a claim: to run now, or to store a request for its job.
-pub(in crate::gateway) enum ClaimMode {
-    Now,
-    /// To be run by its job.
-    Later(Box<StoredRequest>),
-}
 
 pub(in crate::gateway) enum Claimed {
     Ours(Claim),
@@ -117,7 +101,7 @@ pub(in crate::gateway) async fn claim<P: Ports>(
             let after = gateway.jittered(Duration::from_secs(1));
             return Err(Problem::OutcomeUnknown { upstream: None, after });
         }
-        ClaimMode::Now => outcome::release_unconfirmed(gateway, ask, claim.nonce),
+        ClaimMode::Now => persist::release_unconfirmed(gateway, ask, claim.nonce),
     }
     Err(gateway.store_unavailable("a claim was not confirmed".to_owned()))
 }

@@ -4,15 +4,15 @@
 //! With escrow, a destroyed region's claims are known elsewhere. A key without such a claim was
 //! never sent (`protocol::escrow`). This file must not decide if anything may be sent.
 
-use crate::gateway::upkeep::store_gate;
 use std::sync::Arc;
 
-use super::outcome::Claim;
+use super::claimed::Claim;
 use crate::gateway::authority::Permit;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Alone, Escrow, LODGED_WITHIN};
 use crate::gateway::request::ask::Ask;
 use crate::gateway::telemetry::metrics;
+use crate::gateway::upkeep::store_gate;
 use crate::ports::authority::{Lodged, Lodging};
 use crate::ports::peers::{Question, Told};
 use crate::ports::store::{Attempt, GateVersion, StoreError, Written};

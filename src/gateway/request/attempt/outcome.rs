@@ -9,70 +9,30 @@ use std::time::Duration;
 
 use http::header::{CONTENT_ENCODING, RETRY_AFTER};
 use http::{HeaderMap, Response};
-use tracing::Instrument;
 
+use super::claimed::Claim;
 use super::escrow;
-use super::recover;
-use crate::gateway::authority::{Permit, Run};
+use super::persist::{Fact, Stored, recount, store};
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::gateway::request::ask::Ask;
-use crate::gateway::request::finish::InFlight;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::request::reply::{self, Reply};
 use crate::gateway::telemetry::metrics;
 use crate::ports::body::{self, Collected};
-use crate::ports::store::{Attempt, Unclear, Written};
+use crate::ports::store::Unclear;
 use crate::ports::upstream::CredentialRefused;
-use crate::ports::{Audit, Body, Clock, KeyStore, Ports};
+use crate::ports::{Body, Clock, KeyStore, Ports};
 use crate::protocol::decide::{same_request, settlement};
-use crate::protocol::hold::SendBy;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::plant::{Plant, removed};
-use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, RequestId, Row, State};
-use crate::protocol::region::RegionName;
-use crate::protocol::time::{Date, Moment};
+use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
+use crate::protocol::time::Moment;
 
-/// Pause between two tries to store an outcome.
-const RETRY_EVERY: Duration = Duration::from_millis(200);
 /// Bytes that are kept of what an upstream says when it leaves an attempt in doubt.
 const EXCERPT: usize = 500;
 /// Longest wait for them: the doubt is to be stored soon.
 const EXCERPT_WITHIN: Duration = Duration::from_millis(250);
-
-/// A durable claim of one request.
-pub(in crate::gateway) struct Claim {
-    pub(in crate::gateway) attempt: Attempt,
-    pub(in crate::gateway) expires: Date,
-    pub(in crate::gateway) send_by: SendBy,
-    pub(in crate::gateway) permit: Permit,
-    /// True if its route is under escrow, so it may be lodged elsewhere.
-    pub(in crate::gateway) lodges: bool,
-    /// The region where it surely is lodged.
-    pub(in crate::gateway) lodged: Option<RegionName>,
-    /// The attempt counts as running as long as this lives.
-    pub(in crate::gateway) _running: Run,
-}
-
-#[derive(Clone)]
-pub(in crate::gateway) enum Fact {
-    /// The final answer, to the attempt that this request made.
-    Settled(Arc<Answer>, RequestId),
-    /// Nothing happened.
-    Released,
-    /// The effect may or may not have happened. Holds the upstream's answer, if it gave one.
-    InDoubt(Option<Unclear>),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::gateway) enum Stored {
-    /// Durable.
-    Yes,
-    /// Another claim replaced this one: its outcome is stored.
-    Lost,
-    /// Not yet; the task goes on while the hold runs.
-    NotYet,
-}
 
 /// Handles the upstream's answer: settle, release or doubt, by the route's outcome sets.
 pub(in crate::gateway) async fn answered<P: Ports>(
@@ -143,37 +103,13 @@ async fn settled<P: Ports>(
     match store(gateway, &ask.route, ask.policy.hold, claim.attempt.clone(), fact).await {
         Stored::Yes => {
             escrow::lodge_answer(gateway, ask, &claim, &answer).await;
-            recover::recount(gateway, ask, &claim.attempt);
+            recount(gateway, ask, &claim.attempt);
             gateway.attached.wake(&ask.id, vec![settled_row(gateway, ask, &claim, answer)]);
             Reply::First { response, settled: true, expires: claim.expires }
         }
         Stored::Lost => Box::pin(stored_instead(gateway, ask)).await,
         Stored::NotYet => gateway.unknown(Some(claim.expires)),
     }
-}
-
-/// Handles an answer to an attempt that is no longer this region's: journalled, counted, and an
-/// error in the log (docs/protocol.md#rule-10). An answer that was replayed already stays. Does
-/// nothing if the attempt stands settled: its outcome is known. If that is another region's answer,
-/// the store has journalled both.
-pub(in crate::gateway) async fn late<P: Ports>(
-    gateway: &Gateway<P>,
-    route: &Arc<str>,
-    attempt: &Attempt,
-    (answer, request_id): (&Answer, Option<RequestId>),
-    give_up: Moment,
-) {
-    let clock = gateway.ports.clock();
-    loop {
-        match metrics::upkeep("late", gateway.ports.store().late(attempt, request_id, answer)).await {
-            Ok(false) => return,
-            Ok(true) => break,
-            Err(_) if clock.now() < give_up => clock.sleep_until(clock.now() + RETRY_EVERY).await,
-            Err(_) => break,
-        }
-    }
-    metrics::late(route);
-    tracing::error!(key = %attempt.id.digest(), token = %attempt.token, request = request_id.map(tracing::field::display), status = answer.status, "late: an attempt had its effect that was released or taken over: see `onceway audit`");
 }
 
 /// Stores that the attempt's outcome is not known (in doubt), and replies so.
@@ -249,108 +185,6 @@ pub(in crate::gateway) async fn stored_instead<P: Ports>(gateway: &Arc<Gateway<P
         | Reading::InDoubt(row, _)
         | Reading::Gone(row) => gateway.unknown(Some(row.expires)),
     }
-}
-
-/// Stores a fact, and waits a while for the result. What takes longer goes on in a task of its own.
-/// Its callers are in tasks that nobody cancels.
-pub(in crate::gateway) async fn store<P: Ports>(
-    gateway: &Arc<Gateway<P>>,
-    route: &Arc<str>,
-    hold: Duration,
-    attempt: Attempt,
-    fact: Fact,
-) -> Stored {
-    let clock = gateway.ports.clock();
-    let now = clock.now();
-    let give_up = now + hold;
-    let begun = (InFlight::begin(gateway.clone()), gateway.authority.running.begin(&attempt.id));
-    let mut work = {
-        let (gateway, route) = (gateway.clone(), route.clone());
-        Box::pin(async move {
-            let stored = persist(&gateway, &route, &attempt, fact, give_up).await;
-            drop(begun);
-            stored
-        })
-    };
-    match race(&mut work, clock.sleep_until(now + gateway.settings.timings.settle_within)).await {
-        Won::First(stored) => stored,
-        Won::Second(()) => {
-            tokio::spawn(work.in_current_span());
-            Stored::NotYet
-        }
-    }
-}
-
-async fn persist<P: Ports>(
-    gateway: &Gateway<P>,
-    route: &Arc<str>,
-    attempt: &Attempt,
-    fact: Fact,
-    give_up: Moment,
-) -> Stored {
-    let (clock, keys) = (gateway.ports.clock(), gateway.ports.store());
-    // Boxes: most answers settle, and would move the room for the rest.
-    loop {
-        let written = match &fact {
-            Fact::Settled(answer, _) => {
-                metrics::store("settle", route, gateway.ports.clock(), keys.settle(attempt, answer)).await
-            }
-            Fact::Released => {
-                metrics::store("release", route, gateway.ports.clock(), Box::pin(keys.release(attempt))).await
-            }
-            Fact::InDoubt(answer) => {
-                metrics::store(
-                    "doubt",
-                    route,
-                    gateway.ports.clock(),
-                    Box::pin(keys.doubt(attempt, answer.clone())),
-                )
-                .await
-            }
-        };
-        match written {
-            Ok(Written::Done) => return Stored::Yes,
-            Ok(Written::Lost) => {
-                if let Fact::Settled(answer, request_id) = &fact {
-                    Box::pin(late(gateway, route, attempt, (answer, Some(*request_id)), give_up)).await;
-                }
-                return Stored::Lost;
-            }
-            // An unknown result is repeated too: the write compares token and nonce, and returns
-            // `Done` if it was done already.
-            Ok(Written::GateMoved) | Err(_) => {
-                if clock.now() >= give_up {
-                    tracing::error!(key = %attempt.id.digest(), token = %attempt.token, "an outcome could not be stored while its hold ran; the key is in doubt");
-                    return Stored::NotYet;
-                }
-                metrics::settle_retried();
-                clock.sleep_until(clock.now() + RETRY_EVERY).await;
-            }
-        }
-    }
-}
-
-/// Ends a claim that may have been written, but was not confirmed and never sent, if it appears
-/// within its hold.
-pub(in crate::gateway) fn release_unconfirmed<P: Ports>(gateway: &Arc<Gateway<P>>, ask: &Ask, nonce: Nonce) {
-    let (gateway, route, id, hold) = (gateway.clone(), ask.route.clone(), ask.id.clone(), ask.policy.hold);
-    let running = gateway.authority.running.begin(&id);
-    tokio::spawn(async move {
-        let _running = running;
-        let clock = gateway.ports.clock();
-        let give_up = clock.now() + hold;
-        while clock.now() < give_up && !gateway.is_stopping() {
-            let found = gateway.ports.store().look_up(std::slice::from_ref(&id)).await;
-            let rows = found.ok().and_then(|mut found| found.pop()).unwrap_or_default();
-            if let Some(row) = rows.into_iter().find(|row| row.origin == gateway.origin && row.nonce == nonce)
-            {
-                let attempt = Attempt { id, token: row.token, nonce };
-                persist(&gateway, &route, &attempt, Fact::Released, give_up).await;
-                return;
-            }
-            clock.sleep_until(clock.now() + RETRY_EVERY).await;
-        }
-    });
 }
 
 fn settled_row<P: Ports>(gateway: &Gateway<P>, ask: &Ask, claim: &Claim, answer: Arc<Answer>) -> Row {

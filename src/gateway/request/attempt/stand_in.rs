@@ -5,12 +5,12 @@
 //! it or nothing, and no row that is never sent reads as an attempt. This file must not judge
 //! anything.
 
-use crate::gateway::upkeep::store_gate;
 use std::time::Duration;
 
 use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
+use crate::gateway::upkeep::store_gate;
 use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError, Written};
 use crate::ports::upkeep::{Ruling, Who};
 use crate::ports::{Dice, KeyStore, Ports, Upkeep};

@@ -1,7 +1,7 @@
-//! Counting: thin functions over the names in `ports::observe`, one per kind of event.
+//! Counting, from top to bottom: thin functions over the names in `ports::observe`.
 //!
-//! [`prepare`] touches every series at the start. [`requests`] counts what clients get, [`store`]
-//! the calls of the store and the work on its rows, [`region`] the region and its peers.
+//! [`prepare`] touches every series at the start. [`requests`] counts what clients get, [`region`]
+//! shows the region and its peers, [`store`] counts the store's calls and the work on its rows.
 //!
 //! Nothing here may decide anything. No label may hold a client's text: tenants are verified, and
 //! bounded by [`super::labels`].

@@ -2,13 +2,12 @@
 //!
 //! This file must not decide anything.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use metrics::{counter, gauge};
 
-use crate::gateway::health::Peer;
 use crate::ports::observe;
+use crate::protocol::lag::LagMeter;
 use crate::protocol::opening::Hindrance;
 use crate::protocol::region::RegionName;
 use crate::protocol::speakers::Sender;
@@ -94,18 +93,17 @@ pub(in crate::gateway) fn round_trip(peer: &RegionName, took: Duration) {
     gauge!(observe::PEER_RTT_SECONDS, "peer" => peer.to_string()).set(took.as_secs_f64());
 }
 
-pub(in crate::gateway) fn lags(peers: &BTreeMap<RegionName, Peer>, now: Moment) {
-    for (name, peer) in peers {
-        if let Some(lag) = peer.lag.current(now) {
-            gauge!(observe::LAG_SECONDS, "origin" => name.to_string()).set(lag.as_secs_f64());
-        }
-        if let Some(lag) = peer.lag.maximum(now) {
-            gauge!(observe::LAG_MAX_SECONDS, "origin" => name.to_string()).set(lag.as_secs_f64());
-        }
-    }
-}
-
 /// Counts a message that was refused for its sender or its content.
 pub(in crate::gateway) fn peer_refused(sender: Sender) {
     counter!(observe::PEER_REFUSED, "sender" => sender.word()).increment(1);
+}
+
+/// Shows the lag behind a peer, now and at most.
+pub(in crate::gateway) fn lag(peer: &RegionName, lag: &LagMeter, now: Moment) {
+    if let Some(lag) = lag.current(now) {
+        gauge!(observe::LAG_SECONDS, "origin" => peer.to_string()).set(lag.as_secs_f64());
+    }
+    if let Some(lag) = lag.maximum(now) {
+        gauge!(observe::LAG_MAX_SECONDS, "origin" => peer.to_string()).set(lag.as_secs_f64());
+    }
 }

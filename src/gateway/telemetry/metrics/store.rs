@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use tracing::Instrument;
+use tracing::{Instrument, trace_span};
 
 use crate::gateway::telemetry::labels::route_label;
-use crate::gateway::telemetry::spans;
 use crate::ports::Clock;
 use crate::ports::audit::Counted;
 use crate::ports::jobs::JobLoad;
-use crate::ports::observe;
+use crate::ports::observe::{self, SPANS};
 use crate::ports::store::{Slot, StoreError};
 use crate::ports::upkeep::Reaped;
 
@@ -26,8 +25,9 @@ pub(in crate::gateway) async fn store<T>(
     clock: &impl Clock,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
+    let span = trace_span!(target: SPANS, "store", otel.name = op, otel.kind = "client", op);
     let begun = clock.now();
-    let result = call.instrument(spans::store(op)).await;
+    let result = call.instrument(span).await;
     let took = clock.now().since(begun).as_secs_f64();
     histogram!(observe::STORE_SECONDS, "op" => op, "route" => route_label(route)).record(took);
     failure(op, &result);
