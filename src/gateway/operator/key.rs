@@ -1,4 +1,4 @@
-//! The life of one key, as this region's store shows it; and the words that all lists of keys share.
+//! The life of one key, as this region's store shows it, in the words that all lists share.
 //!
 //! Field names are a contract: add, never rename. Must not hold secrets: no body, no header of an
 //! answer.

@@ -5,7 +5,8 @@
 //! - `generations` (present stores), `schema` (migrations, leaves, routines, the gate)
 //! - `roles` (least rights), `mesh` (publication and subscriptions), `columns` (published columns)
 //! - `leaving` (regions that left the ring), `reseed` (a subscription whose slot was lost)
-//! - `plan` (the required state), `queries` (statements), `publisher` (a peer), `script` (all of it for psql), `settings` (hints)
+//! - `plan` (the required state), `queries` (statements), `settings` (hints)
+//! - `publisher` (a peer), `script` (all of it for psql)
 //! - `promotion` (slots and standbys), `report`
 //!
 //! [`init`] may run in any order of regions, repeatedly, on a live deployment: it adds missing

@@ -1,7 +1,8 @@
-//! A claimed key, run: *lodge → check the right to send → send → settle → answer*.
+//! A claimed key, run: lodge, check, send, settle, answer.
 //!
-//! A check before the claim would let a handler that slept send after another handler recovered the
-//! key. This file must not send anything before its claim is durable.
+//! The order is the safety argument: *claim durably → check the right to send → send → settle →
+//! answer*. A check before the claim would let a handler that slept send after another handler
+//! recovered the key. This file must not send anything before its claim is durable.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
