@@ -11,7 +11,7 @@ use super::escrow;
 use super::finish::jittered;
 use super::outcome::{self, Claim};
 use super::problems::Problem;
-use crate::gateway::authority::{Permit, took};
+use crate::gateway::authority::learn::install_gate;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::telemetry::metrics;
@@ -23,6 +23,7 @@ use crate::protocol::decide::Basis;
 use crate::protocol::hold::SendBy;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::record::Row;
+use crate::protocol::snapshot::Permit;
 
 pub(in crate::gateway) struct ClaimBasis {
     /// The rows that the claim saw.
@@ -133,8 +134,8 @@ pub(in crate::gateway) async fn claim<P: Ports>(
 /// complete (docs/protocol.md#rule-31).
 fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: ClaimBasis) -> ClaimAsk {
     let risk = match stand.untouched {
-        true => gateway.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
-        false => gateway.at_risk(&ask.id),
+        true => permit.basis.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
+        false => permit.basis.at_risk(&ask.id),
     };
     ClaimAsk {
         id: ask.id.clone(),
@@ -164,7 +165,7 @@ fn at_risk(ask: &Ask, claim: &ClaimAsk) {
 pub(in crate::gateway) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
     match gateway.ports.store().gate_again().await {
         Ok(gate) if gate.is_open() => {
-            took(gateway, gate);
+            install_gate(gateway, gate);
             Ok(())
         }
         Ok(_) => {

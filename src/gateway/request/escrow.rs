@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::admit::Ask;
 use super::claim::{lifetime, look_again};
 use super::outcome::Claim;
-use crate::gateway::authority::Permit;
+use crate::gateway::authority::learn;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Alone, Escrow, Policy};
 use crate::gateway::telemetry::metrics;
@@ -25,6 +25,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Answer, Nonce, Row, Token};
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::snapshot::Permit;
 use crate::protocol::view::View;
 
 /// Time limit for the target to store a claim, or an answer.
@@ -85,7 +86,7 @@ pub(in crate::gateway) async fn lodge<P: Ports>(
     };
     let lodging = Lodging {
         id: ask.id.clone(),
-        origin: gateway.origin().clone(),
+        origin: gateway.origin.clone(),
         token: claim.attempt.token,
         nonce: claim.attempt.nonce,
         fingerprint: ask.fingerprint,
@@ -208,7 +209,7 @@ impl<P: Ports> Gateway<P> {
                 },
             }
             if lodging.token.epoch > state.view.epoch() {
-                self.learn_now(from).await;
+                learn::from_peer(self, from).await;
             } else if look_again(self).await.is_err() {
                 break;
             }

@@ -21,7 +21,6 @@ use super::problems::Problem;
 use super::recover::{self, Recovered};
 use super::reply::Reply;
 use super::{accept, escrow, forward, outcome};
-use crate::gateway::authority::{Here, Permit, Unfit};
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::{metrics, spans};
@@ -33,6 +32,7 @@ use crate::protocol::authority::Closed;
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
 use crate::protocol::record::{Reading, Row};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::{Here, Permit, Unfit};
 use crate::protocol::time::{Date, Moment};
 
 /// Races for its key that one request may lose. After that the client gets `in-progress`.
@@ -164,7 +164,7 @@ pub(in crate::gateway) async fn serve<P: Ports>(
 
 /// The refusal of a gateway that runs no key at all.
 pub(in crate::gateway) fn unfit<P: Ports>(gateway: &Gateway<P>, why: &Unfit) -> Problem {
-    tracing::warn!(why = why.told(), "refused: no key is run here");
+    tracing::warn!(why = why.reason(), "refused: no key is run here");
     let after = jittered(gateway, Duration::from_secs(1));
     match why {
         Unfit::NotFounded => Problem::NotFounded { after },
@@ -370,7 +370,7 @@ fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Resul
     if !claim.send_by.allows(now) {
         return Err(Unsendable::Late);
     }
-    if !gateway.may_send(claim.permit.tenure, now) {
+    if !gateway.snapshot().may_send(claim.permit.tenure, now) {
         return Err(Unsendable::OtherTenure);
     }
     Ok(())

@@ -16,7 +16,7 @@ use super::finish::{finish, finish_from, jittered, read, unknown};
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::{follow, forwarded_verdict};
-use crate::gateway::authority::Here;
+use crate::gateway::authority::learn;
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::metrics::Where;
@@ -26,6 +26,7 @@ use crate::ports::{Body, Clock, KeyStore, Peers, Ports};
 use crate::protocol::decide::{same_request, settlement};
 use crate::protocol::record::Reading;
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 
 /// Time that the sender waits longer than the owner, for both ways.
 const ON_THE_WAY: Duration = Duration::from_secs(2);
@@ -48,7 +49,7 @@ pub(in crate::gateway) async fn answer<P: Ports>(
         Hop::NotOwner { epoch } => epoch,
     };
     if epoch > gateway.view().epoch() {
-        gateway.learn_now(&owner).await;
+        learn::from_peer(gateway, &owner).await;
     }
     let next = match gateway.here(&ask.id) {
         Here::Elsewhere(next) if next == owner => {

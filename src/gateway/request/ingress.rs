@@ -14,7 +14,6 @@ use super::admit::Admitted;
 use super::passthrough::NO_ROUTE;
 use super::problems::Problem;
 use super::{address, admit, follow, problems, reply};
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::{self, Place, Whose};
 use crate::gateway::policy::route::Dialect;
@@ -25,6 +24,7 @@ use crate::gateway::upkeep::key_habits;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
 /// The sender's address, as the listener wrote it: a client's own header of that name is never

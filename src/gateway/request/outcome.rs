@@ -16,7 +16,7 @@ use super::finish::{InFlight, jittered, read, unknown, waits};
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::{escrow, recover};
-use crate::gateway::authority::{Permit, Run};
+use crate::gateway::authority::running::Run;
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::metrics;
@@ -30,6 +30,7 @@ use crate::protocol::outcome::Outcome;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Reading, RequestId, Row, State};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Permit;
 use crate::protocol::time::{Date, Moment};
 
 /// Pause between two tries to store an outcome.

@@ -404,7 +404,7 @@ pub(in crate::gateway) fn store_up(up: bool) {
 
 /// The lease as it stands at `now`.
 pub(in crate::gateway) fn lease<P: Ports>(gateway: &Gateway<P>, now: Moment) {
-    let left = gateway.lease_left(now);
+    let left = gateway.snapshot().lease_left(now);
     gauge!(observe::LEASE_HELD).set(f64::from(u8::from(!left.is_zero())));
     gauge!(observe::LEASE_SECONDS).set(left.as_secs_f64());
 }

@@ -8,10 +8,8 @@ use std::sync::PoisonError;
 
 use serde::Serialize;
 
-use crate::gateway::authority::NOT_FOUNDED;
 use crate::gateway::authority::status::{AuthorityStatus, Live};
 use crate::gateway::authority::upstream::UpstreamStatus;
-use crate::gateway::health::StoreHealth;
 use crate::gateway::instance::{Gateway, SHADOWED};
 use crate::gateway::operator::acts::{self, JournalEntry};
 use crate::gateway::reloadable::ConfigStatus;
@@ -25,6 +23,8 @@ use crate::protocol::lease::Waits;
 use crate::protocol::record::{Reading, State};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::majority;
+use crate::protocol::snapshot::NOT_FOUNDED;
+use crate::protocol::snapshot::StoreHealth;
 use crate::protocol::time::{Date, Moment};
 use crate::protocol::view::View;
 
@@ -192,7 +192,7 @@ impl<P: Ports> Gateway<P> {
         let peers: Vec<RegionName> = self.health().peers.keys().cloned().collect();
         let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
         let mut reasons = Vec::new();
-        let (serves, alone) = match &**self.store.load() {
+        let (serves, alone) = match &*self.snapshot().store {
             StoreHealth::Open(_) => {
                 let held = self.has_authority(&mut reasons);
                 let spares = self.ports.store().spares();
@@ -353,7 +353,7 @@ impl<P: Ports> Gateway<P> {
 
     fn store_status(&self) -> StoreStatus {
         let health = self.health();
-        let (gate, reason) = match &**self.store.load() {
+        let (gate, reason) = match &*self.snapshot().store {
             StoreHealth::Open(gate) => (Some(gate.version.0), None),
             StoreHealth::Closed { why, .. } => (None, Some(why.clone())),
         };

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::applied::{Applied, applied};
+use super::applied::applied;
 use super::regain::regain;
 use super::supervise::supervise;
-use crate::gateway::authority;
-use crate::gateway::health::{Health, LAG_PERIOD, StoreHealth};
+use crate::gateway::authority::learn::install_gate;
+use crate::gateway::authority::members::origin_of;
+use crate::gateway::health::{Health, LAG_PERIOD};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::ports::peers::{Beat, PeerError, Pong};
@@ -23,6 +24,7 @@ use crate::protocol::observed::Watch;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::{Origin, RegionName};
 use crate::protocol::register::majority;
+use crate::protocol::snapshot::{Applied, StoreHealth};
 use crate::protocol::speakers;
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
@@ -288,7 +290,7 @@ async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         if let Ok(applied) = applied(&gateway).await
             && recalled
         {
-            gateway.authority.saw(&applied);
+            gateway.authority.change(|known, _| known.applied = Arc::new(applied.clone()));
             seen(&gateway, &applied, clock.now());
         }
         metrics::lags(&gateway, clock.now());
@@ -341,7 +343,7 @@ fn seen<P: Ports>(gateway: &Gateway<P>, applied: &Applied, now: Moment) {
     let mut health = gateway.health();
     let Health { peers, remembered, .. } = &mut *health;
     for (name, peer) in peers {
-        let origin = authority::origin_of(&view, name);
+        let origin = origin_of(&view, name);
         let (rows, written) = (applied.rows(&origin), applied.written(&origin));
         peer.follow(origin, remembered.as_ref());
         peer.lag.seen(rows, now);
@@ -373,14 +375,15 @@ fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
         return went_back(gateway);
     }
     let (version, epoch) = (gate.version.0, gate.epoch);
-    let was = gateway.store.swap(Arc::new(StoreHealth::Open(gate.clone())));
-    authority::took(gateway, gate);
+    let opened = Arc::new(StoreHealth::Open(gate.clone()));
+    let was = gateway.authority.change(|known, _| std::mem::replace(&mut known.store, opened));
+    install_gate(gateway, gate);
     if let StoreHealth::Closed { why: was, .. } = &*was {
         tracing::info!(was, version, epoch, "the store is open");
         // The acceptors hear of a new start at once: while this process lives, it can say that
         // nothing of the one before is relied on.
         if gateway.holds_lease(gateway.ports.clock().now()) {
-            gateway.authority.renew_now.notify_one();
+            gateway.authority.wakes.renewal.notify_one();
         }
     }
     metrics::store_up(true);
@@ -409,12 +412,8 @@ pub(in crate::gateway) fn went_back<P: Ports>(gateway: &Gateway<P>) {
 
 /// Closes the store. True if that is news: it was open, or closed for another reason.
 pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
-    let before = gateway.store.load_full();
-    let (is_news, since) = match &*before {
-        StoreHealth::Open(_) => (true, gateway.ports.clock().now()),
-        StoreHealth::Closed { why: before, since } => (before != why, *since),
-    };
-    gateway.store.store(Arc::new(StoreHealth::Closed { why: why.to_owned(), since }));
+    let now = gateway.ports.clock().now();
+    let is_news = gateway.authority.change(|known, _| known.close(why, now));
     metrics::store_up(false);
     is_news
 }
@@ -518,10 +517,6 @@ impl<P: Ports> Gateway<P> {
             }
         }
         answers
-    }
-
-    pub(in crate::gateway) fn store_is_open(&self) -> bool {
-        matches!(**self.store.load(), StoreHealth::Open(_))
     }
 
     fn disagreement(&self, pong: &Pong) -> Option<String> {

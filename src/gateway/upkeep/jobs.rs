@@ -16,7 +16,6 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::Instrument;
 
 use super::supervise::supervise;
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Matched, Policy};
@@ -34,6 +33,7 @@ use crate::protocol::fingerprint;
 use crate::protocol::key::Tenant;
 use crate::protocol::record::{Reading, Row};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
 /// Jobs that one gateway runs at a time, at most; oldest first.
