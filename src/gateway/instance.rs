@@ -9,7 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
-use super::health::{Health, Peer, StoreHealth};
+use super::authority::state::Authority;
+use super::health::{Health, Peer};
 use super::settings::{Fixed, Settings};
 use crate::gateway::limits::concurrency::Concurrency;
 use crate::gateway::race::race;
@@ -24,9 +25,9 @@ use crate::gateway::upkeep::key_habits::Generators;
 use crate::gateway::upkeep::looks::Looks;
 use crate::gateway::upkeep::workers::Workers;
 use crate::ports::{Clock, Ports};
-use crate::protocol::lease::Lease;
 use crate::protocol::record::{Reading, Row, resolve};
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::snapshot::{Site, StoreHealth};
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
@@ -38,7 +39,7 @@ pub struct Gateway<P: Ports> {
     pub(super) live: ArcSwap<Live<P>>,
     /// Result of the last reading of the files.
     pub(super) config: ArcSwap<ConfigStatus>,
-    pub(super) authority: Arc<crate::gateway::authority::Authority>,
+    pub(super) authority: Arc<Authority>,
     pub(super) origin: Origin,
     pub(super) attached: Arc<Attached>,
     pub(super) jobs: Workers,
@@ -47,8 +48,6 @@ pub struct Gateway<P: Ports> {
     /// Shadow mode: requests pass through; decisions are only counted.
     pub(super) shadow: Option<Arc<Shadow>>,
     pub(super) generators: Generators,
-    /// Each claim reads it; the heartbeat replaces it whole. So no request takes a lock.
-    pub(super) store: ArcSwap<StoreHealth>,
     pub(super) health: Mutex<Health>,
     pub(super) hearing: Hearing,
     pub(super) looks: Mutex<Looks>,
@@ -85,8 +84,6 @@ impl<P: Ports> Gateway<P> {
         let others = view.members().keys().filter(|name| **name != settings.me);
         let peers = others.map(|name| (name.clone(), Peer::unknown())).collect();
         metrics::prepare(&settings.me, &settings.routes, settings.shadow, &view);
-        let proposer = crate::gateway::authority::proposer(ports.dice());
-        let lease = Lease::new(settings.failover.lease, settings.drift);
         let closed = if settings.shadow { SHADOWED } else { "starting" };
         let shadow = settings.shadow.then(|| Arc::new(Shadow::new()));
         let ports = Arc::new(ports);
@@ -94,25 +91,22 @@ impl<P: Ports> Gateway<P> {
         let live = Live::first(&settings, &ports);
         let Settings { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks, .. } =
             settings;
+        let site = Site { me: origin.clone(), lease: failover.lease, drift, speaks };
+        let store = StoreHealth::Closed { why: closed.to_owned(), since };
+        let authority = Arc::new(Authority::new(site, Arc::new(view), store, ports.dice()));
         Ok(Arc::new(Self {
             begun: ports.clock().now(),
             ports,
             live: ArcSwap::from_pointee(live),
             config: ArcSwap::default(),
             settings: Fixed { me, drift, skew, seals_requests, timings, failover, upstream_health, speaks },
-            authority: Arc::new(crate::gateway::authority::Authority::new(
-                Arc::new(view),
-                lease,
-                drift,
-                proposer,
-            )),
+            authority,
             origin,
             attached: Arc::default(),
             jobs: Workers::default(),
             coverage: Coverage::default(),
             shadow,
             generators: Generators::new(),
-            store: ArcSwap::from_pointee(StoreHealth::Closed { why: closed.to_owned(), since }),
             health: Mutex::new(Health { beat: None, went_back: false, peers, remembered: None }),
             hearing: Hearing::default(),
             looks: Mutex::default(),

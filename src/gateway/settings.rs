@@ -42,7 +42,7 @@ pub struct Settings {
     /// are asked.
     pub shadow: bool,
     /// Failover settings.
-    pub failover: crate::gateway::authority::Failover,
+    pub failover: crate::gateway::authority::failover::Failover,
     /// Check of this region's upstream; `None` without a check.
     pub upstream_health: Option<crate::gateway::authority::upstream::UpstreamHealth>,
     /// Digest of the settings that all regions must share.
@@ -89,7 +89,7 @@ pub(super) struct Fixed {
     pub(super) skew: Duration,
     pub(super) seals_requests: bool,
     pub(super) timings: Timings,
-    pub(super) failover: crate::gateway::authority::Failover,
+    pub(super) failover: crate::gateway::authority::failover::Failover,
     pub(super) upstream_health: Option<crate::gateway::authority::upstream::UpstreamHealth>,
     pub(super) speaks: Versions,
 }

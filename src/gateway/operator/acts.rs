@@ -10,7 +10,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::key::cursor;
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::key::KeyStatus;
 use crate::gateway::policy::route::NEVER_REPLAYED;
@@ -24,6 +23,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::record::{Ground, Reading, Row, State};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 
 /// Time limit for the owner of a key to act.
 const ACT_WITHIN: Duration = Duration::from_secs(10);
@@ -219,7 +219,7 @@ impl<P: Ports> Gateway<P> {
             Here::Elsewhere(owner) => return Err(Refusal::NotOwner { owner: owner.to_string() }),
             Here::Nobody => return Err(Refusal::NotOwner { owner: "nobody".to_owned() }),
             Here::Closed(closed) => return Err(Refusal::Closed { why: closed.told() }),
-            Here::Unfit(why) => return Err(Refusal::Store(StoreError::Definite(why.told().to_owned()))),
+            Here::Unfit(why) => return Err(Refusal::Store(StoreError::Definite(why.reason().to_owned()))),
         }
         self.in_doubt(id, &act.ruling).await
     }

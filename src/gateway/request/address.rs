@@ -16,7 +16,6 @@ use serde::Serialize;
 
 use super::problems::Problem;
 use super::{admit, forwarded_verdict, reply};
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::operator::percent;
 use crate::gateway::policy::route::Dialect;
@@ -35,6 +34,7 @@ use crate::protocol::job::JobState;
 use crate::protocol::key::{Key, KeyId};
 use crate::protocol::record::{Answer, AnswerBody, Reading, Row, State};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
 /// Time to wait for another region's answer. After that the local copy answers.

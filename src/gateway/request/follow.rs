@@ -14,13 +14,13 @@ use super::attempt::recover::{self, Recovered};
 use super::attempt::send::run;
 use super::problems::Problem;
 use super::reply::{Reply, Step};
-use crate::gateway::authority::{Here, Permit};
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::metrics;
 use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::decide::{Basis, Facts, Verdict, decide, retry_after};
 use crate::protocol::record::{Reading, Row};
+use crate::protocol::snapshot::{Here, Permit};
 use crate::protocol::time::Date;
 
 /// Races for its key that one request may lose. After that the client gets `in-progress`.

@@ -5,6 +5,7 @@
 //! or not. A forward must not be sent twice, nor held over an outage. If the owner cannot be
 //! reached, the request is refused, and the same key may be sent again.
 
+use crate::gateway::authority::learn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,6 @@ use super::forwarded_verdict;
 use super::problems::Problem;
 use super::reply::{self, Reply};
 use super::serve::{local_copy, serve};
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::race::{Won, race};
 use crate::gateway::telemetry::times::Where;
@@ -25,6 +25,7 @@ use crate::gateway::telemetry::{metrics, spans, trace};
 use crate::ports::peers::{Forward, ForwardReply, PeerError};
 use crate::ports::{Body, Clock, Peers, Ports};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 
 /// Time that the sender waits longer than the owner, for both ways.
 const ON_THE_WAY: Duration = Duration::from_secs(2);
@@ -47,7 +48,7 @@ pub(in crate::gateway) async fn answer<P: Ports>(
         Hop::NotOwner { epoch } => epoch,
     };
     if epoch > gateway.view().epoch() {
-        gateway.learn_now(&owner).await;
+        learn::from_peer(gateway, &owner).await;
     }
     let next = match gateway.here(&ask.id) {
         Here::Elsewhere(next) if next == owner => {

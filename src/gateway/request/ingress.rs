@@ -13,7 +13,6 @@ use http::{HeaderMap, Method, Request, Response};
 use super::admit::Admitted;
 use super::problems::Problem;
 use super::{address, admit, answer, problems, reply};
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::limits::concurrency::{Place, Whose};
 use crate::gateway::policy::route::{Dialect, NO_ROUTE};
@@ -24,6 +23,7 @@ use crate::gateway::well_known;
 use crate::ports::peers::{Forward, ForwardReply};
 use crate::ports::{Body, Clock, Ports};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
 /// The sender's address, as the listener wrote it: a client's own header of that name is never

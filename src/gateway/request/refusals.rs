@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::problems::Problem;
 use super::reply::Reply;
-use crate::gateway::authority::Unfit;
 use crate::gateway::instance::Gateway;
 use crate::ports::{Dice, Ports};
+use crate::protocol::snapshot::Unfit;
 use crate::protocol::time::Date;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ impl<P: Ports> Gateway<P> {
 
     /// The refusal of a gateway that runs no key at all.
     pub(in crate::gateway) fn unfit(&self, why: &Unfit) -> Problem {
-        tracing::warn!(why = why.told(), "refused: no key is run here");
+        tracing::warn!(why = why.reason(), "refused: no key is run here");
         let after = self.jittered(SECOND);
         match why {
             Unfit::NotFounded => Problem::NotFounded { after },

@@ -11,7 +11,6 @@ use super::attempt::claimed::ClaimBasis;
 use super::follow::{Begun, begin, follow};
 use super::problems::Problem;
 use super::reply::{Reply, Step};
-use crate::gateway::authority::{Here, Permit};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::catching_up;
@@ -20,6 +19,7 @@ use crate::protocol::authority::Closed;
 use crate::protocol::decide::{Basis, same_request, settlement};
 use crate::protocol::record::Reading;
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::{Here, Permit};
 
 /// Looks at a key while its conditions change, at most. One move changes the gate up to three times
 /// (given up, adopted, opened). A key that stays must not get the answer that it moves.

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::gateway::authority::NOT_FOUNDED;
-use crate::gateway::health::{Peer, StoreHealth};
+use crate::gateway::health::Peer;
 use crate::gateway::instance::{Gateway, SHADOWED};
 use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::lease::Waits;
 use crate::protocol::region::RegionName;
 use crate::protocol::register::majority;
+use crate::protocol::snapshot::{NOT_FOUNDED, StoreHealth};
 use crate::protocol::time::Moment;
 use crate::protocol::view::View;
 
@@ -61,7 +61,7 @@ impl<P: Ports> Gateway<P> {
         let peers: Vec<RegionName> = self.health().peers.keys().cloned().collect();
         let (up, down): (Vec<_>, Vec<_>) = peers.into_iter().partition(|name| !self.is_silent(name));
         let mut reasons = Vec::new();
-        let (serves, alone) = match &**self.store.load() {
+        let (serves, alone) = match &*self.snapshot().store {
             StoreHealth::Open(_) => {
                 let held = self.has_authority(&mut reasons);
                 let spares = self.ports.store().spares();

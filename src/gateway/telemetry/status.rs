@@ -11,11 +11,11 @@ use serde::Serialize;
 use super::readiness::{PeerStatus, Readiness};
 use crate::gateway::authority::status::{AuthorityStatus, Live};
 use crate::gateway::authority::upstream::UpstreamStatus;
-use crate::gateway::health::StoreHealth;
 use crate::gateway::instance::Gateway;
 use crate::gateway::reloadable::ConfigStatus;
 use crate::gateway::upkeep::looks::AuditStatus;
 use crate::ports::{Authority as _, Clock, KeyStore, Ports, Replica};
+use crate::protocol::snapshot::StoreHealth;
 use crate::protocol::time::Date;
 
 #[derive(Clone, Debug, Serialize)]
@@ -145,7 +145,7 @@ impl<P: Ports> Gateway<P> {
 
     fn store_status(&self) -> StoreStatus {
         let health = self.health();
-        let (gate, reason) = match &**self.store.load() {
+        let (gate, reason) = match &*self.snapshot().store {
             StoreHealth::Open(gate) => (Some(gate.version.0), None),
             StoreHealth::Closed { why, .. } => (None, Some(why.clone())),
         };

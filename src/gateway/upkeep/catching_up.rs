@@ -17,7 +17,7 @@ use crate::gateway::request::follow::{Begun, begin, expired, reused, running, ve
 use crate::gateway::request::problems::Problem;
 use crate::gateway::request::reply::{Reply, Step};
 use crate::gateway::telemetry::metrics;
-use crate::ports::{KeyStore, Ports};
+use crate::ports::{Clock, KeyStore, Ports};
 use crate::protocol::decide::Verdict;
 use crate::protocol::opening::Hindrance;
 use crate::protocol::record::Reading;
@@ -58,7 +58,9 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
         Verdict::KeyExpired { expires } => expired(expires),
         Verdict::Attach { left, expires } => running(gateway, ask, left, expires),
         Verdict::Claim(basis) if untouched => {
-            let Some(permit) = gateway.early(&ask.id, &ask.route, &ask.meanings) else {
+            let Some(permit) =
+                gateway.snapshot().early(&ask.id, &ask.route, &ask.meanings, gateway.ports.clock().now())
+            else {
                 return Step::Ended(Reply::Refused(missing(gateway), expires));
             };
             return match begin(gateway, ask, &permit, ClaimBasis { basis, untouched }).await {
@@ -71,7 +73,7 @@ pub(in crate::gateway) async fn serve<P: Ports>(gateway: &Arc<Gateway<P>>, ask: 
 }
 
 fn in_doubt<P: Ports>(gateway: &Gateway<P>, expires: Option<Date>) -> Reply {
-    let (after, _) = wait(&gateway.hindrances());
+    let (after, _) = wait(&gateway.snapshot().hindrances);
     Reply::Refused(Problem::InDoubt { after: upward(gateway, after) }, expires)
 }
 
@@ -80,7 +82,7 @@ fn missing<P: Ports>(gateway: &Gateway<P>) -> Problem {
     if gateway.view().lost().next().is_none() {
         return Problem::Moving { after: gateway.shortly() };
     }
-    let (after, operator) = wait(&gateway.hindrances());
+    let (after, operator) = wait(&gateway.snapshot().hindrances);
     Problem::CatchingUp { after: upward(gateway, after), operator }
 }
 

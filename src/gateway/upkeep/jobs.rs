@@ -16,7 +16,6 @@ use tracing::Instrument;
 
 use super::supervise::supervise;
 use super::workers::{Busy, QUARTER, Turn, lock};
-use crate::gateway::authority::Here;
 use crate::gateway::instance::{Gateway, InFlight};
 use crate::gateway::limits::quota::Charged;
 use crate::gateway::policy::route::{Matched, Policy};
@@ -33,6 +32,7 @@ use crate::protocol::fingerprint;
 use crate::protocol::key::Tenant;
 use crate::protocol::record::{Reading, Row};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Here;
 
 /// Pause between two counts of all jobs.
 const COUNT_EVERY: Duration = Duration::from_secs(5);

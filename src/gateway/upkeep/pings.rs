@@ -5,11 +5,11 @@
 //! close the store.
 
 use std::collections::BTreeSet;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::applied::{Applied, applied};
-use crate::gateway::authority;
+use super::applied::applied;
+use crate::gateway::authority::members::origin_of;
 use crate::gateway::health::{Health, LAG_PERIOD, Peer};
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
@@ -18,6 +18,7 @@ use crate::ports::store::PeerMemory;
 use crate::ports::{Clock, Peers, Ports, Replica};
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Applied;
 use crate::protocol::time::Moment;
 
 /// Time limit for a ping.
@@ -105,7 +106,7 @@ pub(super) async fn poll_loop<P: Ports>(gateway: Weak<Gateway<P>>) {
         if let Ok(applied) = applied(gateway.ports.store()).await
             && recalled
         {
-            gateway.authority.saw(&applied);
+            gateway.authority.change(|known, _| known.applied = Arc::new(applied.clone()));
             seen(&gateway, &applied, clock.now());
         }
         let now = clock.now();
@@ -159,7 +160,7 @@ fn seen<P: Ports>(gateway: &Gateway<P>, applied: &Applied, now: Moment) {
     let mut health = gateway.health();
     let Health { peers, remembered, .. } = &mut *health;
     for (name, peer) in peers {
-        let origin = authority::origin_of(&view, name);
+        let origin = origin_of(&view, name);
         let (rows, written) = (applied.rows(&origin), applied.written(&origin));
         peer.follow(origin, remembered.as_ref());
         peer.lag.seen(rows, now);

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use crate::gateway::authority;
-use crate::gateway::health::StoreHealth;
+use crate::gateway::authority::learn::install_gate;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::problems::Problem;
 use crate::gateway::telemetry::metrics;
 use crate::ports::store::Gate;
 use crate::ports::{Clock, KeyStore, Ports};
+use crate::protocol::snapshot::StoreHealth;
 
 /// Lets claims pass. The only place that opens a store, so it asks whether that went back.
 pub(super) fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
@@ -19,14 +19,15 @@ pub(super) fn open<P: Ports>(gateway: &Gateway<P>, gate: Gate) {
         return went_back(gateway);
     }
     let (version, epoch) = (gate.version.0, gate.epoch);
-    let was = gateway.store.swap(Arc::new(StoreHealth::Open(gate.clone())));
-    authority::took(gateway, gate);
+    let opened = Arc::new(StoreHealth::Open(gate.clone()));
+    let was = gateway.authority.change(|known, _| std::mem::replace(&mut known.store, opened));
+    install_gate(gateway, gate);
     if let StoreHealth::Closed { why: was, .. } = &*was {
         tracing::info!(was, version, epoch, "the store is open");
         // The acceptors hear of a new start at once: while this process lives, it can say that
         // nothing of the one before is relied on.
         if gateway.holds_lease(gateway.ports.clock().now()) {
-            gateway.authority.renew_now.notify_one();
+            gateway.authority.wakes.renewal.notify_one();
         }
     }
     metrics::store_up(true);
@@ -55,12 +56,8 @@ pub(in crate::gateway) fn went_back<P: Ports>(gateway: &Gateway<P>) {
 
 /// Closes the store. True if that is news: it was open, or closed for another reason.
 pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> bool {
-    let before = gateway.store.load_full();
-    let (is_news, since) = match &*before {
-        StoreHealth::Open(_) => (true, gateway.ports.clock().now()),
-        StoreHealth::Closed { why: before, since } => (before != why, *since),
-    };
-    gateway.store.store(Arc::new(StoreHealth::Closed { why: why.to_owned(), since }));
+    let now = gateway.ports.clock().now();
+    let is_news = gateway.authority.change(|known, _| known.close(why, now));
     metrics::store_up(false);
     is_news
 }
@@ -69,7 +66,7 @@ pub(in crate::gateway) fn shut<P: Ports>(gateway: &Gateway<P>, why: &str) -> boo
 pub(in crate::gateway) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Result<(), Problem> {
     match gateway.ports.store().gate_again().await {
         Ok(gate) if gate.is_open() => {
-            authority::took(gateway, gate);
+            install_gate(gateway, gate);
             Ok(())
         }
         Ok(_) => {
@@ -78,11 +75,5 @@ pub(in crate::gateway) async fn look_again<P: Ports>(gateway: &Gateway<P>) -> Re
             Err(gateway.store_unavailable(why))
         }
         Err(error) => Err(gateway.store_unavailable(error.to_string())),
-    }
-}
-
-impl<P: Ports> Gateway<P> {
-    pub(in crate::gateway) fn store_is_open(&self) -> bool {
-        matches!(**self.store.load(), StoreHealth::Open(_))
     }
 }

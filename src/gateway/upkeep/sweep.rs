@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use super::orphans::Orphans;
 use super::supervise::supervise;
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::Policy;
 use crate::gateway::request::attempt::persist::{self, Fact};
@@ -23,6 +22,7 @@ use crate::ports::{Clock, KeyStore, Ports, Upkeep};
 use crate::protocol::decide::{Basis, Conclusion, Word, basis, conclude, doubt, rule};
 use crate::protocol::key::KeyId;
 use crate::protocol::record::{Reading, Recovery, Row, State, Token};
+use crate::protocol::snapshot::Here;
 use crate::protocol::time::Moment;
 
 /// Rows in one look.

@@ -9,7 +9,6 @@ use std::time::Duration;
 use super::claimed::{Claim, ClaimBasis, ClaimMode};
 use super::escrow;
 use super::persist;
-use crate::gateway::authority::Permit;
 use crate::gateway::instance::Gateway;
 use crate::gateway::request::ask::Ask;
 use crate::gateway::request::problems::Problem;
@@ -19,6 +18,7 @@ use crate::ports::store::{Attempt, ClaimAsk, ClaimReply, StoreError};
 use crate::ports::{Clock, Dice, Jobs, KeyStore, Ports};
 use crate::protocol::hold::SendBy;
 use crate::protocol::record::Row;
+use crate::protocol::snapshot::Permit;
 
 pub(in crate::gateway) enum Claimed {
     Ours(Claim),
@@ -111,8 +111,8 @@ pub(in crate::gateway) async fn claim<P: Ports>(
 /// complete (docs/protocol.md#rule-31).
 fn asked<P: Ports>(gateway: &Gateway<P>, ask: &Ask, permit: &Permit, stand: ClaimBasis) -> ClaimAsk {
     let risk = match stand.untouched {
-        true => gateway.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
-        false => gateway.at_risk(&ask.id),
+        true => permit.basis.at_risk_unproven(&ask.id, &ask.route, &ask.meanings),
+        false => permit.basis.at_risk(&ask.id),
     };
     ClaimAsk {
         id: ask.id.clone(),

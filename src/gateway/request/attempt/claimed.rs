@@ -2,12 +2,13 @@
 //!
 //! [`super::claim`] makes one. This file must not store or send anything.
 
-use crate::gateway::authority::{Permit, Run};
+use crate::gateway::authority::running::Run;
 use crate::ports::jobs::StoredRequest;
 use crate::ports::store::Attempt;
 use crate::protocol::decide::Basis;
 use crate::protocol::hold::SendBy;
 use crate::protocol::region::RegionName;
+use crate::protocol::snapshot::Permit;
 use crate::protocol::time::Date;
 
 pub(in crate::gateway) struct ClaimBasis {

@@ -4,10 +4,10 @@
 //! With escrow, a destroyed region's claims are known elsewhere. A key without such a claim was
 //! never sent (`protocol::escrow`). This file must not decide if anything may be sent.
 
+use crate::gateway::authority::learn;
 use std::sync::Arc;
 
 use super::claimed::Claim;
-use crate::gateway::authority::Permit;
 use crate::gateway::instance::Gateway;
 use crate::gateway::policy::route::{Alone, Escrow, LODGED_WITHIN};
 use crate::gateway::request::ask::Ask;
@@ -23,6 +23,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Answer, Nonce, Row, Token};
 use crate::protocol::region::{Origin, RegionName};
+use crate::protocol::snapshot::Permit;
 use crate::protocol::view::View;
 
 /// Reason why a claim is not lodged. It must not be sent.
@@ -71,7 +72,7 @@ pub(in crate::gateway) async fn lodge<P: Ports>(
     };
     let lodging = Lodging {
         id: ask.id.clone(),
-        origin: gateway.origin().clone(),
+        origin: gateway.origin.clone(),
         token: claim.attempt.token,
         nonce: claim.attempt.nonce,
         fingerprint: ask.fingerprint,
@@ -194,7 +195,7 @@ impl<P: Ports> Gateway<P> {
                 },
             }
             if lodging.token.epoch > state.view.epoch() {
-                self.learn_now(from).await;
+                learn::from_peer(self, from).await;
             } else if store_gate::look_again(self).await.is_err() {
                 break;
             }

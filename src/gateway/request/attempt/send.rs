@@ -56,7 +56,7 @@ fn may_send<P: Ports>(gateway: &Gateway<P>, claim: &Claim, now: Moment) -> Resul
     if !claim.send_by.allows(now) {
         return Err(Unsendable::Late);
     }
-    if !gateway.may_send(claim.permit.tenure, now) {
+    if !gateway.snapshot().may_send(claim.permit.tenure, now) {
         return Err(Unsendable::OtherTenure);
     }
     Ok(())

@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use crate::gateway::authority::Here;
 use crate::gateway::instance::Gateway;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::store_gate;
@@ -21,6 +20,7 @@ use crate::protocol::key::KeyId;
 use crate::protocol::lifetime::Lifetime;
 use crate::protocol::plant::{Plant, removed};
 use crate::protocol::record::{Nonce, Recovery, RequestId};
+use crate::protocol::snapshot::Here;
 
 /// Reason why nothing was written.
 pub(in crate::gateway) enum NotWritten {
@@ -65,7 +65,7 @@ pub(in crate::gateway) async fn end<P: Ports>(
         request_id: whom.request_id,
         gate: permit.gate,
         basis: whom.basis,
-        risk: gateway.at_risk(whom.id),
+        risk: permit.basis.at_risk(whom.id),
         hold: Duration::ZERO,
         settle_time: Duration::ZERO,
         recovery: whom.recovery,
