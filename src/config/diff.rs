@@ -1,8 +1,8 @@
 //! Differences between two regions in settings that must be equal: the first such setting, and its
 //! two places.
 //!
-//! `shared` digests the same settings, and peers compare the digest. This file must not show a value:
-//! the seed is one.
+//! `shared` digests the same settings, and peers compare the digest. This file must not show a
+//! value: the seed is one.
 
 use std::path::Path;
 

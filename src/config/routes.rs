@@ -1,8 +1,8 @@
 //! `routes.toml`: the requests that need a key, and each route beside the others.
 //!
-//! The values are shared: they are in the digest that peers compare. `policy` reads what a route does
-//! with keys; `across` checks each policy against the clocks. This file must not give a setting a
-//! default: `gateway::policy::settings` does.
+//! The values are shared: they are in the digest that peers compare. `policy` reads what a route
+//! does with keys; `across` checks each policy against the clocks. This file must not give a
+//! setting a default: `gateway::policy::settings` does.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A route's declared settings as files write them: read, shown and compared by their types.
 //!
-//! `gateway::policy::settings` declares them; `policy` reads those that have rules of their own. This
-//! file must not name a setting.
+//! `gateway::policy::settings` declares them; `policy` reads those that have rules of their own.
+//! This file must not name a setting.
 
 use std::time::Duration;
 

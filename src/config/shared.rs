@@ -2,8 +2,9 @@
 //!
 //! Peers compare the digest in their pings (`ports::peers`). The JSON is built from the checked
 //! values, not from the files. So comments, the order of keys and the spelling of spans make no
-//! difference. A route's settings are in it if they differ from their defaults (`settings`). The ring has its own digest in the view. This file must not hold anything that may
-//! differ between regions, nor any secret.
+//! difference. A route's settings are in it if they differ from their defaults (`settings`). The
+//! ring has its own digest in the view. This file must not hold anything that may differ between
+//! regions, nor any secret.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,8 +74,8 @@ impl Shared {
         Self { digest: digest("onceway/shared/2", &[text.as_bytes()]), ..self }
     }
 
-    /// The settings of `ring.toml` but the ring itself, by their keys. Every field is named here, so
-    /// that a new one needs a decision.
+    /// The settings of `ring.toml` but the ring itself, by their keys. Every field is named here,
+    /// so that a new one needs a decision.
     pub(super) fn of_ring_file(&self) -> [(&'static str, Value); 16] {
         let Self { deployment, ring: _, drift, skew, heartbeat, failover, routes: _, digest: _ } = self;
         let Failover {

@@ -1,7 +1,7 @@
 //! All routes of a deployment: which one a request is of, and which requests none may take.
 //!
-//! `settings` says what a route is, and `config` reads it. All regions share one set of routes. This
-//! file must not read files nor answer requests.
+//! `settings` says what a route is, and `config` reads it. All regions share one set of routes.
+//! This file must not read files nor answer requests.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! Every setting of a route, declared once: its field, and its key, type, bounds, default and words.
+//! Every setting of a route, declared once: its field, and its key, type, bounds, default and
+//! words.
 //!
-//! `config::settings` reads, shows and compares by [`EVERY`] and [`KEYED`], and `config/routes.toml`
-//! is written from them. Settings that are no plain value are read in `config::routes`. This file
-//! must not change a default: a default is left out of the digest of shared settings, so regions
-//! that go by two defaults would not notice it.
+//! `config::settings` reads, shows and compares by [`EVERY`] and [`KEYED`], and
+//! `config/routes.toml` is written from them. Settings that are no plain value are read in
+//! `config::policy`. This file must not change a default: a default is left out of the digest of
+//! shared settings, so regions that go by two defaults would not notice it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,8 +96,8 @@ impl Protection {
     }
 }
 
-/// Policy for a route's keyed requests: how each is performed and remembered. Its derived default is
-/// blank; [`Policy::usual`] is that of a route.
+/// Policy for a route's keyed requests: how each is performed and remembered. Its derived default
+/// is blank; [`Policy::usual`] is that of a route.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     /// The headers of the key.
