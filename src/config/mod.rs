@@ -37,6 +37,7 @@ pub(crate) mod ring;
 pub(crate) mod routes;
 pub mod running;
 pub mod secret;
+pub mod settings;
 pub mod shared;
 pub(crate) mod span;
 mod stamp;

@@ -1,49 +1,126 @@
-//! The tables of a route: `[route.key_policy]`, `[route.fingerprint]`, the form of its refusals,
-//! and its escrow.
+//! A route's policy: its declared settings, and those with rules of their own.
 //!
-//! `protocol::key_policy` and `gateway::policy::signature` hold the values. A missing key keeps the
-//! gateway's default. This file must not read any other key of a route.
+//! `settings` reads the plain ones, `outcomes` the lists of statuses. An error is reported, and the
+//! default stays. This file must not give recovery a default.
 
-use http::HeaderName;
+use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
+use http::{HeaderName, Uri};
 use toml::de::DeValue;
 
 use super::reader::{self, Section};
+use super::{outcomes, settings};
 use crate::adapters::headers::{FORWARDED_PREFIX, RESERVED_PREFIX, is_hop_by_hop, is_under};
-use crate::gateway::policy::route::{Alone, Dialect, Escrow, KeyHeaders, Mismatch};
+use crate::gateway::policy::route::{
+    Alone, Dialect, Escrow, Mismatch, Mode, NEVER_REPLAYED, Policy, REPLAY_HEADERS,
+};
+use crate::gateway::policy::settings::KEYED;
 use crate::gateway::policy::signature::{FingerprintRule, Pointer, Selection};
-use crate::ports::upstream::{ForwardKey, KeyForm};
-use crate::protocol::key::{Key, Syntax};
+use crate::ports::upstream::KeyForm;
+use crate::protocol::key::Syntax;
 use crate::protocol::key_policy::{Alphabet, Form, KeyPolicy};
+use crate::protocol::record::Recovery;
+
+const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
+upstream is idempotent by key or checks the token), \"probe\" (ask the upstream's status address, given as probe) or \"park\" (wait for an operator)";
 
 /// Most fields that a signature names: each is compared at every level of a body.
 const MOST_FIELDS: usize = 64;
 
-/// Reads the rules for keys. An error is reported, and the default stays.
-pub fn key_policy(route: &Section<'_>) -> KeyPolicy {
-    let usual = KeyPolicy::default();
-    let Some(section) = below(route, "key_policy") else { return usual };
-    let length = |key, default| {
-        // At most 255, as read.
-        section
-            .optional(key, |value| reader::number(value, 1, Key::MAX_LEN as u64))
-            .map_or(default, |length| length as usize)
-    };
-    let alphabets = [Alphabet::Visible, Alphabet::UrlSafe, Alphabet::Hex].map(|one| (one.name(), one));
-    let forms = [Form::Any, Form::Uuid, Form::UuidV4, Form::UuidV7].map(|one| (one.name(), one));
-    let bits = |value: &DeValue<'_>| reader::number(value, 0, u64::from(KeyPolicy::MOST_BITS));
-    let policy = KeyPolicy {
-        min_length: length("min_length", usual.min_length),
-        max_length: length("max_length", usual.max_length),
-        alphabet: section
-            .optional("alphabet", |value| reader::word(value, &alphabets))
-            .unwrap_or(usual.alphabet),
-        form: section.optional("form", |value| reader::word(value, &forms)).unwrap_or(usual.form),
-        // At most 32, as read.
-        entropy_bits: section.optional("entropy_bits", bits).map_or(usual.entropy_bits, |bits| bits as u32),
-    };
-    fits(&policy, &section);
-    section.finish();
-    policy
+/// Reads the policy of a route that handles keys. `policy` has the settings of every route, and
+/// defaults.
+pub fn read(route: &Section<'_>, mut policy: Policy) -> Option<Policy> {
+    settings::read(route, None, &KEYED, &mut policy);
+    let recovery = recovery(route);
+    if let Some(section) = below(route, "key_policy", &mut policy) {
+        fits(&policy.key_policy, &section);
+        section.finish();
+    }
+    accept(route, &mut policy);
+    fingerprint(route, &mut policy);
+    key_headers(route, &mut policy);
+    let reruns = matches!(recovery, Some((Recovery::Rerun { .. }, _)));
+    if policy.key_headers.to.form == KeyForm::AsSent && reruns && policy.syntax == Syntax::Lenient {
+        route.fail_at(
+            "forward_key",
+            "forward_key = \"as-sent\" gives \"abc\" and abc, which are one key here, to the upstream as two, so recovery = \"rerun\" would \
+             run twice: write \"quoted\" or \"bare\", or syntax = \"strict\"",
+        );
+    }
+    policy.mismatch = mismatch(route);
+    if policy.dialect == Dialect::Stripe && route.has("mismatch") {
+        route.fail_at(
+            "mismatch",
+            "mismatch has no effect where dialect = \"stripe\", which answers 400: remove it",
+        );
+    }
+    policy.escrow = escrow(route);
+    policy.outcomes = outcomes::read(route);
+    policy.replay_headers = replay_headers(route);
+    let (recovery, probe) = recovery?;
+    Some(Policy { recovery, probe, ..policy })
+}
+
+/// A table of the route. Its plain settings are read, and messages name it with its route.
+fn below<'a>(route: &Section<'a>, key: &'static str, policy: &mut Policy) -> Option<Section<'a>> {
+    let mut section = route.table(key)?;
+    section.rename(format!("{} [route.{key}]", route.name()));
+    settings::read(&section, Some(key), &KEYED, policy);
+    Some(section)
+}
+
+/// Reads a list of headers. `wrong` says what is wrong with a name.
+fn headers(
+    value: &DeValue<'_>,
+    wrong: impl Fn(&HeaderName) -> Option<&'static str>,
+) -> Result<Vec<HeaderName>, String> {
+    reader::list(value, |item| header(&reader::text(item)?, &wrong))
+}
+
+fn header(text: &str, wrong: impl Fn(&HeaderName) -> Option<&'static str>) -> Result<HeaderName, String> {
+    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
+    match wrong(&name) {
+        Some(why) => Err(format!("{text:?} {why}")),
+        None => Ok(name),
+    }
+}
+
+/// True if a connection or the listener gives the header its meaning.
+fn is_listeners(name: &HeaderName) -> bool {
+    is_hop_by_hop(name) || [FORWARDED_PREFIX, RESERVED_PREFIX].iter().any(|prefix| is_under(name, prefix))
+}
+
+fn recovery(section: &Section<'_>) -> Option<(Recovery, Option<Uri>)> {
+    let rerun = Recovery::Rerun { max_attempts: 3 };
+    let words = [("rerun", rerun), ("probe", Recovery::Probe), ("park", Recovery::Park)];
+    let rule = section.required("recovery", RECOVERY, |value| reader::word(value, &words));
+    let most = u64::from(Recovery::MOST_ATTEMPTS);
+    let attempts = section.optional("max_attempts", |value| reader::number(value, 1, most));
+    let probe = section.optional("probe", probe_address);
+    let rule = rule?;
+    if rule != rerun && section.has("max_attempts") {
+        section.fail_at("max_attempts", "max_attempts belongs to recovery = \"rerun\": remove it");
+    }
+    if rule != Recovery::Probe && section.has("probe") {
+        section.fail_at("probe", "probe belongs to recovery = \"probe\": remove it, or state that recovery");
+    }
+    if rule == Recovery::Probe && !section.has("probe") {
+        section.fail(
+            "probe is missing: recovery = \"probe\" asks the upstream there, such as probe = \"/effects\"",
+        );
+    }
+    match (rule, attempts) {
+        // At most 1,000, as read.
+        (Recovery::Rerun { .. }, Some(most)) => Some((Recovery::Rerun { max_attempts: most as u32 }, None)),
+        (Recovery::Probe, _) => Some((rule, Some(probe?))),
+        (Recovery::Rerun { .. } | Recovery::Park, _) => Some((rule, None)),
+    }
+}
+
+fn probe_address(value: &DeValue<'_>) -> Result<Uri, String> {
+    let text = reader::text(value)?;
+    let wrong = || format!("{text:?} must be a path of the upstream, such as \"/effects\"");
+    let uri: Uri = text.parse().map_err(|_| wrong())?;
+    if !text.starts_with('/') || uri.authority().is_some() { Err(wrong()) } else { Ok(uri) }
 }
 
 /// Reports rules that no key could meet together: such rules are an error, not a way to close a
@@ -68,6 +145,25 @@ fn fits(policy: &KeyPolicy, section: &Section<'_>) {
     }
 }
 
+fn accept(route: &Section<'_>, policy: &mut Policy) {
+    if let Some(section) = below(route, "accept", policy) {
+        if policy.accept.backoff.first > policy.accept.backoff.most {
+            section.fail("backoff is longer than backoff_most: shorten backoff, or lengthen backoff_most");
+        }
+        let secret = |name: &HeaderName| {
+            [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION]
+                .contains(name)
+                .then_some("is a credential: it is stored only where requests are sealed ([accept] key_env)")
+        };
+        let keep = section.optional("keep_headers", |value| headers(value, secret));
+        policy.keep_headers = keep.unwrap_or_default();
+        section.finish();
+    }
+    if policy.mode == Mode::Sync && route.has("accept") {
+        route.fail_at("accept", "[route.accept] has no effect where mode = \"sync\": remove it, or write mode = \"prefer\" or \"accept\"");
+    }
+}
+
 /// Headers that two tries of one request may differ in, beside those of one connection, those that
 /// the listener writes, and those that it takes away.
 const NEVER_COUNTED: [&str; 9] = [
@@ -86,97 +182,29 @@ const NEVER_COUNTED: [&str; 9] = [
 const NO_KEY: [&str; 8] =
     ["authorization", "content-length", "content-type", "cookie", "date", "expect", "forwarded", "host"];
 
-/// Reads the parts of a body, and the headers, that count for the fingerprint. An error is
-/// reported, and the default stays.
-pub fn fingerprint(route: &Section<'_>) -> (FingerprintRule, Vec<HeaderName>) {
-    let Some(section) = below(route, "fingerprint") else { return (FingerprintRule::Whole, Vec::new()) };
-    let headers = section.optional("headers", counted);
-    let include = section.optional("include", fields);
-    let exclude = section.optional("exclude", fields);
-    let rule = match (section.has("include"), section.has("exclude")) {
-        (true, true) => {
-            section.fail("include and exclude are both written: keep one");
-            FingerprintRule::Whole
-        }
-        (false, false) if section.has("headers") => FingerprintRule::Whole,
-        (false, false) => {
-            section.fail(
-                "say include = [\"/amount\"] (only these fields count) or exclude = [\"/metadata\"] (all but these) or headers = [\"Stripe-Account\"], or remove the table",
-            );
-            FingerprintRule::Whole
-        }
-        (true, false) | (false, true) => include
-            .map(Selection::Include)
-            .or(exclude.map(Selection::Exclude))
-            .map_or(FingerprintRule::Whole, FingerprintRule::Signature),
+fn fingerprint(route: &Section<'_>, policy: &mut Policy) {
+    let Some(section) = below(route, "fingerprint", policy) else { return };
+    let differs = |name: &HeaderName| {
+        (is_listeners(name) || NEVER_COUNTED.contains(&name.as_str()))
+            .then_some("may differ between two tries of one request: remove it")
     };
+    let mut counted = section.optional("headers", |value| headers(value, differs)).unwrap_or_default();
+    counted.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+    counted.dedup();
+    policy.fingerprint_headers = counted;
+    let include = section.optional("include", fields).map(Selection::Include);
+    let exclude = section.optional("exclude", fields).map(Selection::Exclude);
+    match (section.has("include"), section.has("exclude")) {
+        (true, true) => section.fail("include and exclude are both written: keep one"),
+        (false, false) if !section.has("headers") => section.fail(
+            "say include = [\"/amount\"] (only these fields count) or exclude = [\"/metadata\"] (all but these) or headers = [\"Stripe-Account\"], or remove the table",
+        ),
+        (_, _) => {
+            policy.fingerprint =
+                include.or(exclude).map_or(FingerprintRule::Whole, FingerprintRule::Signature);
+        }
+    }
     section.finish();
-    (rule, headers.unwrap_or_default())
-}
-
-/// Names of headers in their order, each once.
-fn counted(value: &DeValue<'_>) -> Result<Vec<HeaderName>, String> {
-    let one = |item: &DeValue<'_>| {
-        let text = reader::text(item)?;
-        let name =
-            HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
-        let listeners = [FORWARDED_PREFIX, RESERVED_PREFIX].iter().any(|prefix| is_under(&name, prefix));
-        match listeners || is_hop_by_hop(&name) || NEVER_COUNTED.contains(&name.as_str()) {
-            true => Err(format!("{text:?} may differ between two tries of one request: remove it")),
-            false => Ok(name),
-        }
-    };
-    let mut names = reader::list(value, one)?;
-    names.sort_by(|one, other| one.as_str().cmp(other.as_str()));
-    names.dedup();
-    Ok(names)
-}
-
-/// Reads the headers that a key is read from, and the one in which the upstream gets it. An error
-/// is reported, and the default stays.
-pub fn key_headers(route: &Section<'_>, syntax: Syntax, reruns: bool) -> KeyHeaders {
-    let defaults = KeyHeaders::default();
-    let from = route.optional("key_from", |value| {
-        let mut names: Vec<HeaderName> = Vec::new();
-        for name in reader::list(value, |item| {
-            let text = reader::text(item)?;
-            key_header(text.strip_prefix("header:").ok_or_else(|| {
-                format!(
-                    "{text:?} must be \"header:\" and the header's name, such as \"header:Idempotency-Key\""
-                )
-            })?)
-        })? {
-            if names.contains(&name) {
-                return Err(format!("{name} stands there twice: remove one"));
-            }
-            names.push(name);
-        }
-        if names.is_empty() { Err("must name at least one header".to_owned()) } else { Ok(names) }
-    });
-    let forms = [("quoted", KeyForm::Quoted), ("bare", KeyForm::Bare), ("as-sent", KeyForm::AsSent)];
-    let form = route.optional("forward_key", |value| reader::word(value, &forms)).unwrap_or(KeyForm::Quoted);
-    let header = route.optional("forward_key_header", |value| key_header(&reader::text(value)?));
-    if form == KeyForm::AsSent && reruns && syntax == Syntax::Lenient {
-        route.fail_at(
-            "forward_key",
-            "forward_key = \"as-sent\" gives \"abc\" and abc, which are one key here, to the upstream as two, so recovery = \"rerun\" would \
-             run twice: write \"quoted\" or \"bare\", or syntax = \"strict\"",
-        );
-    }
-    KeyHeaders {
-        from: from.unwrap_or(defaults.from),
-        to: ForwardKey { header: header.unwrap_or(defaults.to.header), form },
-    }
-}
-
-fn key_header(text: &str) -> Result<HeaderName, String> {
-    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
-    let listeners = [FORWARDED_PREFIX, RESERVED_PREFIX].iter().any(|prefix| is_under(&name, prefix));
-    let is_key = name == "idempotency-key";
-    match listeners || is_hop_by_hop(&name) || (!is_key && NO_KEY.contains(&name.as_str())) {
-        true => Err(format!("{text:?} has a meaning of its own: name another header")),
-        false => Ok(name),
-    }
 }
 
 fn fields(value: &DeValue<'_>) -> Result<Vec<Pointer>, String> {
@@ -191,32 +219,48 @@ fn fields(value: &DeValue<'_>) -> Result<Vec<Pointer>, String> {
     }
 }
 
-/// Reads the dialect for a key that was used for another request.
-pub fn mismatch(route: &Section<'_>) -> Mismatch {
+fn key_headers(route: &Section<'_>, policy: &mut Policy) {
+    let taken = |name: &HeaderName| {
+        let is_key = name == "idempotency-key";
+        (is_listeners(name) || !is_key && NO_KEY.contains(&name.as_str()))
+            .then_some("has a meaning of its own: name another header")
+    };
+    let from = route.optional("key_from", |value| {
+        let mut names: Vec<HeaderName> = Vec::new();
+        for name in reader::list(value, |item| {
+            let text = reader::text(item)?;
+            let name = text.strip_prefix("header:").ok_or_else(|| {
+                format!(
+                    "{text:?} must be \"header:\" and the header's name, such as \"header:Idempotency-Key\""
+                )
+            })?;
+            header(name, taken)
+        })? {
+            if names.contains(&name) {
+                return Err(format!("{name} stands there twice: remove one"));
+            }
+            names.push(name);
+        }
+        if names.is_empty() { Err("must name at least one header".to_owned()) } else { Ok(names) }
+    });
+    let to = route.optional("forward_key_header", |value| header(&reader::text(value)?, taken));
+    let headers = &mut policy.key_headers;
+    from.into_iter().for_each(|from| headers.from = from);
+    to.into_iter().for_each(|to| headers.to.header = to);
+}
+
+fn mismatch(route: &Section<'_>) -> Mismatch {
     let read = |value: &DeValue<'_>| match reader::number(value, 400, 499) {
         Ok(422) => Ok(Mismatch::Unprocessable),
         Ok(409) => Ok(Mismatch::Conflict),
         Ok(_) | Err(_) => Err("must be 422 or 409".to_owned()),
     };
-    route.optional("mismatch", read).unwrap_or(Mismatch::Unprocessable)
-}
-
-/// Reads the form of refusals.
-pub fn dialect(route: &Section<'_>) -> Dialect {
-    let words = [("plain", Dialect::Plain), ("stripe", Dialect::Stripe)];
-    let dialect = route.optional("dialect", |value| reader::word(value, &words)).unwrap_or(Dialect::Plain);
-    if dialect == Dialect::Stripe && route.has("mismatch") {
-        route.fail_at(
-            "mismatch",
-            "mismatch has no effect where dialect = \"stripe\", which answers 400: remove it",
-        );
-    }
-    dialect
+    route.optional("mismatch", read).unwrap_or_default()
 }
 
 /// Reads whether claims are lodged with the next serving region, and what happens while there is
 /// none.
-pub fn escrow(route: &Section<'_>) -> Escrow {
+fn escrow(route: &Section<'_>) -> Escrow {
     let alone = [("refuse", Alone::Refuse), ("run", Alone::Run)];
     let alone = route.optional("escrow_alone", |value| reader::word(value, &alone)).unwrap_or(Alone::Refuse);
     let kinds = [
@@ -237,9 +281,18 @@ pub fn escrow(route: &Section<'_>) -> Escrow {
     escrow.unwrap_or(Escrow::Off)
 }
 
-/// A table of the route. Messages name it with its route.
-fn below<'a>(route: &Section<'a>, key: &'static str) -> Option<Section<'a>> {
-    let mut section = route.table(key)?;
-    section.rename(format!("{} [route.{key}]", route.name()));
-    Some(section)
+fn replay_headers(route: &Section<'_>) -> Vec<HeaderName> {
+    let never = |name: &HeaderName| {
+        NEVER_REPLAYED
+            .contains(&name.as_str())
+            .then_some("describes one connection, one moment or one client and is never replayed: remove it")
+    };
+    let added = route.optional("replay_headers", |value| headers(value, never)).unwrap_or_default();
+    let mut all: Vec<HeaderName> = REPLAY_HEADERS.iter().map(|name| HeaderName::from_static(name)).collect();
+    for header in added {
+        if !all.contains(&header) {
+            all.push(header);
+        }
+    }
+    all
 }

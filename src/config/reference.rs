@@ -125,16 +125,15 @@ pub fn read(file: &'static str, text: &str) -> Vec<Entry> {
             let by_region = BY_REGION.contains(&table.as_str());
             let key = if by_region { "REGION" } else { key };
             let path = if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") };
-            let said = |trailing: &str| [&block.join(" "), trailing].join(" ").trim().to_owned();
-            let default = match (by_region, default(trailing, &said(trailing))) {
+            let own = block.join(" ");
+            let default = match (by_region, default(trailing, &format!("{own} {trailing}"))) {
                 (true, _) => Default::None,
                 // The statement of a table about all its keys.
                 (false, Default::Unsaid) if of_table.contains("No defaults.") => Default::None,
                 (false, said) => said,
             };
             // Where keys are names of regions, the table has their purpose.
-            let own = said(without_default(trailing));
-            let why = if by_region { [&of_table, own.as_str()].join(" ").trim().to_owned() } else { own };
+            let why = if by_region { format!("{of_table} {own}").trim().to_owned() } else { own };
             block.clear();
             if entries.iter().all(|entry| entry.path != path) {
                 let value = value.to_owned();
@@ -192,7 +191,7 @@ fn comment_at(rest: &str) -> Option<usize> {
     })
 }
 
-/// Reads the default from the comments.
+/// Reads the default from the comments. Behind a value nothing else may stand.
 fn default(trailing: &str, why: &str) -> Default {
     if let Some(rest) = trailing.strip_prefix("default")
         && !rest.starts_with(':')
@@ -207,12 +206,6 @@ fn default(trailing: &str, why: &str) -> Default {
     let words = &why[at..];
     let end = words.find(['.', ';', ',']).unwrap_or(words.len());
     Default::Words(words[..end].trim().to_owned())
-}
-
-/// The comment behind a value without the default, which is shown apart.
-fn without_default(trailing: &str) -> &str {
-    let (first, rest) = trailing.split_once(';').unwrap_or((trailing, ""));
-    if first.starts_with("default") || first == "no default" { rest.trim_start() } else { trailing }
 }
 
 /// Valid values of a key, in the words with which its reader refuses a table there; `None` if the

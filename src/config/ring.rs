@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::reader::{self, At, Located, Problems, Section, Source};
-use super::routes::retention;
+use super::settings::life;
 use super::values::{region_name, tenant};
 use super::{failover, published};
 use crate::gateway::authority::failover::Failover;
@@ -74,7 +74,7 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<RingFile> {
     let (regions, pins): (Option<Vec<_>>, Option<Vec<_>>) =
         (regions.into_iter().collect(), pins.into_iter().collect());
     let beside = failover::Beside { heartbeat, drift, regions: regions.as_deref() };
-    let max_life = top.optional("max_life", retention);
+    let max_life = top.optional("max_life", life);
     let failover = Failover { max_life, ..failover::read(&top, &beside) };
     top.finish();
     let (region_places, regions): (Vec<At>, Vec<RegionSpec>) = apart(regions?);

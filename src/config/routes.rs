@@ -1,66 +1,24 @@
-//! `routes.toml`: the requests that need a key, and the policy under which a key's effect is
-//! performed.
+//! `routes.toml`: the requests that need a key, and each route beside the others.
 //!
-//! The values are shared: they are in the digest that peers compare. `outcomes` reads the lists of
-//! statuses; `across` checks each policy against the clocks. This file must not give recovery a
-//! default.
+//! The values are shared: they are in the digest that peers compare. `policy` reads what a route
+//! does with keys; `across` checks each policy against the clocks. This file must not give a
+//! setting a default: `gateway::policy::settings` does.
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
-use http::{HeaderName, Method, Uri};
+use http::Method;
 use toml::de::DeValue;
 
 use super::reader::{self, At, Located, Problems, Section, Source};
-use super::{outcomes, policy as tables};
-use crate::gateway::policy::route::{
-    Accept, Binding, Mode, NEVER_REPLAYED, PathPattern, Policy, Protection, REPLAY_HEADERS, Route,
-    UPSTREAM_TIMEOUT,
-};
-use crate::protocol::job::Backoff;
-use crate::protocol::key::Syntax;
-use crate::protocol::lifetime::Retention;
+use super::{policy, settings};
+use crate::gateway::policy::route::{PathPattern, Policy, Protection, Route};
+use crate::gateway::policy::settings::EVERY;
 use crate::protocol::outcome::Outcome;
 use crate::protocol::record::Recovery;
 
 /// A route and its place.
 pub type RouteAt = Located<Route>;
-
-/// Keys that have a meaning only on routes that handle keys.
-const POLICY_KEYS: [&str; 27] = [
-    "key_from",
-    "forward_key",
-    "forward_key_header",
-    "syntax",
-    "key_policy",
-    "fingerprint",
-    "mismatch",
-    "dialect",
-    "recovery",
-    "max_attempts",
-    "probe",
-    "hold",
-    "wait",
-    "settle_time",
-    "status_ends_attempt",
-    "retention",
-    "tombstone",
-    "body_limit",
-    "stored_limit",
-    "final",
-    "nothing_happened",
-    "replay_headers",
-    "mode",
-    "accept",
-    "bind",
-    "escrow",
-    "escrow_alone",
-];
-
-const RECOVERY: &str = "nobody can choose for you what happens to a key in doubt. Write recovery = \"rerun\" (run again: the \
-upstream is idempotent by key or checks the token), \"probe\" (ask the upstream's status address, given as probe) or \"park\" (wait for an operator)";
 
 const RERUN: &str = "runs a key in doubt again: make sure that its service is idempotent by the key, or refuses an \
     Onceway-Token below the greatest one that it has seen; else an effect can happen twice";
@@ -109,14 +67,6 @@ pub fn read_text(source: &Source, problems: &Problems) -> Option<Vec<RouteAt>> {
     Some(routes)
 }
 
-/// The route's handling of keys, as written.
-#[derive(Clone, Copy)]
-enum Handling {
-    Required,
-    Optional,
-    Off,
-}
-
 fn route(mut section: Section<'_>) -> Option<Route> {
     let name =
         section.required("name", "name the route, such as name = \"charges\"; it stands in metrics", name);
@@ -128,22 +78,28 @@ fn route(mut section: Section<'_>) -> Option<Route> {
         PathPattern::parse(&reader::text(value)?)
     });
     let advice = "say \"required\" (requests without a key are refused), \"optional\" or \"off\"";
-    let words = [("required", Handling::Required), ("optional", Handling::Optional), ("off", Handling::Off)];
+    type Keyed = fn(Arc<Policy>) -> Protection;
+    let words: [(&str, Option<Keyed>); 3] =
+        [("required", Some(Protection::Required)), ("optional", Some(Protection::Optional)), ("off", None)];
     let handling = section.required("key", advice, |value| reader::word(value, &words));
+    let mut every = Policy::usual();
+    settings::read(&section, None, &EVERY, &mut every);
+    // `across` checks that it exists.
+    every.upstream = section.optional("upstream", self::name).map(Arc::from);
     let protection = match handling {
-        Some(Handling::Off) => {
-            refuse_policy(&section);
-            Some(Protection::Off {
-                upstream_timeout: upstream_timeout(&section),
-                upstream: upstream(&section),
-            })
+        Some(Some(keyed)) => policy::read(&section, every).map(|policy| keyed(Arc::new(policy))),
+        Some(None) => {
+            for key in settings::keyed().into_iter().filter(|key| section.has(key)) {
+                let text = format!("{key} has no effect where key = \"off\": remove it, or handle keys");
+                section.fail_at(key, text);
+            }
+            let Policy { upstream_timeout, upstream, .. } = every;
+            Some(Protection::Off { upstream_timeout, upstream })
         }
-        Some(Handling::Required) => policy(&section).map(|policy| Protection::Required(Arc::new(policy))),
-        Some(Handling::Optional) => policy(&section).map(|policy| Protection::Optional(Arc::new(policy))),
         None => {
             // The intended handling is not known: all keys of a policy may be written, and none
             // must be.
-            for key in POLICY_KEYS.into_iter().chain(["upstream", "upstream_timeout"]) {
+            for key in settings::keyed() {
                 section.has(key);
             }
             None
@@ -152,207 +108,6 @@ fn route(mut section: Section<'_>) -> Option<Route> {
     let allow_overrides = section.optional("allow_overrides", reader::flag).unwrap_or(false);
     section.finish();
     Some(Route { name: name?.into(), methods, path: path?, protection: protection?, allow_overrides })
-}
-
-fn refuse_policy(section: &Section<'_>) {
-    for key in POLICY_KEYS.into_iter().filter(|key| section.has(key)) {
-        section.fail_at(key, format!("{key} has no effect where key = \"off\": remove it, or handle keys"));
-    }
-}
-
-const MOST_TIME: Duration = Duration::from_secs(3_650 * 86_400);
-
-fn upstream_timeout(section: &Section<'_>) -> Duration {
-    let least = Duration::from_millis(10);
-    let written = section.optional("upstream_timeout", |value| reader::time(value, least, MOST_TIME));
-    written.unwrap_or(UPSTREAM_TIMEOUT)
-}
-
-/// The upstream that the route names. `across` checks that it exists.
-fn upstream(section: &Section<'_>) -> Option<Arc<str>> {
-    section.optional("upstream", name).map(Arc::from)
-}
-
-fn policy(section: &Section<'_>) -> Option<Policy> {
-    let syntaxes = [("lenient", Syntax::Lenient), ("strict", Syntax::Strict)];
-    let syntax =
-        section.optional("syntax", |value| reader::word(value, &syntaxes)).unwrap_or(Syntax::Lenient);
-    let recovery = recovery(section);
-    let span = |key, least: u64, default: u64| {
-        let (least, default) = (Duration::from_millis(least), Duration::from_millis(default));
-        section.optional(key, |value| reader::time(value, least, MOST_TIME)).unwrap_or(default)
-    };
-    let size = |key, least| {
-        section.optional(key, |value| reader::size(value, least, MOST_BYTES)).unwrap_or(DEFAULT_BYTES)
-    };
-    let bindings = [("tenant", Binding::Tenant), ("principal", Binding::Principal)];
-    let (accept, keep_headers) = accept(section);
-    let (fingerprint, fingerprint_headers) = tables::fingerprint(section);
-    let modes = [Mode::Sync, Mode::Prefer, Mode::Accept].map(|mode| (mode.name(), mode));
-    let policy = Policy {
-        key_headers: tables::key_headers(
-            section,
-            syntax,
-            matches!(recovery, Some((Recovery::Rerun { .. }, _))),
-        ),
-        syntax,
-        key_policy: tables::key_policy(section),
-        fingerprint,
-        fingerprint_headers,
-        mismatch: tables::mismatch(section),
-        dialect: tables::dialect(section),
-        recovery: Recovery::Park,
-        probe: None,
-        hold: span("hold", 1_000, 30_000),
-        wait: span("wait", 0, 5_000),
-        upstream_timeout: upstream_timeout(section),
-        upstream: upstream(section),
-        escrow: tables::escrow(section),
-        settle_time: span("settle_time", 0, 0),
-        status_ends_attempt: section.optional("status_ends_attempt", reader::flag).unwrap_or(false),
-        retention: section.optional("retention", retention).unwrap_or(RETENTION),
-        tombstone: span("tombstone", 0, 30 * 86_400_000),
-        body_limit: size("body_limit", 0),
-        stored_limit: size("stored_limit", 1),
-        outcomes: outcomes::read(section),
-        replay_headers: replay_headers(section),
-        mode: section.optional("mode", |value| reader::word(value, &modes)).unwrap_or(Mode::Sync),
-        accept,
-        keep_headers,
-        bind: section.optional("bind", |value| reader::word(value, &bindings)).unwrap_or(Binding::Tenant),
-    };
-    if policy.mode == Mode::Sync && section.has("accept") {
-        section.fail_at("accept", "[route.accept] has no effect where mode = \"sync\": remove it, or write mode = \"prefer\" or \"accept\"");
-    }
-    let (recovery, probe) = recovery?;
-    Some(Policy { recovery, probe, ..policy })
-}
-
-/// Defaults that outlast an outage of an hour: the spans between 20 runs add up to 32 to 64
-/// minutes.
-const ACCEPT: Accept = Accept {
-    request_retention: Duration::from_secs(86_400),
-    max_runs: 20,
-    backoff: Backoff { first: Duration::from_secs(1), most: Duration::from_secs(300) },
-};
-
-fn accept(route: &Section<'_>) -> (Accept, Vec<HeaderName>) {
-    let Some(mut section) = route.table("accept") else { return (ACCEPT, Vec::new()) };
-    section.rename(format!("{} [route.accept]", route.name()));
-    let most = Duration::from_secs(365 * 86_400);
-    let span = |key, least: u64, default| {
-        let least = Duration::from_millis(least);
-        section.optional(key, |value| reader::time(value, least, most)).unwrap_or(default)
-    };
-    let accept = Accept {
-        request_retention: span("request_retention", 1_000, ACCEPT.request_retention),
-        // At most 1,000, as read.
-        max_runs: section
-            .optional("max_runs", |value| reader::number(value, 1, 1_000))
-            .map_or(ACCEPT.max_runs, |runs| runs as u32),
-        backoff: Backoff {
-            first: span("backoff", 10, ACCEPT.backoff.first),
-            most: span("backoff_most", 10, ACCEPT.backoff.most),
-        },
-    };
-    if accept.backoff.first > accept.backoff.most {
-        section.fail("backoff is longer than backoff_most: shorten backoff, or lengthen backoff_most");
-    }
-    let keep = section.optional("keep_headers", |value| reader::list(value, kept)).unwrap_or_default();
-    section.finish();
-    (accept, keep)
-}
-
-fn kept(value: &DeValue<'_>) -> Result<HeaderName, String> {
-    let text = reader::text(value)?;
-    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
-    match [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION].contains(&name) {
-        true => Err(format!(
-            "{text:?} is a credential: it is stored only where requests are sealed ([accept] key_env)"
-        )),
-        false => Ok(name),
-    }
-}
-
-/// Stripe's value, and the usual choice of the drafts: it outlives every sensible client's retries.
-const RETENTION: Retention = Retention::For(Duration::from_secs(86_400));
-
-pub(super) fn retention(value: &DeValue<'_>) -> Result<Retention, String> {
-    if value.as_str() == Some("never") {
-        return Ok(Retention::Never);
-    }
-    let most = Duration::from_secs(3_650 * 86_400);
-    reader::time(value, Duration::from_secs(1), most)
-        .map(Retention::For)
-        .map_err(|why| format!("{why}, or \"never\""))
-}
-
-/// Bodies are held in memory while they are read, and answers in one row.
-const MOST_BYTES: usize = 256 << 20;
-const DEFAULT_BYTES: usize = 1 << 20;
-
-/// A route's rule for a key in doubt, as written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Rule {
-    Rerun,
-    Probe,
-    Park,
-}
-
-fn recovery(section: &Section<'_>) -> Option<(Recovery, Option<Uri>)> {
-    let words = [("rerun", Rule::Rerun), ("probe", Rule::Probe), ("park", Rule::Park)];
-    let rule = section.required("recovery", RECOVERY, |value| reader::word(value, &words));
-    let attempts = section.optional("max_attempts", |value| reader::number(value, 1, 1_000));
-    let probe = section.optional("probe", probe_address);
-    let rule = rule?;
-    if rule != Rule::Rerun && section.has("max_attempts") {
-        section.fail_at("max_attempts", "max_attempts belongs to recovery = \"rerun\": remove it");
-    }
-    if rule != Rule::Probe && section.has("probe") {
-        section.fail_at("probe", "probe belongs to recovery = \"probe\": remove it, or state that recovery");
-    }
-    match rule {
-        Rule::Rerun => {
-            // At most 1,000, as read.
-            Some((Recovery::Rerun { max_attempts: attempts.unwrap_or(3) as u32 }, None))
-        }
-        Rule::Probe => {
-            if !section.has("probe") {
-                section.fail("probe is missing: recovery = \"probe\" asks the upstream there, such as probe = \"/effects\"");
-            }
-            Some((Recovery::Probe, Some(probe?)))
-        }
-        Rule::Park => Some((Recovery::Park, None)),
-    }
-}
-
-fn probe_address(value: &DeValue<'_>) -> Result<Uri, String> {
-    let text = reader::text(value)?;
-    let wrong = || format!("{text:?} must be a path of the upstream, such as \"/effects\"");
-    let uri: Uri = text.parse().map_err(|_| wrong())?;
-    if !text.starts_with('/') || uri.authority().is_some() { Err(wrong()) } else { Ok(uri) }
-}
-
-fn replay_headers(section: &Section<'_>) -> Vec<HeaderName> {
-    let added = section.optional("replay_headers", |value| reader::list(value, header)).unwrap_or_default();
-    let mut all: Vec<HeaderName> = REPLAY_HEADERS.iter().map(|name| HeaderName::from_static(name)).collect();
-    for header in added {
-        if !all.contains(&header) {
-            all.push(header);
-        }
-    }
-    all
-}
-
-fn header(value: &DeValue<'_>) -> Result<HeaderName, String> {
-    let text = reader::text(value)?;
-    let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no header name"))?;
-    if NEVER_REPLAYED.contains(&name.as_str()) {
-        return Err(format!(
-            "{text:?} describes one connection, one moment or one client and is never replayed: remove it"
-        ));
-    }
-    Ok(name)
 }
 
 fn method(value: &DeValue<'_>) -> Result<Method, String> {

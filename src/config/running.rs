@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::across;
 use super::admin::Admin;
-use super::diff;
 use super::listen::Listen;
 use super::reader::{At, Located, Problems};
 use super::region::{Log, Peer, Process, Store, Upstream};
@@ -52,7 +51,9 @@ impl Running {
         differs("region", me != next.me);
         // Regions, weights and pins are a proposal, which `onceway ring apply` takes. All other
         // settings wait.
-        diff::of_ring_files(&next.shared, &shared, &mut differs);
+        for ((key, read), (_, now)) in shared.of_ring_file().into_iter().zip(next.shared.of_ring_file()) {
+            differs(key, read != now);
+        }
         let Process {
             shadow,
             quota,

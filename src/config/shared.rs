@@ -1,35 +1,28 @@
-//! Settings that must be equal in all regions, and their digest over one canonical text.
+//! Settings that must be equal in all regions, and their digest over canonical JSON.
 //!
-//! Peers compare the digest in their pings (`ports::peers`). The text is built from the checked
+//! Peers compare the digest in their pings (`ports::peers`). The JSON is built from the checked
 //! values, not from the files. So comments, the order of keys and the spelling of spans make no
-//! difference. The ring has its own digest in the view. This file must not hold anything that may
-//! differ between regions, nor any secret.
+//! difference. A route's settings are in it if they differ from their defaults (`settings`). The
+//! ring has its own digest in the view. This file must not hold anything that may differ between
+//! regions, nor any secret.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderName;
+use serde_json::{Map, Value, json};
 
 use super::ring::RingFile;
 use super::routes::RouteAt;
+use super::settings::{lasting, written};
+use super::span::show;
 use super::timings::timings;
-use crate::gateway::authority::failover::{self, Failover};
+use crate::gateway::authority::failover::{Failover, Mode};
 use crate::gateway::credentials::Credentials;
 use crate::gateway::limits::concurrency::MostAtOnce;
-use crate::gateway::policy::route::{
-    Accept, Binding, Dialect, Escrow, KeyHeaders, Mismatch, Mode, Policy, Protection, Route, Routes,
-    UPSTREAM_TIMEOUT,
-};
-use crate::gateway::policy::signature::FingerprintRule;
+use crate::gateway::policy::route::{Escrow, Route, Routes};
 use crate::gateway::settings::Settings;
-use crate::ports::upstream::ForwardKey;
 use crate::protocol::digest::{Digest32, digest};
-use crate::protocol::key::Syntax;
-use crate::protocol::key_policy::KeyPolicy;
-use crate::protocol::lifetime::Retention;
-use crate::protocol::outcome::{Outcome, OutcomeSets};
 use crate::protocol::region::RegionName;
 use crate::protocol::ring::Ring;
 use crate::protocol::time::Drift;
@@ -63,17 +56,62 @@ impl Shared {
     pub(super) fn of(file: RingFile, routes: Vec<RouteAt>) -> Self {
         let RingFile { deployment, place_by: _, pins: _, ring, drift, skew, heartbeat, failover } = file;
         let routes = Routes(routes.into_iter().map(|route| route.value).collect());
-        let clocks = Clocks { drift, skew, heartbeat };
-        let text = canonical(&deployment, &routes, &clocks, &failover);
-        let digest = digest("onceway/shared/1", &[text.as_bytes()]);
-        Self { deployment, ring, drift, skew, heartbeat, failover, routes, digest }
+        let digest = Digest32::new([0; 32]);
+        Self { deployment, ring, drift, skew, heartbeat, failover, routes, digest }.digested()
     }
 
     /// The same settings with other routes, and with the digest of both.
     pub(super) fn with_routes(&self, routes: Routes) -> Self {
-        let clocks = Clocks { drift: self.drift, skew: self.skew, heartbeat: self.heartbeat };
-        let text = canonical(&self.deployment, &routes, &clocks, &self.failover);
-        Self { routes, digest: digest("onceway/shared/1", &[text.as_bytes()]), ..self.clone() }
+        Self { routes, ..self.clone() }.digested()
+    }
+
+    fn digested(self) -> Self {
+        let ring: Map<String, Value> =
+            self.of_ring_file().map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
+        let routes: Vec<Value> = self.routes.0.iter().map(|route| written(route).into()).collect();
+        // The keys of an object are in their order, so equal settings have one text.
+        let text = json!({ "ring": ring, "routes": routes }).to_string();
+        Self { digest: digest("onceway/shared/2", &[text.as_bytes()]), ..self }
+    }
+
+    /// The settings of `ring.toml` but the ring itself, by their keys. Every field is named here,
+    /// so that a new one needs a decision.
+    pub(super) fn of_ring_file(&self) -> [(&'static str, Value); 16] {
+        let Self { deployment, ring: _, drift, skew, heartbeat, failover, routes: _, digest: _ } = self;
+        let Failover {
+            mode,
+            lease,
+            max_life,
+            window: WindowRule { percent, floor, beyond },
+            drain_limit,
+            kill_after,
+            stable_for,
+            min_serving,
+            witnesses,
+        } = failover;
+        let span = |span: &Duration| json!(show(*span));
+        let mode = match mode {
+            Mode::Automatic => "automatic",
+            Mode::Manual => "manual",
+        };
+        [
+            ("deployment", json!(deployment)),
+            ("clock.drift_ppm", json!(drift.ppm)),
+            ("clock.margin", span(&drift.margin)),
+            ("clock.skew", span(skew)),
+            ("heartbeat", span(heartbeat)),
+            ("failover.mode", json!(mode)),
+            ("failover.lease", span(lease)),
+            ("max_life", max_life.map(lasting).into()),
+            ("failover.multiple", json!(percent)),
+            ("failover.floor", span(floor)),
+            ("failover.beyond", span(beyond)),
+            ("failover.drain_limit", span(drain_limit)),
+            ("failover.kill_after", span(kill_after)),
+            ("failover.stable_for", span(stable_for)),
+            ("failover.min_serving", json!(min_serving)),
+            ("[[witness]]", witnesses.iter().map(RegionName::as_str).collect()),
+        ]
     }
 
     /// Settings of a region's gateway whose region file says nothing more.
@@ -107,180 +145,4 @@ impl Shared {
     pub fn view(&self) -> View {
         View::unfounded(self.ring.clone())
     }
-}
-
-/// The clocks' settings of `ring.toml`.
-struct Clocks {
-    drift: Drift,
-    skew: Duration,
-    heartbeat: Duration,
-}
-
-/// One line per value. Writing to a `String` cannot fail.
-fn canonical(deployment: &str, routes: &Routes, clocks: &Clocks, failover: &Failover) -> String {
-    let Clocks { drift, skew, heartbeat } = clocks;
-    let mut text = format!(
-        "deployment {deployment}\ndrift {} {}\nskew {}\nheartbeat {}\n",
-        drift.ppm,
-        drift.margin.as_nanos(),
-        skew.as_nanos(),
-        heartbeat.as_nanos()
-    );
-    write_failover(&mut text, failover);
-    for route in &routes.0 {
-        let methods: Vec<&str> = route.methods.iter().map(|method| method.as_str()).collect();
-        let _ = writeln!(text, "route {} {:?} {}", route.name, methods, route.path.as_str());
-        // Only if it is not the default, as in `write_newer`.
-        if route.allow_overrides {
-            text.push_str("allows overrides\n");
-        }
-        if let Some(upstream) = route.upstream() {
-            let _ = writeln!(text, "goes to {upstream}");
-        }
-        match &route.protection {
-            // Without the default, as gateways of before 2026-11-24 write it.
-            Protection::Off { upstream_timeout: UPSTREAM_TIMEOUT, .. } => text.push_str("off\n"),
-            Protection::Off { upstream_timeout, .. } => {
-                let _ = writeln!(text, "off {}", upstream_timeout.as_nanos());
-            }
-            Protection::Optional(policy) => write_policy(&mut text, "optional", policy),
-            Protection::Required(policy) => write_policy(&mut text, "required", policy),
-        }
-    }
-    text
-}
-
-fn write_failover(text: &mut String, failover: &Failover) {
-    let Failover {
-        mode,
-        lease,
-        window: WindowRule { percent, floor, beyond },
-        drain_limit,
-        kill_after,
-        stable_for,
-        min_serving,
-        max_life,
-        witnesses,
-    } = failover;
-    let mode = match mode {
-        failover::Mode::Automatic => "automatic",
-        failover::Mode::Manual => "manual",
-    };
-    let spans = [lease, floor, beyond, drain_limit, kill_after, stable_for].map(Duration::as_nanos);
-    let witnesses: Vec<&str> = witnesses.iter().map(RegionName::as_str).collect();
-    let _ = writeln!(text, "failover {mode} {percent} {spans:?} {min_serving} {witnesses:?}");
-    // Gateways that do not know it go by the same settings without it.
-    if let Some(life) = max_life {
-        let _ = writeln!(text, "max life {}", written(*life));
-    }
-}
-
-fn write_policy(text: &mut String, key: &str, policy: &Policy) {
-    let Policy {
-        key_headers,
-        syntax,
-        key_policy: KeyPolicy { min_length, max_length, alphabet, form, entropy_bits },
-        fingerprint,
-        fingerprint_headers,
-        mismatch,
-        dialect,
-        recovery,
-        probe,
-        hold,
-        wait,
-        upstream_timeout,
-        settle_time,
-        status_ends_attempt,
-        retention,
-        tombstone,
-        body_limit,
-        stored_limit,
-        outcomes,
-        replay_headers,
-        mode,
-        accept,
-        keep_headers,
-        bind,
-        // Of every route, whether it has a policy or not.
-        upstream: _,
-        // The register says which routes are under escrow; the file only proposes.
-        escrow: _,
-    } = policy;
-    let syntax = match syntax {
-        Syntax::Lenient => "lenient",
-        Syntax::Strict => "strict",
-    };
-    let fingerprint = match fingerprint {
-        FingerprintRule::Whole => "whole".to_owned(),
-        FingerprintRule::Signature(selection) => selection.canonical(),
-    };
-    let mismatch = match mismatch {
-        Mismatch::Unprocessable => "unprocessable",
-        Mismatch::Conflict => "conflict",
-    };
-    let bind = match bind {
-        Binding::Tenant => "tenant",
-        Binding::Principal => "principal",
-    };
-    let probe = probe.as_ref().map(ToString::to_string).unwrap_or_default();
-    let spans = [hold, wait, upstream_timeout, settle_time, tombstone].map(Duration::as_nanos);
-    let retention = written(*retention);
-    let mut headers: Vec<&str> = replay_headers.iter().map(|name| name.as_str()).collect();
-    headers.sort_unstable();
-    write_newer(text, *status_ends_attempt, *dialect, keep_headers);
-    if *key_headers != KeyHeaders::default() {
-        let KeyHeaders { from, to: ForwardKey { header, form } } = key_headers;
-        let _ = writeln!(text, "key from {from:?} as {header} {form:?}");
-    }
-    if !fingerprint_headers.is_empty() {
-        let _ = writeln!(text, "compares {fingerprint_headers:?}");
-    }
-    write_accept(text, *mode, accept);
-    let keys = format!("{min_length} {max_length} {} {} {entropy_bits}", alphabet.name(), form.name());
-    let _ = writeln!(text, "{keys} {fingerprint:?} {mismatch}");
-    let _ = writeln!(
-        text,
-        "{key} {syntax} {recovery} {probe:?} {spans:?} {retention} {body_limit} {stored_limit} {} {headers:?} {bind}",
-        letters(outcomes)
-    );
-}
-
-fn written(retention: Retention) -> String {
-    match retention {
-        Retention::For(span) => span.as_nanos().to_string(),
-        Retention::Never => "never".to_owned(),
-    }
-}
-
-/// Writes newer settings only if they are not the default, so that they make no difference to
-/// gateways that do not know them.
-fn write_newer(text: &mut String, status_ends_attempt: bool, dialect: Dialect, keep_headers: &[HeaderName]) {
-    if dialect == Dialect::Stripe {
-        text.push_str("dialect stripe\n");
-    }
-    if status_ends_attempt {
-        text.push_str("status ends attempt\n");
-    }
-    if !keep_headers.is_empty() {
-        let mut kept: Vec<&str> = keep_headers.iter().map(|name| name.as_str()).collect();
-        kept.sort_unstable();
-        let _ = writeln!(text, "keeps {kept:?}");
-    }
-}
-
-/// One letter for each status.
-fn letters(outcomes: &OutcomeSets) -> String {
-    let letter = |status| match (outcomes.classify(status, false), outcomes.classify(status, true)) {
-        (Outcome::Final, _) => 'f',
-        (Outcome::NothingHappened, _) => 'n',
-        (Outcome::Unknown, Outcome::NothingHappened) => 'r',
-        (Outcome::Unknown, Outcome::Unknown | Outcome::Final) => 'u',
-    };
-    (200..=599).map(letter).collect()
-}
-
-fn write_accept(text: &mut String, mode: Mode, accept: &Accept) {
-    let Accept { request_retention, max_runs, backoff } = accept;
-    let runs = [*request_retention, backoff.first, backoff.most].map(|span| span.as_nanos());
-    let _ = writeln!(text, "{} {max_runs} {runs:?}", mode.name());
 }

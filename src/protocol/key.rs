@@ -72,10 +72,11 @@ impl fmt::Display for Tenant {
 }
 
 /// The accepted spelling of the `Idempotency-Key` header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Syntax {
     /// As in [`Syntax::Strict`], or bare, as most clients send it: `"abc"` and `abc` are the same
     /// key.
+    #[default]
     Lenient,
     /// Only an RFC 8941 section 3.3.3 string, in double quotes, without parameters.
     Strict,

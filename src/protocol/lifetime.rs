@@ -12,12 +12,13 @@ use super::time::Date;
 use super::written::{Span, span};
 
 /// The time for which something is kept: a key's promise, or its whole life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "Option<Span>", into = "Option<Span>")]
 pub enum Retention {
     /// This long, counted from the newest claim.
     For(Duration),
     /// Until an operator deletes it by hand.
+    #[default]
     Never,
 }
 

@@ -175,7 +175,7 @@ pub enum State {
 
 /// A rule for keys in doubt. It has no default: each route that requires a key states it, and each
 /// claim keeps the one of its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recovery {
     /// Run again, until `max_attempts` attempts may have happened, then park. The upstream is
     /// idempotent by key or checks the token.
@@ -186,6 +186,7 @@ pub enum Recovery {
     /// Ask the upstream whether the effect happened.
     Probe,
     /// Stay in doubt until an operator settles or releases it.
+    #[default]
     Park,
 }
 

@@ -5,6 +5,8 @@
 //! `config.rs` has the mistakes of users. Every question goes to the readers that gateways use. A
 //! key must not be listed here.
 
+mod written;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;

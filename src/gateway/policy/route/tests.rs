@@ -2,7 +2,12 @@
 //!
 //! This file must not need ports: routes are plain values.
 
+use http::{HeaderName, HeaderValue};
+
 use super::*;
+use crate::ports::upstream::ForwardKey;
+use crate::protocol::key::{KeyError, Syntax};
+use crate::protocol::record::Recovery;
 
 fn matches(pattern: &str, path: &str) -> bool {
     PathPattern::parse(pattern).unwrap().matches(path)
@@ -118,38 +123,7 @@ fn routes(all: &[(&str, &str)]) -> Routes {
 }
 
 fn policy() -> Arc<Policy> {
-    Arc::new(Policy {
-        key_headers: KeyHeaders::default(),
-        upstream: None,
-        syntax: Syntax::Lenient,
-        key_policy: KeyPolicy::default(),
-        fingerprint: FingerprintRule::Whole,
-        fingerprint_headers: Vec::new(),
-        mismatch: Mismatch::Unprocessable,
-        dialect: Dialect::Plain,
-        recovery: Recovery::Park,
-        probe: None,
-        hold: Duration::ZERO,
-        wait: Duration::ZERO,
-        upstream_timeout: UPSTREAM_TIMEOUT,
-        settle_time: Duration::ZERO,
-        status_ends_attempt: false,
-        retention: Retention::Never,
-        tombstone: Duration::ZERO,
-        body_limit: 0,
-        stored_limit: 0,
-        outcomes: OutcomeSets::default(),
-        replay_headers: Vec::new(),
-        mode: Mode::Sync,
-        accept: Accept {
-            request_retention: Duration::ZERO,
-            max_runs: 1,
-            backoff: Backoff { first: Duration::ZERO, most: Duration::ZERO },
-        },
-        keep_headers: Vec::new(),
-        bind: Binding::Tenant,
-        escrow: Escrow::Off,
-    })
+    Arc::new(Policy::usual())
 }
 
 fn is_other_spelling(routes: &Routes, path: &str) -> bool {

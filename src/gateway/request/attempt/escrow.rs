@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use super::claimed::Claim;
 use crate::gateway::instance::Gateway;
-use crate::gateway::policy::route::{Alone, Escrow, LODGED_WITHIN};
+use crate::gateway::policy::choices::LODGED_WITHIN;
+use crate::gateway::policy::route::{Alone, Escrow};
 use crate::gateway::request::ask::Ask;
 use crate::gateway::telemetry::metrics;
 use crate::gateway::upkeep::store_gate;
