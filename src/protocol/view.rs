@@ -106,27 +106,19 @@ as_text! {
 /// proposed it.
 pub type Escrowed = BTreeMap<Arc<str>, Digest32>;
 
-/// The agreed ring and the state of every region.
-#[derive(Clone, Debug)]
+/// The agreed ring and the state of every region: a content, and what follows from it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Content", into = "Content")]
 pub struct View {
-    pub(super) epoch: u64,
-    pub(super) protocol: u16,
-    pub(super) ring: Arc<Ring>,
-    pub(super) escrow: Escrowed,
-    pub(super) longest_lease: Duration,
-    pub(super) longest_life: Retention,
-    pub(super) voters: BTreeMap<RegionName, AcceptorId>,
-    pub(super) voters_before: BTreeMap<RegionName, AcceptorId>,
-    pub(super) members: BTreeMap<RegionName, Member>,
-    pub(super) retired: BTreeMap<Origin, Retired>,
-    pub(super) derived: Derived,
+    pub(super) content: Content,
+    derived: Derived,
 }
 
 /// Values that follow from a view, computed at first use. Every ping carries its digest, every look
 /// at the gate compares two, and every look at the status counts 65,536 arcs. A copy begins without
 /// them, as it is made to become another view.
 #[derive(Debug, Default)]
-pub(super) struct Derived {
+struct Derived {
     whole: OnceLock<Digest32>,
     placement: OnceLock<Digest32>,
     shares: OnceLock<BTreeMap<RegionName, u32>>,
@@ -179,61 +171,12 @@ pub struct Content {
 impl View {
     /// A view as agreed, stored or sent.
     pub fn from_content(content: Content) -> Self {
-        let Content {
-            epoch,
-            protocol,
-            ring,
-            escrow,
-            voters,
-            voters_before,
-            members,
-            retired,
-            longest_lease,
-            longest_life,
-        } = content;
-        let derived = Derived::default();
-        Self {
-            epoch,
-            protocol,
-            ring,
-            escrow,
-            voters,
-            voters_before,
-            members,
-            retired,
-            longest_lease,
-            longest_life,
-            derived,
-        }
+        Self { content, derived: Derived::default() }
     }
 
     /// The whole content.
     pub fn content(&self) -> Content {
-        let Self {
-            epoch,
-            protocol,
-            ring,
-            escrow,
-            voters,
-            voters_before,
-            members,
-            retired,
-            longest_lease,
-            longest_life,
-            derived: _,
-        } = self.clone();
-        Content {
-            epoch,
-            protocol,
-            ring,
-            escrow,
-            voters,
-            voters_before,
-            members,
-            retired,
-            longest_lease,
-            longest_life,
-        }
+        self.content.clone()
     }
 
     /// The view of a deployment whose register was not founded: epoch 0, nobody serves, nobody

@@ -3,9 +3,10 @@
 //! A view is agreed and stored, and would become another view if unknown members were ignored. So
 //! one of a newer protocol version is refused whole. This file must not change a view.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::super::written::{Entry, malformed};
 use super::{
@@ -14,15 +15,24 @@ use super::{
 };
 use crate::versions::NEXT;
 
-impl Serialize for View {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        self.content().serialize(out)
+impl Deref for View {
+    type Target = Content;
+
+    fn deref(&self) -> &Content {
+        &self.content
     }
 }
 
-impl<'de> Deserialize<'de> for View {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let content = Content::deserialize(from)?;
+impl From<View> for Content {
+    fn from(view: View) -> Self {
+        view.content
+    }
+}
+
+impl TryFrom<Content> for View {
+    type Error = serde::de::value::Error;
+
+    fn try_from(content: Content) -> Result<Self, Self::Error> {
         if content.protocol > NEXT {
             return Err(malformed("a view of a newer protocol version"));
         }
