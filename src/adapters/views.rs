@@ -41,4 +41,4 @@ pub(super) fn newer(text: &str) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

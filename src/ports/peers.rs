@@ -50,7 +50,7 @@ pub enum PeerError {
 }
 
 /// A request on its way to the owner: one hop, never forwarded again.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// The key, with the tenant as the sender verified it.
     pub id: KeyId,

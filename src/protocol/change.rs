@@ -156,8 +156,8 @@ impl View {
         let voters_before = self.voters.clone();
         let content = Content { epoch: self.epoch + 1, ring, escrow, voters_before, ..self.content() };
         let mut next = View::from_content(content);
-        for region in next.ring.regions() {
-            next.members.entry(region.name.clone()).or_insert(Member {
+        for region in next.content.ring.regions() {
+            next.content.members.entry(region.name.clone()).or_insert(Member {
                 generation: 1,
                 standing: Standing::Sealed { drained: region.weight == 0 },
                 mark: 0,
@@ -165,7 +165,7 @@ impl View {
             });
         }
         for (name, standing) in standings {
-            let member = next.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
+            let member = next.content.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
             match (member.standing, standing) {
                 (before, after) if before == *after => {}
                 (
@@ -206,18 +206,24 @@ impl View {
     }
 
     fn changed(&self, change: &Change) -> Result<View, Illegal> {
-        let next = View { epoch: self.epoch + 1, voters_before: self.voters.clone(), ..self.clone() };
+        let voters_before = self.voters.clone();
+        let next = View::from_content(Content { epoch: self.epoch + 1, voters_before, ..self.content() });
+        let made = |content| Ok(View::from_content(content));
         match change {
             Change::Kill => Ok(next),
             // Regions may already rely on the newer version, so there is no way back.
-            Change::Protocol(version) if *version > self.protocol => Ok(View { protocol: *version, ..next }),
+            Change::Protocol(version) if *version > self.protocol => {
+                made(Content { protocol: *version, ..next.content })
+            }
             Change::Protocol(_) => Err(Illegal::Protocol(self.protocol)),
             // Keys of before may be remembered for as long as they were promised.
-            Change::Life(life) if *life > self.longest_life => Ok(View { longest_life: *life, ..next }),
+            Change::Life(life) if *life > self.longest_life => {
+                made(Content { longest_life: *life, ..next.content })
+            }
             Change::Life(_) => Err(Illegal::Life),
             Change::Force { stopped, anew, drawn } => {
                 let epoch = self.epoch + STRIDE + drawn % STRIDE + 1;
-                forced(View { epoch, ..next }, stopped, anew.as_ref())
+                forced(View::from_content(Content { epoch, ..next.content }), stopped, anew.as_ref())
             }
             Change::Move { target, reports } => self.moved(target, reports),
             Change::Lose { region, frontier } => lost(next, region, *frontier),
@@ -229,7 +235,7 @@ impl View {
                 if changed.count() != 1 || voters.is_empty() {
                     return Err(Illegal::Voters);
                 }
-                Ok(View { voters: voters.clone(), ..next })
+                made(Content { voters: voters.clone(), ..next.content })
             }
         }
     }
@@ -255,7 +261,7 @@ impl View {
             if !self.serves(name) {
                 return Err(Illegal::Standing(name.clone()));
             }
-            let member = next.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
+            let member = next.content.members.get_mut(name).ok_or_else(|| Illegal::Standing(name.clone()))?;
             if report.generation != member.generation {
                 return Err(Illegal::Generation(name.clone()));
             }
@@ -264,12 +270,14 @@ impl View {
             }
             (member.mark, member.release) = (report.seal, Some(report.release));
             for (origin, seen) in &report.seen {
-                let current = next.members.get_mut(&origin.region);
+                let current = next.content.members.get_mut(&origin.region);
                 let current = current.filter(|member| member.generation == origin.generation);
                 if let Some(member) = current.filter(|lost| matches!(lost.standing, Standing::Lost { .. })) {
                     member.mark = member.mark.max(*seen);
                 }
-                if let Some(retired) = next.retired.get_mut(origin).filter(|retired| retired.lost.is_some()) {
+                if let Some(retired) =
+                    next.content.retired.get_mut(origin).filter(|retired| retired.lost.is_some())
+                {
                     retired.mark = retired.mark.max(*seen);
                 }
             }
@@ -285,7 +293,7 @@ fn lost(mut next: View, region: &RegionName, frontier: u64) -> Result<View, Ille
 
 fn lose(next: &mut View, region: &RegionName, frontier: u64) -> Result<(), Illegal> {
     let at = next.epoch;
-    let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
+    let member = next.content.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
     match member.standing {
         Standing::Serving | Standing::Sealed { .. } => {
             // The frontier takes the mark's place. Behind the mark it shows that rows are missing
@@ -322,7 +330,7 @@ fn forced(
     anew: Option<&(RegionName, AcceptorId)>,
 ) -> Result<View, Illegal> {
     for (region, frontier) in stopped {
-        next.voters.remove(region);
+        next.content.voters.remove(region);
         match next.standing(region) {
             Some(Standing::Serving | Standing::Sealed { .. }) => {
                 lose(&mut next, region, *frontier)?;
@@ -335,13 +343,13 @@ fn forced(
         if next.voters.keys().any(|voter| voter != name) || next.voters.get(name) == Some(id) {
             return Err(Illegal::Voters);
         }
-        next.voters = [(name.clone(), *id)].into();
+        next.content.voters = [(name.clone(), *id)].into();
     }
     if next.voters.is_empty() {
         return Err(Illegal::Voters);
     }
     // The former voters are not asked: no majority of them is left.
-    next.voters_before = next.voters.clone();
+    next.content.voters_before = next.voters.clone();
     // The remaining region may itself be lost in the view, as the others agreed before they were
     // gone. It then seals the rows that it wrote and comes home.
     let is_left = |name: &RegionName| {
@@ -351,7 +359,7 @@ fn forced(
 }
 
 fn sealed(mut next: View, region: &RegionName, generation: u32, seal: u64) -> Result<View, Illegal> {
-    let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
+    let member = next.content.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
     if member.generation != generation {
         return Err(Illegal::Generation(region.clone()));
     }
@@ -367,7 +375,7 @@ fn sealed(mut next: View, region: &RegionName, generation: u32, seal: u64) -> Re
 }
 
 fn rebuilt(mut next: View, region: &RegionName) -> Result<View, Illegal> {
-    let member = next.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
+    let member = next.content.members.get_mut(region).ok_or_else(|| Illegal::Standing(region.clone()))?;
     let (lost, drained) = match member.standing {
         Standing::Lost { at, gap: _ } => (Some(at), false),
         Standing::Sealed { drained } => (None, drained),
@@ -375,7 +383,7 @@ fn rebuilt(mut next: View, region: &RegionName) -> Result<View, Illegal> {
     };
     let old = Origin { region: region.clone(), generation: member.generation };
     let generation = member.generation.checked_add(1).ok_or_else(|| Illegal::Generation(region.clone()))?;
-    next.retired.insert(old, Retired { mark: member.mark, lost });
+    next.content.retired.insert(old, Retired { mark: member.mark, lost });
     *member = Member { generation, standing: Standing::Sealed { drained }, mark: 0, release: None };
     Ok(next)
 }

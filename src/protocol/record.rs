@@ -147,7 +147,7 @@ pub enum State {
     /// The effect may or may not have happened.
     InDoubt {
         /// The upstream's status, if it gave one.
-        #[serde(default, deserialize_with = "written::http_status_or_none")]
+        #[serde(default, deserialize_with = "written::http_status")]
         status: Option<u16>,
         /// The rest of the attempt's hold.
         #[serde(with = "span")]

@@ -5,10 +5,11 @@
 //! not change one. Only [`super::change`] makes the next view.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest32, digest};
 use super::key::{KeyId, Tenant};
@@ -31,27 +32,19 @@ pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 /// proposed it.
 pub type Escrowed = BTreeMap<Arc<str>, Digest32>;
 
-/// The agreed ring and the state of every region.
-#[derive(Clone, Debug)]
+/// The agreed ring and the state of every region: a content, and what follows from it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "Content", into = "Content")]
 pub struct View {
-    pub(super) epoch: u64,
-    pub(super) protocol: u16,
-    pub(super) ring: Arc<Ring>,
-    pub(super) escrow: Escrowed,
-    pub(super) longest_lease: Duration,
-    pub(super) longest_life: Retention,
-    pub(super) voters: BTreeMap<RegionName, AcceptorId>,
-    pub(super) voters_before: BTreeMap<RegionName, AcceptorId>,
-    pub(super) members: BTreeMap<RegionName, Member>,
-    pub(super) retired: BTreeMap<Origin, Retired>,
-    pub(super) derived: Derived,
+    pub(super) content: Content,
+    derived: Derived,
 }
 
 /// Values that follow from a view, computed at first use. Every ping carries its digest, every look
 /// at the gate compares two, and every look at the status counts 65,536 arcs. A copy begins without
 /// them, as it is made to become another view.
 #[derive(Debug, Default)]
-pub(super) struct Derived {
+struct Derived {
     whole: OnceLock<Digest32>,
     placement: OnceLock<Digest32>,
     shares: OnceLock<BTreeMap<RegionName, u32>>,
@@ -101,15 +94,24 @@ pub struct Content {
     pub longest_life: Retention,
 }
 
-impl Serialize for View {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        self.content().serialize(out)
+impl Deref for View {
+    type Target = Content;
+
+    fn deref(&self) -> &Content {
+        &self.content
     }
 }
 
-impl<'de> Deserialize<'de> for View {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let content = Content::deserialize(from)?;
+impl From<View> for Content {
+    fn from(view: View) -> Self {
+        view.content
+    }
+}
+
+impl TryFrom<Content> for View {
+    type Error = serde::de::value::Error;
+
+    fn try_from(content: Content) -> Result<Self, Self::Error> {
         if content.protocol > versions::NEXT {
             return Err(malformed("a view of a newer protocol version"));
         }
@@ -123,61 +125,12 @@ impl<'de> Deserialize<'de> for View {
 impl View {
     /// A view as agreed, stored or sent.
     pub fn from_content(content: Content) -> Self {
-        let Content {
-            epoch,
-            protocol,
-            ring,
-            escrow,
-            voters,
-            voters_before,
-            members,
-            retired,
-            longest_lease,
-            longest_life,
-        } = content;
-        let derived = Derived::default();
-        Self {
-            epoch,
-            protocol,
-            ring,
-            escrow,
-            voters,
-            voters_before,
-            members,
-            retired,
-            longest_lease,
-            longest_life,
-            derived,
-        }
+        Self { content, derived: Derived::default() }
     }
 
     /// The whole content.
     pub fn content(&self) -> Content {
-        let Self {
-            epoch,
-            protocol,
-            ring,
-            escrow,
-            voters,
-            voters_before,
-            members,
-            retired,
-            longest_lease,
-            longest_life,
-            derived: _,
-        } = self.clone();
-        Content {
-            epoch,
-            protocol,
-            ring,
-            escrow,
-            voters,
-            voters_before,
-            members,
-            retired,
-            longest_lease,
-            longest_life,
-        }
+        self.content.clone()
     }
 
     /// The view of a deployment whose register was not founded: epoch 0, nobody serves, nobody

@@ -52,6 +52,7 @@ as_text! {
     Tenant, "a tenant": tenant => tenant.as_str(), text => Self::parse(text).ok();
     Key, "a key": key => key.as_str(), text => Self::parse(text).ok();
     Digest32, "a digest": digest => digest.to_string(), text => Self::parse(text);
+    Base64, "base64": bytes => STANDARD.encode(&bytes.0), text => STANDARD.decode(text).ok().map(Self);
     Versions, "versions": versions => versions.to_string(), text => Self::parse(text);
 }
 
@@ -112,18 +113,6 @@ pub(super) struct Span(#[serde(with = "span")] pub(super) Duration);
 /// Bytes in base64.
 pub(super) struct Base64(pub(super) Vec<u8>);
 
-impl Serialize for Base64 {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.serialize_str(&STANDARD.encode(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for Base64 {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        STANDARD.decode(String::deserialize(from)?).map(Self).map_err(|_| malformed("base64"))
-    }
-}
-
 /// The headers of an answer: a name in lower case and the bytes of a value that HTTP allows.
 pub(super) mod headers {
     use super::*;
@@ -143,17 +132,15 @@ pub(super) mod headers {
     }
 }
 
-/// Reads a status of HTTP.
-pub(super) fn http_status<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
-    let status = u16::deserialize(from)?;
-    StatusCode::from_u16(status).map(|_| status).map_err(|_| malformed("a status"))
-}
-
-/// Reads a status of HTTP, or none.
-pub(super) fn http_status_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
-    #[derive(Deserialize)]
-    struct Status(#[serde(deserialize_with = "http_status")] u16);
-    Ok(Option::<Status>::deserialize(from)?.map(|Status(status)| status))
+/// Reads a status of HTTP; of an `Option`, also none.
+pub(super) fn http_status<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Into<Option<u16>> + Copy,
+{
+    let read = T::deserialize(from)?;
+    let is_status = read.into().is_none_or(|status| StatusCode::from_u16(status).is_ok());
+    if is_status { Ok(read) } else { Err(malformed("a status")) }
 }
 
 /// Reads a text that a store takes: one without a zero byte.

@@ -4,6 +4,8 @@
 //! value's length (u32) and the value. Numbers are big-endian. This file must not judge headers:
 //! the gateway filtered them.
 
+use bytes::Buf;
+
 const VERSION: u8 = 1;
 
 /// Encodes headers. `None` if one is too long for its length field (a name over 64 KiB, a value
@@ -24,12 +26,11 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
     let (&VERSION, mut rest) = bytes.split_first()? else { return None };
     let mut headers = Vec::new();
     while !rest.is_empty() {
-        let (length, after) = rest.split_first_chunk::<2>()?;
-        let (name, after) = after.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
-        let (length, after) = after.split_first_chunk::<4>()?;
-        let (value, after) = after.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+        let length = rest.try_get_u16().ok()?;
+        let name = rest.split_off(..usize::from(length))?;
+        let length = rest.try_get_u32().ok()?;
+        let value = rest.split_off(..usize::try_from(length).ok()?)?;
         headers.push((String::from_utf8(name.to_vec()).ok()?, value.to_vec()));
-        rest = after;
     }
     Some(headers)
 }

@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_postgres::types::{FromSql, ToSql};
 use uuid::Uuid;
@@ -272,23 +273,22 @@ pub(super) fn names(regions: &[RegionName]) -> Vec<&str> {
     regions.iter().map(RegionName::as_str).collect()
 }
 
+/// A row that a claim supersedes, as `over` stores it.
+#[derive(Serialize, Deserialize)]
+struct Over {
+    origin: Origin,
+    #[serde(flatten)]
+    token: Token,
+}
+
 /// The rows that a claim supersedes, as `over` stores them.
 pub(super) fn over_json(over: &[(Origin, Token)]) -> Value {
-    over.iter()
-        .map(|(origin, token)| {
-            json!({ "origin": origin.to_string(), "epoch": token.epoch, "attempt": token.attempt })
-        })
-        .collect()
+    over.iter().map(|(origin, token)| json!(Over { origin: origin.clone(), token: *token })).collect()
 }
 
 fn over(value: &Value) -> Result<Vec<(Origin, Token)>, Unreadable> {
-    let entry = |entry: &Value| {
-        let origin = Origin::parse(entry.get("origin")?.as_str()?).ok()?;
-        let epoch = entry.get("epoch")?.as_u64()?;
-        let attempt = u32::try_from(entry.get("attempt")?.as_u64()?).ok()?;
-        Some((origin, Token { epoch, attempt }))
-    };
-    value.as_array().and_then(|list| list.iter().map(entry).collect()).ok_or("over")
+    let list = Vec::<Over>::deserialize(value).map_err(|_| "over")?;
+    Ok(list.into_iter().map(|Over { origin, token }| (origin, token)).collect())
 }
 
 fn digest(bytes: &[u8]) -> Result<Digest32, Unreadable> {

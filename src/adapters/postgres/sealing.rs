@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -93,23 +93,19 @@ pub(super) fn encode(request: &StoredRequest) -> Option<Vec<u8>> {
 
 /// Decodes the output of [`encode`].
 pub(super) fn decode(bytes: &[u8]) -> Option<StoredRequest> {
-    let (&VERSION, rest) = bytes.split_first()? else { return None };
-    let (method, rest) = rest.split_first_chunk::<4>()?;
-    let (target, rest) = rest.split_first_chunk::<4>()?;
-    let (headers, rest) = rest.split_first_chunk::<4>()?;
-    let length = |bytes: &[u8; 4]| usize::try_from(u32::from_be_bytes(*bytes)).ok();
-    let (method, rest) = rest.split_at_checked(length(method)?)?;
-    let (target, rest) = rest.split_at_checked(length(target)?)?;
-    let (headers, body) = rest.split_at_checked(length(headers)?)?;
+    let (&VERSION, mut rest) = bytes.split_first()? else { return None };
+    let mut length = || rest.try_get_u32().ok().and_then(|length| usize::try_from(length).ok());
+    let lengths = [length()?, length()?, length()?];
+    let [method, target, headers] = lengths.map(|length| rest.split_off(..length));
     let mut map = HeaderMap::new();
-    for (name, value) in answer::decode(headers)? {
+    for (name, value) in answer::decode(headers?)? {
         map.append(HeaderName::try_from(name).ok()?, HeaderValue::from_bytes(&value).ok()?);
     }
     Some(StoredRequest {
-        method: Method::from_bytes(method).ok()?,
-        target: Uri::try_from(target).ok()?,
+        method: Method::from_bytes(method?).ok()?,
+        target: Uri::try_from(target?).ok()?,
         headers: map,
-        body: Bytes::copy_from_slice(body),
+        body: Bytes::copy_from_slice(rest),
     })
 }
 

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::authority::Pending;
-use crate::protocol::digest::{Digest32, digest as sha};
+use crate::protocol::digest::Digest32;
 use crate::protocol::key::Tenant;
 use crate::protocol::lifetime::Retention;
 use crate::protocol::region::{Origin, RegionName};
@@ -39,12 +39,16 @@ fn spec(seed: u64, place_by: PlaceBy, pinned: bool) -> RingSpec {
     }
 }
 
-fn names() -> impl Strategy<Value = RegionName> {
-    "[a-z][a-z0-9]{0,5}".prop_map(|name| RegionName::parse(&name).unwrap())
+pub fn names() -> impl Strategy<Value = RegionName> {
+    "[a-z][a-z0-9]{0,31}".prop_map(|name| RegionName::parse(&name).unwrap())
 }
 
-fn digests() -> impl Strategy<Value = Digest32> {
-    any::<u64>().prop_map(|n| sha("test", &[&n.to_be_bytes()]))
+pub fn digests() -> impl Strategy<Value = Digest32> {
+    any::<[u8; 32]>().prop_map(Digest32::new)
+}
+
+pub fn origins() -> impl Strategy<Value = Origin> {
+    (names(), any::<u32>()).prop_map(|(region, generation)| Origin { region, generation })
 }
 
 fn members() -> impl Strategy<Value = Member> {
@@ -63,16 +67,17 @@ fn members() -> impl Strategy<Value = Member> {
 }
 
 /// Built once: building takes some time.
-static RINGS_TRIED: LazyLock<Vec<Arc<Ring>>> = LazyLock::new(|| {
+pub static RINGS_TRIED: LazyLock<Vec<Arc<Ring>>> = LazyLock::new(|| {
     let tried = [(0, PlaceBy::Tenant, true), (u64::MAX, PlaceBy::Key, false)];
     tried
         .map(|(seed, place_by, pinned)| Arc::new(Ring::build(&spec(seed, place_by, pinned)).unwrap()))
         .to_vec()
 });
 
-fn views() -> impl Strategy<Value = Arc<View>> {
+pub fn views() -> impl Strategy<Value = Arc<View>> {
     let rings = (0..RINGS_TRIED.len()).prop_map(|at| RINGS_TRIED[at].clone());
-    let retired = btree_map((names(), any::<u32>()), any::<(u64, Option<u64>)>(), 0..3);
+    let retired = any::<(u64, Option<u64>)>().prop_map(|(mark, lost)| Retired { mark, lost });
+    let retired = btree_map(origins(), retired, 0..3);
     let escrow = btree_map(any::<String>().prop_map(Arc::from), digests(), 0..3);
     let voters = || btree_map(names(), any::<u128>().prop_map(AcceptorId), 0..4);
     let parts = (
@@ -85,8 +90,6 @@ fn views() -> impl Strategy<Value = Arc<View>> {
         retired,
     );
     parts.prop_map(|((epoch, protocol), ring, escrow, voters, voters_before, members, retired)| {
-        let origin =
-            |((region, generation), (mark, lost))| (Origin { region, generation }, Retired { mark, lost });
         Arc::new(View::from_content(Content {
             epoch,
             protocol,
@@ -95,7 +98,7 @@ fn views() -> impl Strategy<Value = Arc<View>> {
             voters,
             voters_before,
             members,
-            retired: retired.into_iter().map(origin).collect(),
+            retired,
             longest_lease: Duration::from_nanos(epoch % 600_000_000_000),
             longest_life: [Retention::Never, Retention::For(Duration::from_millis(epoch % 9_999))]
                 [epoch as usize % 2],
@@ -103,12 +106,16 @@ fn views() -> impl Strategy<Value = Arc<View>> {
     })
 }
 
-fn ballots() -> impl Strategy<Value = Ballot> {
+pub fn ballots() -> impl Strategy<Value = Ballot> {
     (any::<u64>(), names(), any::<u64>()).prop_map(|(counter, region, proposer)| Ballot {
         counter,
         region,
         proposer,
     })
+}
+
+pub fn accepted() -> impl Strategy<Value = Accepted> {
+    (ballots(), views()).prop_map(|(ballot, view)| Accepted { ballot, view })
 }
 
 fn acceptors() -> impl Strategy<Value = Acceptor> {
@@ -118,8 +125,7 @@ fn acceptors() -> impl Strategy<Value = Acceptor> {
             Grant { generation, boot, view, number, ttl, holders }
         },
     );
-    let accepted = (ballots(), views()).prop_map(|(ballot, view)| Accepted { ballot, view });
-    let held = (proptest::option::of(ballots()), proptest::option::of(accepted));
+    let held = (proptest::option::of(ballots()), proptest::option::of(accepted()));
     (any::<u128>(), any::<bool>(), held, btree_map(names(), grant, 0..3)).prop_map(
         |(id, admitted, (promised, accepted), grants)| Acceptor {
             id: AcceptorId(id),

@@ -9,12 +9,11 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Response};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use super::{FROM, REPLY, WireError, message, one, put, say_versions};
+use super::{REPLY, WireError, encode_get, one};
 use crate::adapters::views::newer;
 use crate::ports::Body;
 use crate::ports::body::full;
@@ -30,12 +29,6 @@ const TOLD: &[u8] = b"told";
 /// End of a refusal that may be due to another version at the other end.
 const VERSIONS: &str = "the other end may run another version of onceway: see `onceway status`";
 
-/// The names of questions. They tell one of another version from a broken one.
-const QUESTIONS: &str = "acceptor views adopt release frontier rows latest lodge lodge_answer void accept_risk key doubts jobs act";
-/// The names of answers.
-const TELLINGS: &str =
-    "acceptor views adopted released frontier rows latest lodged key doubts jobs acted done refused";
-
 /// Makes the request of a question.
 pub fn encode_ask(
     from: &RegionName,
@@ -43,10 +36,8 @@ pub fn encode_ask(
     to: &RegionName,
     question: &Question,
 ) -> Request<Bytes> {
-    let mut request = message(to, PathAndQuery::from_static(ASK_PATH));
+    let mut request = encode_get(from, speaks, to, ASK_PATH);
     *request.method_mut() = Method::POST;
-    put(request.headers_mut(), FROM, from.as_str().as_bytes()).expect("a region is visible ASCII");
-    say_versions(request.headers_mut(), speaks);
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *request.body_mut() = write_question(question);
     request
@@ -100,7 +91,7 @@ pub fn write_question(question: &Question) -> Bytes {
 /// # Errors
 /// `Question`: any text that [`write_question`] would not have written.
 pub fn read_question(json: &[u8]) -> Result<Question, WireError> {
-    read(json, QUESTIONS).map_err(WireError::Question)
+    read(json).map_err(WireError::Question)
 }
 
 /// Writes an answer as JSON.
@@ -113,26 +104,27 @@ pub fn write_told(told: &Told) -> Bytes {
 /// # Errors
 /// `Told`: any text that [`write_told`] would not have written.
 pub fn read_told(json: &[u8]) -> Result<Told, WireError> {
-    read(json, TELLINGS).map_err(WireError::Told)
+    read(json).map_err(WireError::Told)
 }
 
 fn json(written: &impl Serialize) -> Bytes {
     serde_json::to_vec(written).expect("texts, numbers and lists always make JSON").into()
 }
 
-/// Reads one of `names` with its contents. The parser's own words are not passed on: they quote the
-/// message.
-fn read<T: DeserializeOwned>(json: &[u8], names: &str) -> Result<T, String> {
+/// Reads a message. The parser's own words are not passed on: they quote the message.
+fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, String> {
     serde_json::from_slice(json).map_err(|error| {
         if let Some(why) = str::from_utf8(json).ok().and_then(newer) {
             return why.to_owned();
         }
-        if let Some(what) = error.to_string().strip_prefix(MALFORMED) {
+        let words = error.to_string();
+        if let Some(what) = words.strip_prefix(MALFORMED) {
             return format!("{what} is malformed");
         }
         let name = named(json).unwrap_or_default();
         let is_name = name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-        match is_name && !name.is_empty() && !names.split(' ').any(|known| known == name) {
+        // A message of another version is told from a broken one.
+        match is_name && !name.is_empty() && words.starts_with(&format!("unknown variant `{name}`")) {
             true => format!("{name:?} is not known here: {VERSIONS}"),
             false => format!("malformed at byte {} of line {}: {VERSIONS}", error.column(), error.line()),
         }

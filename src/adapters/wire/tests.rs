@@ -9,6 +9,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
+use crate::adapters::views::tests::origins;
 use crate::ports::body::{Collected, collect, full};
 use crate::ports::peers::Beat;
 use crate::protocol::examples::name as region;
@@ -58,11 +59,6 @@ prop_compose! {
     }
 }
 
-fn origins() -> impl Strategy<Value = Origin> {
-    ("[a-z][a-z0-9]{0,31}", any::<u32>())
-        .prop_map(|(name, generation)| Origin { region: region(&name), generation })
-}
-
 prop_compose! {
     fn pongs()(
         epoch in any::<u64>(),
@@ -99,16 +95,7 @@ proptest! {
         prop_assert_eq!(request.uri().to_string(), "https://us.onceway/peer/v1/forward");
         let (head, body) = request.into_parts();
         prop_assert_eq!(decode_from(&head.headers).unwrap(), region("eu"));
-        let read = decode_forward(&head, body).unwrap();
-        prop_assert_eq!(read.id, forward.id);
-        prop_assert_eq!(read.principal, forward.principal);
-        prop_assert_eq!(read.method, forward.method);
-        prop_assert_eq!(read.target.to_string(), forward.target.to_string());
-        prop_assert_eq!(read.headers, forward.headers);
-        prop_assert_eq!(read.body, forward.body);
-        prop_assert_eq!(read.request_id, forward.request_id);
-        prop_assert_eq!(read.epoch, forward.epoch);
-        prop_assert_eq!(read.deadline, forward.deadline);
+        prop_assert_eq!(decode_forward(&head, body).unwrap(), forward);
     }
 
     #[test]

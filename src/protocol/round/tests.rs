@@ -6,6 +6,7 @@
 use super::super::change::Change;
 use super::super::examples::{ballot, drained, first, lose, name, next, voters};
 use super::*;
+use crate::view::Content;
 
 fn open(base: &View, wanted: Option<&View>) -> (Round, Vec<String>) {
     let (round, outbox) =
@@ -170,7 +171,7 @@ fn nothing_rests_on_voters_that_have_forgotten_the_base() {
 #[test]
 fn of_two_foundings_at_a_time_none_is_built_on() {
     let one = first();
-    let other = View { escrow: BTreeMap::new(), ..one.clone() };
+    let other = View::from_content(Content { escrow: BTreeMap::new(), ..one.content() });
     let (mut round, _) = open(&one, Some(&next(&one, Change::Kill)));
     assert_eq!(promised(&mut round, ("a", 1), 0, &other), NONE);
     assert_eq!(promised(&mut round, ("b", 2), 0, &one), NONE);

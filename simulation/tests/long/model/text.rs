@@ -11,7 +11,7 @@ use onceway::protocol::region::RegionName;
 use onceway::protocol::register::{Acceptor, Ballot, Grant};
 use onceway::protocol::round::Round;
 use onceway::protocol::time::Moment;
-use onceway::protocol::view::{Content, View};
+use onceway::protocol::view::View;
 
 /// The number of a view, by its `Debug` text.
 pub type Named<'a> = &'a dyn Fn(&str) -> u32;
@@ -23,10 +23,12 @@ pub struct Past {
     pub ticks: i64,
 }
 
+/// Begins the `Debug` text of a view, before its content.
+const VIEW: &str = "View { content: ";
+
 /// A `Debug` text with views by their numbers and moments relative to the present.
 fn squeezed(text: &str, past: Past, named: Named<'_>) -> String {
     const MOMENT: &str = "Moment(";
-    const VIEW: &str = "View { epoch: ";
     let mut out = String::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -84,27 +86,13 @@ pub fn round(round: &Round, named: Named<'_>) -> String {
 }
 
 pub fn view(view: &View) -> String {
-    // A new field of a view must be added here and to the text: `said` ends with the last of these.
-    let Content {
-        epoch: _,
-        protocol: _,
-        longest_lease: _,
-        longest_life: _,
-        ring: _,
-        escrow: _,
-        voters: _,
-        voters_before: _,
-        members: _,
-        retired: _,
-    } = view.content();
-    said(&format!("{view:?}")).to_owned()
+    format!("{:?}", view.content())
 }
 
-/// The content of a view, without the derived data behind it.
+/// The content in the text of a view, without the derived data behind it.
 fn said(view: &str) -> &str {
-    const LAST: &str = ", retired: ";
-    let last = view.find(LAST).unwrap_or_else(|| panic!("another last field: {view}")) + LAST.len();
-    &view[..last + block(&view[last..])]
+    let content = &view[VIEW.len()..];
+    &content[..block(content)]
 }
 
 fn ballot(ballot: &Option<Ballot>) -> String {

@@ -3,8 +3,7 @@
 //!
 //! These tests must not open a connection: `tests/suites/net.rs` asks over real ones.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::collection::vec;
@@ -12,6 +11,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
+use crate::adapters::views::tests::{RINGS_TRIED, accepted, ballots, digests, names, origins, views};
 use crate::ports::authority::{CopiedRow, Lodged, Lodging};
 use crate::ports::peers::Proof;
 use crate::protocol::change::Report;
@@ -23,50 +23,18 @@ use crate::protocol::key::{Key, KeyId, Tenant};
 use crate::protocol::lifetime::{Lifetime, Retention};
 use crate::protocol::opening;
 use crate::protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
-use crate::protocol::region::Origin;
-use crate::protocol::register::{Accepted, Ballot, DOES_NOT_SERVE, HELD_BY_ANOTHER_START, Message, Reply};
-use crate::protocol::ring::Ring;
-use crate::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
+use crate::protocol::register::{DOES_NOT_SERVE, HELD_BY_ANOTHER_START, Message, Reply};
 use crate::protocol::time::Date;
 use crate::protocol::view::{AcceptorId, Release, View};
 use crate::protocol::written::LONGEST;
-
-fn names() -> impl Strategy<Value = RegionName> {
-    "[a-z][a-z0-9]{0,31}".prop_map(|text| name(&text))
-}
-
-/// Two rings: building one takes some time.
-static RINGS: LazyLock<[Arc<Ring>; 2]> = LazyLock::new(|| {
-    [1, 2].map(|seed| {
-        let regions = ["eu", "us"].map(|region| RegionSpec { name: name(region), weight: 1 }).to_vec();
-        let spec = RingSpec { seed, place_by: PlaceBy::Key, regions, pins: Vec::new() };
-        Arc::new(Ring::build(&spec).unwrap())
-    })
-});
-
-fn views() -> impl Strategy<Value = Arc<View>> {
-    (any::<u64>(), any::<u128>(), 0..2_usize).prop_map(|(epoch, id, ring)| {
-        let voters = BTreeMap::from([(name("eu"), AcceptorId(id)), (name("w"), AcceptorId(!id))]);
-        let escrow = BTreeMap::from([("charges".into(), Digest32::new([7; 32]))]);
-        Arc::new(View::founding(epoch, RINGS[ring].clone(), escrow, voters))
-    })
-}
 
 fn spans() -> impl Strategy<Value = Duration> {
     (0..LONGEST.as_secs(), 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
 }
 
-fn digests() -> impl Strategy<Value = Digest32> {
-    any::<[u8; 32]>().prop_map(Digest32::new)
-}
-
 fn ids() -> impl Strategy<Value = KeyId> {
     ("[A-Za-z0-9_.-]{1,64}", "[!-~]{1,255}")
         .prop_map(|(tenant, key)| KeyId::new(Tenant::parse(&tenant).unwrap(), Key::parse(&key).unwrap()))
-}
-
-fn origins() -> impl Strategy<Value = Origin> {
-    (names(), any::<u32>()).prop_map(|(region, generation)| Origin { region, generation })
 }
 
 fn tokens() -> impl Strategy<Value = Token> {
@@ -178,14 +146,6 @@ prop_compose! {
     }
 }
 
-fn ballots() -> impl Strategy<Value = Ballot> {
-    (any::<u64>(), names(), any::<u64>()).prop_map(|(counter, region, proposer)| Ballot {
-        counter,
-        region,
-        proposer,
-    })
-}
-
 fn messages() -> impl Strategy<Value = Message> {
     prop_oneof![
         Just(Message::Read),
@@ -201,10 +161,6 @@ fn messages() -> impl Strategy<Value = Message> {
         }),
         (ballots(), views()).prop_map(|(ballot, view)| Message::Found { ballot, view }),
     ]
-}
-
-fn accepted() -> impl Strategy<Value = Accepted> {
-    (ballots(), views()).prop_map(|(ballot, view)| Accepted { ballot, view })
 }
 
 fn replies() -> impl Strategy<Value = Reply> {
@@ -412,7 +368,7 @@ fn what_was_told_is_refused_if_it_is_malformed() {
 
 #[test]
 fn a_span_has_one_spelling() {
-    let view = Arc::new(View::unfounded(RINGS[0].clone()));
+    let view = Arc::new(View::unfounded(RINGS_TRIED[0].clone()));
     let (boot, ttl) = (Digest32::new([1; 32]), Duration::new(5, 6));
     let message = Message::Renew { region: name("eu"), boot, holder: 9, starts: 1, view, ttl };
     let json = write_question(&Question::Acceptor { to: None, message });
