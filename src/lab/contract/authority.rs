@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::gate::gate;
-use super::store::{SHORT, StoreBench, asks as asked, claim, id, open, restart_and_approve, rows, wins};
+use super::bench::{
+    SHORT, StoreBench, asks as asked, claim, gate, id, open, restart_and_approve, rows, wins,
+};
 use super::together;
 use onceway_ports::store::{ClaimReply, Gate, GateVersion, Written};
 use onceway_ports::{Acceptors, Authority, Replica};

@@ -4,8 +4,8 @@
 //! The bench has three stores that follow one another. This file must not say what follows from a
 //! heartbeat that is not whole: the gateway does.
 
+use super::bench::{answer, asked};
 use super::replication::ReplicationBench;
-use super::store::asked;
 use onceway_ports::store::{Attempt, ClaimReply, Heartbeat, Written};
 use onceway_ports::{KeyStore, Replica};
 use onceway_protocol::key::{Key, KeyId, Tenant};
@@ -88,7 +88,7 @@ async fn settles<B: ReplicationBench>(bench: &B, id: &KeyId, nonce: u128) -> Res
         return Err("bench: a new key was not won".to_owned());
     };
     let attempt = Attempt { id: id.clone(), token, nonce: ask.nonce };
-    match store.settle(&attempt, &super::store::answer()).await.map_err(words)? {
+    match store.settle(&attempt, &answer()).await.map_err(words)? {
         Written::Done => Ok(()),
         Written::Lost | Written::GateMoved => Err("bench: an own claim was not settled".to_owned()),
     }

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use super::authority::{AuthorityBench, adopts};
-use super::imports::latest;
-use super::store::{
+use super::bench::{
     Foreign, LONG, SHORT, StoreBench, answer, claimed, id, open, released_key, restart_and_approve, row,
     rows, settle, settled_key,
 };
+use super::imports::latest;
 use super::together;
 use onceway_ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway_ports::store::{Attempt, GateVersion, StoreError, Written};

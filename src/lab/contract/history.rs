@@ -11,7 +11,7 @@ use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{Nonce, Row, State};
 use onceway_protocol::region::Origin;
 
-use super::store::{Foreign, StoreBench, answer, asks, claim, doubt, id, release, rows, settle};
+use super::bench::{Foreign, StoreBench, answer, asks, claim, doubt, id, release, rows, settle};
 
 /// Number of keys of one history: few, so that calls meet.
 const KEYS: u64 = 4;

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claim, claimed as claimed_key, finds, id, open, release,
-    restart_and_approve, row, rows, settle, settled_key, wins,
+use super::bench::{
+    Foreign, ImportBench, LONG, SHORT, StoreBench, answer, asks, claim, claimed as claimed_key, finds, id,
+    open, release, restart_and_approve, row, rows, settle, settled_key, wins,
 };
 use onceway_ports::authority::CopiedRow;
 use onceway_ports::store::{Attempt, ClaimReply, StoreError, Written};
@@ -20,11 +20,6 @@ use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
 use onceway_protocol::region::Origin;
 use onceway_protocol::time::Date;
-
-/// A bench whose store keeps imported rows.
-pub trait ImportBench: StoreBench<Store: Imports> {}
-
-impl<B: StoreBench<Store: Imports>> ImportBench for B {}
 
 /// All clauses of imports.
 pub async fn suite<B: ImportBench>(bench: &B) {

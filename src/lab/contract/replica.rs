@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::store::{StoreBench, asks, id, open, restart_and_approve, row, wins};
+use super::bench::{StoreBench, asks, id, open, restart_and_approve, row, wins};
 use onceway_ports::Replica;
 use onceway_ports::store::{ClaimAsk, Heartbeat, PeerMemory};
 use onceway_protocol::key::KeyId;

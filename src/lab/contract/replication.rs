@@ -16,8 +16,8 @@ use onceway_protocol::record::Row;
 use onceway_protocol::region::Origin;
 
 use super::authority::view_with;
+use super::bench::{answer, asked};
 use super::history::{Draw, standing_on, told};
-use super::store::{answer, asked};
 
 /// Number of regions.
 pub const REGIONS: usize = 3;

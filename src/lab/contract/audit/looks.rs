@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::imports::{answered, copied, import};
-use super::super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, lived, release, settle, settled_for,
-    settled_key, wins,
+use super::super::bench::{
+    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, journalled, lived,
+    release, runs_at_risk, settle, settled_for, settled_key, wins,
 };
-use super::{AuditBench, journalled, runs_at_risk};
+use super::super::imports::{answered, copied, import};
 use onceway_ports::audit::{Double, Of, Stretch};
 use onceway_ports::authority::CopiedRow;
 use onceway_ports::store::{ClaimAsk, Written};

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use super::super::together;
-use super::{
+use super::super::bench::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claim, claimed, doubt, doubted_key, finds,
-    id, is_claimed, known, lived, open, release, released_key, row, rows, settle, settled_key, wins,
+    id, is_claimed, known, lived, only, open, release, released_key, row, rows, settle, settled_key, wins,
 };
+use super::super::together;
 use onceway_ports::KeyStore;
 use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
 use onceway_protocol::decide::Basis;
@@ -210,7 +210,7 @@ pub async fn extreme_keys_are_kept_apart<B: StoreBench>(bench: &B) {
     }
     let found = bench.store().look_up(&ids).await.expect("store: look_up failed");
     for (nonce, (text, rows)) in (1..).zip(texts.iter().zip(found)) {
-        assert_eq!(super::only(rows).nonce, Nonce(nonce), "store: another key's row was found for {text:?}");
+        assert_eq!(only(rows).nonce, Nonce(nonce), "store: another key's row was found for {text:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! This file must not test what rows mean together: `protocol::record` does.
 
-use super::{Foreign, StoreBench, asks, claim, id, known, open, released_key, row, rows, wins};
+use super::super::bench::{Foreign, StoreBench, asks, claim, id, known, open, released_key, row, rows, wins};
 use onceway_ports::store::{ClaimAsk, ClaimReply};
 use onceway_protocol::decide::Basis;
 use onceway_protocol::record::Token;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-use super::super::together;
-use super::{
+use super::super::bench::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, finds, gate, id, open,
     release, row, rows, settle, wins,
 };
+use super::super::together;
 use onceway_ports::jobs::{Act, Acted, Content, Job, Jobs, StoredRequest, Taken, Turns};
 use onceway_ports::store::{ClaimAsk, ClaimReply, GateVersion, Written};
 
@@ -138,7 +138,7 @@ pub async fn a_closed_gate_accepts_nothing<B: StoreBench>(bench: &B) {
     ask.gate = GateVersion(ask.gate.0 + 1);
     assert_eq!(accept(bench, &ask).await, ClaimReply::GateMoved, "store: accepted at another version");
     bench.restart().await;
-    ask.gate = gate::gate(bench).await.version;
+    ask.gate = gate(bench).await.version;
     assert_eq!(accept(bench, &ask).await, ClaimReply::GateMoved, "store: accepted while closed");
     assert!(rows(bench, &ask.id).await.is_empty() && state(bench, &ask.id).await.is_none());
     open(bench).await;

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use super::{
-    LONG, SHORT, StoreBench, answer, asks, claimed, doubt, doubted_key, finds, id, known, release,
-    released_key, row, rows, settle, settled_key, wins,
+use super::super::bench::{
+    LONG, SHORT, StoreBench, answer, asks, claimed, doubt, doubted_key, finds, id, is_claimed, known,
+    release, released_key, row, rows, settle, settled_key, wins,
 };
 use onceway_ports::store::{Attempt, Written};
 use onceway_protocol::fingerprint::Fingerprint;
@@ -156,7 +156,7 @@ pub async fn another_name_has_lost<B: StoreBench>(bench: &B) {
         assert_eq!(release(bench, attempt).await, Written::Lost, "store: {attempt:?} released");
         assert_eq!(doubt(bench, attempt, None).await, Written::Lost, "store: {attempt:?} doubted");
     }
-    assert!(super::is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
+    assert!(is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
     assert_eq!(settle(bench, &right, &answer()).await, Written::Done);
     let again = settle(bench, &wrong[0], &answer()).await;
     assert_eq!(again, Written::Lost, "store: another nonce settled again");

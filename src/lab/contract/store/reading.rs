@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{
+use super::super::bench::{
     LONG, SHORT, StoreBench, asks, asks_again, claimed, finds, fingerprint_of, id, known, lived,
     released_key, row, settled_for, wins,
 };

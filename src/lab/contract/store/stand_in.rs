@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use super::super::bench::{Foreign, LONG, StoreBench, answer, asks, doubt, id, open, rows, wins};
 use super::upkeep::{act, journalled, listed};
-use super::{Foreign, LONG, StoreBench, answer, asks, doubt, id, open, rows, wins};
 use onceway_ports::Upkeep;
 use onceway_ports::store::{Attempt, ClaimAsk, Written};
 use onceway_ports::upkeep::{Ruling, Who};

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use super::{
+use super::super::bench::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, doubted_key, finds, id,
-    known, lived, open, release, row, rows, settle, settled_for, wins,
+    is_claimed, known, lived, open, release, row, rows, settle, settled_for, wins,
 };
 use onceway_ports::store::{Attempt, Unclear, Written};
 use onceway_ports::upkeep::{Act, KeyStretch, ListedDoubt, OpenAttempt, Ruling, Who};
@@ -125,7 +125,7 @@ pub async fn an_open_row_is_never_reaped<B: StoreBench>(bench: &B) {
     assert_eq!(doubt(bench, &doubted, None).await, Written::Done);
     bench.pass(SHORT * 2).await;
     reap_all(bench).await;
-    assert!(super::is_claimed(&row(bench, &held.id).await), "store: a claim was reaped");
+    assert!(is_claimed(&row(bench, &held.id).await), "store: a claim was reaped");
     let state = row(bench, &doubted.id).await.state;
     assert!(matches!(state, State::InDoubt { .. }), "store: a doubt was reaped to {state:?}");
 }
@@ -222,7 +222,7 @@ pub async fn open_claims_are_found_in_order<B: StoreBench>(bench: &B) {
     assert_eq!(ids, open, "store: the open claims, in the order in which they were made");
     let OpenAttempt { row, route, path, .. } = &found[0];
     assert_eq!((&**route, path.as_str()), ("contract", "/v1/contract"), "store: with route and path");
-    assert!(super::is_claimed(row) && row.origin == bench.origin(), "store: {row:?}");
+    assert!(is_claimed(row) && row.origin == bench.origin(), "store: {row:?}");
     let young = bench.store().claims(Some(begun), LONG, 100).await.expect("store: claims failed");
     assert!(young.claims.is_empty() && young.through.is_none(), "store: none is that old: {young:?}");
 }
