@@ -12,7 +12,7 @@ use super::bounds::{Takeover, millis};
 use super::moves::until_done;
 use super::prober::{Prober, first_run_elsewhere};
 use super::report::FirstRun;
-use super::schedule::Run;
+use super::run::Run;
 use crate::gateway::Action;
 use crate::region::Part;
 use crate::{files, wait};

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::bounds::{PAUSE, millis};
 use super::prober::{Probe, pauses};
-use super::schedule::Run;
+use super::run::Run;
 use crate::ring_file::RingFile;
 use crate::{files, wait};
 use onceway_protocol::region::RegionName;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::bounds::{HOME_WITHIN, millis};
 use super::prober::longest_pause;
-use super::schedule::Run;
+use super::run::Run;
 use crate::gateway::Action;
 use crate::patroni::Pair;
 use crate::region::Part;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::time::Instant;
 
 use super::losses::lose;
-use super::schedule::Run;
+use super::run::Run;
 use crate::cluster_slots::HeldUp;
 use crate::gateway::Action;
 use crate::region::Part;

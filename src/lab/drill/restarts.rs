@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::bounds::{HOME_WITHIN, millis};
 use super::prober::{Prober, longest_pause};
-use super::schedule::Run;
+use super::run::Run;
 use crate::gateway::Action;
 use crate::region::Part;
 use crate::wait;

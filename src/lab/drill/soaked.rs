@@ -16,7 +16,7 @@ use super::ask::Told;
 use super::load::{CLASSES, End, KeyLife, Recovery};
 use super::meter::{MEMORY, Meter, STORE, descriptors_slack, most_kept};
 use super::report::Report;
-use super::schedule::Run;
+use super::run::Run;
 use crate::{files, lock, wait};
 
 /// Time limit for rows to reach the last region in the end.

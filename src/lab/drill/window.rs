@@ -15,9 +15,9 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Settings;
 use super::bounds::millis;
 use super::load::Field;
+use super::plan::Settings;
 use super::prober::{Aim, Prober, first_run_elsewhere};
 use crate::cluster_audit::Noted;
 use crate::deployment::{Deployment, Options};
