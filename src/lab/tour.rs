@@ -25,9 +25,7 @@ const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}
 const COPIES: usize = 200;
 const PAYMENTS: usize = 20;
 
-/// Prints the events, for people or for programs.
 pub struct Narrator {
-    /// Prints JSON lines instead of prose.
     pub json: bool,
 }
 
@@ -92,7 +90,6 @@ impl Narrator {
     }
 }
 
-/// Runs the tour. Fails at the first claim that does not hold.
 pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
     let tour = Tour { deployment, narrator, run: run_mark()? };
     tour.payment_and_retry().await?;
@@ -104,7 +101,6 @@ pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
     tour.endpoint_killed().await
 }
 
-/// Prints the ledger's totals.
 pub fn totals(deployment: &Deployment, narrator: &Narrator) {
     let totals = deployment.ledger.totals(None);
     let keyed: Vec<_> = totals.iter().filter(|total| !total.key.is_empty()).collect();
@@ -329,7 +325,6 @@ impl Tour<'_> {
         Ok(successor)
     }
 
-    /// Waits until a region serves its arcs again.
     async fn home_again(&self, region: &Region) -> Result<()> {
         region.serves().await?;
         let name = region.name.as_str();

@@ -22,7 +22,6 @@ use onceway_protocol::double::Why;
 use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, State, Token};
 
-/// All clauses of the audit.
 pub async fn suite<B: AuditBench>(bench: &B) {
     the_first_answer_stays_and_both_are_journalled(bench).await;
     a_double_says_what_explains_it(bench).await;
@@ -101,7 +100,6 @@ pub async fn the_same_attempt_is_no_double<B: AuditBench>(bench: &B) {
     assert_eq!(journalled(bench, &attempt.id).await, [], "audit: one attempt is no double");
 }
 
-/// Own runs at risk are listed with their regions, in the order of keys, after one, in every state.
 pub async fn runs_at_risk_are_listed<B: AuditBench>(bench: &B) {
     let safe = claimed(bench, "audit-list-0", 1).await;
     let mut at_risk = Vec::new();
@@ -220,7 +218,6 @@ pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
     assert_eq!((&told.row.origin, told.imported, told.claimed), (&origin, true, None));
 }
 
-/// A forgotten key has no rows, but its journal entries stay.
 pub async fn a_forgotten_key_is_told_by_its_journal<B: AuditBench>(bench: &B) {
     let before = id(bench, "audit-forgotte");
     let id = id(bench, "audit-forgotten");

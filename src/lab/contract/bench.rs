@@ -20,28 +20,21 @@ pub const LONG: Duration = Duration::from_secs(600);
 /// A hold or a retention that a bench passes.
 pub const SHORT: Duration = Duration::from_millis(400);
 
-/// The state of another region's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// An attempt runs in that region.
     Claimed,
-    /// Its attempt is in doubt.
     InDoubt,
     /// Nothing happened in that region.
     Released,
-    /// The row has its final answer.
     Settled,
 }
 
 /// A store, and the environment that its clauses need.
 pub trait StoreBench: Sync {
-    /// The store under test.
     type Store: KeyStore + Replica + Upkeep + Jobs;
 
-    /// The store under test.
     fn store(&self) -> &Self::Store;
 
-    /// The origin under which it writes.
     fn origin(&self) -> Origin;
 
     /// Origins of other regions that it can remember; at least one.
@@ -66,17 +59,14 @@ pub trait StoreBench: Sync {
     fn pass(&self, span: Duration) -> impl Future<Output = ()> + Send;
 }
 
-/// A bench whose store keeps imported rows.
 pub trait ImportBench: StoreBench<Store: Imports> {}
 
 impl<B: StoreBench<Store: Imports>> ImportBench for B {}
 
-/// A bench whose store audits.
 pub trait AuditBench: ImportBench<Store: Audit> {}
 
 impl<B: ImportBench<Store: Audit>> AuditBench for B {}
 
-/// The gate, opened if it was not.
 pub(super) async fn open<B: StoreBench>(bench: &B) -> Gate {
     opened(bench.store()).await
 }
@@ -85,7 +75,6 @@ pub(super) async fn gate<B: StoreBench>(bench: &B) -> Gate {
     bench.store().gate().await.expect("store: gate failed")
 }
 
-/// A store's gate, opened if it was not.
 pub(super) async fn opened(store: &impl KeyStore) -> Gate {
     let gate = store.gate().await.expect("store: gate failed");
     if gate.is_open() {
@@ -98,7 +87,6 @@ pub(super) async fn opened(store: &impl KeyStore) -> Gate {
     gate
 }
 
-/// Restarts the store, and opens the gate again by an approval.
 pub(super) async fn restart_and_approve<B: StoreBench>(bench: &B) {
     bench.restart().await;
     open(bench).await;
@@ -213,7 +201,6 @@ pub(super) async fn doubted_key<B: StoreBench>(
     attempt
 }
 
-/// The rows of a key, by one look-up.
 pub(super) async fn rows<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Row> {
     let found = bench.store().look_up(std::slice::from_ref(id)).await.expect("store: look_up failed");
     let [rows] = <[Vec<Row>; 1]>::try_from(found).expect("store: look_up of one id must give one vector");

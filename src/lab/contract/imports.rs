@@ -21,7 +21,6 @@ use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, R
 use onceway_protocol::region::Origin;
 use onceway_protocol::time::Date;
 
-/// All clauses of imports.
 pub async fn suite<B: ImportBench>(bench: &B) {
     rows_are_handed_over_whole(bench).await;
     rows_come_in_pages_in_the_order_of_keys(bench).await;
@@ -443,7 +442,6 @@ pub(super) fn copied<B: StoreBench>(
     CopiedRow { id: id(bench, name), row, hold: LONG, lives: LONG, tombstone: LONG * 2, route, path }
 }
 
-/// The state of a row that has [`answer`].
 pub(super) fn answered() -> State {
     State::Settled { answer: Arc::new(answer()), age: Duration::ZERO, expired: false }
 }

@@ -3,7 +3,6 @@
 //! [`super::bench`] has the bench, which [`super::replica`] uses too. Suites run in this order.
 
 pub mod claims;
-pub mod foreign;
 pub mod gate;
 pub mod jobs;
 pub mod outcomes;
@@ -13,10 +12,8 @@ pub mod upkeep;
 
 pub use super::bench::{Foreign, LONG, StoreBench, asked};
 
-/// All clauses of the store.
 pub async fn suite<B: StoreBench>(bench: &B) {
     claims::suite(bench).await;
-    foreign::suite(bench).await;
     outcomes::suite(bench).await;
     reading::suite(bench).await;
     gate::suite(bench).await;

@@ -51,11 +51,8 @@ pub enum Recovery {
 /// A route of the demo, with its properties.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
-    /// Its name in reports.
     pub name: &'static str,
-    /// Its path.
     pub path: &'static str,
-    /// Rule for doubts.
     pub recovery: Recovery,
     /// True if claims are lodged in another region first.
     pub escrow: bool,
@@ -69,6 +66,10 @@ pub const CLASSES: [Class; 4] = [
     Class { name: "emails: rerun", path: "/v1/emails", recovery: Recovery::Rerun, escrow: false },
 ];
 
+/// Classes for probes: without escrow the window counts.
+pub const PLAIN: usize = 1;
+pub const LODGED: usize = 0;
+
 /// End of a key's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
@@ -80,18 +81,14 @@ pub enum End {
     Without(String),
 }
 
-/// One key, and all answers to its client.
 #[derive(Clone, Debug)]
 pub struct KeyLife {
-    /// The key.
     pub key: String,
-    /// Its class, by number.
     pub class: usize,
     /// Number of its home in the ring in force at its start.
     pub home: usize,
     /// All exchanges, in the order of their ends.
     pub exchanges: Vec<Exchange>,
-    /// Its end.
     pub end: End,
 }
 
@@ -106,7 +103,6 @@ enum Phase {
 pub struct Field {
     /// Public listeners, by region number.
     pub addresses: Vec<String>,
-    /// Names, by region number.
     pub names: Vec<String>,
     /// The current ring; `drill ring` changes it.
     ring: Mutex<Arc<Ring>>,
@@ -153,17 +149,14 @@ impl Field {
         self.order_in(&self.ring(), key)
     }
 
-    /// The ring that places keys.
     pub fn ring(&self) -> Arc<Ring> {
         lock(&self.ring).clone()
     }
 
-    /// Sets the ring that is now in force.
     pub fn set_ring(&self, ring: Arc<Ring>) {
         *lock(&self.ring) = ring;
     }
 
-    /// Sends one request.
     pub async fn ask(&self, via: usize, class: usize, key: &str, within: Duration) -> Exchange {
         let ask = Ask::post(format!("{}{}", self.addresses[via], CLASSES[class].path), BODY)
             .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
@@ -191,7 +184,6 @@ impl Field {
     }
 }
 
-/// The running clients.
 pub struct Load {
     field: Arc<Field>,
     clients: Vec<JoinHandle<()>>,

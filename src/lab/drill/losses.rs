@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use tokio::time::Instant;
 
 use super::bounds::{Takeover, millis};
+use super::load::{LODGED, PLAIN};
 use super::moves::until_done;
 use super::prober::{Prober, first_run_elsewhere};
 use super::report::FirstRun;
@@ -23,10 +24,6 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(40);
 const LOST_WITHIN: Duration = Duration::from_secs(30);
 /// Time that a dead part stays dead after its keys run elsewhere.
 const STAYS_DEAD: Duration = Duration::from_secs(3);
-
-/// Classes, by number, for probes: without escrow the window counts.
-const PLAIN: usize = 1;
-const LODGED: usize = 0;
 
 /// A measured loss: probes for keys of one home through the other regions.
 pub struct Loss {
@@ -111,11 +108,9 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     // run.
     let over = death + run.lease();
     let late = |exchange: &super::ask::Exchange| exchange.sent > over && exchange.told.success().is_some();
-    let ran = inside.iter().filter(|probe| late(&probe.exchange)).count();
-    run.report.numbers.insert("ran_inside_after_the_lease", ran.into());
-    if ran > 0 {
-        run.report.broke(format!("{ran} keys ran in the region that was cut off, after its lease"));
-    }
+    let ran = inside.iter().filter(|probe| late(&probe.exchange)).count() as u64;
+    let what = format!("{ran} keys ran in the region that was cut off, after its lease");
+    run.report.none("ran_inside_after_the_lease", ran, what);
     run.probes.extend(inside);
     for other in run.others(victim) {
         heal(run, victim, other)?;

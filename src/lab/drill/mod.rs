@@ -5,7 +5,7 @@
 //!   [`restarts`], [`moves`], [`reseeds`] and [`promotes`] have the faults.
 //! - [`soak`] is the long run, with its [`meter`] and its verdict [`soaked`].
 //! - [`load`] and [`prober`] are the clients, [`ask`] their connections.
-//! - [`watching`] records the regions' statuses. [`audited`] asks the product's audit.
+//! - [`watching`] records the regions' statuses.
 //! - [`verdict`] judges by [`bounds`] into a [`report`]; [`summary`] adds runs up.
 //! - [`window`] makes the table of windows.
 //!
@@ -14,7 +14,6 @@
 //! wider to hold it.
 
 pub(crate) mod ask;
-mod audited;
 pub(crate) mod bounds;
 pub mod load;
 mod losses;

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-/// A drill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drill {
     Kill,
@@ -43,12 +42,10 @@ impl Drill {
         DRILLS.lines().nth(self as usize).and_then(|line| line.split_once(": ")).unwrap_or_default()
     }
 
-    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         self.line().0
     }
 
-    /// The drill on one line.
     pub fn about(self) -> &'static str {
         self.line().1
     }
@@ -58,24 +55,19 @@ impl Drill {
         matches!(self, Drill::Soak | Drill::Promote)
     }
 
-    /// The drill of this name.
     pub fn parse(name: &str) -> Option<Drill> {
         Drill::ALL.into_iter().find(|drill| drill.name() == name)
     }
 }
 
-/// Settings of drills.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Times that each drill runs.
     pub runs: u32,
     /// Length of a fault, for drills that have no length of their own.
     pub span: Option<Duration>,
-    /// Round trip between regions.
     pub rtt: Duration,
     /// Keys that clients start per second, in all regions together.
     pub rate: f64,
-    /// Probes per second of a prober.
     pub probes: f64,
     /// Holds spans against their bounds. If false, reports only show the spans: on a machine with
     /// other work they prove nothing.

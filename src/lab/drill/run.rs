@@ -21,15 +21,10 @@ use crate::region::{Part, Region};
 use crate::ring_file::RingFile;
 use crate::wait;
 
-/// A run in progress.
 pub struct Run<'a> {
-    /// The deployment that it breaks.
     pub deployment: &'a Deployment,
-    /// State of the clients.
     pub field: Arc<Field>,
-    /// Watch over the regions' statuses.
     pub watching: Watching,
-    /// The deployment's settings.
     pub file: RingFile,
     pub settings: &'a Settings,
     /// The region that is broken first, by number; another one in each run.
@@ -46,7 +41,6 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Notes an action, with its time.
     pub fn note(&self, what: impl Into<String>) {
         self.watching.note(what);
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tokio::time::Instant;
 
 use super::bounds::{self, millis};
@@ -20,21 +20,24 @@ use super::run::Run;
 use super::soaked::Soaked;
 use super::verdict::{self, Allowed, Remains};
 use super::watching::Watching;
-use super::{audited, losses, moves, promotes, reseeds, restarts, soak, soaked};
-use crate::cluster_audit::Noted;
+use super::{losses, moves, promotes, reseeds, restarts, soak, soaked};
 use crate::deployment::Deployment;
+use crate::region::Region;
 use crate::ring_file::RingFile;
-use crate::{files, wait};
+use crate::{cluster_audit, wait};
+use onceway_client::Ask;
 
 /// Load before the first fault, so that caches, connections and observed lags are those of a
 /// running deployment.
 const BEFORE: Duration = Duration::from_secs(3);
-/// Load after everything is home again.
 const AFTER: Duration = Duration::from_secs(2);
 /// Time limit for keys to end when everything is well: the longest hold, a probe, and room.
 const ENDS_WITHIN: Duration = Duration::from_secs(45);
 /// Number of keys asked for once more when everything is over.
 const ASKED_AGAIN: usize = 400;
+
+/// Time limit of one page of an audit.
+const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Runs a drill once. Errors are the fleet's own; faults of gateways stand in the report.
 pub async fn once(
@@ -110,17 +113,11 @@ async fn middle(drill: Drill, run: &mut Run<'_>, soaked: &mut Option<Soaked>) ->
     }
 }
 
-/// Counts.
 async fn finish(mut run: Run<'_>, soaked: Option<Soaked>) -> Result<Report> {
-    let mut noted: BTreeMap<String, Noted> = BTreeMap::new();
-    for region in &run.deployment.regions {
-        for (key, told) in region.cluster.noted(files::DATABASE, run.field.mark()).await? {
-            noted.entry(key).or_default().merge(told);
-        }
-    }
+    let noted = cluster_audit::noted(&run.deployment.regions, run.field.mark()).await?;
     let mut audited = BTreeMap::new();
     for region in &run.deployment.regions {
-        if let Err(error) = audited::add(&mut audited, region, run.field.mark()).await {
+        if let Err(error) = add_audit(&mut audited, region, run.field.mark()).await {
             run.report.broke(format!("{error:#}"));
         }
     }
@@ -143,4 +140,26 @@ async fn finish(mut run: Run<'_>, soaked: Option<Soaked>) -> Result<Report> {
     report.timeline = run.watching.events().iter().map(line).collect();
     report.held = report.broken.is_empty();
     Ok(report)
+}
+
+/// Asks as an operator does, once every region is home: until then an audit knows less. Adds the keys that begin with `mark` and are listed by this region's audit. The value is true if
+/// the audit says that the key ran twice, or perhaps did.
+async fn add_audit(keys: &mut BTreeMap<String, bool>, region: &Region, mark: &str) -> Result<()> {
+    let mut after = String::new();
+    loop {
+        let url = format!("{}/v1/audit?limit=1000{after}", region.admin());
+        let answer = Ask::get(url).send(ASKED_WITHIN).await?;
+        ensure!(answer.status == 200, "the audit of {} was answered {}", region.name, answer.text());
+        let page = answer.json();
+        let runs = page["runs"].as_array().context("an audit lists runs")?;
+        for run in runs {
+            let key = run["key"].as_str().context("a run has a key")?;
+            if key.starts_with(mark) {
+                *keys.entry(key.to_owned()).or_default() |= run["verdict"] != "clean";
+            }
+        }
+        let Some(last) = runs.last().filter(|_| page["more"] == true) else { return Ok(()) };
+        let text = |field: &str| last[field].as_str().unwrap_or_default().to_owned();
+        after = format!("&after={}%2F{}", text("tenant"), text("key"));
+    }
 }

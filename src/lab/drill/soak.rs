@@ -53,7 +53,6 @@ stable_for = "5s"
 "#;
 /// Number of the gateway that is restarted, in each region.
 const RESTARTED: usize = 1;
-/// Time limit of every action.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Time after a gateway serves again in which a broken connection may still come from its death.
@@ -95,7 +94,6 @@ impl Pace {
     }
 }
 
-/// State that the soak's parts share.
 struct Soak<'a, 'b> {
     run: &'a Run<'b>,
     pace: Pace,
@@ -270,7 +268,6 @@ impl Soak<'_, '_> {
         Ok(())
     }
 
-    /// Drains the next region, and returns its keys to it.
     async fn drain(&self) -> Result<()> {
         let regions = self.run.deployment.regions.len();
         let region = usize::try_from(lock(&self.counts).drains)? % regions;

@@ -10,7 +10,6 @@ use super::super::bench::{
 use onceway_ports::store::{Attempt, Boot, ClaimReply, GateVersion, Written};
 use onceway_ports::{KeyStore, Replica};
 
-/// All clauses about the gate.
 pub async fn suite<B: StoreBench>(bench: &B) {
     reading_the_gate_changes_nothing(bench).await;
     a_restart_closes_the_gate(bench).await;
@@ -19,7 +18,6 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     an_approval_moves_the_version(bench).await;
 }
 
-/// Reading the gate changes nothing.
 pub async fn reading_the_gate_changes_nothing<B: StoreBench>(bench: &B) {
     let first = open(bench).await;
     claimed(bench, "gate-read", 1).await;
