@@ -35,7 +35,6 @@ pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 /// The additional region that [`Deployment::start_with_spare`] prepares.
 pub const SPARE: &str = "sa-east";
 
-/// Time limit until every region serves.
 const SERVES_WITHIN: Duration = Duration::from_secs(120);
 /// Time limit of the founding: all regions must have seen each other first.
 const FOUNDED_WITHIN: Duration = Duration::from_secs(40);
@@ -50,7 +49,6 @@ pub struct Options {
     /// Folder of the data; if `None`, a scratch folder that is deleted at the end.
     pub data: Option<PathBuf>,
     pub rtt: Duration,
-    /// Text of the routes file; the demo's routes if `None`.
     pub routes: Option<String>,
     /// Text of the ring file about failover, with the table's head; the demo's rules if `None`.
     pub failover: Option<String>,

@@ -16,7 +16,6 @@ use super::ports::{GatewayPorts, local};
 use super::process::{Launch, Process, State};
 use super::{lock, wait};
 
-/// Time limit of a start, until all listeners accept connections.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -24,7 +24,6 @@ pub struct Order {
     pub key: String,
     /// The account; empty if it sent none.
     pub tenant: String,
-    /// Path of the request, such as `/v1/charges`.
     pub path: String,
 }
 

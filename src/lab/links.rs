@@ -57,7 +57,6 @@ impl Links {
         Ok(Links { links })
     }
 
-    /// The address that region `from` must use to reach region `to`.
     pub fn address(&self, from: usize, to: usize, kind: LinkKind) -> Result<SocketAddr, NoSuchLink> {
         Ok(self.link(from, to)?[kind as usize].local_addr())
     }

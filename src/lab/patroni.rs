@@ -137,7 +137,6 @@ impl Pair {
         Ok(client)
     }
 
-    /// Returns when Patroni has made the standby the primary.
     pub async fn promoted(&self) -> Result<()> {
         self.standby.leads().await
     }

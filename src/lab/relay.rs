@@ -77,7 +77,6 @@ impl Relay {
         Ok(Relay { local_addr, conditions, _accepting })
     }
 
-    /// Address to connect to instead of the target.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
@@ -92,7 +91,6 @@ impl Relay {
         self.conditions.send_modify(|now| now.legs[direction as usize].frozen = true);
     }
 
-    /// Ends a freeze: the bytes held back arrive.
     pub fn thaw(&self, direction: Direction) {
         self.conditions.send_modify(|now| now.legs[direction as usize].frozen = false);
     }
@@ -106,7 +104,6 @@ impl Relay {
         });
     }
 
-    /// Ends a cut: new connections work again.
     pub fn mend(&self) {
         self.conditions.send_modify(|now| now.cut = false);
     }

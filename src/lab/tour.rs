@@ -80,7 +80,6 @@ impl Narrator {
         }
     }
 
-    /// Reports a claim that did not hold, or an error.
     pub fn failed(&self, why: &str) {
         if self.json {
             println!("{}", json!({ "event": "tour", "ok": false, "why": why }));
@@ -339,7 +338,6 @@ impl Tour<'_> {
         wait::for_some("the region's arcs to be home again", Duration::from_secs(60), home).await
     }
 
-    /// Checks that every key that ran at risk is listed, and that none of them ran twice.
     async fn audited(&self, regions: &[&Region]) -> Result<()> {
         let mut listed = 0;
         for region in regions {
@@ -355,7 +353,6 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// Shows the same loss with and without onceway, side by side.
     async fn without_onceway(&self) -> Result<()> {
         self.narrator.step(
             7,
@@ -389,7 +386,6 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// Kills one of the two endpoints of a region's upstream while payments go on.
     async fn endpoint_killed(&self) -> Result<()> {
         let [us, _, _] = self.regions()?;
         self.narrator.step(8, "One of the two endpoints of us-east's provider, behind TLS, is killed.");

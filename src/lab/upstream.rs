@@ -56,7 +56,6 @@ const FORM: &[u8] = b"application/x-www-form-urlencoded";
 const BEHAVE: &str = "demo-behave";
 const MOST_BODY_BYTES: usize = 16 * 1024 * 1024;
 
-/// Path, prefix of the ids, name of the object.
 const KINDS: [(&str, &str, &str); 4] = [
     ("/v1/charges", "ch", "charge"),
     ("/v1/payouts", "po", "payout"),
@@ -122,7 +121,6 @@ impl Endpoint {
         self.address
     }
 
-    /// Listens; does nothing if it does already.
     pub async fn open(&self) -> std::io::Result<()> {
         if !lock(&self.accepting).is_empty() {
             return Ok(());

@@ -58,7 +58,6 @@ pub struct Class {
     pub escrow: bool,
 }
 
-/// The classes of keys under load, in rotation.
 pub const CLASSES: [Class; 4] = [
     Class { name: "payouts: park, escrow", path: "/v1/payouts", recovery: Recovery::Park, escrow: true },
     Class { name: "charges: probe", path: "/v1/charges", recovery: Recovery::Probe, escrow: false },
@@ -70,14 +69,12 @@ pub const CLASSES: [Class; 4] = [
 pub const PLAIN: usize = 1;
 pub const LODGED: usize = 0;
 
-/// End of a key's history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The upstream's answer.
     Definite,
     /// An answer that the outcome is unknown.
     InDoubt,
-    /// Neither; this was the last answer.
     Without(String),
 }
 
@@ -87,7 +84,6 @@ pub struct KeyLife {
     pub class: usize,
     /// Number of its home in the ring in force at its start.
     pub home: usize,
-    /// All exchanges, in the order of their ends.
     pub exchanges: Vec<Exchange>,
     pub end: End,
 }
@@ -115,7 +111,6 @@ pub struct Field {
 }
 
 impl Field {
-    /// Makes the state of one run; `mark` makes its keys new.
     pub fn new(deployment: &Deployment, ring: Arc<Ring>, mark: String) -> Result<Arc<Field>> {
         let regions = &deployment.regions;
         Ok(Arc::new(Field {
@@ -144,7 +139,6 @@ impl Field {
         ring.order(&id).names().filter_map(|name| number(name.as_str())).collect()
     }
 
-    /// The numbers of a key's regions, home first.
     pub fn order(&self, key: &str) -> Vec<usize> {
         self.order_in(&self.ring(), key)
     }
@@ -166,7 +160,6 @@ impl Field {
         Exchange { via, sent, done: Instant::now(), told }
     }
 
-    /// The histories so far.
     pub fn lives(&self) -> MutexGuard<'_, Vec<KeyLife>> {
         lock(&self.lives)
     }

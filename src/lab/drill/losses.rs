@@ -20,7 +20,6 @@ use crate::{files, wait};
 
 /// Longer than any bound: after this time a takeover counts as missing.
 const TAKEN_WITHIN: Duration = Duration::from_secs(40);
-/// Time limit until the others report a region lost.
 const LOST_WITHIN: Duration = Duration::from_secs(30);
 /// Time that a dead part stays dead after its keys run elsewhere.
 const STAYS_DEAD: Duration = Duration::from_secs(3);
@@ -34,7 +33,6 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Starts to measure, before anything happens.
     pub fn expect(run: &Run<'_>, victim: usize, via: Vec<usize>) -> Loss {
         let lags = via.iter().map(|number| {
             let status = run.watching.last(&run.name(*number));

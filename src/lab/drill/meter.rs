@@ -54,7 +54,6 @@ impl Descriptors {
 /// Ports at the other ends of one gateway's sockets, and its own peer port.
 #[derive(Clone, Copy, Debug)]
 struct Ends<'a> {
-    /// The port of its region's store.
     store: u16,
     peer: u16,
     upstreams: &'a [u16],
