@@ -14,10 +14,8 @@ use anyhow::{Context, Result, bail};
 /// owns nothing.
 const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
 
-/// An operating-system account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its login name, for messages.
     pub name: String,
     pub uid: u32,
     pub gid: u32,

@@ -5,7 +5,7 @@
 //! that accepts; if none accepts, the balancer resets it. The servers of a `patroni` are balanced
 //! strictly: only the primary is ready. This file must not look into the bytes.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
+use super::ports::local;
 use super::{accept, wait};
 use onceway_client::Ask;
 
-/// Time between two looks at a gateway's readiness.
 const LOOKS_EVERY: Duration = Duration::from_millis(200);
 /// Time limit of a look: a gateway that takes longer is not ready.
 const LOOKS_WITHIN: Duration = Duration::from_secs(1);
@@ -27,31 +27,18 @@ const LOOKS_WITHIN: Duration = Duration::from_secs(1);
 pub struct Readiness {
     ready: Arc<Vec<AtomicBool>>,
     strict: bool,
-    looking: Vec<JoinHandle<()>>,
+    _looking: JoinSet<()>,
 }
 
 impl Readiness {
-    /// Looks at these admin listeners from now on. None is ready before its first look.
-    pub fn watch(admins: Vec<String>) -> Readiness {
-        Readiness::of(admins.iter().map(|admin| format!("{admin}/readyz")).collect(), false)
-    }
-
-    /// Looks at these URLs from now on. Who is not ready gets no connection.
-    pub fn watch_strictly(urls: Vec<String>) -> Readiness {
-        Readiness::of(urls, true)
-    }
-
-    fn of(urls: Vec<String>, strict: bool) -> Readiness {
+    /// Looks at these URLs from now on. None is ready before its first look. If `strict`, who is
+    /// not ready gets no connection.
+    pub fn watch(urls: impl IntoIterator<Item = String>, strict: bool) -> Readiness {
+        let urls: Vec<String> = urls.into_iter().collect();
         let ready: Arc<Vec<AtomicBool>> = Arc::new(urls.iter().map(|_| AtomicBool::default()).collect());
-        let look = |(number, url): (usize, String)| tokio::spawn(look(ready.clone(), number, url));
-        let looking = urls.into_iter().enumerate().map(look).collect();
-        Readiness { ready, strict, looking }
-    }
-}
-
-impl Drop for Readiness {
-    fn drop(&mut self) {
-        self.looking.iter().for_each(JoinHandle::abort);
+        let looks = urls.into_iter().enumerate().map(|(number, url)| look(ready.clone(), number, url));
+        let _looking = looks.collect();
+        Readiness { ready, strict, _looking }
     }
 }
 
@@ -64,27 +51,14 @@ async fn look(ready: Arc<Vec<AtomicBool>>, number: usize, url: String) {
     }
 }
 
-/// A running balancer. Dropping it closes its listener and all its connections.
-pub struct Balancer {
-    accepting: JoinHandle<()>,
-}
-
-impl Balancer {
-    /// Listens on this port of 127.0.0.1 for these targets, in the order of `readiness`.
-    pub async fn start(port: u16, targets: Vec<SocketAddr>, readiness: &Readiness) -> Result<Balancer> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
-        let listener = listener.with_context(|| format!("cannot bind port {port} of a balancer"))?;
-        let (targets, ready) = (Arc::<[SocketAddr]>::from(targets), readiness.ready.clone());
-        let (next, strict) = (Arc::new(AtomicUsize::new(0)), readiness.strict);
-        let carry = move |client| carry(client, targets.clone(), ready.clone(), strict, next.clone());
-        Ok(Balancer { accepting: tokio::spawn(accept(listener, carry)) })
-    }
-}
-
-impl Drop for Balancer {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
+/// Listens on this port of 127.0.0.1 for these targets, in the order of `readiness`, until the set
+/// is dropped.
+pub async fn start(port: u16, targets: Vec<SocketAddr>, readiness: &Readiness) -> Result<JoinSet<()>> {
+    let listener = TcpListener::bind(local(port)).await;
+    let listener = listener.with_context(|| format!("cannot bind port {port} of a balancer"))?;
+    let (targets, ready) = (Arc::<[SocketAddr]>::from(targets), readiness.ready.clone());
+    let (next, strict) = (Arc::new(AtomicUsize::new(0)), readiness.strict);
+    Ok(accept(listener, move |client| carry(client, targets.clone(), ready.clone(), strict, next.clone())))
 }
 
 async fn carry(
@@ -113,6 +87,7 @@ async fn carry(
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::task::JoinHandle;
     use tokio::time::timeout;
 
     use super::*;
@@ -123,8 +98,8 @@ mod tests {
     /// A gateway that sends its name to every connection. Its admin listener says if the gateway is
     /// ready.
     async fn gateway(name: u8, ready: bool) -> (SocketAddr, String, [JoinHandle<()>; 2]) {
-        let public = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let admin = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let public = TcpListener::bind(local(0)).await.unwrap();
+        let admin = TcpListener::bind(local(0)).await.unwrap();
         let addresses = (public.local_addr().unwrap(), format!("http://{}", admin.local_addr().unwrap()));
         let serving = tokio::spawn(async move {
             loop {
@@ -157,7 +132,7 @@ mod tests {
     }
 
     async fn reached(port: u16) -> Option<u8> {
-        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        let mut client = TcpStream::connect(local(port)).await.unwrap();
         let mut name = [0];
         timeout(BOUND, client.read_exact(&mut name)).await.expect("nothing came").ok().map(|_| name[0])
     }
@@ -166,9 +141,10 @@ mod tests {
     async fn it_goes_round_and_skips_who_is_gone_or_not_ready() {
         let (one, two) = (gateway(b'1', true).await, gateway(b'2', true).await);
         let sick = gateway(b'3', false).await;
-        let readiness = Readiness::watch(vec![one.1, two.1, sick.1]);
+        let readiness =
+            Readiness::watch([one.1, two.1, sick.1].map(|admin| format!("{admin}/readyz")), false);
         let port = ports::free_run(1).unwrap();
-        let _balancer = Balancer::start(port, vec![one.0, two.0, sick.0], &readiness).await.unwrap();
+        let _balancer = super::start(port, vec![one.0, two.0, sick.0], &readiness).await.unwrap();
         let looked =
             async || Ok(readiness.ready[..2].iter().all(|is| is.load(Ordering::SeqCst)).then_some(()));
         wait::for_some("two to be ready", BOUND, looked).await.unwrap();

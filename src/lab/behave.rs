@@ -10,19 +10,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-/// Most bytes of an answer on request.
 const MOST_BYTES: usize = 1_000_000_000;
 
-/// Treatment of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behave {
     /// Delay of the effect and of the answer.
     pub slow: Option<Duration>,
-    /// Outcome after the delay.
     pub then: Then,
 }
 
-/// Outcome of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// The effect, and the usual answer.
@@ -39,7 +35,6 @@ pub enum Then {
 }
 
 impl Then {
-    /// True if the call has its effect.
     pub fn has_effect(self) -> bool {
         match self {
             Then::Answer | Then::Big(_) | Then::DropAnswer => true,

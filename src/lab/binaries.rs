@@ -33,7 +33,6 @@ const VERSIONED: [(&str, &str, &str); 5] = [
 /// installation.
 const NO_MAIN_CLUSTER: &str = "/etc/postgresql-common/createcluster.d/onceway-no-main-cluster.conf";
 
-/// The programs of one Postgres installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binaries {
     folder: PathBuf,
@@ -67,22 +66,18 @@ impl Binaries {
         Binaries::find()
     }
 
-    /// The server program.
     pub fn postgres(&self) -> PathBuf {
         self.folder.join("postgres")
     }
 
-    /// The program that makes a data folder.
     pub fn initdb(&self) -> PathBuf {
         self.folder.join("initdb")
     }
 
-    /// The program that makes the write-ahead log of a data folder anew.
     pub fn pg_resetwal(&self) -> PathBuf {
         self.folder.join("pg_resetwal")
     }
 
-    /// Major version, at least [`OLDEST_MAJOR`].
     pub fn major(&self) -> u32 {
         self.major
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::process::Signal;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -26,7 +26,6 @@ use super::{lock, proctable, shared_memory, template, wait};
 
 /// The superuser of every private cluster; no password.
 pub const SUPERUSER: &str = "postgres";
-/// Time limit of a start, including crash recovery on a busy machine.
 const START_BOUND: Duration = Duration::from_secs(60);
 const TRY_BOUND: Duration = Duration::from_secs(5);
 const STRAY_BOUND: Duration = Duration::from_secs(10);
@@ -156,35 +155,16 @@ impl Cluster {
     async fn initdb(&self) -> Result<()> {
         let fresh = self.unfinished()?;
         let mut command = Command::new(self.binaries.initdb());
-        command
-            .args([
-                "-A",
-                "trust",
-                "--no-sync",
-                "--no-instructions",
-                "-U",
-                SUPERUSER,
-                "-E",
-                "UTF8",
-                "--locale=C",
-                "-D",
-            ])
-            .arg(&fresh);
+        let options = "-A trust --no-sync --no-instructions -E UTF8 --locale=C";
+        command.args(options.split(' ')).args(["-U", SUPERUSER, "-D"]).arg(&fresh);
         command.current_dir(&self.dir).kill_on_drop(true);
         if let Some(account) = &self.account {
             command.uid(account.uid).gid(account.gid);
         }
-        let output = command
-            .output()
-            .await
-            .with_context(|| format!("cannot run {}", self.binaries.initdb().display()))?;
-        if !output.status.success() {
-            bail!(
-                "initdb failed in {}: {}",
-                self.dir.display(),
-                String::from_utf8_lossy(&output.stderr).trim()
-            );
-        }
+        let output = command.output().await;
+        let output = output.with_context(|| format!("cannot run {}", self.binaries.initdb().display()))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "initdb failed in {}: {}", self.dir.display(), said.trim());
         let main_file = fresh.join("postgresql.conf");
         let text = fs::read_to_string(&main_file)?;
         fs::write(&main_file, format!("{text}\ninclude '{SETTINGS_FILE}'\n"))?;
@@ -293,24 +273,13 @@ impl Cluster {
     /// Opens a connection as superuser. The connection runs in a task that ends when the client is
     /// dropped.
     pub async fn connect(&self, database: &str) -> Result<tokio_postgres::Client> {
-        let mut config = tokio_postgres::Config::new();
-        config
-            .host("127.0.0.1")
-            .port(self.port)
-            .user(SUPERUSER)
-            .dbname(database)
-            .connect_timeout(Duration::from_secs(2));
-        let (client, connection) = config.connect(NoTls).await?;
-        tokio::spawn(connection);
-        Ok(client)
+        connect(self.port, database).await
     }
 
-    /// The URL of a database of this cluster, as its superuser.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://{SUPERUSER}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Makes a database; no error if it exists.
     pub async fn create_database(&self, name: &str) -> Result<()> {
         let client = self.connect(SUPERUSER).await?;
         if client.query_opt("select 1 from pg_database where datname = $1", &[&name]).await?.is_none() {
@@ -352,7 +321,6 @@ impl Cluster {
         self.server().context("this Postgres does not run and cannot be paused")?.pause().await
     }
 
-    /// Sends SIGCONT to all of them. No error if the server does not run.
     pub async fn resume(&self) -> Result<()> {
         match self.server() {
             Some(server) => server.resume().await,
@@ -360,19 +328,16 @@ impl Cluster {
         }
     }
 
-    /// The postmaster's process id, while it lives.
     pub fn pid(&self) -> Option<u32> {
         self.server()
             .filter(|server| !matches!(server.state(), State::Exited { .. }))
             .map(|server| server.pid())
     }
 
-    /// State of the server; none if it was never started.
     pub fn state(&self) -> Option<State> {
         self.server().map(|server| server.state())
     }
 
-    /// The TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -385,6 +350,14 @@ impl Cluster {
     pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
+}
+
+pub(super) async fn connect(port: u16, database: &str) -> Result<tokio_postgres::Client> {
+    let mut config = tokio_postgres::Config::new();
+    config.host("127.0.0.1").port(port).user(SUPERUSER).dbname(database);
+    let (client, connection) = config.connect_timeout(Duration::from_secs(2)).connect(NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
 }
 
 impl Drop for Cluster {

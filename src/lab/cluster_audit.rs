@@ -10,21 +10,19 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::cluster::Cluster;
-use super::wait;
+use super::region::Region;
+use super::{files, wait};
 
-/// Findings of a store about one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
     /// Some row records that only the window allowed its claim.
     pub at_risk: bool,
     /// Some row was claimed over other rows, or by a second attempt.
     pub again: bool,
-    /// Kinds of journal entries.
     pub journal: BTreeSet<String>,
 }
 
 impl Noted {
-    /// Adds the findings of another store.
     pub fn merge(&mut self, other: Noted) {
         self.at_risk |= other.at_risk;
         self.again |= other.again;
@@ -37,13 +35,22 @@ impl Noted {
     }
 }
 
-/// Keys of a store by final state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ends {
-    /// Some row is settled.
     pub settled: BTreeSet<String>,
     /// No row is settled, and some row is claimed or in doubt.
     pub open: BTreeSet<String>,
+}
+
+/// Findings of all these regions' stores together.
+pub async fn noted(regions: &[Region], mark: &str) -> Result<BTreeMap<String, Noted>> {
+    let mut all: BTreeMap<String, Noted> = BTreeMap::new();
+    for region in regions {
+        for (key, told) in region.cluster.noted(files::DATABASE, mark).await? {
+            all.entry(key).or_default().merge(told);
+        }
+    }
+    Ok(all)
 }
 
 impl Cluster {

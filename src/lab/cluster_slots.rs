@@ -24,17 +24,14 @@ const COPIES: i64 = 0x636f_7069_6573;
 pub struct HeldUp(Client);
 
 impl HeldUp {
-    /// Ends the delay.
     pub async fn end(self) -> Result<()> {
         Ok(self.0.batch_execute("rollback").await?)
     }
 }
 
-/// A gateway's session, as another session sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     pid: i32,
-    /// Start of its last statement, as text.
     began: String,
 }
 
@@ -145,7 +142,6 @@ impl Cluster {
     }
 }
 
-/// Tables that a subscription brings, ordered by name.
 async fn tables(client: &Client, subscription: &str) -> Result<Vec<String>> {
     let sql = "select srrelid::regclass::text from pg_subscription_rel join pg_subscription s on s.oid = srsubid \
                where subname = $1 order by 1";

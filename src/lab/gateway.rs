@@ -3,23 +3,22 @@
 //! A `region` holds one gateway, or several that share its Postgres behind a `balancer`. A gateway
 //! must not depend on the others.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
+use serde::Deserialize;
 use tokio::net::TcpStream;
 
-use super::ports::GatewayPorts;
+use super::ports::{GatewayPorts, local};
 use super::process::{Launch, Process, State};
 use super::{lock, wait};
 
-/// Time limit of a start, until all listeners accept connections.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
-/// An action on a part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Action {
     /// SIGKILL.
     Kill,
@@ -36,9 +35,7 @@ pub enum Action {
 /// Time limit of an orderly stop of one part of a region; then the part is killed.
 pub(super) const STOP_WITHIN: Duration = Duration::from_secs(8);
 
-/// One gateway.
 pub struct Gateway {
-    /// Its own listeners.
     pub ports: GatewayPorts,
     launch: Launch,
     process: Mutex<Option<Arc<Process>>>,
@@ -47,7 +44,6 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway that is not started.
     pub fn new(ports: GatewayPorts, launch: Launch) -> Self {
         Self { ports, launch, process: Mutex::default(), speaks: Mutex::default() }
     }
@@ -57,22 +53,18 @@ impl Gateway {
         *lock(&self.speaks) = versions.map(str::to_owned);
     }
 
-    /// Path of its log.
     pub fn log(&self) -> &PathBuf {
         &self.launch.log
     }
 
-    /// The address of its own public listener.
     pub fn public(&self) -> String {
         format!("http://{}", local(self.ports.public))
     }
 
-    /// The address of its own admin listener.
     pub fn admin(&self) -> String {
         format!("http://{}", local(self.ports.admin))
     }
 
-    /// Its process, while it lives.
     pub fn process(&self) -> Option<Arc<Process>> {
         let process = lock(&self.process);
         process.clone().filter(|process| !matches!(process.state(), State::Exited { .. }))
@@ -131,10 +123,6 @@ impl Gateway {
     pub fn word(&self) -> &'static str {
         word(self.process().map(|process| process.state()))
     }
-}
-
-fn local(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
 pub(super) fn word(state: Option<State>) -> &'static str {

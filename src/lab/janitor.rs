@@ -23,7 +23,6 @@ use super::{patroni, proctable, scratch, shared_memory};
 /// The hidden subcommand of this binary: `onceway janitor DIR [--delete]` must call
 /// [`run_janitor`].
 pub const SUBCOMMAND: &str = "janitor";
-/// Flag: deletes the folder in the end.
 pub const DELETE_FLAG: &str = "--delete";
 
 const KILL_BOUND: Duration = Duration::from_secs(30);
@@ -61,7 +60,6 @@ impl Janitor {
         Ok(Janitor { child: command.spawn().context("cannot start the janitor process")? })
     }
 
-    /// Its process id, until it is reaped.
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }

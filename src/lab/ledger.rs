@@ -24,7 +24,6 @@ pub struct Order {
     pub key: String,
     /// The account; empty if it sent none.
     pub tenant: String,
-    /// Path of the request, such as `/v1/charges`.
     pub path: String,
 }
 
@@ -49,12 +48,10 @@ pub enum Outcome {
     Nothing,
 }
 
-/// The effects of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// Idempotency key; empty for calls without one, which belong together by tenant only.
     pub key: String,
-    /// Account.
     pub tenant: String,
     /// Number of effects. More than 1 with a key is the fault that this project prevents.
     pub effects: u64,
@@ -82,7 +79,6 @@ struct Journal {
 #[derive(Debug, Default)]
 struct Book {
     totals: Vec<Totals>,
-    /// Index in `totals`, by tenant and key.
     places: BTreeMap<(String, String), usize>,
     answers: HashMap<Order, Answer>,
     pending: HashMap<Order, usize>,

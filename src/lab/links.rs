@@ -15,7 +15,6 @@ use super::relay::{Direction, Relay};
 /// Purpose of a connection between regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
-    /// Gateway to gateway.
     Peer,
     /// Postgres to Postgres (the subscriber opens it).
     Replication,
@@ -24,9 +23,7 @@ pub enum LinkKind {
 /// Addresses of a region's listeners. The listeners need not exist yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoints {
-    /// The gateway's peer listener.
     pub peer: SocketAddr,
-    /// Postgres.
     pub replication: SocketAddr,
 }
 
@@ -35,29 +32,16 @@ pub struct Endpoints {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no link from region {from} to region {to}")]
 pub struct NoSuchLink {
-    /// Region number.
     pub from: usize,
-    /// Region number.
     pub to: usize,
-}
-
-#[derive(Debug)]
-struct Link {
-    peer: Relay,
-    replication: Relay,
-}
-
-impl Link {
-    fn both(&self) -> [&Relay; 2] {
-        [&self.peer, &self.replication]
-    }
 }
 
 /// All links. Regions have the numbers of their endpoints' order. The controls act at once and
 /// never block. Delays survive cut, freeze and heal.
 #[derive(Debug)]
 pub struct Links {
-    links: BTreeMap<(usize, usize), Link>,
+    /// Relays by pair and [`LinkKind`].
+    links: BTreeMap<(usize, usize), [Relay; 2]>,
 }
 
 impl Links {
@@ -66,26 +50,18 @@ impl Links {
         let mut links = BTreeMap::new();
         for from in 0..endpoints.len() {
             for (to, target) in endpoints.iter().enumerate().filter(|(to, _)| *to != from) {
-                let link = Link {
-                    peer: Relay::start(target.peer).await?,
-                    replication: Relay::start(target.replication).await?,
-                };
+                let link = [Relay::start(target.peer).await?, Relay::start(target.replication).await?];
                 links.insert((from, to), link);
             }
         }
         Ok(Links { links })
     }
 
-    /// The address that region `from` must use to reach region `to`.
     pub fn address(&self, from: usize, to: usize, kind: LinkKind) -> Result<SocketAddr, NoSuchLink> {
-        let link = self.link(from, to)?;
-        Ok(match kind {
-            LinkKind::Peer => link.peer.local_addr(),
-            LinkKind::Replication => link.replication.local_addr(),
-        })
+        Ok(self.link(from, to)?[kind as usize].local_addr())
     }
 
-    fn link(&self, from: usize, to: usize) -> Result<&Link, NoSuchLink> {
+    fn link(&self, from: usize, to: usize) -> Result<&[Relay; 2], NoSuchLink> {
         self.links.get(&(from, to)).ok_or(NoSuchLink { from, to })
     }
 
@@ -124,7 +100,7 @@ impl Links {
     /// Holds back all bytes of replication between `a`'s subscription and `b`, until
     /// [`Links::heal`]. Peer calls go on.
     pub fn freeze_rows(&self, a: usize, b: usize) -> Result<(), NoSuchLink> {
-        let replication = &self.link(a, b)?.replication;
+        let replication = &self.link(a, b)?[LinkKind::Replication as usize];
         replication.freeze(Direction::Forward);
         replication.freeze(Direction::Backward);
         Ok(())
@@ -133,8 +109,8 @@ impl Links {
     /// Relays of connections opened by `a` towards `b` and, unless `oneway`, of those opened by b
     /// towards a.
     fn opened(&self, a: usize, b: usize, oneway: bool) -> Result<impl Iterator<Item = &Relay>, NoSuchLink> {
-        let (there, back) = (self.link(a, b)?.both(), self.link(b, a)?.both());
-        Ok(there.into_iter().chain(back.into_iter().filter(move |_| !oneway)))
+        let (there, back) = (self.link(a, b)?, self.link(b, a)?);
+        Ok(there.iter().chain(back.iter().filter(move |_| !oneway)))
     }
 
     /// Relay and direction of every way that bytes take from `a` to `b` and, unless `oneway`, from
@@ -145,16 +121,11 @@ impl Links {
         b: usize,
         oneway: bool,
     ) -> Result<impl Iterator<Item = (&Relay, Direction)>, NoSuchLink> {
-        let (there, back) = (self.link(a, b)?.both(), self.link(b, a)?.both());
-        let a_to_b = there
-            .into_iter()
-            .map(|relay| (relay, Direction::Forward))
-            .chain(back.into_iter().map(|relay| (relay, Direction::Backward)));
-        let b_to_a = there
-            .into_iter()
-            .map(|relay| (relay, Direction::Backward))
-            .chain(back.into_iter().map(|relay| (relay, Direction::Forward)));
-        Ok(a_to_b.chain(b_to_a.filter(move |_| !oneway)))
+        use Direction::{Backward, Forward};
+        let (there, back) = (self.link(a, b)?, self.link(b, a)?);
+        let ways = [(there, Forward), (back, Backward), (there, Backward), (back, Forward)];
+        let ways = ways.into_iter().take(if oneway { 2 } else { 4 });
+        Ok(ways.flat_map(|(relays, direction)| relays.iter().map(move |relay| (relay, direction))))
     }
 }
 

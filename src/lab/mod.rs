@@ -33,7 +33,6 @@ pub mod contract;
 pub(crate) mod control;
 pub mod demo;
 pub mod deployment;
-mod design;
 pub mod drill;
 pub(crate) mod fetched;
 pub mod files;
@@ -68,25 +67,29 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Carries each connection that comes, for ever. Once this is dropped, all of them are closed.
-async fn accept<F>(listener: TcpListener, mut carry: impl FnMut(TcpStream) -> F)
+/// Carries each connection that comes, for ever. Dropping the set closes the listener and all of them.
+fn accept<F>(listener: TcpListener, mut carry: impl FnMut(TcpStream) -> F + Send + 'static) -> JoinSet<()>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            // Ended connections first: each connection ends once, so this cannot starve the
-            // listener. In the other order, frequent callers could starve this branch, and ended
-            // connections would pile up.
-            biased;
-            Some(_done) = connections.join_next() => {}
-            accepted = listener.accept() => {
-                // An error here belongs to the connection (a reset before this accept), not to the
-                // listener.
-                let Ok((client, _)) = accepted else { continue };
-                connections.spawn(carry(client));
+    let mut accepting = JoinSet::new();
+    accepting.spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                // Ended connections first: each connection ends once, so this cannot starve the
+                // listener. In the other order, frequent callers could starve this branch, and ended
+                // connections would pile up.
+                biased;
+                Some(_done) = connections.join_next() => {}
+                accepted = listener.accept() => {
+                    // An error here belongs to the connection (a reset before this accept), not to the
+                    // listener.
+                    let Ok((client, _)) = accepted else { continue };
+                    connections.spawn(carry(client));
+                }
             }
         }
-    }
+    });
+    accepting
 }

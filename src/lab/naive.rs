@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_postgres::Client;
 
 use super::deployment::Deployment;
-use super::design::{BODY, Design, PATH, PATIENCE, TENANT, Told};
+use super::files;
 use super::ledger::{Ledger, Totals};
 use super::links::LinkKind;
 use super::region::Region;
@@ -26,13 +26,32 @@ use super::upstream::Upstream;
 use super::wait;
 use onceway_client::Ask;
 
+pub(super) const TENANT: &str = files::TENANTS[0].0;
+pub(super) const PATH: &str = "/v1/payouts";
+pub(super) const BODY: &str = r#"{"amount":2000,"currency":"usd","destination":"acct_1"}"#;
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// The upstream's answer.
+    Answered,
+    /// Another request works on the key: the client comes again.
+    Busy,
+    InDoubt,
+    Failed,
+}
+
+pub(super) trait Design: Send + Sync + 'static {
+    /// Asks region number `via` to perform the effect of `key`.
+    fn serve(&self, via: usize, key: &str) -> impl Future<Output = Told> + Send;
+}
+
 const DATABASE: &str = "naive";
 /// Seconds after which a key without an answer is taken over: its worker must be dead.
 const LOCK_SECONDS: f64 = 5.0;
 const REPLICATES_WITHIN: Duration = Duration::from_secs(30);
 const UPSTREAM_ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// The naive design at work on a deployment's machines.
 pub(super) struct Naive {
     ledger: Arc<Ledger>,
     doors: Vec<Upstream>,

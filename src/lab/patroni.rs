@@ -7,18 +7,19 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
+use tokio::task::JoinSet;
 
 use super::account::Account;
-use super::balancer::{Balancer, Readiness};
+use super::balancer::{self, Readiness};
 use super::binaries::Binaries;
-use super::cluster::{Cluster, SUPERUSER};
+use super::cluster::{Cluster, SUPERUSER, connect};
+use super::ports::local;
 use super::process::{Launch, Process, State};
 use super::{ports, proctable, wait};
 use onceway_client::Ask;
@@ -53,7 +54,7 @@ pub struct Pair {
     primary: Node,
     standby: Node,
     _etcd: Process,
-    _address: (Readiness, Balancer),
+    _address: (Readiness, JoinSet<()>),
 }
 
 /// Checks that the programs are there. The error names what to type, in one line.
@@ -105,12 +106,11 @@ impl Pair {
         primary.leads().await?;
         let standby = node("b", dir.join("data"), first + 4)?;
         let nodes = [&primary, &standby];
-        let readiness =
-            Readiness::watch_strictly(nodes.map(|node| format!("{}/primary", node.url())).to_vec());
-        let targets = nodes.map(|node| SocketAddr::from((Ipv4Addr::LOCALHOST, node.postgres)));
-        let balancer = Balancer::start(cluster.port(), targets.to_vec(), &readiness).await?;
+        let readiness = Readiness::watch(nodes.map(|node| format!("{}/primary", node.url())), true);
+        let targets = nodes.map(|node| local(node.postgres));
+        let balancer = balancer::start(cluster.port(), targets.to_vec(), &readiness).await?;
         let pair = Pair { primary, standby, _etcd: etcd, _address: (readiness, balancer) };
-        let client = pair.primary.connect(SUPERUSER).await?;
+        let client = connect(pair.primary.postgres, SUPERUSER).await?;
         let waits = "select from pg_stat_replication where sync_state = 'sync' and state = 'streaming'";
         let synchronous = async || Ok(client.query_opt(waits, &[]).await?.map(drop));
         wait::for_some("a synchronous standby", READY_WITHIN, synchronous)
@@ -127,7 +127,7 @@ impl Pair {
 
     /// Reads from the standby, past the primary's address. Waits until it has replayed what it has.
     pub async fn at_rest(&self, database: &str) -> Result<tokio_postgres::Client> {
-        let client = self.standby.connect(database).await?;
+        let client = connect(self.standby.postgres, database).await?;
         let replayed = async || {
             let sql = "select where pg_is_in_recovery() and pg_last_wal_replay_lsn() >= pg_last_wal_receive_lsn() \
                           and not exists (select from pg_stat_wal_receiver)";
@@ -137,7 +137,6 @@ impl Pair {
         Ok(client)
     }
 
-    /// Returns when Patroni has made the standby the primary.
     pub async fn promoted(&self) -> Result<()> {
         self.standby.leads().await
     }
@@ -164,7 +163,6 @@ impl Node {
         format!("http://127.0.0.1:{}", self.rest)
     }
 
-    /// Waits until Patroni says that it is the primary.
     async fn leads(&self) -> Result<()> {
         let asked = Ask::get(format!("{}/primary", self.url()));
         let leads = async || {
@@ -175,13 +173,6 @@ impl Node {
         };
         let waited = wait::for_some(&format!("server {} to lead", self.name), READY_WITHIN, leads).await;
         waited.with_context(|| self.patroni.log_tail())
-    }
-
-    async fn connect(&self, database: &str) -> Result<tokio_postgres::Client> {
-        let address = format!("host=127.0.0.1 port={} user={SUPERUSER} dbname={database}", self.postgres);
-        let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await?;
-        tokio::spawn(connection);
-        Ok(client)
     }
 }
 

@@ -6,7 +6,7 @@
 //! gateways' own ports lie behind those of the last region. This file must not hold a port open:
 //! the owner of a port binds it.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ const SPREAD: u16 = 20_000;
 
 /// Longer than a process takes from its fork to its program, on a busy machine.
 const COPIED_FOR: Duration = Duration::from_millis(500);
+
+pub fn local(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
 
 /// The first of `count` ports in a row that are free on 127.0.0.1 now. Each call of a process
 /// searches further on than the call before. Error if no such row exists.
@@ -39,29 +43,19 @@ pub fn free_run(count: u16) -> Result<u16> {
     bail!("no {count} free ports in a row between {LOWEST} and {}", LOWEST + SPREAD)
 }
 
-/// The ports of one region, all on 127.0.0.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionPorts {
-    /// Public listener of the gateway, plain HTTP.
     pub public: u16,
-    /// Admin listener of the gateway.
     pub admin: u16,
-    /// Peer listener of the gateway, mTLS.
     pub peer: u16,
-    /// The sample payments service.
     pub upstream: u16,
-    /// Postgres.
     pub postgres: u16,
 }
 
-/// The listeners of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatewayPorts {
-    /// Public listener, plain HTTP.
     pub public: u16,
-    /// Admin listener.
     pub admin: u16,
-    /// Peer listener, mTLS.
     pub peer: u16,
 }
 
@@ -77,12 +71,9 @@ impl RegionPorts {
     }
 }
 
-/// The ports of a whole fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetPorts {
-    /// The supervisor's control listener.
     pub control: u16,
-    /// By region number.
     pub regions: Vec<RegionPorts>,
     /// Each gateway's own listeners, by region number; empty for a region of one gateway, which has
     /// the region's listeners.

@@ -27,12 +27,9 @@ use super::proctable::{self, Activity};
 const KILL_BOUND: Duration = Duration::from_secs(10);
 const PAUSE_BOUND: Duration = Duration::from_secs(10);
 
-/// Program to start, with its surroundings.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// Executable.
     pub program: PathBuf,
-    /// Its arguments.
     pub args: Vec<OsString>,
     /// Variables added to the inherited environment.
     pub env: Vec<(OsString, OsString)>,
@@ -46,10 +43,8 @@ pub struct Launch {
     pub account: Option<Account>,
 }
 
-/// State of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Running.
     Running,
     /// Stopped by SIGSTOP, from this or from another process.
     Paused,
@@ -182,7 +177,6 @@ impl Process {
         }
     }
 
-    /// The last lines of its log, for an error message.
     pub fn log_tail(&self) -> String {
         tail(&self.log)
     }

@@ -15,10 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::wait;
 
-/// State of a process, as far as signals are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// Running, or waiting for something.
     Alive,
     /// Stopped by SIGSTOP (or a debugger).
     Stopped,
@@ -26,14 +24,11 @@ pub enum Activity {
     Over,
 }
 
-/// One line of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The process.
     pub pid: Pid,
     /// Its parent's number; 0 for the first process and kernel threads.
     pub parent: i32,
-    /// Its state.
     pub activity: Activity,
 }
 

@@ -5,74 +5,54 @@
 //! it: a provider is another company's machine, and does not die with the region. This file must
 //! not depend on the gateway's work.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::balancer::{Balancer, Readiness};
+use super::balancer::{self, Readiness};
 use super::cluster::Cluster;
 use super::gateway::{Action, Gateway, STOP_WITHIN, word};
-use super::ports::{GatewayPorts, RegionPorts};
+use super::ports::{GatewayPorts, RegionPorts, local};
 use super::process::{Launch, Process};
 use super::wait;
 use onceway_client::Ask;
 use onceway_protocol::region::RegionName;
 
-/// Target of a control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Part {
-    /// Gateways and Postgres.
     Both,
     /// The gateway, or all of them if the region has several.
     Gateway,
-    /// Postgres only.
     Postgres,
 }
 
-/// One region.
 pub struct Region {
-    /// Its name.
     pub name: RegionName,
-    /// Its ports, by which everybody knows it.
     pub ports: RegionPorts,
-    /// Its Postgres.
     pub cluster: Cluster,
     /// Its gateways; at least one.
     pub gateways: Vec<Arc<Gateway>>,
     /// Its address, if several gateways are behind it.
-    _address: Option<Address>,
+    _address: Option<(Readiness, [JoinSet<()>; 3])>,
     launch: Launch,
     /// One control at a time, so that a start does not meet an unfinished kill.
     busy: tokio::sync::Mutex<()>,
 }
 
-/// One address for several gateways.
-struct Address {
-    _readiness: Readiness,
-    _balancers: [Balancer; 3],
-}
-
-/// A region as users of the demo see it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shown {
-    /// Name.
     pub name: String,
-    /// Public listener.
     pub public: String,
-    /// Admin listener.
     pub admin: String,
-    /// Sample upstream.
     pub upstream: String,
     /// Postgres, as its superuser.
     pub postgres: String,
-    /// The gateway's process, while it lives.
     pub gateway_pid: Option<u32>,
-    /// The postmaster's process, while it lives.
     pub postgres_pid: Option<u32>,
     /// running, paused or down.
     pub gateway: &'static str,
@@ -93,17 +73,18 @@ impl Region {
     /// Makes these gateways, which are not started, share the store behind the region's address.
     /// They replace its one gateway.
     pub async fn share(mut self, gateways: Vec<Arc<Gateway>>) -> Result<Self> {
-        let readiness = Readiness::watch(gateways.iter().map(|gateway| gateway.admin()).collect());
+        let readiness =
+            Readiness::watch(gateways.iter().map(|gateway| format!("{}/readyz", gateway.admin())), false);
         let balancer = async |port: u16, own: fn(&GatewayPorts) -> u16| {
-            let at = |gateway: &Arc<Gateway>| SocketAddr::from((Ipv4Addr::LOCALHOST, own(&gateway.ports)));
-            Balancer::start(port, gateways.iter().map(at).collect(), &readiness).await
+            let at = |gateway: &Arc<Gateway>| local(own(&gateway.ports));
+            balancer::start(port, gateways.iter().map(at).collect(), &readiness).await
         };
         let balancers = [
             balancer(self.ports.public, |own| own.public).await?,
             balancer(self.ports.admin, |own| own.admin).await?,
             balancer(self.ports.peer, |own| own.peer).await?,
         ];
-        self._address = Some(Address { _readiness: readiness, _balancers: balancers });
+        self._address = Some((readiness, balancers));
         self.gateways = gateways;
         Ok(self)
     }
@@ -179,7 +160,6 @@ impl Region {
         wait::for_some("the register to be founded", within, founded).await
     }
 
-    /// The program that runs its gateways.
     pub fn program(&self) -> &Path {
         Path::new(&self.launch.program)
     }
@@ -218,22 +198,18 @@ impl Region {
         self.gateways.first()?.process()
     }
 
-    /// Path of its first gateway's log.
     pub fn gateway_log(&self) -> &PathBuf {
         self.gateways.first().map_or(&self.launch.log, |first| first.log())
     }
 
-    /// The region's public address.
     pub fn public(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.public)
     }
 
-    /// The region's admin address.
     pub fn admin(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.admin)
     }
 
-    /// The region as users of the demo see it.
     pub fn show(&self) -> Shown {
         let process = self.process();
         let gateway = self.gateways.first().map_or("down", |first| first.word());

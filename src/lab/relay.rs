@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{accept, wait};
@@ -24,7 +24,6 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// Most chunks under way per connection and direction: 256, at most 4 MiB. Then the sender waits.
 const CHUNKS_UNDER_WAY: usize = 256;
 
-/// A direction of travel, seen from the opener of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the opener to the target.
@@ -41,8 +40,8 @@ struct Leg {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Conditions {
-    forward: Leg,
-    backward: Leg,
+    /// By direction.
+    legs: [Leg; 2],
     cut: bool,
     /// Number of cuts so far: a connection that is older than a cut dies, even if the cut is healed
     /// before the connection looks.
@@ -50,18 +49,8 @@ struct Conditions {
 }
 
 impl Conditions {
-    fn way(&self, direction: Direction) -> Leg {
-        match direction {
-            Direction::Forward => self.forward,
-            Direction::Backward => self.backward,
-        }
-    }
-
-    fn way_mut(&mut self, direction: Direction) -> &mut Leg {
-        match direction {
-            Direction::Forward => &mut self.forward,
-            Direction::Backward => &mut self.backward,
-        }
+    fn leg(&self, direction: Direction) -> Leg {
+        self.legs[direction as usize]
     }
 }
 
@@ -71,7 +60,7 @@ impl Conditions {
 pub struct Relay {
     local_addr: SocketAddr,
     conditions: watch::Sender<Conditions>,
-    accepting: JoinHandle<()>,
+    _accepting: JoinSet<()>,
 }
 
 impl Relay {
@@ -81,32 +70,29 @@ impl Relay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let local_addr = listener.local_addr()?;
         let (conditions, seen) = watch::channel(Conditions::default());
-        let accepting = tokio::spawn(accept(listener, move |client| {
+        let _accepting = accept(listener, move |client| {
             let born = *seen.borrow();
             carry(client, target, born, seen.clone())
-        }));
-        Ok(Relay { local_addr, conditions, accepting })
+        });
+        Ok(Relay { local_addr, conditions, _accepting })
     }
 
-    /// Address to connect to instead of the target.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Delays bytes of `direction` that arrive from now on by `delay`.
     pub fn set_delay(&self, direction: Direction, delay: Duration) {
-        self.conditions.send_modify(|now| now.way_mut(direction).delay = delay);
+        self.conditions.send_modify(|now| now.legs[direction as usize].delay = delay);
     }
 
     /// A black hole: holds bytes of `direction` back, and connections stay. While any direction is
     /// frozen, the relay accepts new connections but does not open them to the target.
     pub fn freeze(&self, direction: Direction) {
-        self.conditions.send_modify(|now| now.way_mut(direction).frozen = true);
+        self.conditions.send_modify(|now| now.legs[direction as usize].frozen = true);
     }
 
-    /// Ends a freeze: the bytes held back arrive.
     pub fn thaw(&self, direction: Direction) {
-        self.conditions.send_modify(|now| now.way_mut(direction).frozen = false);
+        self.conditions.send_modify(|now| now.legs[direction as usize].frozen = false);
     }
 
     /// Resets all connections, and new ones as they come, until [`Relay::mend`]. Bytes under way
@@ -118,15 +104,8 @@ impl Relay {
         });
     }
 
-    /// Ends a cut: new connections work again.
     pub fn mend(&self) {
         self.conditions.send_modify(|now| now.cut = false);
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }
 
@@ -175,7 +154,7 @@ async fn carry(
 
 async fn open(target: SocketAddr, mut conditions: watch::Receiver<Conditions>) -> Result<TcpStream, Broken> {
     // A handshake needs both directions.
-    conditions.wait_for(|now| !now.forward.frozen && !now.backward.frozen).await.map_err(|_| Broken)?;
+    conditions.wait_for(|now| now.legs.iter().all(|leg| !leg.frozen)).await.map_err(|_| Broken)?;
     TcpStream::connect(target).await.map_err(|_| Broken)
 }
 
@@ -215,7 +194,7 @@ async fn take_in(
             Err(_) => Item::Reset,
         };
         // Never before earlier bytes, even if the delay was shortened in between.
-        due = due.max(Instant::now() + conditions.borrow().way(direction).delay);
+        due = due.max(Instant::now() + conditions.borrow().leg(direction).delay);
         let more = matches!(item, Item::Data(_));
         room.send((due, item));
         if !more {
@@ -234,7 +213,7 @@ async fn deliver(
     let mut dead = false;
     while let Some((due, item)) = arriving.recv().await {
         wait::pause_until(due).await;
-        conditions.wait_for(|now| !now.way(direction).frozen).await.map_err(|_| Broken)?;
+        conditions.wait_for(|now| !now.leg(direction).frozen).await.map_err(|_| Broken)?;
         let taken = match item {
             Item::Reset => return Err(Broken),
             Item::Data(_) | Item::End if dead => Ok(()),

@@ -14,20 +14,16 @@ use onceway_protocol::ring::Ring;
 use onceway_protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use serde::{Deserialize, Deserializer};
 
-/// A ring file.
 #[derive(Deserialize)]
 pub struct RingFile {
     seed: u64,
     place_by: PlaceBy,
     #[serde(rename = "region")]
     regions: Vec<RegionSpec>,
-    /// Bounds on the error of clocks.
     pub clock: Clock,
-    /// Rules of takeovers.
     pub failover: Failover,
 }
 
-/// Bounds on the error of clocks.
 #[derive(Deserialize)]
 pub struct Clock {
     pub drift_ppm: u32,
@@ -35,20 +31,16 @@ pub struct Clock {
     pub margin: Duration,
 }
 
-/// Rules of takeovers.
 #[derive(Deserialize)]
 pub struct Failover {
     #[serde(deserialize_with = "span")]
     pub lease: Duration,
-    /// The multiple of the observed lag.
     pub multiple: f64,
-    /// The shortest window.
     #[serde(deserialize_with = "span")]
     pub floor: Duration,
 }
 
 impl RingFile {
-    /// Reads the file in a deployment's folder.
     pub fn read(dir: &Path) -> Result<Self> {
         let path = dir.join("ring.toml");
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::binaries::Binaries;
 use super::cluster::Cluster;
@@ -18,6 +17,7 @@ use super::files::DATABASE;
 use super::janitor::Janitor;
 use super::ledger::Ledger;
 use super::upstream::Upstream;
+use super::wait::Leave;
 
 /// Region name for the effects, in the ledger and in answers: one provider for all regions.
 const PROVIDER: &str = "provider";
@@ -33,18 +33,14 @@ pub async fn run(
     ledger: &Path,
     ready: impl FnOnce(SocketAddr) -> Result<()>,
 ) -> Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut leave = Leave::heard()?;
     let book = Ledger::create(ledger).with_context(|| {
         format!("cannot begin the ledger {}: name a file that is not there", ledger.display())
     })?;
     let started = Upstream::start(PROVIDER, address, book).await;
     let upstream = started.with_context(|| format!("cannot listen on {address}"))?;
     ready(upstream.address())?;
-    tokio::select! {
-        biased;
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    leave.asked().await;
     upstream.stop(CALLS_END_WITHIN).await;
     Ok(())
 }
@@ -52,7 +48,7 @@ pub async fn run(
 /// Runs a Postgres with data in `dir` until SIGTERM or SIGINT; calls `ready` with the URL of its
 /// database. Errors: there is no Postgres here and none can be fetched, or the port is taken.
 pub async fn postgres(dir: &Path, port: u16, ready: impl FnOnce(&str) -> Result<()>) -> Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut leave = Leave::heard()?;
     let taken = std::net::TcpListener::bind(("127.0.0.1", port)).err();
     if let Some(error) = taken {
         return Err(error).with_context(|| format!("port {port} is not free: choose another by --port"));
@@ -66,11 +62,7 @@ pub async fn postgres(dir: &Path, port: u16, ready: impl FnOnce(&str) -> Result<
     cluster.start().await?;
     cluster.create_database(DATABASE).await?;
     ready(&cluster.url(DATABASE))?;
-    tokio::select! {
-        biased;
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    leave.asked().await;
     cluster.stop(POSTGRES_ENDS_WITHIN).await?;
     janitor.dismiss().await
 }

@@ -62,11 +62,9 @@ fn named_segment(pid_file: &str) -> Option<(i64, i64)> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// No such segment exists.
     Gone,
     /// A process is attached to it.
     Attached,
-    /// The segment exists, and no process is attached.
     Abandoned,
 }
 

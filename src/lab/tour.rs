@@ -25,9 +25,7 @@ const OTHER_BODY: &str = r#"{"amount":9900,"currency":"usd","source":"tok_visa"}
 const COPIES: usize = 200;
 const PAYMENTS: usize = 20;
 
-/// Prints the events, for people or for programs.
 pub struct Narrator {
-    /// Prints JSON lines instead of prose.
     pub json: bool,
 }
 
@@ -82,7 +80,6 @@ impl Narrator {
         }
     }
 
-    /// Reports a claim that did not hold, or an error.
     pub fn failed(&self, why: &str) {
         if self.json {
             println!("{}", json!({ "event": "tour", "ok": false, "why": why }));
@@ -92,7 +89,6 @@ impl Narrator {
     }
 }
 
-/// Runs the tour. Fails at the first claim that does not hold.
 pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
     let tour = Tour { deployment, narrator, run: run_mark()? };
     tour.payment_and_retry().await?;
@@ -104,7 +100,6 @@ pub async fn show(deployment: &Deployment, narrator: &Narrator) -> Result<()> {
     tour.endpoint_killed().await
 }
 
-/// Prints the ledger's totals.
 pub fn totals(deployment: &Deployment, narrator: &Narrator) {
     let totals = deployment.ledger.totals(None);
     let keyed: Vec<_> = totals.iter().filter(|total| !total.key.is_empty()).collect();
@@ -329,7 +324,6 @@ impl Tour<'_> {
         Ok(successor)
     }
 
-    /// Waits until a region serves its arcs again.
     async fn home_again(&self, region: &Region) -> Result<()> {
         region.serves().await?;
         let name = region.name.as_str();
@@ -344,7 +338,6 @@ impl Tour<'_> {
         wait::for_some("the region's arcs to be home again", Duration::from_secs(60), home).await
     }
 
-    /// Checks that every key that ran at risk is listed, and that none of them ran twice.
     async fn audited(&self, regions: &[&Region]) -> Result<()> {
         let mut listed = 0;
         for region in regions {
@@ -360,7 +353,6 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// Shows the same loss with and without onceway, side by side.
     async fn without_onceway(&self) -> Result<()> {
         self.narrator.step(
             7,
@@ -394,7 +386,6 @@ impl Tour<'_> {
         Ok(())
     }
 
-    /// Kills one of the two endpoints of a region's upstream while payments go on.
     async fn endpoint_killed(&self) -> Result<()> {
         let [us, _, _] = self.regions()?;
         self.narrator.step(8, "One of the two endpoints of us-east's provider, behind TLS, is killed.");

@@ -29,7 +29,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -56,7 +56,6 @@ const FORM: &[u8] = b"application/x-www-form-urlencoded";
 const BEHAVE: &str = "demo-behave";
 const MOST_BODY_BYTES: usize = 16 * 1024 * 1024;
 
-/// Path, prefix of the ids, name of the object.
 const KINDS: [(&str, &str, &str); 4] = [
     ("/v1/charges", "ch", "charge"),
     ("/v1/payouts", "po", "payout"),
@@ -71,7 +70,7 @@ pub struct Upstream {
     address: SocketAddr,
     stopping: watch::Sender<bool>,
     door: Arc<Door>,
-    accepting: JoinHandle<()>,
+    accepting: JoinSet<()>,
 }
 
 impl Upstream {
@@ -81,11 +80,10 @@ impl Upstream {
         let address = listener.local_addr()?;
         let (stopping, stopped) = watch::channel(false);
         let door = Arc::new(Door { region: region.to_owned(), ledger, sick: AtomicBool::new(false) });
-        let accepting = tokio::spawn(accept(listener, None, door.clone(), stopped));
+        let accepting = [accept(listener, None, door.clone(), stopped)].into_iter().collect();
         Ok(Upstream { address, stopping, door, accepting })
     }
 
-    /// Address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -105,13 +103,7 @@ impl Upstream {
     /// connections.
     pub async fn stop(mut self, bound: Duration) {
         self.stopping.send_replace(true);
-        let _ = timeout(bound, &mut self.accepting).await;
-    }
-}
-
-impl Drop for Upstream {
-    fn drop(&mut self) {
-        self.accepting.abort();
+        let _ = timeout(bound, self.accepting.join_next()).await;
     }
 }
 
@@ -121,43 +113,29 @@ pub struct Endpoint {
     acceptor: TlsAcceptor,
     door: Arc<Door>,
     stopped: watch::Receiver<bool>,
-    accepting: Mutex<Option<JoinHandle<()>>>,
+    accepting: Mutex<JoinSet<()>>,
 }
 
 impl Endpoint {
-    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Listens; does nothing if it does already.
     pub async fn open(&self) -> std::io::Result<()> {
-        if lock(&self.accepting).is_some() {
+        if !lock(&self.accepting).is_empty() {
             return Ok(());
         }
         let listener = TcpListener::bind(self.address).await?;
         let (door, acceptor) = (self.door.clone(), self.acceptor.clone());
-        let accepting = tokio::spawn(accept(listener, Some(acceptor), door, self.stopped.clone()));
-        *lock(&self.accepting) = Some(accepting);
+        lock(&self.accepting).spawn(accept(listener, Some(acceptor), door, self.stopped.clone()));
         Ok(())
     }
 
     /// Closes the listener and all connections at once, as a dying process would. Ordered effects
     /// still happen.
     pub async fn kill(&self) {
-        let running = lock(&self.accepting).take();
-        if let Some(accepting) = running {
-            accepting.abort();
-            let _cancelled = accepting.await;
-        }
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        if let Some(accepting) = lock(&self.accepting).take() {
-            accepting.abort();
-        }
+        let mut running = std::mem::take(&mut *lock(&self.accepting));
+        running.shutdown().await;
     }
 }
 
@@ -377,7 +355,6 @@ impl Door {
     }
 }
 
-/// Contents of a write's body.
 struct Wanted {
     amount: Option<u64>,
     currency: Option<String>,

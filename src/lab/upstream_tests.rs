@@ -46,7 +46,6 @@ impl Shop {
         self.ledger.totals(Some(key)).iter().map(|totals| totals.effects).sum()
     }
 
-    /// The answer to a probe, and its `Onceway-Effect`.
     async fn probe(&self, key: &str) -> (Answer, String) {
         let ask = self.get(PROBE_PATH).with(KEY, format!("\"{key}\"")).with(TENANT, "acme");
         let answer = sent(ask.with(EFFECT_PATH, "/v1/charges")).await;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, sleep_until, timeout};
 
 /// Time between two attempts that ask another process, over a socket or in its log.
@@ -68,6 +69,26 @@ pub async fn pause_until(due: tokio::time::Instant) {
     // already.
     if due > tokio::time::Instant::now() {
         sleep_until(due).await;
+    }
+}
+
+/// The signals by which a user ends a command: SIGINT and SIGTERM.
+pub struct Leave([Signal; 2]);
+
+impl Leave {
+    /// Hears them from now on.
+    pub fn heard() -> Result<Leave> {
+        Ok(Leave([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]))
+    }
+
+    /// Waits for the first one.
+    pub async fn asked(&mut self) {
+        let [interrupt, terminate] = &mut self.0;
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
     }
 }
 

@@ -27,14 +27,12 @@ use onceway_protocol::view::{AcceptorId, Release, View};
 /// A bench whose peer can be asked. Its behaviour towards forwards (refuse, break, hang) holds for
 /// questions too.
 pub trait AskBench: PeersBench {
-    /// Sets the peer's answer to every question from now on.
     fn set_told(&self, told: Told) -> impl Future<Output = ()> + Send;
 
     /// All questions that arrived whole since the last `behave`, as its handler saw them.
     fn asked(&self) -> impl Future<Output = Vec<Question>> + Send;
 }
 
-/// All clauses of asking.
 pub async fn suite<B: AskBench>(bench: &B) {
     a_question_arrives_whole_and_once(bench).await;
     what_was_told_comes_back_whole(bench).await;
@@ -43,7 +41,6 @@ pub async fn suite<B: AskBench>(bench: &B) {
     a_question_gives_up_within_its_bound(bench).await;
 }
 
-/// Every question arrives with everything it carries, and exactly once.
 pub async fn a_question_arrives_whole_and_once<B: AskBench>(bench: &B) {
     bench.set_told(Told::Done).await;
     for question in questions(bench.peer()) {
@@ -55,7 +52,6 @@ pub async fn a_question_arrives_whole_and_once<B: AskBench>(bench: &B) {
     }
 }
 
-/// Every possible answer comes back unchanged.
 pub async fn what_was_told_comes_back_whole<B: AskBench>(bench: &B) {
     bench.behave(answers()).await;
     for told in tellings(bench.peer()) {
@@ -65,7 +61,6 @@ pub async fn what_was_told_comes_back_whole<B: AskBench>(bench: &B) {
     }
 }
 
-/// A question whose connection is refused, or to an unlisted region, was not sent.
 pub async fn a_question_that_was_not_sent_is_told_so<B: AskBench>(bench: &B) {
     bench.behave(answers()).await;
     let unlisted = ask(bench, &bench.unlisted(), Question::Views { after: 0 }, LONG).await;
@@ -87,7 +82,6 @@ pub async fn a_broken_question_is_unknown<B: AskBench>(bench: &B) {
     assert!(asked == [Question::Views { after: 1 }], "peers: one question must arrive once: {asked:?}");
 }
 
-/// A question to a peer that hangs gives up within its bound, and is not taken for unsent.
 pub async fn a_question_gives_up_within_its_bound<B: AskBench>(bench: &B) {
     reach(bench).await;
     bench.behave(PeerBehaviour::Hang).await;

@@ -8,11 +8,11 @@ pub mod looks;
 
 use std::time::Duration;
 
-use super::imports::{ImportBench, answered, copied, import};
-use super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, released_key, row, rows, settle,
-    settled_key, wins,
+use super::bench::{
+    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, journalled, known,
+    released_key, row, rows, runs_at_risk, settle, settled_key, wins,
 };
+use super::imports::{answered, copied, import};
 use onceway_ports::audit::{Begin, Finding};
 use onceway_ports::store::{Attempt, Written};
 use onceway_ports::upkeep::Place;
@@ -22,12 +22,6 @@ use onceway_protocol::double::Why;
 use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, State, Token};
 
-/// A bench whose store audits.
-pub trait AuditBench: ImportBench<Store: Audit> {}
-
-impl<B: ImportBench<Store: Audit>> AuditBench for B {}
-
-/// All clauses of the audit.
 pub async fn suite<B: AuditBench>(bench: &B) {
     the_first_answer_stays_and_both_are_journalled(bench).await;
     a_double_says_what_explains_it(bench).await;
@@ -106,7 +100,6 @@ pub async fn the_same_attempt_is_no_double<B: AuditBench>(bench: &B) {
     assert_eq!(journalled(bench, &attempt.id).await, [], "audit: one attempt is no double");
 }
 
-/// Own runs at risk are listed with their regions, in the order of keys, after one, in every state.
 pub async fn runs_at_risk_are_listed<B: AuditBench>(bench: &B) {
     let safe = claimed(bench, "audit-list-0", 1).await;
     let mut at_risk = Vec::new();
@@ -142,7 +135,7 @@ pub async fn a_late_answer_is_journalled_once<B: AuditBench>(bench: &B) {
     assert!(late(bench, &first).await, "audit: the answer to a released attempt is late");
     assert!(!late(bench, &first).await, "audit: journalled twice");
     let mut again = asks(bench, &first.id, 2).await;
-    again.basis = super::store::known(&released);
+    again.basis = known(&released);
     let second = wins(bench, &again).await.0;
     assert!(!late(bench, &first).await, "audit: journalled twice");
     assert_eq!(settle(bench, &second, &answer()).await, Written::Done);
@@ -225,16 +218,11 @@ pub async fn everything_is_told_of_each_key<B: AuditBench>(bench: &B) {
     assert_eq!((&told.row.origin, told.imported, told.claimed), (&origin, true, None));
 }
 
-/// A forgotten key has no rows, but its journal entries stay.
 pub async fn a_forgotten_key_is_told_by_its_journal<B: AuditBench>(bench: &B) {
+    let before = id(bench, "audit-forgotte");
     let id = id(bench, "audit-forgotten");
-    let never = Attempt {
-        id: id.clone(),
-        token: Token { epoch: 1, attempt: 1 },
-        nonce: onceway_protocol::record::Nonce(78),
-    };
+    let never = Attempt { id: id.clone(), token: Token { epoch: 1, attempt: 1 }, nonce: Nonce(78) };
     assert!(late(bench, &never).await, "audit: the answer to an attempt whose row is gone is late");
-    let before = super::store::id(bench, "audit-forgotte");
     let page = bench.store().histories(Begin::After(&before), 1).await.expect("audit: histories failed");
     assert_eq!((&page[0].id, page[0].rows.len(), page[0].journal.len()), (&id, 0, 1), "audit: {page:?}");
     let first = bench.store().histories(Begin::First, 1).await.expect("audit: histories failed");
@@ -252,13 +240,6 @@ async fn findings<B: AuditBench>(bench: &B, after: Option<Place>, back: Duration
     bench.store().findings(after, back, 1_000).await.expect("audit: findings failed")
 }
 
-async fn runs_at_risk<B: StoreBench>(bench: &B, name: &str) -> Attempt {
-    let mut ask = asks(bench, &id(bench, name), 1).await;
-    ask.risk = vec![bench.peers()[0].region.clone()];
-    ask.hold = LONG;
-    wins(bench, &ask).await.0
-}
-
 /// The answer of the own row, or of another one.
 async fn settled<B: StoreBench>(bench: &B, id: &KeyId, theirs: bool) -> Answer {
     let is = |row: &onceway_protocol::record::Row| (row.origin != bench.origin()) == theirs;
@@ -266,10 +247,4 @@ async fn settled<B: StoreBench>(bench: &B, id: &KeyId, theirs: bool) -> Answer {
         Some(State::Settled { answer, .. }) => (*answer).clone(),
         other => panic!("audit: a settled row was expected, not {other:?}"),
     }
-}
-
-/// The attempts of the key's doubles in the journal.
-async fn journalled<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Token> {
-    let all = bench.store().journal(id).await.expect("audit: journal failed");
-    all.into_iter().filter(|entry| entry.kind == "double").filter_map(|entry| entry.token).collect()
 }

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::gate::gate;
-use super::store::{SHORT, StoreBench, asks as asked, claim, id, open, restart_and_approve, rows, wins};
+use super::bench::{
+    SHORT, StoreBench, asks as asked, claim, gate, id, open, restart_and_approve, rows, wins,
+};
 use super::together;
 use onceway_ports::store::{ClaimReply, Gate, GateVersion, Written};
 use onceway_ports::{Acceptors, Authority, Replica};
@@ -22,12 +23,10 @@ use onceway_protocol::ring::Ring;
 use onceway_protocol::ring_spec::{Pin, PlaceBy, RegionSpec, RingSpec};
 use onceway_protocol::view::{AcceptorId, Content, Retired, View};
 
-/// A bench whose store keeps views.
 pub trait AuthorityBench: StoreBench<Store: Acceptors + Authority> {}
 
 impl<B: StoreBench<Store: Acceptors + Authority>> AuthorityBench for B {}
 
-/// All clauses of the acceptor and of the gate's state.
 pub async fn suite<B: AuthorityBench>(bench: &B) {
     a_made_acceptor_holds_nothing(bench).await;
     the_founding_needs_no_approved_boot_and_all_after_it_do(bench).await;
@@ -72,7 +71,6 @@ pub async fn the_founding_needs_no_approved_boot_and_all_after_it_do<B: Authorit
     assert_eq!(set(bench, version, &next).await, Written::Done, "acceptor: the boot is approved");
 }
 
-/// The whole state of an acceptor comes back, also after a restart.
 pub async fn an_acceptor_is_read_as_it_was_written<B: AuthorityBench>(bench: &B) {
     open(bench).await;
     let (version, before) = acceptor(bench).await;
@@ -194,7 +192,6 @@ pub async fn a_state_written_at_an_old_version_is_lost<B: AuthorityBench>(bench:
     assert_eq!(lost, Written::Lost, "gate: an approval must move the version");
 }
 
-/// Of several states at one version one is written (a compare-and-set, as for acceptors).
 pub async fn of_states_written_at_one_version_one_is<B: AuthorityBench>(bench: &B) {
     let before = open(bench).await;
     let seq = heartbeat(bench).await.0;
@@ -209,18 +206,14 @@ pub async fn of_states_written_at_one_version_one_is<B: AuthorityBench>(bench: &
 
 /// A state of an older view is lost at any version; one of the same view is not.
 pub async fn an_epoch_never_goes_back<B: AuthorityBench>(bench: &B) {
-    let gate_before = open(bench).await;
-    let state = next(bench, &gate_before);
-    assert_eq!(set_gate(bench, gate_before.version, &state).await, Written::Done);
-    let now = gate(bench).await;
+    let now = adopts(bench).await;
     let older = GateState::founded(view(bench, now.epoch - 1, "older"));
     assert_eq!(set_gate(bench, now.version, &older).await, Written::Lost, "gate: its epoch went back");
     assert_eq!(gate(bench).await, now, "gate: a lost write changed the gate");
-    let opened = state.open();
+    let opened = now.state.as_ref().expect("gate: it has a state").open();
     assert_eq!(set_gate(bench, now.version, &opened).await, Written::Done, "gate: the same view may be set");
 }
 
-/// After a restart nothing is written before the boot is approved.
 pub async fn no_state_passes_an_unapproved_boot<B: AuthorityBench>(bench: &B) {
     let before = open(bench).await;
     let beaten = heartbeat(bench).await;
@@ -238,10 +231,8 @@ pub async fn no_state_passes_an_unapproved_boot<B: AuthorityBench>(bench: &B) {
 /// new one wins under the new epoch.
 pub async fn no_claim_of_an_older_state_passes<B: AuthorityBench>(bench: &B) {
     let mut ask = asked(bench, &id(bench, "authority-older"), 1).await;
-    let before = gate(bench).await;
-    assert_eq!(set_gate(bench, before.version, &next(bench, &before)).await, Written::Done);
+    let now = adopts(bench).await;
     assert_eq!(claim(bench, &ask).await, ClaimReply::GateMoved, "gate: a claim of an older state passed");
-    let now = gate(bench).await;
     ask.gate = now.version;
     assert_eq!(wins(bench, &ask).await.0.token.epoch, now.epoch, "gate: a claim is of the gate's epoch");
 }
@@ -281,15 +272,11 @@ pub async fn claims_beside_a_new_state_won_before_it_or_not_at_all<B: AuthorityB
     }
 }
 
-/// Later heartbeats carry the epoch of the state, too.
 pub async fn heartbeats_carry_the_adopted_epoch<B: AuthorityBench>(bench: &B) {
-    let before = open(bench).await;
-    let state = next(bench, &before);
-    assert_eq!(set_gate(bench, before.version, &state).await, Written::Done);
+    let adopted = adopts(bench).await.epoch;
     let (seq, _) = heartbeat(bench).await;
     bench.store().beat(None).await.expect("replica: beat failed").expect("an open gate");
-    let beat = heartbeat(bench).await;
-    assert_eq!(beat, (seq + 1, state.view.epoch()), "replica: a heartbeat of another epoch");
+    assert_eq!(heartbeat(bench).await, (seq + 1, adopted), "replica: a heartbeat of another epoch");
 }
 
 /// Views are kept by epoch, with their age, and none is replaced.
@@ -333,12 +320,10 @@ pub(super) fn view_with(origins: &[Origin], tenant: Tenant, epoch: u64) -> Arc<V
     Arc::new(View::from_content(Content { retired, ..content }))
 }
 
-/// The state after adopting one more view.
 pub(super) fn next<B: StoreBench>(bench: &B, gate: &Gate) -> GateState {
     GateState::founded(view(bench, gate.epoch + 1, "next"))
 }
 
-/// The gate's state set to the next epoch.
 pub(super) async fn adopts<B: AuthorityBench>(bench: &B) -> Gate {
     let before = open(bench).await;
     assert_eq!(set_gate(bench, before.version, &next(bench, &before)).await, Written::Done);
@@ -372,7 +357,6 @@ async fn views<B: AuthorityBench>(bench: &B) -> Vec<Arc<View>> {
     kept.into_iter().map(|(view, _)| view).collect()
 }
 
-/// The own heartbeat: its number and epoch.
 async fn heartbeat<B: StoreBench>(bench: &B) -> (u64, u64) {
     let all = bench.store().heartbeats().await.expect("replica: heartbeats failed");
     let own = all.into_iter().find(|beat| beat.origin == bench.origin());

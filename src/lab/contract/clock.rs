@@ -7,7 +7,6 @@ use std::time::Duration;
 use onceway_ports::Clock;
 use onceway_protocol::time::Moment;
 
-/// All clauses of the clock.
 pub async fn suite<C: Clock>(clock: &C) {
     never_goes_back(clock);
     dates_are_of_this_century(clock);
@@ -15,7 +14,6 @@ pub async fn suite<C: Clock>(clock: &C) {
     a_passed_deadline_is_no_sleep(clock).await;
 }
 
-/// `now` never goes back.
 pub fn never_goes_back<C: Clock>(clock: &C) {
     let mut last = clock.now();
     for _ in 0..10_000 {
@@ -32,7 +30,6 @@ pub fn dates_are_of_this_century<C: Clock>(clock: &C) {
     assert!((from..to).contains(&millis), "clock: {millis} is no date between 2000 and 2100 in milliseconds");
 }
 
-/// `sleep_until` does not complete before its deadline.
 pub async fn sleeps_until_its_deadline<C: Clock>(clock: &C) {
     for span in [Duration::from_nanos(1), Duration::from_micros(1_500), Duration::from_millis(20)] {
         let deadline = clock.now() + span;
@@ -42,7 +39,6 @@ pub async fn sleeps_until_its_deadline<C: Clock>(clock: &C) {
     }
 }
 
-/// `sleep_until` completes at once if its deadline has passed.
 pub async fn a_passed_deadline_is_no_sleep<C: Clock>(clock: &C) {
     let before = clock.now();
     clock.sleep_until(Moment::from_nanos(0)).await;

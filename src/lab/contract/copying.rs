@@ -4,8 +4,8 @@
 //! The bench has three stores that follow one another. This file must not say what follows from a
 //! heartbeat that is not whole: the gateway does.
 
+use super::bench::{answer, asked};
 use super::replication::ReplicationBench;
-use super::store::asked;
 use onceway_ports::store::{Attempt, ClaimReply, Heartbeat, Written};
 use onceway_ports::{KeyStore, Replica};
 use onceway_protocol::key::{Key, KeyId, Tenant};
@@ -80,7 +80,6 @@ fn key(name: &str) -> Result<KeyId, String> {
     Ok(KeyId::new(tenant, Key::parse(name).map_err(words)?))
 }
 
-/// Claims and settles a key at the store that writes.
 async fn settles<B: ReplicationBench>(bench: &B, id: &KeyId, nonce: u128) -> Result<(), String> {
     let store = bench.store(FROM);
     let ask = asked(id, nonce, store.gate().await.map_err(words)?.version);
@@ -88,7 +87,7 @@ async fn settles<B: ReplicationBench>(bench: &B, id: &KeyId, nonce: u128) -> Res
         return Err("bench: a new key was not won".to_owned());
     };
     let attempt = Attempt { id: id.clone(), token, nonce: ask.nonce };
-    match store.settle(&attempt, &super::store::answer()).await.map_err(words)? {
+    match store.settle(&attempt, &answer()).await.map_err(words)? {
         Written::Done => Ok(()),
         Written::Lost | Written::GateMoved => Err("bench: an own claim was not settled".to_owned()),
     }
@@ -107,7 +106,6 @@ async fn stands<B: ReplicationBench>(bench: &B, beat: u64) -> Result<Heartbeat, 
     one.ok_or_else(|| "copying: a heartbeat that came is gone".to_owned())
 }
 
-/// True if the key's answer is at the store that copies.
 async fn has<B: ReplicationBench>(bench: &B, id: &KeyId) -> Result<bool, String> {
     let rows = bench.store(TO).look_up(std::slice::from_ref(id)).await.map_err(words)?;
     Ok(rows.concat().iter().any(|row| matches!(row.state, State::Settled { .. })))

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use super::authority::{AuthorityBench, adopts};
-use super::imports::latest;
-use super::store::{
+use super::bench::{
     Foreign, LONG, SHORT, StoreBench, answer, claimed, id, open, released_key, restart_and_approve, row,
     rows, settle, settled_key,
 };
+use super::imports::latest;
 use super::together;
 use onceway_ports::authority::{CopiedRow, Lodged, Lodging};
 use onceway_ports::store::{Attempt, GateVersion, StoreError, Written};
@@ -23,12 +23,10 @@ use onceway_protocol::record::{Nonce, Recovery, RequestId, State, Token};
 use onceway_protocol::region::Origin;
 use onceway_protocol::written::LONGEST;
 
-/// A bench whose store keeps escrows.
 pub trait EscrowBench: AuthorityBench<Store: Escrows + Imports> {}
 
 impl<B: AuthorityBench<Store: Escrows + Imports>> EscrowBench for B {}
 
-/// All clauses of escrows.
 pub async fn suite<B: EscrowBench>(bench: &B) {
     a_lodged_claim_may_be_repeated_and_only_a_higher_token_replaces_it(bench).await;
     nothing_is_lodged_under_another_gate(bench).await;
@@ -111,7 +109,6 @@ pub async fn of_lodgings_beside_a_new_state_the_durable_ones_are_found<B: Escrow
     }
 }
 
-/// A void takes only the escrow of its token and nonce.
 pub async fn a_voided_escrow_is_gone<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-void", 2, 1).await;
     lodge(bench, &lodging).await;
@@ -168,7 +165,6 @@ pub async fn a_converted_claim_is_an_own_doubt<B: EscrowBench>(bench: &B) {
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "escrow: it ends as an own attempt");
 }
 
-/// A claim with the longest spans that a message may have can be read and judged like any other.
 pub async fn the_longest_spans_are_read_again<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-longest", 1, 1).await;
     let lifetime = Lifetime { retention: Retention::For(LONGEST), skew: LONGEST, tombstone: LONGEST };
@@ -181,7 +177,6 @@ pub async fn the_longest_spans_are_read_again<B: EscrowBench>(bench: &B) {
     assert!(listed.iter().any(|listed| listed.open.id == lodging.id), "escrow: not listed");
 }
 
-/// A lodged answer is final from its conversion on.
 pub async fn a_converted_answer_is_an_own_settlement<B: EscrowBench>(bench: &B) {
     let lodging = lodging(bench, "escrow-settled", 1, 1).await;
     lodge(bench, &lodging).await;
@@ -250,7 +245,6 @@ pub async fn what_is_lodged_may_be_lacked_at_home<B: EscrowBench>(bench: &B) {
     }
 }
 
-/// An own row of a lower token gives way: the lodged claim had superseded it.
 pub async fn an_own_open_row_of_a_lower_token_gives_way<B: EscrowBench>(bench: &B) {
     released_key(bench, "escrow-lower", 1).await;
     let higher = lodging(bench, "escrow-lower", 2, 9).await;
@@ -352,13 +346,11 @@ pub async fn an_escrow_goes_with_its_life<B: EscrowBench>(bench: &B) {
     };
 }
 
-/// A claim of the first peer to lodge, with this attempt number at the gate's epoch.
 async fn lodging<B: StoreBench>(bench: &B, name: &str, attempt: u32, nonce: u128) -> Lodging {
     let token = Token { epoch: open(bench).await.epoch, attempt };
     lodging_of(id(bench, name), bench.peers()[0].clone(), token, Nonce(nonce))
 }
 
-/// A claim to lodge, with a long hold and a long life.
 pub fn lodging_of(id: KeyId, origin: Origin, token: Token, nonce: Nonce) -> Lodging {
     Lodging {
         fingerprint: Fingerprint {
@@ -399,7 +391,6 @@ async fn lodge_answer<B: EscrowBench>(bench: &B, lodging: &Lodging) -> Written {
     written.expect("escrow: lodge_answer failed")
 }
 
-/// Converts all escrows of an origin; returns their number.
 async fn convert<B: EscrowBench>(bench: &B, origin: &Origin) -> u64 {
     let mut all = 0;
     loop {

@@ -11,14 +11,12 @@ use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{Nonce, Row, State};
 use onceway_protocol::region::Origin;
 
-use super::store::{Foreign, StoreBench, answer, asks, claim, doubt, id, release, rows, settle};
+use super::bench::{Foreign, StoreBench, answer, asks, claim, doubt, id, release, rows, settle};
 
 /// Number of keys of one history: few, so that calls meet.
 const KEYS: u64 = 4;
-/// Number of calls of one history.
 const CALLS: u32 = 80;
 
-/// Draws numbers that follow from a seed.
 pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
@@ -31,7 +29,6 @@ impl Draw {
     }
 }
 
-/// A key, and the acts of this history on it.
 struct Known {
     id: KeyId,
     asked: Option<ClaimAsk>,
@@ -61,7 +58,6 @@ pub async fn played<B: StoreBench>(bench: &B, seed: u64) -> Vec<String> {
     lines
 }
 
-/// One call, drawn.
 async fn one<B: StoreBench>(bench: &B, draw: &mut Draw, key: &mut Known, nonce: u128) -> String {
     match draw.below(40) {
         0..6 => claims(bench, key, asks(bench, &key.id, nonce).await, "claim as absent").await,
@@ -131,7 +127,6 @@ async fn ends<B: StoreBench>(bench: &B, draw: &mut Draw, mut attempt: Attempt) -
     format!("{what} {}{by}: {written:?}", attempt.token)
 }
 
-/// The basis of a claim over all rows that are here.
 async fn seen<B: StoreBench>(bench: &B, id: &KeyId) -> Basis {
     standing_on(&rows(bench, id).await, &bench.origin())
 }
@@ -184,5 +179,4 @@ pub async fn all<B: StoreBench>(bench: &B) -> String {
     text
 }
 
-/// Number of histories that are recorded.
 const HISTORIES: u64 = 12;

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claim, claimed as claimed_key, finds, id, open, release,
-    restart_and_approve, row, rows, settle, settled_key, wins,
+use super::bench::{
+    Foreign, ImportBench, LONG, SHORT, StoreBench, answer, asks, claim, claimed as claimed_key, finds, id,
+    open, release, restart_and_approve, row, rows, settle, settled_key, wins,
 };
 use onceway_ports::authority::CopiedRow;
 use onceway_ports::store::{Attempt, ClaimReply, StoreError, Written};
@@ -21,12 +21,6 @@ use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, R
 use onceway_protocol::region::Origin;
 use onceway_protocol::time::Date;
 
-/// A bench whose store keeps imported rows.
-pub trait ImportBench: StoreBench<Store: Imports> {}
-
-impl<B: StoreBench<Store: Imports>> ImportBench for B {}
-
-/// All clauses of imports.
 pub async fn suite<B: ImportBench>(bench: &B) {
     rows_are_handed_over_whole(bench).await;
     rows_come_in_pages_in_the_order_of_keys(bench).await;
@@ -448,7 +442,6 @@ pub(super) fn copied<B: StoreBench>(
     CopiedRow { id: id(bench, name), row, hold: LONG, lives: LONG, tombstone: LONG * 2, route, path }
 }
 
-/// The state of a row that has [`answer`].
 pub(super) fn answered() -> State {
     State::Settled { answer: Arc::new(answer()), age: Duration::ZERO, expired: false }
 }

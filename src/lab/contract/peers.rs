@@ -19,49 +19,37 @@ use onceway_protocol::record::RequestId;
 use onceway_protocol::region::{Origin, RegionName};
 use onceway_protocol::versions::{NEWEST, Versions};
 
-/// The behaviour of the peer, or of the way to it, from now on.
 #[derive(Clone, Debug)]
 pub enum PeerBehaviour {
     /// Answers every forward after this time with this status and body.
     Answer {
         /// The time that the handler takes.
         after: Duration,
-        /// The answer's status.
         status: u16,
-        /// The answer's body.
         body: Bytes,
     },
     /// Answers every forward with "not the owner".
     NotOwner {
-        /// The epoch it names.
         epoch: u64,
     },
     /// Nothing listens: connections are refused, and the caller's machine knows that standing ones
     /// have ended.
     Refuse,
-    /// Reads the whole forward, then breaks the connection without an answer.
     BreakAfterReading,
     /// Accepts and reads, and never answers anything, pings included.
     Hang,
 }
 
-/// A peer, the way to it, and the calls that arrived there.
 pub trait PeersBench: Sync {
-    /// The port under test.
     type Peers: Peers;
-    /// A clock that runs with it.
     type Clock: Clock;
 
-    /// The port under test.
     fn peers(&self) -> &Self::Peers;
 
-    /// A clock that runs with it.
     fn clock(&self) -> &Self::Clock;
 
-    /// The peer that the bench plays.
     fn peer(&self) -> RegionName;
 
-    /// A region that is not in the peers' list.
     fn unlisted(&self) -> RegionName;
 
     /// Changes the peer's behaviour, and forgets the calls that arrived.
@@ -74,7 +62,6 @@ pub trait PeersBench: Sync {
     fn arrived(&self) -> impl Future<Output = Vec<Forward>> + Send;
 }
 
-/// All clauses of the peers.
 pub async fn suite<B: PeersBench>(bench: &B) {
     a_forward_arrives_whole_and_once(bench).await;
     an_answer_comes_back_whole(bench).await;
@@ -90,7 +77,6 @@ pub async fn suite<B: PeersBench>(bench: &B) {
     a_peer_that_comes_back_is_reached(bench).await;
 }
 
-/// A forward arrives with everything it carries, and exactly once.
 pub async fn a_forward_arrives_whole_and_once<B: PeersBench>(bench: &B) {
     bench.behave(answers(200, "")).await;
     let sent = forward("whole");
@@ -113,7 +99,6 @@ pub async fn a_forward_arrives_whole_and_once<B: PeersBench>(bench: &B) {
     assert!(seen.deadline * 2 > sent.deadline, "peers: {:?} is left of {:?}", seen.deadline, sent.deadline);
 }
 
-/// The answer's status, headers and body come back as given.
 pub async fn an_answer_comes_back_whole<B: PeersBench>(bench: &B) {
     for (status, body) in [(201, "made".to_owned()), (503, String::new()), (422, "x".repeat(200_000))] {
         bench.behave(answers(status, &body)).await;
@@ -126,7 +111,6 @@ pub async fn an_answer_comes_back_whole<B: PeersBench>(bench: &B) {
     }
 }
 
-/// A slow answer is waited for, and the forward is not sent again meanwhile.
 pub async fn a_slow_answer_is_waited_for<B: PeersBench>(bench: &B) {
     let after = Duration::from_millis(300);
     bench.behave(PeerBehaviour::Answer { after, status: 200, body: Bytes::from_static(b"slow") }).await;
@@ -137,7 +121,6 @@ pub async fn a_slow_answer_is_waited_for<B: PeersBench>(bench: &B) {
     assert_eq!(bench.arrived().await.len(), 1, "peers: one forward must arrive once");
 }
 
-/// "Not the owner" comes back with the peer's epoch.
 pub async fn not_the_owner_is_told<B: PeersBench>(bench: &B) {
     bench.behave(PeerBehaviour::NotOwner { epoch: 1 << 40 }).await;
     match reply(bench, forward("not-owner")).await {
@@ -146,7 +129,6 @@ pub async fn not_the_owner_is_told<B: PeersBench>(bench: &B) {
     }
 }
 
-/// A forward whose connection is refused was not sent, and the error says so.
 pub async fn a_refused_forward_was_not_sent<B: PeersBench>(bench: &B) {
     bench.behave(PeerBehaviour::Refuse).await;
     let error = failure(bench, &bench.peer(), forward("refused")).await;
@@ -154,7 +136,6 @@ pub async fn a_refused_forward_was_not_sent<B: PeersBench>(bench: &B) {
     assert!(bench.arrived().await.is_empty(), "peers: a forward that was not sent arrived");
 }
 
-/// A region that is not in the list is never sent to.
 pub async fn an_unlisted_region_is_not_sent_to<B: PeersBench>(bench: &B) {
     bench.behave(answers(200, "")).await;
     let unlisted = bench.unlisted();
@@ -178,7 +159,6 @@ pub async fn a_broken_forward_is_unknown<B: PeersBench>(bench: &B) {
     assert_eq!(bench.arrived().await.len(), 1, "peers: one forward must arrive once, broken or not");
 }
 
-/// A forward that its caller dropped is not sent again.
 pub async fn a_dropped_forward_is_not_sent_again<B: PeersBench>(bench: &B) {
     bench.behave(PeerBehaviour::Hang).await;
     let clock = bench.clock();
@@ -204,7 +184,6 @@ pub async fn a_dropped_forward_is_not_sent_again<B: PeersBench>(bench: &B) {
     assert_eq!(arrived[0].id, forward("after-dropped").id, "peers: a dropped forward was sent again");
 }
 
-/// A pong comes back with everything it carries.
 pub async fn a_pong_comes_back_whole<B: PeersBench>(bench: &B) {
     bench.behave(answers(200, "")).await;
     let beat = Beat { seq: 1 << 40, age: Duration::from_millis(70) };
@@ -224,14 +203,12 @@ pub async fn a_pong_comes_back_whole<B: PeersBench>(bench: &B) {
     }
 }
 
-/// A ping whose connection is refused was not sent.
 pub async fn a_refused_ping_was_not_sent<B: PeersBench>(bench: &B) {
     bench.behave(PeerBehaviour::Refuse).await;
     let error = ping(bench, &bench.peer(), Duration::from_secs(2)).await.expect_err("peers: nobody answered");
     assert!(matches!(error, PeerError::NotSent(_)), "peers: a refused connection sends nothing: {error}");
 }
 
-/// A ping to a peer that hangs gives up within its bound.
 pub async fn a_ping_gives_up_within_its_bound<B: PeersBench>(bench: &B) {
     bench.behave(PeerBehaviour::Hang).await;
     let within = Duration::from_millis(250);
@@ -239,7 +216,6 @@ pub async fn a_ping_gives_up_within_its_bound<B: PeersBench>(bench: &B) {
     assert!(silent.is_err(), "peers: a peer that hangs answered a ping");
 }
 
-/// A peer that was down and comes back is reached again by the next call.
 pub async fn a_peer_that_comes_back_is_reached<B: PeersBench>(bench: &B) {
     for down in [PeerBehaviour::Refuse, PeerBehaviour::BreakAfterReading] {
         bench.behave(down).await;

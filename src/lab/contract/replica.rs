@@ -4,14 +4,13 @@
 
 use std::time::Duration;
 
-use super::store::{StoreBench, asks, id, open, restart_and_approve, row, wins};
+use super::bench::{StoreBench, asks, id, open, restart_and_approve, row, wins};
 use onceway_ports::Replica;
 use onceway_ports::store::{ClaimAsk, Heartbeat, PeerMemory};
 use onceway_protocol::key::KeyId;
 use onceway_protocol::observed::{Observed, Passed};
 use onceway_protocol::record::State;
 
-/// All clauses of the replica.
 pub async fn suite<B: StoreBench>(bench: &B) {
     heartbeats_grow_by_one(bench).await;
     a_heartbeat_counts_what_passed_once(bench).await;
@@ -21,7 +20,6 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_remembered_heartbeat_never_goes_back(bench).await;
 }
 
-/// Each beat is the last one plus one.
 pub async fn heartbeats_grow_by_one<B: StoreBench>(bench: &B) {
     open(bench).await;
     let first = beat(bench).await;
@@ -74,7 +72,6 @@ async fn left<B: StoreBench>(bench: &B, id: &KeyId) -> Option<Duration> {
     }
 }
 
-/// The own heartbeat is among the heartbeats, once, with its number and the gate's epoch.
 pub async fn the_own_heartbeat_is_shown<B: StoreBench>(bench: &B) {
     let gate = open(bench).await;
     let seq = beat(bench).await;
@@ -87,7 +84,6 @@ pub async fn the_own_heartbeat_is_shown<B: StoreBench>(bench: &B) {
     assert_eq!(heartbeats(bench).await[0].date, next.date, "replica: it must be shown with its date");
 }
 
-/// A restart forgets no heartbeat.
 pub async fn heartbeats_go_on_after_a_restart<B: StoreBench>(bench: &B) {
     open(bench).await;
     let before = beat(bench).await;
@@ -137,7 +133,6 @@ async fn beat<B: StoreBench>(bench: &B) -> u64 {
     seq.expect("replica: beat answered None though the gate is open").seq
 }
 
-/// The own heartbeats among all; at most one by the contract.
 async fn heartbeats<B: StoreBench>(bench: &B) -> Vec<Heartbeat> {
     let all = bench.store().heartbeats().await.expect("replica: heartbeats failed");
     all.into_iter().filter(|beat| beat.origin == bench.origin()).collect()

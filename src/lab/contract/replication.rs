@@ -16,35 +16,28 @@ use onceway_protocol::record::Row;
 use onceway_protocol::region::Origin;
 
 use super::authority::view_with;
+use super::bench::{answer, asked};
 use super::history::{Draw, standing_on, told};
-use super::store::{answer, asked};
 
-/// Number of regions.
 pub const REGIONS: usize = 3;
-/// Number of histories that are recorded.
 pub const HISTORIES: u64 = 8;
 /// Number of keys of one history: few, so that regions meet.
 const KEYS: u64 = 3;
-/// Number of steps of one history.
 const STEPS: u32 = 60;
 
 /// Three stores that follow one another, and the environment of their histories. Regions are
 /// numbers below [`REGIONS`]. An error in words ends the history.
 pub trait ReplicationBench: Sync {
-    /// One of the stores.
     type Store: KeyStore + Replica + Authority;
 
-    /// A region's store.
     fn store(&self, region: usize) -> &Self::Store;
 
-    /// The origin under which it writes.
     fn origin(&self, region: usize) -> Origin;
 
     /// Cuts the way on which commits of `from` come to `to`. Commits on it do not arrive, and are
     /// sent again once it is mended.
     fn cut(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Mends that way.
     fn mend(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Returns once the store of `to` shows this heartbeat of `from`, or a later one.
@@ -61,7 +54,6 @@ pub trait ReplicationBench: Sync {
     /// Returns once all commits of `from` were sent to `to`, applied or not.
     fn sent(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Ends a stall.
     fn flow(&self, from: usize, to: usize) -> impl Future<Output = Result<(), String>> + Send;
 
     /// Removes the slot of `to` at `from`, with all WAL that it kept.
@@ -86,7 +78,6 @@ pub trait ReplicationBench: Sync {
     ) -> impl Future<Output = Result<Result<ClaimReply, StoreError>, String>> + Send;
 }
 
-/// A history that is being played.
 struct History<'a, B> {
     bench: &'a B,
     draw: Draw,
@@ -172,7 +163,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         }
     }
 
-    /// The content of every region once everything has arrived everywhere.
     async fn end(&mut self) -> Result<String, String> {
         for (from, to) in links() {
             self.arrives(from, to, None).await?;
@@ -261,7 +251,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{} {moved}; it claims key {key} under the gate before: {reply}", name(region)))
     }
 
-    /// Adopts the next epoch.
     async fn moves_its_gate(&self, region: usize) -> Result<String, String> {
         let gate = self.opened(region).await?;
         let mut origins: Vec<Origin> = (0..REGIONS).map(|number| self.bench.origin(number)).collect();
@@ -335,7 +324,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(beat.ok_or("an open gate lets no heartbeat be written")?.seq)
     }
 
-    /// The gate, opened if it was not.
     async fn opened(&self, region: usize) -> Result<Gate, String> {
         let store = self.bench.store(region);
         let gate = store.gate().await.map_err(words)?;
@@ -362,7 +350,6 @@ impl<'a, B: ReplicationBench> History<'a, B> {
         Ok(format!("{}; heartbeats {}", keys.collect::<Vec<_>>().join("; "), heard.join(" ")))
     }
 
-    /// Rows with the region of each, sorted.
     fn shown(&self, rows: &[Row]) -> String {
         let mut all: Vec<_> =
             rows.iter().map(|row| format!("{} {}", self.number(&row.origin), told(row))).collect();

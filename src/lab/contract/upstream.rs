@@ -16,16 +16,11 @@ use onceway_protocol::key::{Key, KeyId, Tenant};
 use onceway_protocol::record::{RequestId, Token};
 use onceway_protocol::region::RegionName;
 
-/// The behaviour of the upstream, or of the way to it, from now on.
 #[derive(Clone, Debug)]
 pub enum UpstreamBehaviour {
-    /// Answers after this time.
     Answer {
-        /// The time until its answer's head.
         after: Duration,
-        /// The status.
         status: u16,
-        /// The body.
         body: Bytes,
     },
     /// Nothing listens: connections are refused, and the caller's machine knows that standing ones
@@ -33,7 +28,6 @@ pub enum UpstreamBehaviour {
     Refuse,
     /// Reads the whole request, then breaks the connection without an answer.
     BreakAfterReading,
-    /// Reads the whole request and never answers.
     Hang,
     /// Answers with a head and the first bytes of a body, and never ends it.
     HangInBody,
@@ -42,61 +36,42 @@ pub enum UpstreamBehaviour {
 /// The status address's answer from now on, in the adapter's documented form.
 #[derive(Clone, Debug)]
 pub enum ProbeBehaviour {
-    /// The effect happened, with this answer.
     Happened {
-        /// The answer's status.
         status: u16,
-        /// The answer's body.
         body: Bytes,
     },
-    /// The effect did not happen.
     DidNotHappen,
-    /// The attempt is under way.
     UnderWay,
     /// Something that the form does not know.
     Garbage,
-    /// Nothing listens.
     Refuse,
-    /// Reads the question and never answers.
     Hang,
 }
 
-/// A request as the upstream saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// Its method.
     pub method: Method,
-    /// Its path and query.
     pub target: String,
-    /// Its whole body.
     pub body: Bytes,
-    /// All values of the header `x-twice`.
     pub twice: Vec<Vec<u8>>,
 }
 
 /// An upstream, the way to it, and the requests that arrived there.
 pub trait UpstreamBench: Sync {
-    /// The port under test.
     type Upstream: Upstream;
-    /// A clock that runs with it.
     type Clock: Clock;
 
-    /// The port under test.
     fn upstream(&self) -> &Self::Upstream;
 
-    /// A clock that runs with it.
     fn clock(&self) -> &Self::Clock;
 
-    /// The region whose upstream this is.
     fn region(&self) -> RegionName;
 
-    /// The URI of the bench's status address.
     fn status_address(&self) -> Uri;
 
     /// Changes the upstream's behaviour, and forgets the requests that arrived.
     fn behave(&self, behaviour: UpstreamBehaviour) -> impl Future<Output = ()> + std::marker::Send;
 
-    /// Changes the status address's answer.
     fn behave_probed(&self, behaviour: ProbeBehaviour) -> impl Future<Output = ()> + std::marker::Send;
 
     /// All requests that arrived whole since the last `behave`.
@@ -108,7 +83,6 @@ const AMPLE: Duration = Duration::from_secs(30);
 /// A bound that hanging upstreams exceed.
 const TIGHT: Duration = Duration::from_secs(1);
 
-/// All clauses of the upstream.
 pub async fn suite<B: UpstreamBench>(bench: &B) {
     a_request_arrives_whole_and_once(bench).await;
     an_answer_comes_back_whole(bench).await;
@@ -128,7 +102,6 @@ pub async fn suite<B: UpstreamBench>(bench: &B) {
     a_passed_request_is_bounded(bench).await;
 }
 
-/// A request arrives as given, and exactly once.
 pub async fn a_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B) {
     bench.behave(answers(200, "")).await;
     let request = request("whole");
@@ -143,7 +116,6 @@ pub async fn a_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B) {
     assert_eq!(bench.arrived().await, [want], "upstream: a request must arrive whole, and once");
 }
 
-/// The answer's status and body come back as given.
 pub async fn an_answer_comes_back_whole<B: UpstreamBench>(bench: &B) {
     for (status, text) in [(201, "made".to_owned()), (500, String::new()), (402, "x".repeat(200_000))] {
         bench.behave(answers(status, &text)).await;
@@ -154,7 +126,6 @@ pub async fn an_answer_comes_back_whole<B: UpstreamBench>(bench: &B) {
     }
 }
 
-/// A slow answer within the bound is waited for, and the request is not sent again meanwhile.
 pub async fn a_slow_answer_is_waited_for<B: UpstreamBench>(bench: &B) {
     let after = Duration::from_millis(300);
     bench.behave(UpstreamBehaviour::Answer { after, status: 200, body: Bytes::new() }).await;
@@ -165,7 +136,6 @@ pub async fn a_slow_answer_is_waited_for<B: UpstreamBench>(bench: &B) {
     assert_eq!(bench.arrived().await.len(), 1, "upstream: one request must arrive once");
 }
 
-/// A request whose connection is refused was not sent, and the error says so.
 pub async fn a_refused_request_was_not_sent<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Refuse).await;
     let error = failed(bench, request("refused"), AMPLE).await;
@@ -228,7 +198,6 @@ pub async fn the_bound_covers_the_body<B: UpstreamBench>(bench: &B) {
     assert!(read.is_err(), "upstream: a body that never ended was given as whole: {read:?}");
 }
 
-/// A redirect is an answer like any other.
 pub async fn no_redirect_is_followed<B: UpstreamBench>(bench: &B) {
     for status in [301, 303, 307, 308] {
         bench.behave(answers(status, "")).await;
@@ -238,7 +207,6 @@ pub async fn no_redirect_is_followed<B: UpstreamBench>(bench: &B) {
     }
 }
 
-/// "It happened" comes back with its answer.
 pub async fn a_probe_says_what_happened<B: UpstreamBench>(bench: &B) {
     let body = Bytes::from_static(b"made");
     bench.behave_probed(ProbeBehaviour::Happened { status: 201, body: body.clone() }).await;
@@ -263,7 +231,6 @@ pub async fn a_probe_leaves_out_large_bodies<B: UpstreamBench>(bench: &B) {
     }
 }
 
-/// "It did not happen" comes back as that.
 pub async fn a_probe_says_what_did_not_happen<B: UpstreamBench>(bench: &B) {
     bench.behave_probed(ProbeBehaviour::DidNotHappen).await;
     let reply = probed(bench, AMPLE, 10).await;
@@ -282,12 +249,9 @@ pub async fn whatever_else_cannot_say<B: UpstreamBench>(bench: &B) {
     }
 }
 
-/// A request without key handling arrives as given, exactly once, and its answer comes back.
 pub async fn a_passed_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B) {
     bench.behave(answers(203, "passed")).await;
-    let call = bench.upstream().pass(None, passed(), AMPLE);
-    let response =
-        bounded(bench.clock(), AMPLE, "upstream: pass", call).await.expect("upstream: pass failed");
+    let response = passes(bench, AMPLE).await.expect("upstream: pass failed");
     assert_eq!(response.status().as_u16(), 203, "upstream: the status changed on the way");
     let read = whole(response.into_body()).await.expect("upstream: the body broke off");
     assert_eq!(read, b"passed", "upstream: the body changed on the way");
@@ -303,22 +267,18 @@ pub async fn a_passed_request_arrives_whole_and_once<B: UpstreamBench>(bench: &B
 /// A passed request that fails is "not sent" only if that is sure, and is not sent again.
 pub async fn a_passed_request_tells_what_failed<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Refuse).await;
-    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(None, passed(), AMPLE));
-    let error = call.await.expect_err("upstream: a refused request was answered");
+    let error = passes(bench, AMPLE).await.expect_err("upstream: a refused request was answered");
     assert!(matches!(error, SendError::NotSent(_)), "upstream: a refused connection sends nothing: {error}");
     bench.behave(UpstreamBehaviour::BreakAfterReading).await;
-    let call = bounded(bench.clock(), AMPLE, "upstream: pass", bench.upstream().pass(None, passed(), AMPLE));
-    let error = call.await.expect_err("upstream: a broken request was answered");
+    let error = passes(bench, AMPLE).await.expect_err("upstream: a broken request was answered");
     assert!(matches!(error, SendError::Unknown(_)), "upstream: it was read, so it may have worked: {error}");
     assert_eq!(bench.arrived().await.len(), 1, "upstream: one request must arrive once, broken or not");
 }
 
-/// A passed request to a silent upstream fails within its bound: it may have been sent.
 pub async fn a_passed_request_is_bounded<B: UpstreamBench>(bench: &B) {
     bench.behave(UpstreamBehaviour::Hang).await;
     let begun = bench.clock().now();
-    let call = bounded(bench.clock(), TIGHT, "upstream: pass", bench.upstream().pass(None, passed(), TIGHT));
-    let error = call.await.expect_err("upstream: a silent upstream answered");
+    let error = passes(bench, TIGHT).await.expect_err("upstream: a silent upstream answered");
     assert!(matches!(error, SendError::Late(_)), "upstream: silence after sending is unknown: {error}");
     let took = bench.clock().now().since(begun);
     assert!(took * 10 > TIGHT * 9, "upstream: gave up after {took:?} of {TIGHT:?}");
@@ -353,6 +313,11 @@ fn passed() -> Request<Body> {
     *request.uri_mut() = Uri::from_static("/files/1?x=%2F");
     *request.headers_mut() = twice();
     request
+}
+
+async fn passes<B: UpstreamBench>(bench: &B, within: Duration) -> Result<Response<Body>, SendError> {
+    let call = bench.upstream().pass(None, passed(), within);
+    bounded(bench.clock(), within, "upstream: pass", call).await
 }
 
 fn twice() -> HeaderMap {

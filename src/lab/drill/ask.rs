@@ -10,7 +10,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use onceway_client::{Answer, NotConnected};
 
-/// The parts of an answer that a drill needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     pub status: u16,
@@ -18,15 +17,12 @@ pub struct Answered {
     pub code: String,
     /// `Onceway-Region`: the region that ran or refused the request.
     pub by: String,
-    /// `Idempotent-Replayed: true`.
     pub replayed: bool,
-    /// `Retry-After`, verbatim.
     pub retry_after: String,
     /// A digest of the body.
     pub body: u64,
 }
 
-/// Result of a request for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Answer(Answered),
@@ -63,7 +59,6 @@ impl Told {
         })
     }
 
-    /// The word under which reports count it.
     pub fn word(&self) -> String {
         match self {
             Told::Answer(answer) if answer.code.is_empty() => {
@@ -93,13 +88,11 @@ impl Told {
     }
 }
 
-/// One request and its result.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     pub via: usize,
     /// Moment before the request was sent.
     pub sent: Instant,
-    /// Moment of its end.
     pub done: Instant,
     pub told: Told,
 }

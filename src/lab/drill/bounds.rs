@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::ring_file::RingFile;
 
-/// Constant part beside the formula's own.
 const BESIDE: Duration = Duration::from_millis(250);
 /// Longest pause of any arc in a clean move, at 60 ms between regions.
 pub const PAUSE: Duration = Duration::from_secs(1);
@@ -21,7 +20,6 @@ pub const HOME_WITHIN: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Takeover {
     pub lease: f64,
-    /// Twice the drift allowance on the lease.
     pub drift: f64,
     pub margin: f64,
     /// The longest window that successors reported, or the one computed from the lag observed
@@ -29,7 +27,6 @@ pub struct Takeover {
     pub window: f64,
     pub round_trips: f64,
     pub beside: f64,
-    /// Their sum.
     pub bound: f64,
 }
 
@@ -45,7 +42,6 @@ impl Takeover {
     }
 }
 
-/// A span in milliseconds.
 pub fn millis(span: Duration) -> f64 {
     (span.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -51,17 +51,13 @@ pub enum Recovery {
 /// A route of the demo, with its properties.
 #[derive(Clone, Copy, Debug)]
 pub struct Class {
-    /// Its name in reports.
     pub name: &'static str,
-    /// Its path.
     pub path: &'static str,
-    /// Rule for doubts.
     pub recovery: Recovery,
     /// True if claims are lodged in another region first.
     pub escrow: bool,
 }
 
-/// The classes of keys under load, in rotation.
 pub const CLASSES: [Class; 4] = [
     Class { name: "payouts: park, escrow", path: "/v1/payouts", recovery: Recovery::Park, escrow: true },
     Class { name: "charges: probe", path: "/v1/charges", recovery: Recovery::Probe, escrow: false },
@@ -69,29 +65,26 @@ pub const CLASSES: [Class; 4] = [
     Class { name: "emails: rerun", path: "/v1/emails", recovery: Recovery::Rerun, escrow: false },
 ];
 
-/// End of a key's history.
+/// Classes for probes: without escrow the window counts.
+pub const PLAIN: usize = 1;
+pub const LODGED: usize = 0;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The upstream's answer.
     Definite,
     /// An answer that the outcome is unknown.
     InDoubt,
-    /// Neither; this was the last answer.
     Without(String),
 }
 
-/// One key, and all answers to its client.
 #[derive(Clone, Debug)]
 pub struct KeyLife {
-    /// The key.
     pub key: String,
-    /// Its class, by number.
     pub class: usize,
     /// Number of its home in the ring in force at its start.
     pub home: usize,
-    /// All exchanges, in the order of their ends.
     pub exchanges: Vec<Exchange>,
-    /// Its end.
     pub end: End,
 }
 
@@ -106,7 +99,6 @@ enum Phase {
 pub struct Field {
     /// Public listeners, by region number.
     pub addresses: Vec<String>,
-    /// Names, by region number.
     pub names: Vec<String>,
     /// The current ring; `drill ring` changes it.
     ring: Mutex<Arc<Ring>>,
@@ -119,7 +111,6 @@ pub struct Field {
 }
 
 impl Field {
-    /// Makes the state of one run; `mark` makes its keys new.
     pub fn new(deployment: &Deployment, ring: Arc<Ring>, mark: String) -> Result<Arc<Field>> {
         let regions = &deployment.regions;
         Ok(Arc::new(Field {
@@ -148,22 +139,18 @@ impl Field {
         ring.order(&id).names().filter_map(|name| number(name.as_str())).collect()
     }
 
-    /// The numbers of a key's regions, home first.
     pub fn order(&self, key: &str) -> Vec<usize> {
         self.order_in(&self.ring(), key)
     }
 
-    /// The ring that places keys.
     pub fn ring(&self) -> Arc<Ring> {
         lock(&self.ring).clone()
     }
 
-    /// Sets the ring that is now in force.
     pub fn set_ring(&self, ring: Arc<Ring>) {
         *lock(&self.ring) = ring;
     }
 
-    /// Sends one request.
     pub async fn ask(&self, via: usize, class: usize, key: &str, within: Duration) -> Exchange {
         let ask = Ask::post(format!("{}{}", self.addresses[via], CLASSES[class].path), BODY)
             .with("Authorization", format!("Bearer {}", files::TENANTS[0].1))
@@ -173,7 +160,6 @@ impl Field {
         Exchange { via, sent, done: Instant::now(), told }
     }
 
-    /// The histories so far.
     pub fn lives(&self) -> MutexGuard<'_, Vec<KeyLife>> {
         lock(&self.lives)
     }
@@ -191,7 +177,6 @@ impl Field {
     }
 }
 
-/// The running clients.
 pub struct Load {
     field: Arc<Field>,
     clients: Vec<JoinHandle<()>>,

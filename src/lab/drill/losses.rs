@@ -9,24 +9,20 @@ use anyhow::{Context, Result};
 use tokio::time::Instant;
 
 use super::bounds::{Takeover, millis};
+use super::load::{LODGED, PLAIN};
 use super::moves::until_done;
 use super::prober::{Prober, first_run_elsewhere};
 use super::report::FirstRun;
-use super::schedule::Run;
+use super::run::Run;
 use crate::gateway::Action;
 use crate::region::Part;
 use crate::{files, wait};
 
 /// Longer than any bound: after this time a takeover counts as missing.
 const TAKEN_WITHIN: Duration = Duration::from_secs(40);
-/// Time limit until the others report a region lost.
 const LOST_WITHIN: Duration = Duration::from_secs(30);
 /// Time that a dead part stays dead after its keys run elsewhere.
 const STAYS_DEAD: Duration = Duration::from_secs(3);
-
-/// Classes, by number, for probes: without escrow the window counts.
-const PLAIN: usize = 1;
-const LODGED: usize = 0;
 
 /// A measured loss: probes for keys of one home through the other regions.
 pub struct Loss {
@@ -37,7 +33,6 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Starts to measure, before anything happens.
     pub fn expect(run: &Run<'_>, victim: usize, via: Vec<usize>) -> Loss {
         let lags = via.iter().map(|number| {
             let status = run.watching.last(&run.name(*number));
@@ -111,11 +106,9 @@ pub async fn isolate(run: &mut Run<'_>) -> Result<()> {
     // run.
     let over = death + run.lease();
     let late = |exchange: &super::ask::Exchange| exchange.sent > over && exchange.told.success().is_some();
-    let ran = inside.iter().filter(|probe| late(&probe.exchange)).count();
-    run.report.numbers.insert("ran_inside_after_the_lease", ran.into());
-    if ran > 0 {
-        run.report.broke(format!("{ran} keys ran in the region that was cut off, after its lease"));
-    }
+    let ran = inside.iter().filter(|probe| late(&probe.exchange)).count() as u64;
+    let what = format!("{ran} keys ran in the region that was cut off, after its lease");
+    run.report.none("ran_inside_after_the_lease", ran, what);
     run.probes.extend(inside);
     for other in run.others(victim) {
         heal(run, victim, other)?;

@@ -23,7 +23,6 @@ use tokio::time::Instant;
 use crate::deployment::Deployment;
 use onceway_client::Ask;
 
-/// A sample of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub at: Instant,
@@ -33,7 +32,6 @@ pub struct Sample {
     pub descriptors: Descriptors,
 }
 
-/// Open descriptors of one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptors {
     /// Connections to its region's store.
@@ -56,9 +54,7 @@ impl Descriptors {
 /// Ports at the other ends of one gateway's sockets, and its own peer port.
 #[derive(Clone, Copy, Debug)]
 struct Ends<'a> {
-    /// The port of its region's store.
     store: u16,
-    /// The port at which it listens for peers.
     peer: u16,
     upstreams: &'a [u16],
 }
@@ -105,26 +101,20 @@ pub fn most_kept(length: Duration, keys_per_second: f64) -> Option<u64> {
 /// Most connections to the store: the default `pool` of the reference file.
 pub const STORE: u64 = 30;
 
-/// Two medians of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Medians {
-    /// Median of the second quarter of the run.
     pub second: u64,
-    /// Median of the last quarter.
     pub last: u64,
 }
 
 impl Medians {
-    /// True if it grew by more than the slack.
     pub fn grew(self, slack: Slack) -> bool {
         self.last > self.second + self.second * slack.percent / 100 + slack.beside
     }
 }
 
-/// All samples so far.
 #[derive(Default)]
 pub struct Meter {
-    /// Samples by region number and gateway number.
     samples: BTreeMap<(usize, usize), Vec<Sample>>,
     /// Last count of lost claims that each process reported.
     claims_lost: BTreeMap<u32, u64>,
@@ -133,7 +123,6 @@ pub struct Meter {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Meter {
-    /// Samples every gateway that runs.
     pub async fn look(&mut self, deployment: &Deployment) {
         let upstreams: Vec<u16> = deployment.regions.iter().map(|region| region.ports.upstream).collect();
         for (number, region) in deployment.regions.iter().enumerate() {
@@ -158,7 +147,6 @@ impl Meter {
         self.claims_lost.values().sum()
     }
 
-    /// The newest sample of each region's first gateway, by region.
     pub fn newest(&self) -> impl Iterator<Item = (usize, Sample)> {
         let first = self.samples.iter().filter(|((_, own), _)| *own == 0);
         first.filter_map(|((region, _), samples)| Some((*region, *samples.last()?)))
@@ -195,7 +183,6 @@ impl Meter {
     }
 }
 
-/// The median; none of fewer than three values.
 fn median(mut values: Vec<u64>) -> Option<u64> {
     values.sort_unstable();
     (values.len() >= 3).then(|| values[values.len() / 2])

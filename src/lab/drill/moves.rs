@@ -11,8 +11,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::bounds::{PAUSE, millis};
+use super::load::PLAIN;
 use super::prober::{Probe, pauses};
-use super::schedule::Run;
+use super::run::Run;
 use crate::ring_file::RingFile;
 use crate::{files, wait};
 use onceway_protocol::region::RegionName;
@@ -23,8 +24,6 @@ const ASKED_WITHIN: Duration = Duration::from_secs(40);
 const STANDS_WITHIN: Duration = Duration::from_secs(40);
 /// Time that a move stands before the next.
 const STANDS: Duration = Duration::from_secs(3);
-/// Class of probes: a route without escrow, so that only the move counts.
-const PLAIN: usize = 1;
 
 /// Drains a region and returns it, both under load.
 pub async fn drain(run: &mut Run<'_>) -> Result<()> {

@@ -19,16 +19,13 @@ use crate::{lock, wait};
 
 /// The same as other clients have: a request that takes so long was not refused in time.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Most probes under way.
 const MOST: usize = 24;
 
 #[derive(Clone, Debug)]
 pub struct Probe {
     pub key: String,
     pub class: usize,
-    /// Its regions in order, by number.
     pub order: Vec<usize>,
-    /// Its request and the result.
     pub exchange: Exchange,
 }
 
@@ -41,7 +38,6 @@ impl Probe {
     }
 }
 
-/// Target of a prober.
 #[derive(Clone, Debug)]
 pub struct Aim {
     /// Makes its keys different from those of other probers.
@@ -54,7 +50,6 @@ pub struct Aim {
     pub every: Duration,
 }
 
-/// A running prober.
 pub struct Prober {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,

@@ -14,15 +14,14 @@ use anyhow::{Context, Result};
 use tokio::time::Instant;
 
 use super::bounds::{HOME_WITHIN, millis};
+use super::load::PLAIN;
 use super::prober::longest_pause;
-use super::schedule::Run;
+use super::run::Run;
 use crate::gateway::Action;
 use crate::patroni::Pair;
 use crate::region::Part;
 use crate::{files, lock, wait};
 
-/// Class of probes, by number: a route without escrow.
-const PLAIN: usize = 1;
 /// Load on the pair before the fault.
 const BEFORE: Duration = Duration::from_secs(3);
 /// Time limit for a copy to end, and for rows to arrive.

@@ -23,7 +23,6 @@ pub struct ClassReport {
 }
 
 impl ClassReport {
-    /// Adds the keys of another run.
     pub fn add(&mut self, other: &ClassReport) {
         let ClassReport { keys, effects, doubles, doubles_listed, doubles_by_rerun } = other;
         self.keys += keys;
@@ -33,7 +32,6 @@ impl ClassReport {
         self.doubles_by_rerun += doubles_by_rerun;
     }
 
-    /// One line per class.
     pub fn table(classes: &BTreeMap<&'static str, ClassReport>) -> String {
         let mut text = String::new();
         for (class, found) in classes {
@@ -47,14 +45,12 @@ impl ClassReport {
     }
 }
 
-/// The first run elsewhere of a key of a lost region.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FirstRun {
     /// Time from the death to the answer of the first key that began after it, in milliseconds.
     pub ms: Option<f64>,
     /// The same on a route under escrow, which need not wait for the window.
     pub escrow_ms: Option<f64>,
-    /// The bound and its parts.
     pub bound: Takeover,
 }
 
@@ -65,16 +61,13 @@ impl FirstRun {
     }
 }
 
-/// One run of a drill.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     pub drill: &'static str,
-    /// Number of the run, from 1.
     pub run: u32,
     pub held: bool,
     /// The bounds that did not hold, in words.
     pub broken: Vec<String>,
-    /// Keys that clients used, those of probes included.
     pub keys: u64,
     pub classes: BTreeMap<&'static str, ClassReport>,
     /// Ends of keys' histories, counted.
@@ -100,9 +93,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a bound that did not hold.
     pub fn broke(&mut self, what: impl Into<String>) {
         self.broken.push(what.into());
+    }
+
+    /// Adds a count of what must not be. If there is any, `what` is broken.
+    pub fn none(&mut self, name: &'static str, count: u64, what: String) {
+        self.numbers.insert(name, count.into());
+        self.broken.extend((count > 0).then_some(what));
     }
 
     /// Text for people; the timeline only if it explains something.

@@ -10,15 +10,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tokio::time::Instant;
 
+use super::load::PLAIN;
 use super::losses::lose;
-use super::schedule::Run;
+use super::run::Run;
 use crate::cluster_slots::HeldUp;
 use crate::gateway::Action;
 use crate::region::Part;
 use crate::{files, wait};
 
-/// Class of probes, by number: a route without escrow.
-const PLAIN: usize = 1;
 /// Time in which keys run while their rows reach no other region. The lag measured meanwhile makes
 /// the window. It is longer than the twenty heartbeats that a region may be behind when it seals.
 const UNSEEN: Duration = Duration::from_secs(8);

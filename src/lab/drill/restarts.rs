@@ -12,8 +12,9 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::bounds::{HOME_WITHIN, millis};
+use super::load::PLAIN;
 use super::prober::{Prober, longest_pause};
-use super::schedule::Run;
+use super::run::Run;
 use crate::gateway::Action;
 use crate::region::Part;
 use crate::wait;
@@ -22,8 +23,6 @@ use crate::wait;
 const BESIDE: Duration = Duration::from_secs(2);
 /// Load between the return of the keys and the next case.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// Class of probes: a route without escrow, so that only the restart counts.
-const PLAIN: usize = 1;
 
 /// Restarts a gateway, its Postgres, both, and both in two regions at once.
 pub async fn restart(run: &mut Run<'_>) -> Result<()> {

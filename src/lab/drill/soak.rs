@@ -28,7 +28,7 @@ use tokio_rustls::TlsConnector;
 
 use super::meter::{Meter, total};
 use super::moves::until_done;
-use super::schedule::Run;
+use super::run::Run;
 use super::soaked::{Counts, Harm, Soaked};
 use crate::gateway::Action;
 use crate::gateway::Gateway;
@@ -38,8 +38,6 @@ use onceway_protocol::region::RegionName;
 
 /// Number of gateways of each region, by region number.
 pub const GATEWAYS: [usize; 3] = [2; 3];
-/// Default length.
-pub const USUAL: Duration = Duration::from_secs(30 * 60);
 /// Rules of failover: the defaults, except the wait before a return. A busy machine must not look
 /// like a dead region: other drills cover that.
 pub const FAILOVER: &str = r#"
@@ -55,7 +53,6 @@ stable_for = "5s"
 "#;
 /// Number of the gateway that is restarted, in each region.
 const RESTARTED: usize = 1;
-/// Time limit of every action.
 const DONE_WITHIN: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Time after a gateway serves again in which a broken connection may still come from its death.
@@ -97,7 +94,6 @@ impl Pace {
     }
 }
 
-/// State that the soak's parts share.
 struct Soak<'a, 'b> {
     run: &'a Run<'b>,
     pace: Pace,
@@ -108,8 +104,8 @@ struct Soak<'a, 'b> {
     away: watch::Sender<Option<(usize, usize)>>,
 }
 
-/// Runs for as long as the settings say.
-pub async fn soak(run: &mut Run<'_>) -> Result<()> {
+/// Runs for as long as the settings say, and leaves its measurements even if an action failed.
+pub async fn soak(run: &mut Run<'_>, left: &mut Option<Soaked>) -> Result<()> {
     let length = run.settings.soak;
     let begun = Instant::now();
     // Connections to a region break when one of its gateways dies. The end judges the moments, more
@@ -131,8 +127,7 @@ pub async fn soak(run: &mut Run<'_>) -> Result<()> {
         never = soak.measure(begun, &mut meter) => match never {},
     };
     let (counts, harms) = (*lock(&soak.counts), lock(&soak.harms).clone());
-    // Failed actions are reported, and the measurements are judged nevertheless.
-    run.soaked = Some(Soaked { meter, harms, counts, begun, ended: Instant::now() });
+    *left = Some(Soaked { meter, harms, counts, begun, ended: Instant::now() });
     filed.context("files that change")?;
     moved.context("restarts and drains")
 }
@@ -273,7 +268,6 @@ impl Soak<'_, '_> {
         Ok(())
     }
 
-    /// Drains the next region, and returns its keys to it.
     async fn drain(&self) -> Result<()> {
         let regions = self.run.deployment.regions.len();
         let region = usize::try_from(lock(&self.counts).drains)? % regions;
@@ -353,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_short_soak_has_everything_and_a_long_one_the_pace_of_the_issue() {
-        let (short, long) = (Pace::of(Duration::from_secs(40)), Pace::of(USUAL));
+        let (short, long) = (Pace::of(Duration::from_secs(40)), Pace::of(Duration::from_secs(1_800)));
         assert_eq!((long.restart.as_secs(), long.drain.as_secs()), (60, 300));
         for pace in [short.reload, short.rotation, short.restart * 2, short.drain] {
             assert!(pace < Duration::from_secs(40));

@@ -16,13 +16,12 @@ use super::ask::Told;
 use super::load::{CLASSES, End, KeyLife, Recovery};
 use super::meter::{MEMORY, Meter, STORE, descriptors_slack, most_kept};
 use super::report::Report;
-use super::schedule::Run;
+use super::run::Run;
 use crate::{files, lock, wait};
 
 /// Time limit for rows to reach the last region in the end.
 const ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 
-/// Numbers of actions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Routes changed, and read by all.
@@ -44,14 +43,12 @@ pub struct Harm {
     pub to: Instant,
 }
 
-/// Results of a soak, to be judged.
 pub struct Soaked {
     pub meter: Meter,
     /// Times in which connections may have broken.
     pub harms: Vec<Harm>,
     pub counts: Counts,
     pub begun: Instant,
-    /// Moment of the last action's end.
     pub ended: Instant,
 }
 
@@ -80,20 +77,13 @@ pub async fn hold(
     report.numbers.insert("soaked_s", seconds.into());
     let doubles: u64 =
         report.classes.values().map(|class| class.doubles.saturating_sub(class.doubles_by_rerun)).sum();
-    report.numbers.insert("double_effects", doubles.into());
-    if doubles > 0 {
-        report.broke(format!("{doubles} keys had more than one effect, and no route asked for it"));
-    }
-    let unclean = audited.values().filter(|unclean| **unclean).count();
-    report.numbers.insert("audit_not_clean", unclean.into());
-    if unclean > 0 {
-        report.broke(format!("the audits list {unclean} keys that ran twice, or perhaps"));
-    }
+    let what = format!("{doubles} keys had more than one effect, and no route asked for it");
+    report.none("double_effects", doubles, what);
+    let unclean = audited.values().filter(|unclean| **unclean).count() as u64;
+    let what = format!("the audits list {unclean} keys that ran twice, or perhaps");
+    report.none("audit_not_clean", unclean, what);
     let lost = soaked.meter.claims_lost();
-    report.numbers.insert("claims_lost", lost.into());
-    if lost > 0 {
-        report.broke(format!("{lost} outcomes found no claim left"));
-    }
+    report.none("claims_lost", lost, format!("{lost} outcomes found no claim left"));
     hold_connections(soaked, &lives, report);
     hold_resources(soaked, run, report);
     hold_stores(run, &lives, report).await
@@ -114,13 +104,10 @@ fn hold_connections(soaked: &Soaked, lives: &[KeyLife], report: &mut Report) {
             Told::Answer(_) => {}
         }
     }
-    report.numbers.insert("dropped", dropped.into());
+    let what = format!("{dropped} requests failed at their connection though no gateway was restarted");
+    report.none("dropped", dropped, what);
     report.numbers.insert("broken_by_restarts", excused.into());
     report.numbers.insert("without_answer_in_8_s", late.into());
-    if dropped > 0 {
-        report
-            .broke(format!("{dropped} requests failed at their connection though no gateway was restarted"));
-    }
 }
 
 fn hold_resources(soaked: &Soaked, run: &Run<'_>, report: &mut Report) {

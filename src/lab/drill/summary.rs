@@ -36,16 +36,13 @@ impl Spread {
     }
 }
 
-/// First runs of a lost region's keys elsewhere.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FirstRuns {
     /// Runs in which no key ran elsewhere.
     pub never: usize,
-    /// Time from the death to the first run.
     pub ms: Option<Spread>,
     /// The same on a route under escrow.
     pub escrow_ms: Option<Spread>,
-    /// The windows that counted.
     pub window_ms: Option<Spread>,
     /// The bounds, each run's own.
     pub bound_ms: Option<Spread>,
@@ -54,7 +51,6 @@ pub struct FirstRuns {
     pub parts: Takeover,
 }
 
-/// All runs of one drill.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     pub summary: &'static str,
@@ -67,9 +63,7 @@ pub struct Summary {
     /// Doubles that ran again because their route says `rerun`.
     pub doubles_by_rerun: u64,
     pub classes: BTreeMap<&'static str, ClassReport>,
-    /// Ends of keys' histories, counted.
     pub ends: BTreeMap<String, u64>,
-    /// All replies to clients, by status and code.
     pub replies: BTreeMap<String, u64>,
     pub answers_changed: u64,
     /// Keys with an upstream's answer but without an effect in the ledger.
@@ -138,7 +132,6 @@ impl Summary {
         }
     }
 
-    /// Text for people.
     pub fn in_words(&self) -> String {
         let Summary { summary, runs, held, keys, doubles, doubles_listed, doubles_by_rerun, .. } = self;
         let mut text = format!(

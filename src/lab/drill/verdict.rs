@@ -1,6 +1,6 @@
 //! Judges a run by the histories of keys, the ledger and the stores together.
 //!
-//! `load` and `prober` bring the histories, `cluster_audit` the stores' lists, `audited` the
+//! `load` and `prober` bring the histories, `cluster_audit` the stores' lists, `schedule` the
 //! audits' lists; this file fills the `report`. It must not excuse a double, an answer or a reply
 //! beyond the exceptions written here.
 
@@ -29,7 +29,6 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// True if the drill does not allow a reply.
     fn objects(&self, exchange: &Exchange) -> bool {
         let Told::Answer(answer) = &exchange.told else { return !self.harmed.contains(&exchange.via) };
         if exchange.told.success().is_some() {
@@ -65,13 +64,10 @@ pub struct Remains<'a> {
     pub lives: &'a [KeyLife],
     /// The ledger, all of it.
     pub totals: &'a [Totals],
-    /// The stores' lists, by key.
     pub noted: &'a BTreeMap<String, Noted>,
     /// Lists of all regions' audits, by key; true if the key ran twice, or perhaps did.
     pub audited: &'a BTreeMap<String, bool>,
-    /// Beginning of all keys of this run.
     pub mark: &'a str,
-    /// Moment of the run's beginning.
     pub start: Instant,
 }
 
@@ -116,7 +112,6 @@ pub fn judge(report: &mut Report, allowed: &Allowed, remains: &Remains<'_>) {
 
 #[derive(Default)]
 struct Findings<'a> {
-    /// Findings of the stores.
     noted: Option<&'a Noted>,
     /// Findings of the audits; true if the key ran twice, or perhaps did.
     audited: Option<bool>,
@@ -169,7 +164,6 @@ fn count_effects(
     }
 }
 
-/// Checks that answers have effects, and stay the same.
 fn answers(report: &mut Report, remains: &Remains<'_>, effects: &BTreeMap<&str, &Totals>) {
     for life in remains.lives {
         let mut bodies: Vec<u64> =

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::deployment::Deployment;
@@ -20,12 +20,9 @@ use onceway_client::Ask;
 const EVERY: Duration = Duration::from_millis(150);
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A change.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// Moment when it was seen.
     pub at: Instant,
-    /// The change, in words.
     pub what: String,
 }
 
@@ -38,20 +35,18 @@ struct Seen {
     waits: BTreeMap<(String, String), u64>,
 }
 
-/// A watch over all regions.
 pub struct Watching {
     seen: Arc<Mutex<Seen>>,
-    tasks: Vec<JoinHandle<()>>,
+    _tasks: JoinSet<()>,
 }
 
 impl Watching {
-    /// Starts to watch.
     pub fn start(deployment: &Deployment) -> Watching {
         let seen: Arc<Mutex<Seen>> = Arc::default();
-        let watch = |(name, admin): (String, String)| tokio::spawn(watch(seen.clone(), name, admin));
-        let regions = deployment.regions.iter().map(|region| (region.name.to_string(), region.admin()));
-        let tasks = regions.map(watch).collect();
-        Watching { seen, tasks }
+        let regions = deployment.regions.iter();
+        let watches = regions.map(|region| watch(seen.clone(), region.name.to_string(), region.admin()));
+        let _tasks = watches.collect();
+        Watching { seen, _tasks }
     }
 
     /// Adds the drill's own action to the list.
@@ -59,7 +54,6 @@ impl Watching {
         self.seen().events.push(Event { at: Instant::now(), what: what.into() });
     }
 
-    /// The list so far, in the order of time.
     pub fn events(&self) -> Vec<Event> {
         self.seen().events.clone()
     }
@@ -82,12 +76,6 @@ impl Watching {
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
         lock(&self.seen)
-    }
-}
-
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 

@@ -6,7 +6,7 @@
 //! calls are as fast as before. It must not be read as a promise: no wait restores rows that a
 //! region loses with its death.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Settings;
 use super::bounds::millis;
 use super::load::Field;
+use super::plan::Settings;
 use super::prober::{Aim, Prober, first_run_elsewhere};
-use crate::cluster_audit::Noted;
+use crate::cluster_audit::{self, Noted};
 use crate::deployment::{Deployment, Options};
 use crate::gateway::Action;
 use crate::region::Part;
@@ -40,7 +40,6 @@ const SENT_WITHIN: Duration = Duration::from_secs(10);
 const KEYS_PER_SECOND: f64 = 10.0;
 /// Time during which keys are started.
 const LOADED: Duration = Duration::from_secs(12);
-/// The dying region, by number.
 const VICTIM: usize = 1;
 /// Class of the keys: parked in doubt, no escrow.
 const CLASS: usize = 2;
@@ -57,7 +56,6 @@ pub enum Rows {
     Lost,
 }
 
-/// One row of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub multiple: f64,
@@ -66,7 +64,6 @@ pub struct Row {
     pub stalled_ms: f64,
     /// Time from the death to the rows' arrival, in milliseconds; never, if none.
     pub arrived_ms: Option<f64>,
-    /// Keys that were answered before the region died.
     pub keys: usize,
     /// Time from the death until the first key of the region ran elsewhere, in milliseconds.
     pub opened_ms: Option<f64>,
@@ -74,7 +71,6 @@ pub struct Row {
     pub predicted: f64,
     /// Answered keys of which no survivor had a row then, by the stores.
     pub missing: usize,
-    /// Keys with more than one effect.
     pub measured: usize,
     /// Doubles that some store lists after the region's return.
     pub listed: usize,
@@ -148,12 +144,7 @@ async fn measure(deployment: &Deployment, settings: &Settings, percent: u32, row
     }
     victim.act(Action::Start, Part::Both).await?;
     victim.serves().await.context("the region's return")?;
-    let mut noted: BTreeMap<String, Noted> = BTreeMap::new();
-    for region in &deployment.regions {
-        for (key, told) in region.cluster.noted(files::DATABASE, field.mark()).await? {
-            noted.entry(key).or_default().merge(told);
-        }
-    }
+    let noted = cluster_audit::noted(&deployment.regions, field.mark()).await?;
     // Rows arrive all at once: a successor that opens before lacks all of them.
     let arrived = (rows == Rows::Late).then_some(ARRIVE_AFTER);
     let in_time = opened.zip(arrived).is_some_and(|(opened, arrived)| opened > arrived);
@@ -185,38 +176,18 @@ async fn missing(deployment: &Deployment, field: &Field, answered: &[String]) ->
 /// Starts keys at their home, at a steady rate, until the moment of the death. Returns the answered
 /// ones.
 async fn started(field: &Arc<Field>, deployment: &Deployment) -> Result<Vec<String>> {
-    let period = Duration::from_secs_f64(1.0 / KEYS_PER_SECOND);
-    let begun = Instant::now();
-    let (mut due, mut number, mut stalled) = (begun, 0_u64, false);
-    let mut asked = JoinSet::new();
-    while due < begun + LOADED {
-        wait::pause_until(due).await;
-        due += period;
-        if !stalled && Instant::now() >= begun + LOADED - STANDS_STILL {
-            for other in [0, 2] {
-                deployment.links.freeze_rows(other, VICTIM)?;
-            }
-            stalled = true;
-        }
-        let key = loop {
-            number += 1;
-            let key = format!("{}-{number}", field.mark());
-            if field.order(&key).first() == Some(&VICTIM) {
-                break key;
-            }
-        };
-        let field = field.clone();
-        asked.spawn(async move {
-            let exchange = field.ask(VICTIM, CLASS, &key, Duration::from_secs(3)).await;
-            exchange.told.success().map(|_| key)
-        });
+    let every = Duration::from_secs_f64(1.0 / KEYS_PER_SECOND);
+    let prober = Prober::start(
+        field,
+        Aim { word: "key", homes: vec![VICTIM], via: vec![VICTIM], class: CLASS, every },
+    );
+    wait::pause(LOADED - STANDS_STILL).await;
+    for other in [0, 2] {
+        deployment.links.freeze_rows(other, VICTIM)?;
     }
-    // Each request has at most three seconds.
-    let mut answered = Vec::new();
-    while let Some(done) = asked.join_next().await {
-        answered.extend(done?);
-    }
-    Ok(answered)
+    wait::pause(STANDS_STILL).await;
+    let probes = prober.end().await?.into_iter();
+    Ok(probes.filter(|probe| probe.exchange.told.success().is_some()).map(|probe| probe.key).collect())
 }
 
 /// Acts as clients that all lost their answer, and ask other regions until they have one.
@@ -239,7 +210,6 @@ fn retried(field: &Arc<Field>, answered: &[String]) -> JoinSet<()> {
     retries
 }
 
-/// The table, for people.
 pub fn in_words(rows: &[Row]) -> String {
     let mut text = String::from(
         "multiple  rows  stalled    arrive after  opened after  keys  predicted  rows missing  doubles  listed\n",

@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::imports::{answered, copied, import};
-use super::super::store::{
-    Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, lived, release, settle, settled_for,
-    settled_key, wins,
+use super::super::bench::{
+    AuditBench, Foreign, LONG, SHORT, StoreBench, answer, asks, claimed, doubt, id, journalled, lived,
+    release, runs_at_risk, settle, settled_for, settled_key, wins,
 };
-use super::{AuditBench, journalled, runs_at_risk};
+use super::super::imports::{answered, copied, import};
 use onceway_ports::audit::{Double, Of, Stretch};
 use onceway_ports::authority::CopiedRow;
 use onceway_ports::store::{ClaimAsk, Written};
@@ -25,7 +24,6 @@ use onceway_protocol::lifetime::Lifetime;
 use onceway_protocol::record::{Answer, Nonce, State, Token};
 use onceway_protocol::region::Origin;
 
-/// All clauses of looks.
 pub async fn suite<B: AuditBench>(bench: &B) {
     a_double_is_found_though_no_claim_says_a_risk(bench).await;
     doubles_are_journalled_once_in_either_order(bench).await;
@@ -99,7 +97,6 @@ pub async fn what_a_settlement_met_is_journalled_once<B: AuditBench>(bench: &B) 
     assert_eq!(journalled(bench, &met.id).await, [met.token], "audit: by the settlement, and once");
 }
 
-/// A released run and a released row of the other origin are no double.
 pub async fn what_came_to_nothing_is_no_double<B: AuditBench>(bench: &B) {
     let released = runs_at_risk(bench, "look-released").await;
     assert_eq!(release(bench, &released).await, Written::Done);
@@ -159,7 +156,6 @@ pub async fn two_settled_rows_of_one_place_are_compared<B: AuditBench>(bench: &B
     }
 }
 
-/// A key that three regions ran has three pairs.
 pub async fn every_pair_of_regions_has_its_own_double<B: AuditBench>(bench: &B) {
     let [first, second] = [bench.peers()[0].clone(), bench.peers()[1].clone()];
     let own = settled_key(bench, "look-three", 1).await;
@@ -179,7 +175,6 @@ pub async fn every_pair_of_regions_has_its_own_double<B: AuditBench>(bench: &B) 
     assert_eq!(journalled(bench, &own.id).await.len(), 3);
 }
 
-/// A tombstone says whether it had an answer, and whether its life is over.
 pub async fn a_tombstone_says_whether_it_was_settled<B: AuditBench>(bench: &B) {
     let mut ends = Vec::new();
     for (name, settles) in [("look-expired", true), ("look-expired-released", false)] {
@@ -272,7 +267,6 @@ pub async fn records_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     panic!("audit: it never ends");
 }
 
-/// A look over runs at risk finds those of all origins, and no other record.
 pub async fn runs_at_risk_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     let second = bench.peers()[1].clone();
     let name = |at: u32| format!("look-stretch-{at}");
@@ -299,12 +293,10 @@ pub async fn runs_at_risk_are_looked_at_in_stretches<B: AuditBench>(bench: &B) {
     assert_eq!((foreign.shared.len(), foreign.more), (0, true));
 }
 
-/// No other origin is heard of.
 fn held<B: StoreBench>(bench: &B) -> Held {
     Held { me: bench.origin(), beats: BTreeMap::new(), views: Arc::default() }
 }
 
-/// Another origin's settled row, whose claim names nothing.
 fn settled<B: StoreBench>(bench: &B, origin: &Origin, name: &str, nonce: u128) -> CopiedRow {
     let answer = Answer { status: 200, ..answer() };
     let state = State::Settled { answer: answer.into(), age: Duration::ZERO, expired: false };
@@ -342,7 +334,6 @@ async fn stretch<B: AuditBench>(bench: &B, of: Of, after: Option<&KeyId>, most: 
     bench.store().stretch(of, after, most).await.expect("audit: stretch failed")
 }
 
-/// The rows of this key, as a look returns them.
 async fn look_at<B: AuditBench>(bench: &B, of: Of, name: &str) -> Option<Vec<Trace>> {
     let wanted = id(bench, name);
     let mut after = None;

@@ -1,22 +1,21 @@
 //! Clauses of the store about claims: which of them wins, on which basis, and the rows found
-//! instead.
+//! instead. Rows of other origins are superseded knowingly, or not at all.
 //!
 //! This file must not test an attempt's outcome: [`super::outcomes`] does.
 
 use std::time::Duration;
 
-use super::super::together;
-use super::{
+use super::super::bench::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claim, claimed, doubt, doubted_key, finds,
-    id, is_claimed, known, lived, open, release, released_key, row, rows, settle, settled_key, wins,
+    id, is_claimed, known, lived, only, open, release, released_key, row, rows, settle, settled_key, wins,
 };
+use super::super::together;
 use onceway_ports::KeyStore;
 use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, Written};
 use onceway_protocol::decide::Basis;
 use onceway_protocol::key::{Key, KeyId};
 use onceway_protocol::record::{Nonce, State, Token};
 
-/// All clauses about claims.
 pub async fn suite<B: StoreBench>(bench: &B) {
     an_absent_key_is_won_with_attempt_one(bench).await;
     a_second_claim_finds_the_first(bench).await;
@@ -34,6 +33,12 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     a_superseded_attempt_has_lost(bench).await;
     rows_of_other_origins_are_named_by_the_claim(bench).await;
     many_claims_and_settlements_at_once_are_as_if_alone(bench).await;
+    a_claim_of_an_absent_key_finds_foreign_rows(bench).await;
+    rows_that_nobody_saw_are_found(bench).await;
+    rows_newer_than_those_seen_are_found(bench).await;
+    seen_rows_are_superseded(bench).await;
+    released_rows_yield(bench).await;
+    a_settled_row_never_yields(bench).await;
 }
 
 /// Claims and settlements that a store may make together, of every kind. Each ends as if it were
@@ -125,7 +130,6 @@ pub async fn a_second_claim_finds_the_first<B: StoreBench>(bench: &B) {
     assert_eq!(row(bench, &first.id).await.nonce, first.nonce, "store: a lost claim must change nothing");
 }
 
-/// Of many claims at once exactly one wins; every other one is shown its row.
 pub async fn of_many_claims_at_once_one_wins<B: StoreBench>(bench: &B) {
     for round in 0..4 {
         let id = id(bench, &format!("race-{round}"));
@@ -171,7 +175,6 @@ pub async fn a_repeated_claim_finds_itself<B: StoreBench>(bench: &B) {
     assert_eq!(row.token.attempt, 2, "store: repeating a claim must not count attempts");
 }
 
-/// A claim under another version of the gate stores nothing.
 pub async fn another_gate_version_stores_nothing<B: StoreBench>(bench: &B) {
     let mut ask = asks(bench, &id(bench, "version"), 1).await;
     let right = ask.gate;
@@ -184,7 +187,6 @@ pub async fn another_gate_version_stores_nothing<B: StoreBench>(bench: &B) {
     wins(bench, &ask).await;
 }
 
-/// Equal keys of two tenants are two keys.
 pub async fn two_tenants_with_equal_keys_are_two_keys<B: StoreBench>(bench: &B) {
     let key = Key::parse("equal").expect("a key");
     for (nonce, tenant) in [(1, "one"), (2, "two")] {
@@ -210,7 +212,7 @@ pub async fn extreme_keys_are_kept_apart<B: StoreBench>(bench: &B) {
     }
     let found = bench.store().look_up(&ids).await.expect("store: look_up failed");
     for (nonce, (text, rows)) in (1..).zip(texts.iter().zip(found)) {
-        assert_eq!(super::only(rows).nonce, Nonce(nonce), "store: another key's row was found for {text:?}");
+        assert_eq!(only(rows).nonce, Nonce(nonce), "store: another key's row was found for {text:?}");
     }
 }
 
@@ -282,11 +284,10 @@ pub async fn a_stale_basis_finds_the_row<B: StoreBench>(bench: &B) {
 
 /// Claims as `claim` does, for the one case in which an honest store has no row to show: an error
 /// is as good.
-async fn claim_or_empty<B: StoreBench>(bench: &B, ask: &onceway_ports::store::ClaimAsk) -> ClaimReply {
+async fn claim_or_empty<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimReply {
     bench.store().claim(ask).await.unwrap_or(ClaimReply::Found(Vec::new()))
 }
 
-/// A claim whose hold runs cannot be superseded, whatever the basis says.
 pub async fn a_running_hold_is_not_superseded<B: StoreBench>(bench: &B) {
     let first = claimed(bench, "running", 1).await;
     let ask = asks_again(bench, &first.id, 2).await;
@@ -317,7 +318,6 @@ pub async fn a_hold_that_is_over_is_superseded<B: StoreBench>(bench: &B) {
     assert_eq!(second.token.attempt, 2, "store: recovery takes the next attempt");
 }
 
-/// Of many recoveries of one key at once exactly one wins.
 pub async fn of_many_recoveries_at_once_one_wins<B: StoreBench>(bench: &B) {
     let first = doubted_key(bench, "recover-race", 1, None).await;
     let basis = known(&row(bench, &first.id).await);
@@ -334,7 +334,6 @@ pub async fn of_many_recoveries_at_once_one_wins<B: StoreBench>(bench: &B) {
     assert_eq!(row.token.attempt, 2, "store: sixteen recoveries are one attempt");
 }
 
-/// No report of a superseded attempt is taken.
 pub async fn a_superseded_attempt_has_lost<B: StoreBench>(bench: &B) {
     let first = doubted_key(bench, "superseded", 1, None).await;
     let ask = asks_again(bench, &first.id, 2).await;
@@ -360,4 +359,84 @@ pub async fn rows_of_other_origins_are_named_by_the_claim<B: StoreBench>(bench: 
     let mut asked = over;
     asked.sort();
     assert_eq!(stored, asked, "store: a claim must name what it supersedes");
+}
+
+/// A claim that saw no row finds every row that arrived of other origins.
+pub async fn a_claim_of_an_absent_key_finds_foreign_rows<B: StoreBench>(bench: &B) {
+    for state in [Foreign::Claimed, Foreign::InDoubt, Foreign::Released, Foreign::Settled] {
+        let ask = asks(bench, &id(bench, &format!("foreign-absent-{state:?}")), 1).await;
+        bench.arrives(&ask.id, state).await;
+        is_stopped(bench, &ask, 1, state).await;
+    }
+}
+
+/// A row that arrived after the look of a claim's basis is not superseded: its effect may have
+/// happened.
+pub async fn rows_that_nobody_saw_are_found<B: StoreBench>(bench: &B) {
+    for state in [Foreign::Claimed, Foreign::InDoubt, Foreign::Settled] {
+        let first = released_key(bench, &format!("foreign-unseen-{state:?}"), 1).await;
+        let seen = row(bench, &first.id).await;
+        bench.arrives(&first.id, state).await;
+        let mut ask = asks(bench, &first.id, 2).await;
+        ask.basis = known(&seen);
+        is_stopped(bench, &ask, 2, state).await;
+        let own = rows(bench, &first.id).await.contains(&seen);
+        assert!(own, "store: a lost claim changed the own row");
+    }
+}
+
+/// A claim that names an older attempt than the stored one has not seen it.
+pub async fn rows_newer_than_those_seen_are_found<B: StoreBench>(bench: &B) {
+    for state in [Foreign::Claimed, Foreign::InDoubt] {
+        let mut ask = asks(bench, &id(bench, &format!("foreign-newer-{state:?}")), 1).await;
+        let token = bench.arrives(&ask.id, state).await;
+        let older = Token { attempt: token.attempt - 1, ..token };
+        ask.basis = Basis::Known { own: None, over: vec![(bench.peers()[0].clone(), older)], attempt: 1 };
+        is_stopped(bench, &ask, 1, state).await;
+    }
+}
+
+/// Open rows of other origins that a claim names do not stop it, and its row names them.
+pub async fn seen_rows_are_superseded<B: StoreBench>(bench: &B) {
+    for state in [Foreign::Claimed, Foreign::InDoubt] {
+        let mut ask = asks(bench, &id(bench, &format!("foreign-seen-{state:?}")), 1).await;
+        let over = vec![(bench.peers()[0].clone(), bench.arrives(&ask.id, state).await)];
+        ask.basis = Basis::Known { own: None, over: over.clone(), attempt: 1 };
+        let (attempt, _) = wins(bench, &ask).await;
+        assert_eq!(attempt.token.attempt, 2, "store: attempts count on from the highest seen");
+        let standing = rows(bench, &ask.id).await;
+        assert_eq!(standing.len(), 2, "store: a claim must leave rows of other origins where they are");
+        let own = standing.into_iter().find(|row| row.origin == bench.origin());
+        assert_eq!(own.map(|row| row.over), Some(over), "store: a claim must name what it supersedes");
+    }
+}
+
+/// A released row of another origin stops no claim that counts on from its attempt.
+pub async fn released_rows_yield<B: StoreBench>(bench: &B) {
+    open(bench).await;
+    let mut ask = asks(bench, &id(bench, "foreign-released"), 1).await;
+    let attempt = bench.arrives(&ask.id, Foreign::Released).await.attempt;
+    ask.basis = Basis::Known { own: None, over: Vec::new(), attempt: attempt - 1 };
+    is_stopped(bench, &ask, 1, Foreign::Released).await;
+    ask.basis = Basis::Known { own: None, over: Vec::new(), attempt };
+    assert_eq!(wins(bench, &ask).await.0.token.attempt, attempt + 1, "store: attempts must count on");
+}
+
+pub async fn a_settled_row_never_yields<B: StoreBench>(bench: &B) {
+    let mut ask = asks(bench, &id(bench, "foreign-final"), 1).await;
+    let over = vec![(bench.peers()[0].clone(), bench.arrives(&ask.id, Foreign::Settled).await)];
+    ask.basis = Basis::Known { own: None, over, attempt: 1 };
+    is_stopped(bench, &ask, 1, Foreign::Settled).await;
+}
+
+async fn is_stopped<B: StoreBench>(bench: &B, ask: &ClaimAsk, standing: usize, by: Foreign) {
+    match claim(bench, ask).await {
+        ClaimReply::Found(rows) => {
+            assert_eq!(rows.len(), standing, "store: a claim must be shown all rows in its way");
+        }
+        ClaimReply::Won { token, .. } => {
+            panic!("store: a claim won under {token} over a foreign row that it had not seen: {by:?}")
+        }
+        ClaimReply::GateMoved => panic!("store: the gate moved though nobody touched it"),
+    }
 }

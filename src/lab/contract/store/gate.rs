@@ -3,14 +3,13 @@
 //!
 //! This file must not decide who may approve: `gateway::upkeep::heartbeat` does.
 
-use super::{
-    StoreBench, answer, asks, claim, claimed, doubt, id, is_claimed, known, open, release, row, rows, settle,
-    wins,
+use super::super::bench::{
+    StoreBench, answer, asks, claim, claimed, doubt, gate, id, is_claimed, known, open, release, row, rows,
+    settle, wins,
 };
-use onceway_ports::store::{Attempt, Boot, ClaimReply, Gate, GateVersion, Written};
+use onceway_ports::store::{Attempt, Boot, ClaimReply, GateVersion, Written};
 use onceway_ports::{KeyStore, Replica};
 
-/// All clauses about the gate.
 pub async fn suite<B: StoreBench>(bench: &B) {
     reading_the_gate_changes_nothing(bench).await;
     a_restart_closes_the_gate(bench).await;
@@ -19,7 +18,6 @@ pub async fn suite<B: StoreBench>(bench: &B) {
     an_approval_moves_the_version(bench).await;
 }
 
-/// Reading the gate changes nothing.
 pub async fn reading_the_gate_changes_nothing<B: StoreBench>(bench: &B) {
     let first = open(bench).await;
     claimed(bench, "gate-read", 1).await;
@@ -109,10 +107,6 @@ pub async fn an_approval_moves_the_version<B: StoreBench>(bench: &B) {
     ask.gate = closed.version;
     let reply = claim(bench, &ask).await;
     assert_eq!(reply, ClaimReply::GateMoved, "store: a claim under the old version passed");
-}
-
-pub(in crate::contract) async fn gate<B: StoreBench>(bench: &B) -> Gate {
-    bench.store().gate().await.expect("store: gate failed")
 }
 
 async fn approve<B: StoreBench>(bench: &B, version: GateVersion, boot: &Boot) -> Written {

@@ -4,16 +4,15 @@
 
 use std::time::Duration;
 
-use super::{
-    LONG, SHORT, StoreBench, answer, asks, claimed, doubt, doubted_key, finds, id, known, release,
-    released_key, row, rows, settle, settled_key, wins,
+use super::super::bench::{
+    LONG, SHORT, StoreBench, answer, asks, claimed, doubt, doubted_key, finds, id, is_claimed, known,
+    release, released_key, row, rows, settle, settled_key, wins,
 };
 use onceway_ports::store::{Attempt, Written};
 use onceway_protocol::fingerprint::Fingerprint;
 use onceway_protocol::record::{Answer, AnswerBody, Nonce, RequestId, Row, State, Token};
 use onceway_protocol::time::Date;
 
-/// All clauses about outcomes.
 pub async fn suite<B: StoreBench>(bench: &B) {
     a_claim_settles(bench).await;
     a_doubt_settles(bench).await;
@@ -43,7 +42,6 @@ pub async fn a_claim_settles<B: StoreBench>(bench: &B) {
     assert_eq!(named(&row), named(&before), "store: settling changes the state and nothing else");
 }
 
-/// An attempt in doubt settles.
 pub async fn a_doubt_settles<B: StoreBench>(bench: &B) {
     let attempt = doubted_key(bench, "doubt-settle", 1, Some(500)).await;
     assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done, "store: a doubt must settle");
@@ -105,7 +103,6 @@ pub async fn a_claim_is_released<B: StoreBench>(bench: &B) {
     assert_eq!(row(bench, &attempt.id).await.state, State::Released, "store: released must stay released");
 }
 
-/// An attempt in doubt is released.
 pub async fn a_doubt_is_released<B: StoreBench>(bench: &B) {
     let attempt = doubted_key(bench, "doubt-release", 1, None).await;
     assert_eq!(release(bench, &attempt).await, Written::Done, "store: a doubt must be released");
@@ -127,7 +124,6 @@ pub async fn a_doubt_keeps_the_status<B: StoreBench>(bench: &B) {
     }
 }
 
-/// Only a claimed attempt can be put in doubt.
 pub async fn only_a_claim_is_doubted<B: StoreBench>(bench: &B) {
     let attempt = released_key(bench, "doubt-released", 1).await;
     assert_eq!(doubt(bench, &attempt, None).await, Written::Lost, "store: a released attempt was doubted");
@@ -156,13 +152,12 @@ pub async fn another_name_has_lost<B: StoreBench>(bench: &B) {
         assert_eq!(release(bench, attempt).await, Written::Lost, "store: {attempt:?} released");
         assert_eq!(doubt(bench, attempt, None).await, Written::Lost, "store: {attempt:?} doubted");
     }
-    assert!(super::is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
+    assert!(is_claimed(&row(bench, &right.id).await), "store: a lost write changed the row");
     assert_eq!(settle(bench, &right, &answer()).await, Written::Done);
     let again = settle(bench, &wrong[0], &answer()).await;
     assert_eq!(again, Written::Lost, "store: another nonce settled again");
 }
 
-/// A settled key is never claimed, released or doubted.
 pub async fn settled_is_final<B: StoreBench>(bench: &B) {
     let attempt = settled_key(bench, "final", 1).await;
     let before = row(bench, &attempt.id).await;

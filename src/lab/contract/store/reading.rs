@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{
+use super::super::bench::{
     LONG, SHORT, StoreBench, asks, asks_again, claimed, finds, fingerprint_of, id, known, lived,
     released_key, row, settled_for, wins,
 };
@@ -14,7 +14,6 @@ use onceway_protocol::fingerprint::{self, Fingerprint};
 use onceway_protocol::lifetime::{Lifetime, NEVER, Retention};
 use onceway_protocol::record::{Row, State};
 
-/// All clauses about reading.
 pub async fn suite<B: StoreBench>(bench: &B) {
     look_ups_keep_the_order(bench).await;
     fingerprints_read_back(bench).await;
@@ -39,7 +38,6 @@ pub async fn look_ups_keep_the_order<B: StoreBench>(bench: &B) {
     assert!(none.is_empty(), "store: a look-up of nothing finds nothing");
 }
 
-/// Fingerprints read back with and without their canonical half.
 pub async fn fingerprints_read_back<B: StoreBench>(bench: &B) {
     let raw = fingerprint::raw("POST", "/", b"{ }");
     let canonical = fingerprint::canonical("POST", "/", b"{}");
@@ -52,7 +50,6 @@ pub async fn fingerprints_read_back<B: StoreBench>(bench: &B) {
     }
 }
 
-/// The fingerprint of a row is that of its newest claim.
 pub async fn a_new_claim_replaces_the_fingerprint<B: StoreBench>(bench: &B) {
     let first = released_key(bench, "refingerprint", 1).await;
     let mut ask = asks_again(bench, &first.id, 2).await;
@@ -98,7 +95,6 @@ pub async fn a_key_may_be_kept_for_ever<B: StoreBench>(bench: &B) {
     assert_eq!(row(bench, &ask.id).await.expires, NEVER);
 }
 
-/// A principal is kept with the claim that names one.
 pub async fn principals_read_back<B: StoreBench>(bench: &B) {
     for (key, principal) in [("principal-1", Some(digest("principal", &[b"alice"]))), ("principal-2", None)] {
         let mut ask = asks(bench, &id(bench, key), 1).await;

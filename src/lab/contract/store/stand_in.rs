@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use super::super::bench::{Foreign, LONG, StoreBench, answer, asks, doubt, id, open, rows, wins};
 use super::upkeep::{act, journalled, listed};
-use super::{Foreign, LONG, StoreBench, answer, asks, doubt, id, open, rows, wins};
 use onceway_ports::Upkeep;
 use onceway_ports::store::{Attempt, ClaimAsk, Written};
 use onceway_ports::upkeep::{Ruling, Who};
@@ -13,7 +13,6 @@ use onceway_protocol::decide::Basis;
 use onceway_protocol::key::KeyId;
 use onceway_protocol::record::{Nonce, Row, State, Token};
 
-/// All clauses about stand-ins.
 pub async fn suite<B: StoreBench>(bench: &B) {
     a_record_in_anothers_place_is_whole_from_the_first(bench).await;
     a_record_in_anothers_place_stands_on_what_was_seen(bench).await;

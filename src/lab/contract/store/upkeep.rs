@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use super::{
+use super::super::bench::{
     Foreign, LONG, SHORT, StoreBench, answer, asks, asks_again, claimed, doubt, doubted_key, finds, id,
-    known, lived, open, release, row, rows, settle, settled_for, wins,
+    is_claimed, known, lived, open, release, row, rows, settle, settled_for, wins,
 };
 use onceway_ports::store::{Attempt, Unclear, Written};
 use onceway_ports::upkeep::{Act, KeyStretch, ListedDoubt, OpenAttempt, Ruling, Who};
@@ -19,7 +19,6 @@ use onceway_protocol::lifetime::{Lifetime, Retention};
 use onceway_protocol::record::{Nonce, Recovery, State, Token};
 use onceway_protocol::time::Date;
 
-/// All clauses about upkeep.
 pub async fn suite<B: StoreBench>(bench: &B) {
     an_answer_past_its_life_is_reaped_to_a_tombstone(bench).await;
     a_tombstone_past_its_life_is_forgotten(bench).await;
@@ -125,12 +124,11 @@ pub async fn an_open_row_is_never_reaped<B: StoreBench>(bench: &B) {
     assert_eq!(doubt(bench, &doubted, None).await, Written::Done);
     bench.pass(SHORT * 2).await;
     reap_all(bench).await;
-    assert!(super::is_claimed(&row(bench, &held.id).await), "store: a claim was reaped");
+    assert!(is_claimed(&row(bench, &held.id).await), "store: a claim was reaped");
     let state = row(bench, &doubted.id).await.state;
     assert!(matches!(state, State::InDoubt { .. }), "store: a doubt was reaped to {state:?}");
 }
 
-/// A key that is kept for ever is never reaped.
 pub async fn never_is_never_reaped<B: StoreBench>(bench: &B) {
     let never = Lifetime { retention: Retention::Never, ..lived(SHORT, Duration::ZERO) };
     let (attempt, _) = settled_for(bench, "reap-never", never).await;
@@ -149,7 +147,6 @@ pub async fn nothing_is_reaped_before_its_time<B: StoreBench>(bench: &B) {
     assert!(rows(bench, &attempt.id).await.is_empty(), "store: its time is over");
 }
 
-/// A closed gate reaps nothing.
 pub async fn a_closed_gate_reaps_nothing<B: StoreBench>(bench: &B) {
     let (attempt, _) = settled(bench, "reap-closed", Duration::ZERO).await;
     bench.pass(SHORT).await;
@@ -222,7 +219,7 @@ pub async fn open_claims_are_found_in_order<B: StoreBench>(bench: &B) {
     assert_eq!(ids, open, "store: the open claims, in the order in which they were made");
     let OpenAttempt { row, route, path, .. } = &found[0];
     assert_eq!((&**route, path.as_str()), ("contract", "/v1/contract"), "store: with route and path");
-    assert!(super::is_claimed(row) && row.origin == bench.origin(), "store: {row:?}");
+    assert!(is_claimed(row) && row.origin == bench.origin(), "store: {row:?}");
     let young = bench.store().claims(Some(begun), LONG, 100).await.expect("store: claims failed");
     assert!(young.claims.is_empty() && young.through.is_none(), "store: none is that old: {young:?}");
 }
@@ -328,7 +325,6 @@ pub async fn a_doubt_is_settled_by_hand<B: StoreBench>(bench: &B) {
     assert!(listed(bench, &attempt.id).await.is_none(), "store: it must leave the list");
 }
 
-/// A released key runs again.
 pub async fn a_doubt_is_released_by_hand<B: StoreBench>(bench: &B) {
     let attempt = over(bench, "rule-release", 1).await;
     let wrong = Attempt { token: Token { attempt: 2, ..attempt.token }, ..attempt.clone() };
@@ -454,7 +450,6 @@ async fn settled<B: StoreBench>(bench: &B, name: &str, tombstone: Duration) -> (
     settled_for(bench, name, Lifetime { tombstone, ..lived(SHORT, Duration::ZERO) }).await
 }
 
-/// A claim whose hold is over.
 async fn over<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
     let mut ask = asks(bench, &id(bench, name), nonce).await;
     ask.hold = SHORT;

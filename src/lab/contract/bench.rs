@@ -1,0 +1,258 @@
+//! The bench of the store's clauses, and the calls that they share.
+//!
+//! A clause must not reach into a store: it learns everything through the port.
+
+use std::future::Future;
+use std::time::Duration;
+
+use onceway_ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Unclear, Written};
+use onceway_ports::{Audit, Imports, Jobs, KeyStore, Replica, Upkeep};
+use onceway_protocol::decide::Basis;
+use onceway_protocol::fingerprint::{self, Fingerprint};
+use onceway_protocol::key::{Key, KeyId, Tenant};
+use onceway_protocol::lifetime::{Lifetime, Retention};
+use onceway_protocol::record::{Answer, AnswerBody, Nonce, Recovery, RequestId, Row, State, Token};
+use onceway_protocol::region::Origin;
+use onceway_protocol::time::Date;
+
+/// A hold that no clause outlives.
+pub const LONG: Duration = Duration::from_secs(600);
+/// A hold or a retention that a bench passes.
+pub const SHORT: Duration = Duration::from_millis(400);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    Claimed,
+    InDoubt,
+    /// Nothing happened in that region.
+    Released,
+    Settled,
+}
+
+/// A store, and the environment that its clauses need.
+pub trait StoreBench: Sync {
+    type Store: KeyStore + Replica + Upkeep + Jobs;
+
+    fn store(&self) -> &Self::Store;
+
+    fn origin(&self) -> Origin;
+
+    /// Origins of other regions that it can remember; at least one.
+    fn peers(&self) -> Vec<Origin>;
+
+    /// A tenant that no other run uses; the same one for the same name.
+    fn tenant(&self, name: &str) -> Tenant;
+
+    /// Brings a row of the first peer for this key, of its first attempt, as replication would.
+    /// Returns its token once a look-up shows it.
+    fn arrives(&self, id: &KeyId, state: Foreign) -> impl Future<Output = Token> + Send;
+
+    /// Brings the next heartbeat of the first peer, as replication would. Returns once it is shown.
+    fn beats(&self) -> impl Future<Output = ()> + Send;
+
+    /// Restarts the store's server: same data, a new boot that is not approved. Returns when it
+    /// answers again.
+    fn restart(&self) -> impl Future<Output = ()> + Send;
+
+    /// Passes time until holds and retentions of `span` that began before this call are over by the
+    /// store's observed time.
+    fn pass(&self, span: Duration) -> impl Future<Output = ()> + Send;
+}
+
+pub trait ImportBench: StoreBench<Store: Imports> {}
+
+impl<B: StoreBench<Store: Imports>> ImportBench for B {}
+
+pub trait AuditBench: ImportBench<Store: Audit> {}
+
+impl<B: ImportBench<Store: Audit>> AuditBench for B {}
+
+pub(super) async fn open<B: StoreBench>(bench: &B) -> Gate {
+    opened(bench.store()).await
+}
+
+pub(super) async fn gate<B: StoreBench>(bench: &B) -> Gate {
+    bench.store().gate().await.expect("store: gate failed")
+}
+
+pub(super) async fn opened(store: &impl KeyStore) -> Gate {
+    let gate = store.gate().await.expect("store: gate failed");
+    if gate.is_open() {
+        return gate;
+    }
+    let approved = store.approve(gate.version, &gate.running).await.expect("store: approve failed");
+    assert_eq!(approved, Written::Done, "store: the running boot at the gate's version must be approved");
+    let gate = store.gate().await.expect("store: gate failed");
+    assert!(gate.is_open(), "store: an approved boot must open the gate");
+    gate
+}
+
+pub(super) async fn restart_and_approve<B: StoreBench>(bench: &B) {
+    bench.restart().await;
+    open(bench).await;
+}
+
+/// A key that no other clause and no other run uses.
+pub(super) fn id<B: StoreBench>(bench: &B, name: &str) -> KeyId {
+    KeyId::new(bench.tenant("contract"), Key::parse(name).expect("bench: a clause's name is a key"))
+}
+
+pub(super) fn fingerprint_of(body: &str) -> Fingerprint {
+    Fingerprint { raw: fingerprint::raw("POST", "/contract", body.as_bytes()), canonical: None }
+}
+
+/// A claim of an absent key under the gate as it is, with a long hold.
+pub(super) async fn asks<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
+    asked(id, nonce, open(bench).await.version)
+}
+
+/// A claim that replaces the own row as it is now, with a long hold.
+pub(super) async fn asks_again<B: StoreBench>(bench: &B, id: &KeyId, nonce: u128) -> ClaimAsk {
+    let ask = asks(bench, id, nonce).await;
+    ClaimAsk { basis: known(&row(bench, id).await), ..ask }
+}
+
+/// A claim of an absent key under this gate, with a long hold.
+pub fn asked(id: &KeyId, nonce: u128, gate: GateVersion) -> ClaimAsk {
+    ClaimAsk {
+        risk: Vec::new(),
+        id: id.clone(),
+        fingerprint: fingerprint_of("contract"),
+        nonce: Nonce(nonce),
+        request_id: RequestId(nonce << 64 | 7),
+        gate,
+        basis: Basis::Absent,
+        hold: LONG,
+        settle_time: Duration::ZERO,
+        recovery: Recovery::Rerun { max_attempts: 4 },
+        lifetime: lived(LONG, Duration::ZERO),
+        route: "contract".into(),
+        path: "/v1/contract".to_owned(),
+        principal: None,
+    }
+}
+
+/// A life of this length, stored longer by the skew, with a long tombstone.
+pub(super) fn lived(promised: Duration, skew: Duration) -> Lifetime {
+    Lifetime { retention: Retention::For(promised), skew, tombstone: LONG }
+}
+
+pub(super) fn known(row: &Row) -> Basis {
+    Basis::Known { own: Some((row.token, row.nonce)), over: Vec::new(), attempt: row.token.attempt }
+}
+
+pub(super) async fn claim<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> ClaimReply {
+    bench.store().claim(ask).await.expect("store: claim failed")
+}
+
+/// The attempt that this claim wins, and the end of its key's retention.
+pub(super) async fn wins<B: StoreBench>(bench: &B, ask: &ClaimAsk) -> (Attempt, Date) {
+    match claim(bench, ask).await {
+        ClaimReply::Won { token, expires, .. } => {
+            (Attempt { id: ask.id.clone(), token, nonce: ask.nonce }, expires)
+        }
+        ClaimReply::Found(rows) => panic!("store: this claim must win, but found {rows:?}"),
+        ClaimReply::GateMoved => panic!("store: this claim must win, but the gate moved"),
+    }
+}
+
+pub(super) async fn finds<B: StoreBench>(bench: &B, ask: &ClaimAsk, why: &str) -> Row {
+    match claim(bench, ask).await {
+        ClaimReply::Found(rows) => only(rows),
+        ClaimReply::Won { token, .. } => panic!("store: {why}, but the claim won under {token}"),
+        ClaimReply::GateMoved => panic!("store: {why}, but the gate moved"),
+    }
+}
+
+/// A fresh key, claimed under `nonce` with a long hold.
+pub(super) async fn claimed<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+    wins(bench, &asks(bench, &id(bench, name), nonce).await).await.0
+}
+
+pub(super) async fn settled_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+    let attempt = claimed(bench, name, nonce).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    attempt
+}
+
+/// A fresh key of this life, claimed and settled, and the end of its retention.
+pub(super) async fn settled_for<B: StoreBench>(bench: &B, name: &str, lifetime: Lifetime) -> (Attempt, Date) {
+    let ask = asks(bench, &id(bench, name), 1).await;
+    let (attempt, expires) = wins(bench, &ClaimAsk { lifetime, ..ask }).await;
+    assert_eq!(settle(bench, &attempt, &answer()).await, Written::Done);
+    (attempt, expires)
+}
+
+pub(super) async fn released_key<B: StoreBench>(bench: &B, name: &str, nonce: u128) -> Attempt {
+    let attempt = claimed(bench, name, nonce).await;
+    assert_eq!(release(bench, &attempt).await, Written::Done);
+    attempt
+}
+
+/// A fresh key, claimed and put in doubt.
+pub(super) async fn doubted_key<B: StoreBench>(
+    bench: &B,
+    name: &str,
+    nonce: u128,
+    status: Option<u16>,
+) -> Attempt {
+    let attempt = claimed(bench, name, nonce).await;
+    assert_eq!(doubt(bench, &attempt, status).await, Written::Done);
+    attempt
+}
+
+pub(super) async fn rows<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Row> {
+    let found = bench.store().look_up(std::slice::from_ref(id)).await.expect("store: look_up failed");
+    let [rows] = <[Vec<Row>; 1]>::try_from(found).expect("store: look_up of one id must give one vector");
+    rows
+}
+
+pub(super) async fn row<B: StoreBench>(bench: &B, id: &KeyId) -> Row {
+    only(rows(bench, id).await)
+}
+
+pub(super) fn only(rows: Vec<Row>) -> Row {
+    match <[Row; 1]>::try_from(rows) {
+        Ok([row]) => row,
+        Err(rows) => panic!("store: one row was expected, not {}", rows.len()),
+    }
+}
+
+pub(super) fn is_claimed(row: &Row) -> bool {
+    matches!(row.state, State::Claimed { .. })
+}
+
+pub(super) async fn settle<B: StoreBench>(bench: &B, attempt: &Attempt, answer: &Answer) -> Written {
+    bench.store().settle(attempt, answer).await.expect("store: settle failed")
+}
+
+pub(super) async fn release<B: StoreBench>(bench: &B, attempt: &Attempt) -> Written {
+    bench.store().release(attempt).await.expect("store: release failed")
+}
+
+/// Puts an attempt in doubt; a status does not end it.
+pub(super) async fn doubt<B: StoreBench>(bench: &B, attempt: &Attempt, status: Option<u16>) -> Written {
+    let answer = status.map(|status| Unclear { status, ends_attempt: false, excerpt: None });
+    bench.store().doubt(attempt, answer).await.expect("store: doubt failed")
+}
+
+pub(super) fn answer() -> Answer {
+    Answer {
+        status: 201,
+        headers: vec![("content-type".to_owned(), b"text/plain".to_vec())],
+        body: AnswerBody::Kept(b"made".to_vec()),
+    }
+}
+
+pub(super) async fn runs_at_risk<B: StoreBench>(bench: &B, name: &str) -> Attempt {
+    let mut ask = asks(bench, &id(bench, name), 1).await;
+    ask.risk = vec![bench.peers()[0].region.clone()];
+    ask.hold = LONG;
+    wins(bench, &ask).await.0
+}
+
+/// The attempts of the key's doubles in the journal.
+pub(super) async fn journalled<B: StoreBench>(bench: &B, id: &KeyId) -> Vec<Token> {
+    let all = bench.store().journal(id).await.expect("audit: journal failed");
+    all.into_iter().filter(|entry| entry.kind == "double").filter_map(|entry| entry.token).collect()
+}

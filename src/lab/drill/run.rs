@@ -1,0 +1,179 @@
+//! A run in progress: what the faults act on, and the acts that they share.
+//!
+//! `schedule` makes it and ends it. It must not judge.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::load::Field;
+use super::plan::Settings;
+use super::prober::{Aim, Probe, Prober};
+use super::report::Report;
+use super::verdict::Allowed;
+use super::watching::Watching;
+use crate::deployment::Deployment;
+use crate::gateway::Action;
+use crate::region::{Part, Region};
+use crate::ring_file::RingFile;
+use crate::wait;
+
+pub struct Run<'a> {
+    pub deployment: &'a Deployment,
+    pub field: Arc<Field>,
+    pub watching: Watching,
+    pub file: RingFile,
+    pub settings: &'a Settings,
+    /// The region that is broken first, by number; another one in each run.
+    pub victim: usize,
+    /// Replies that clients may get.
+    pub allowed: Allowed,
+    pub probes: Vec<Probe>,
+    /// Receives the progress of a long run, in words.
+    pub say: &'a (dyn Fn(&str) + Sync),
+    pub report: Report,
+    /// Moment of the last start, resume or heal.
+    pub mended: Option<Instant>,
+    pub start: Instant,
+}
+
+impl Run<'_> {
+    pub fn note(&self, what: impl Into<String>) {
+        self.watching.note(what);
+    }
+
+    pub fn region(&self, number: usize) -> &Region {
+        &self.deployment.regions[number % self.deployment.regions.len()]
+    }
+
+    pub fn name(&self, number: usize) -> String {
+        self.region(number).name.to_string()
+    }
+
+    /// The numbers of all regions but one.
+    pub fn others(&self, of: usize) -> Vec<usize> {
+        (0..self.deployment.regions.len()).filter(|number| *number != of).collect()
+    }
+
+    /// Length of something that has no length of its own: the settings' span, or the usual one.
+    pub fn span(&self, usual: Duration) -> Duration {
+        self.settings.span.unwrap_or(usual)
+    }
+
+    pub fn lease(&self) -> Duration {
+        self.file.failover.lease
+    }
+
+    /// Does an action to a region. Broken connections of its clients are allowed from then on.
+    pub async fn act(&mut self, number: usize, action: Action, part: Part) -> Result<()> {
+        self.note(format!("{action:?} {part:?} of {}", self.name(number)));
+        if matches!(action, Action::Start | Action::Resume) {
+            self.mended = Some(Instant::now());
+        }
+        if part != Part::Postgres {
+            self.allowed.harmed.insert(number);
+        }
+        self.region(number).act(action, part).await
+    }
+
+    /// Standard output of a command, noted too; an error if the command failed.
+    pub fn said(&self, words: &[&str], told: &std::process::Output) -> Result<String> {
+        let said = String::from_utf8_lossy(&told.stdout).trim().to_owned();
+        let complaint = String::from_utf8_lossy(&told.stderr).trim().to_owned();
+        self.note(format!("onceway {}: {} {said} {complaint}", words.join(" "), told.status));
+        match told.status.code() {
+            Some(0) => Ok(said),
+            code => bail!("`onceway {}` ended with {code:?}: {said} {complaint}", words.join(" ")),
+        }
+    }
+
+    /// Starts a prober for keys of these homes.
+    pub fn prober(&self, word: &'static str, homes: Vec<usize>, via: Vec<usize>, class: usize) -> Prober {
+        self.dense_prober(1.0, word, homes, via, class)
+    }
+
+    /// Starts a prober like [`Run::prober`], with `times` as many probes.
+    pub fn dense_prober(
+        &self,
+        times: f64,
+        word: &'static str,
+        homes: Vec<usize>,
+        via: Vec<usize>,
+        class: usize,
+    ) -> Prober {
+        let every = Duration::from_secs_f64(1.0 / (self.settings.probes * times));
+        Prober::start(&self.field, Aim { word, homes, via, class, every })
+    }
+
+    /// Waits until every region serves its own arcs again, under one epoch.
+    pub async fn home(&self, within: Duration) -> Result<()> {
+        let home = async || {
+            let (mut epochs, mut well) = (Vec::new(), true);
+            for region in &self.deployment.regions {
+                let status = self.watching.last(region.name.as_str());
+                epochs.push(status["authority"]["epoch"].clone());
+                well &= is_home(&status);
+            }
+            epochs.dedup();
+            Ok((well && epochs.len() == 1).then_some(()))
+        };
+        let waited = wait::for_some("every region to be home", within, home).await;
+        waited.with_context(|| self.watching.now().join(" | "))?;
+        self.note("every region is home");
+        Ok(())
+    }
+
+    /// The standing of a region as another one reports it.
+    pub fn standing(&self, by: usize, about: &str) -> Option<String> {
+        let status = self.watching.last(&self.name(by));
+        let regions = status["authority"]["regions"].as_array()?;
+        let found = regions.iter().find(|one| one["name"] == about)?;
+        found["standing"].as_str().map(str::to_owned)
+    }
+
+    /// Waits until region `told_by` reports this standing of another one: `serving`, `lost`,
+    /// `sealed` or `drained`.
+    pub async fn until_standing(
+        &self,
+        told_by: usize,
+        about: usize,
+        standing: &str,
+        within: Duration,
+    ) -> Result<()> {
+        let (by, about) = (self.name(told_by), self.name(about));
+        let stands = async || Ok((self.standing(told_by, &about).as_deref() == Some(standing)).then_some(()));
+        wait::for_some(&format!("{by} to say that {about} is {standing}"), within, stands).await
+    }
+
+    /// Starts stopped parts, resumes paused ones, heals all links.
+    pub async fn mend(&mut self) -> Result<()> {
+        let regions = self.deployment.regions.len();
+        for a in 0..regions {
+            for b in self.others(a) {
+                self.deployment.links.heal(a, b, true)?;
+                self.deployment.links.set_rtt(a, b, self.settings.rtt, true)?;
+            }
+        }
+        for region in &self.deployment.regions {
+            region.act(Action::Resume, Part::Both).await?;
+            region.act(Action::Start, Part::Both).await?;
+        }
+        self.note("everything is mended");
+        Ok(())
+    }
+}
+
+/// True if a region reports that it runs its keys, sees all others serve, and waits for nothing.
+fn is_home(status: &Value) -> bool {
+    let authority = &status["authority"];
+    let regions = authority["regions"].as_array().cloned().unwrap_or_default();
+    let waits = authority["opening"].as_array().cloned().unwrap_or_default();
+    status["readiness"]["serves"] == true
+        && !regions.is_empty()
+        && regions.iter().all(|region| region["standing"] == "serving" || region["in_ring"] == false)
+        && waits.is_empty()
+        && authority["pending"].is_null()
+}
