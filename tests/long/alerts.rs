@@ -15,15 +15,8 @@ mod rules;
 mod stage;
 mod witness;
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
-
 use crate::support::promtool::{promtool, server};
-use crate::support::{BOUND, beside, run};
-use onceway_lab::wait;
+use crate::support::*;
 use rules::Rules;
 use stage::Stage;
 

@@ -7,17 +7,9 @@
 
 mod browser;
 
-use std::time::Duration;
-
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::DATABASE;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-
-use browser::Browser;
-
 use crate::support::console::{TOKEN, alone, doubt, retry, solo};
-use crate::support::{BODY, ask, deployment_with, key, key_status, post, run, until};
+use crate::support::*;
+use browser::Browser;
 
 /// A window long enough to be looked at.
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"40s\"\nstable_for = \"100ms\"\n";

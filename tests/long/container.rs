@@ -7,20 +7,14 @@
 //! checked, and with ONCEWAY_TOOLS=all it fails. It must not give the folder a library, a shell or
 //! a file of this machine.
 
+use crate::support::documents::text;
+use crate::support::solo::routes;
+use crate::support::*;
+use onceway_lab::process::{Launch, Process};
+use rustix::process::Signal;
+use std::env;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{env, fs};
-
-use crate::support::documents::text;
-use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, PATIENCE, ask, beside, effects, installed, key, not_checked, post, run};
-use onceway_client::Ask;
-use onceway_lab::gateway::Action;
-use onceway_lab::process::{Launch, Process};
-use onceway_lab::region::Part;
-use rustix::process::Signal;
 
 /// The account that the image names.
 const USER: &str = "65532:65532";

@@ -4,12 +4,9 @@
 //! The long form is `onceway drill`, run by hand, which also checks spans against their bounds. A
 //! failed run prints its schedule. It must not check a span: a busy machine has its own.
 
-use crate::support::{alone, installed, not_checked, port_base, program, run};
+use crate::support::*;
 use onceway_lab::compare::{self, Compared, Workload};
-use onceway_lab::deployment::{Deployment, Options};
 use onceway_lab::drill::{self, Drill, Settings};
-use onceway_lab::ports;
-use std::time::Duration;
 
 fn options(settings: &Settings) -> Options {
     let (program, port_base, rtt) = (program(), port_base(), settings.rtt);

@@ -4,20 +4,9 @@
 //! Requests go to the region's address, as clients send them. The simulation has copies that meet
 //! in the store, the soak has drains of such regions. It must not know which gateway holds a key.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{BODY, BOUND, PATIENCE, alone, ask, effects, key, post, program, room, run, until};
-use onceway_client::{Answer, Ask};
-use onceway_lab::deployment::{Deployment, Options};
+use crate::support::*;
 use onceway_lab::drill::load::{CLASSES, End, Field, Load, Recovery};
 use onceway_lab::drill::watching::Watching;
-use onceway_lab::files;
-use onceway_lab::gateway::Action;
-use onceway_lab::relay::{Direction, Relay};
-use tokio::task::JoinSet;
 
 /// The region with three gateways, by number, and the one of them that is killed.
 const SHARED: usize = 0;

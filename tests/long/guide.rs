@@ -10,9 +10,8 @@
 mod book;
 mod machines;
 
-use std::time::Instant;
-
-use crate::support::{self, program};
+use crate::support;
+use crate::support::*;
 use book::{Block, blocks, unlike};
 use machines::{CommandOutput, Machines};
 use onceway_lab::janitor::Janitor;

@@ -4,30 +4,16 @@
 //! `suites::net::verdicts` plays one close at a time. This file must not choose the gaps between
 //! requests so that they avoid the second.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use http::{HeaderMap, Method};
-use onceway::adapters::identity::files_in;
+use crate::support::*;
 use onceway::adapters::issue::generate;
 use onceway::adapters::tls::load;
 use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, Tls, TlsFiles, UpstreamSettings};
 use onceway::ports::Upstream;
 use onceway::ports::body::{Collected, collect};
 use onceway::ports::upstream::{ForwardKey, Send};
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::record::{RequestId, Token};
-use onceway::protocol::region::RegionName;
-use onceway_lab::relay::{Direction, Relay};
-use onceway_lab::wait;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-
-use crate::support::run;
 
 const ONE_WAY: Duration = Duration::from_millis(20);
 const CLOSES_AFTER: Duration = Duration::from_secs(1);

@@ -14,11 +14,8 @@ mod password;
 mod planned;
 mod slots;
 
-use std::time::Duration;
-
-use crate::support::{beside, port_base, program, run};
+use crate::support::*;
 use book::{Book, Desk};
-use onceway_lab::deployment::{Deployment, Options};
 
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";

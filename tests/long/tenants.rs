@@ -6,19 +6,9 @@
 //! `ONCEWAY_TENANTS_SECONDS` sets another length. It must not let an answer pass that it cannot
 //! place.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
 use crate::support::dice::{Dice, seed};
-use crate::support::{PATIENCE, alone, ask, code, deployment_with, metrics, run, until};
-use bytes::Bytes;
-use onceway_client::{Answer, Ask, Connections};
-use onceway_lab::deployment::Deployment;
+use crate::support::*;
 use onceway_lab::files::TENANTS;
-use onceway_lab::region::Region;
-use tokio::task::JoinSet;
 
 /// Callers at work at a time.
 const CALLERS: u64 = 24;

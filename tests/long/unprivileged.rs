@@ -4,12 +4,8 @@
 //! fetches comes from a package registry, so this is a nightly part. It must not leave anything
 //! outside its folder.
 
-use std::fs;
+use crate::support::*;
 use std::os::unix::fs::chown;
-use std::path::Path;
-use std::process::{Command, Output};
-
-use crate::support::{port_base, program};
 
 const NOBODY: u32 = 65_534;
 

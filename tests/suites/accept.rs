@@ -3,16 +3,10 @@
 //! Each test has one region alone: its gateway is killed, its Postgres restarted, its upstream
 //! late. It must not wait where a condition can be watched.
 
-use std::fs;
-use std::net::SocketAddr;
-use std::process::Output;
-
 use crate::net::support::{RawServer, Then};
-use crate::support::solo::{Solo, add_lines, keyed};
-use crate::support::{self, BODY, ask, key, post, run, until};
-use onceway_client::{Answer, Ask};
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
+use crate::support;
+use crate::support::solo::{add_lines, keyed};
+use crate::support::*;
 use tokio::net::TcpSocket;
 
 /// The answer of the upstream, once it is there.

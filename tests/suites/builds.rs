@@ -5,10 +5,8 @@
 //! dependency of a test can have the whole gateway compiled a second time. Cargo itself is asked,
 //! and must not build anything.
 
-use std::collections::BTreeSet;
-use std::process::Command;
-
 use crate::support::documents::{pages, text};
+use crate::support::*;
 
 /// The crates that cargo would build, each with its features.
 fn crates(chosen: &[&str]) -> BTreeSet<String> {

@@ -4,26 +4,18 @@
 //! region, exit code 3), `store check`, `serve`, `status`. `guide.rs` has three regions, on
 //! machines of their own. It must not use another way than these commands.
 
-use std::fs;
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
-
 use crate::console::form;
 use crate::console::pages::{hidden, page_of, signed_in};
-use crate::support::{self, BODY, ask, found, key, port_base, post, program, room, run, until};
+use crate::support;
+use crate::support::*;
 use onceway::gateway::credentials::digest;
-use onceway::protocol::region::RegionName;
-use onceway_client::Ask;
-use onceway_lab::binaries::Binaries;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::files::RegionFile;
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ledger::Ledger;
 use onceway_lab::ports::{FleetPorts, RegionPorts};
+use onceway_lab::scratch;
 use onceway_lab::upstream::Upstream;
-use onceway_lab::{files, scratch};
-use serde_json::json;
 use tokio::process::{Child, Command};
 
 const NAMES: [&str; 2] = ["north", "south"];

@@ -8,12 +8,9 @@ mod everywhere;
 mod register;
 mod terminal;
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, Output};
-
 use crate::support::documents::text as document;
-use crate::support::{ends, err, out};
+use crate::support::*;
+use std::os::unix::fs::PermissionsExt;
 
 fn onceway(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));

@@ -5,8 +5,7 @@
 //! makes a second effect, or takes a refusal for a payment, fails here.
 
 use crate::support::clients::{Case, Clients};
-use crate::support::solo::Solo;
-use crate::support::{effects, not_checked, route, run};
+use crate::support::*;
 
 #[test]
 fn the_sdks_retry_a_lost_answer_and_throw_on_a_refusal() {

@@ -4,14 +4,11 @@
 //! Sockets are raw, with small buffers. `net/slow` has the public listener's deadlines one by one.
 //! It must not need more than one region.
 
-use std::time::{Duration, Instant};
-
 use crate::net::support::{RawServer, Then};
-use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, BOUND, PATIENCE, ask, effects, key, post, run, until};
+use crate::support::solo::routes;
+use crate::support::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
 /// The patience of a probe: less than the 10 s after which a silent socket loses its place anyhow.

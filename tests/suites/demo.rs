@@ -4,14 +4,9 @@
 //! The contract is `onceway demo --help`. The guided tour itself runs in `.ci/run`. A demo must not
 //! leave anything behind.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-
-use crate::support::{self, BODY, ask, key, port_base, post, program, room, run, until};
-use onceway_client::{Answer, Ask};
+use crate::support;
+use crate::support::*;
 use rustix::process::{Pid, Signal};
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 

@@ -13,11 +13,8 @@ mod manifests;
 mod pod;
 mod schema;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use crate::support::documents::text;
-use crate::support::{installed, not_checked};
+use crate::support::*;
 
 /// The regions of `config/ring.toml`, each of which has its manifests.
 const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];

@@ -5,15 +5,9 @@
 //! `deploy/files.rs` compares the unit's limit with a gateway's need. It must not touch the limits
 //! of this process.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
-use crate::support::Mortal;
-use onceway::protocol::region::RegionName;
+use crate::support::*;
 use onceway_lab::ports::FleetPorts;
-use onceway_lab::{files, ports, wait};
+use std::fs::File;
 
 const BOUND: Duration = Duration::from_secs(30);
 /// A limit below the need of either process here, and one above it.

@@ -4,22 +4,10 @@
 //! Answers to clients are checked against the ledger: nothing is sent without a durable claim, and
 //! nothing happens twice. A test must not leave anything broken.
 
-use std::time::Duration;
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{
-    BODY, PATIENCE, ask, becomes, code, deployment, effects, found, key, key_status, post, run, said, series,
-    status, until,
-};
-use onceway::adapters::identity::{PeerIdentity, files_in};
+use crate::support::solo::routes;
+use crate::support::*;
 use onceway::adapters::issue::{Purpose, add};
-use onceway::protocol::region::RegionName;
 use onceway::protocol::speakers::{Kind, Sender};
-use onceway_client::{Answer, Ask};
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
 
 /// Three regions of the test's own: one test's damage must not be another one's beginning.
 async fn three() -> Deployment {

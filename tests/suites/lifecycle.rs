@@ -4,15 +4,8 @@
 //! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts`, `key`,
 //! `init` and `region` as an operator types them. A test must not use another one's keys.
 
-use crate::support::solo::{Solo, keyed};
-use crate::support::{
-    BODY, PATIENCE, ask, code, effects, ends, err, key, key_status, log, metrics, onceway, out, post, run,
-    until,
-};
-use onceway_client::Ask;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use tokio::sync::OnceCell;
+use crate::support::solo::keyed;
+use crate::support::*;
 
 /// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon
 /// and one that never does.

@@ -5,13 +5,10 @@
 //! the good one is sent too. `reload.rs` has its TLS, `crowds.rs` its limits. It must not use a
 //! client library for bad requests.
 
-use std::time::Duration;
-
 use crate::net::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, frame};
-use crate::support::solo::{Solo, routes};
-use crate::support::{self, BODY, ask, effects, key, post, run};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use crate::support;
+use crate::support::solo::routes;
+use crate::support::*;
 use tokio::time::timeout;
 
 const WITHIN: Duration = Duration::from_secs(30);

@@ -4,19 +4,12 @@
 //! It has no certificate, no peer listener and no logical replication. A test must not write a
 //! file that `onceway new` writes, but for ports.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-
-use onceway_client::Ask;
-use onceway_lab::binaries::Binaries;
+use crate::support::documents::text;
+use crate::support::*;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::ports::free_run;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-
-use crate::support::documents::text;
-use crate::support::{PATIENCE, found, key, program, room, run};
 
 /// A service with ten lines of Python: each POST has one effect, and says which.
 const WSGI: &str = "\

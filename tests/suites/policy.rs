@@ -5,16 +5,11 @@
 //! use another one's keys, nor its tenant where habits are watched. The traps of JSON are in the
 //! simulation's `policies.rs`, one by one.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-
 use crate::net::harness::talk;
-use crate::support::documents;
-use crate::support::solo::{POLICY, Solo};
-use crate::support::{self, BODY, ask, code, effects, key, post, run, until};
+use crate::support;
+use crate::support::solo::POLICY;
+use crate::support::*;
 use onceway::gateway::request::CODES;
-use onceway_client::{Answer, Ask};
-use tokio::sync::OnceCell;
 
 const PAGE: &str = "/.well-known/onceway/problems";
 

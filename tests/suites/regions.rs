@@ -3,16 +3,8 @@
 //!
 //! One deployment serves all tests of this file. They must not break it; `failures.rs` does.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use crate::support::{
-    self, BODY, OTHER_BODY, ask, code, deployment, effects, key, key_status, metrics, post, run, series,
-    until,
-};
-use onceway_client::{Answer, Ask};
-use onceway_lab::deployment::Deployment;
-use tokio::sync::OnceCell;
+use crate::support;
+use crate::support::*;
 
 async fn three() -> &'static Deployment {
     static THREE: OnceCell<Deployment> = OnceCell::const_new();

@@ -5,32 +5,18 @@
 //! the same files. `routes.toml` and `credentials.toml` are as Kubernetes mounts them: links
 //! through a folder that is exchanged whole. `credentials/` has the meaning of changed credentials.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
-
-use onceway::adapters::identity::{files_in, server_name};
+use crate::net::support::trusting;
+use crate::support;
+use crate::support::solo::routes as with_notes;
+use crate::support::*;
+use onceway::adapters::identity::server_name;
 use onceway::adapters::issue::{Generated, generate};
 use onceway::adapters::upstream::{Tls, TlsFiles};
-use onceway::protocol::region::RegionName;
-use onceway_client::{Ask, Connections};
-use onceway_lab::files::{DATABASE, GATEWAY_ROLE};
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use std::os::unix::fs::symlink;
+use std::time::SystemTime;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-use crate::net::support::trusting;
-use crate::support::solo::{Solo, routes as with_notes};
-use crate::support::{self, BODY, PATIENCE, ask, effects, key, onceway, post, run, series, status, until};
 
 struct Site {
     solo: Solo,

@@ -5,14 +5,9 @@
 //! ledger of the sample upstream, which counts every effect. A test must not use another one's
 //! keys.
 
-use std::sync::Arc;
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{self, BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, post, run};
-use onceway_client::{Answer, Ask};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::sync::OnceCell;
+use crate::support;
+use crate::support::solo::routes;
+use crate::support::*;
 
 async fn solo() -> &'static Solo {
     static SOLO: OnceCell<Solo> = OnceCell::const_new();

@@ -6,12 +6,9 @@
 //! Prometheus.
 //! It must not start a gateway, nor Prometheus.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::PathBuf;
-
 use crate::support::documents::{anchors, broken_links, pages, place_of, queries, text, top};
 use crate::support::promtool::{self, promtool};
+use crate::support::*;
 use onceway::ports::observe::{self, Kind, Metric};
 
 /// The conditions that need an alert, and the alerts for them.

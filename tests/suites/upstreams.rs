@@ -4,24 +4,12 @@
 //! `net::verdicts` plays each failure by itself. A test must not use another one's keys, and must
 //! count effects at the endpoints: they see every request.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use onceway::adapters::identity::files_in;
+use crate::net::support::{Pki, read_request, region};
+use crate::support::solo::add_lines;
+use crate::support::*;
 use onceway::adapters::tls::load;
-use onceway_client::Ask;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
-
-use crate::net::support::{Pki, read_request, region};
-use crate::support::solo::{Solo, add_lines};
-use crate::support::{BODY, PATIENCE, ask, code, key, key_status, log, post, route, run, until};
 
 const ANSWER: &str = "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nmade";
 const REFUSAL: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";

@@ -5,17 +5,9 @@
 //! listener. The simulation (`gateway/versions.rs`) has two versions over one store. It must not
 //! run another binary.
 
-use std::time::Duration;
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{
-    self, BODY, BOUND, ask, code, deployment, effects, key, key_at, post, run, series, status, until,
-};
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::DATABASE;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-use onceway_lab::wait;
+use crate::support;
+use crate::support::solo::routes;
+use crate::support::*;
 
 async fn replace(region: &Region, versions: Option<&str>) {
     region.act(Action::Stop, Part::Gateway).await.unwrap();

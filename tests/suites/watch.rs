@@ -4,14 +4,9 @@
 //! Each test has a region of its own, because it asserts everything that a gateway has seen. It
 //! must not look at anything but public listeners, commands and the ledger.
 
-use std::process::Command;
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, effects, err, key, out, post, program, run, until};
-use onceway_client::Ask;
-use onceway_lab::gateway::Action;
+use crate::support::solo::routes;
+use crate::support::*;
 use onceway_lab::process::{Launch, Process};
-use onceway_lab::region::Part;
 use rustix::process::Signal;
 
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {

@@ -5,22 +5,15 @@
 //! simulation's `counted.rs` counts. Each test breaks something and looks at the page that
 //! Prometheus would get. It must not look for anything that no operator would see.
 
-use std::fs::{self, OpenOptions};
+use crate::net::support::{RawServer, Then};
+use crate::support;
+use crate::support::solo::routes;
+use crate::support::*;
+use rcgen::{CertificateParams, KeyPair};
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::process::Command;
 use std::time::SystemTime;
-
-use crate::net::support::{RawServer, Then};
-use crate::support::solo::{Solo, routes};
-use crate::support::{self, BODY, BOUND, ask, key, key_status, onceway, post, run, series, until};
-use onceway_client::Ask;
-use onceway_lab::files;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-use rcgen::{CertificateParams, KeyPair};
-use serde_json::Value;
-use tokio::task::JoinSet;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

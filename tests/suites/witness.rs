@@ -8,23 +8,16 @@
 mod hostile;
 mod reload;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use crate::net::harness::talk;
 use crate::net::support::{self as net, Pki, region};
-use crate::support::Mortal;
 use crate::support::documents::text as document;
+use crate::support::*;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
 use onceway::gateway::authority::witness::{Duty, Witness};
+use onceway::ports::Clock;
 use onceway::ports::peers::{Forward, ForwardReply, Question, Told};
-use onceway::ports::{Clock, Peers};
 use onceway::protocol::change::Change;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::register::{Ballot, Message, Reply};
@@ -33,9 +26,7 @@ use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use onceway::protocol::time::{Date, Drift, Moment};
 use onceway::protocol::versions::{NEXT, Versions};
 use onceway::protocol::view::{AcceptorId, Content, View};
-use onceway_client::Ask;
 use onceway_lab::contract::peers::forward;
-use onceway_lab::{ports, wait};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The time limit for a process to start or to end.

@@ -1,11 +1,12 @@
 //! Shared parts of the suites: one runtime per test process, a region of its own ([`solo`]), a
 //! whole deployment, and requests.
 //!
+//! A suite takes it whole (`use crate::support::*`), with the names that most suites use.
 //! Everything runs as real processes through `onceway_lab`. Ports are free ones, data is in
 //! scratch folders. A janitor process removes both when the test process ends, however it ends. It
 //! must not reach behind a gateway's public interfaces.
 
-#![allow(dead_code, reason = "each suite uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each suite uses its own part")]
 
 pub mod clients;
 pub mod console;
@@ -16,20 +17,46 @@ pub mod recorded;
 pub mod said;
 pub mod solo;
 
+pub use std::collections::{BTreeMap, BTreeSet};
+pub use std::fs;
 use std::future::Future;
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::Output;
+pub use std::net::{Ipv4Addr, SocketAddr};
+pub use std::path::{Path, PathBuf};
+pub use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+pub use std::sync::atomic::Ordering::{self, SeqCst};
+pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+pub use std::sync::{Arc, Mutex};
+pub use std::time::{Duration, Instant};
 
-use onceway_client::{Answer, Ask};
-use onceway_lab::deployment::{Deployment, Options};
+pub use bytes::Bytes;
+pub use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+pub use http_body_util::BodyExt;
+pub use onceway::adapters::identity::{PeerIdentity, files_in};
+pub use onceway::config::Config;
+pub use onceway::ports::{KeyStore, Peers, Replica};
+pub use onceway::protocol::key::{Key, KeyId, Tenant};
+pub use onceway::protocol::record::{Nonce, RequestId, Token};
+pub use onceway::protocol::region::{Origin, RegionName};
+pub use onceway_client::{Answer, Ask, Connections};
+pub use onceway_lab::binaries::Binaries;
+pub use onceway_lab::deployment::{Deployment, Options};
+pub use onceway_lab::files::{self, DATABASE, GATEWAY_ROLE};
+pub use onceway_lab::gateway::Action;
 use onceway_lab::ledger::Ledger;
-use onceway_lab::region::Region;
+pub use onceway_lab::region::{Part, Region};
+pub use onceway_lab::relay::{Direction, Relay};
+pub use onceway_lab::{ports, wait};
+pub use serde_json::{Value, json};
+pub use solo::Solo;
+pub use tempfile::TempDir;
+pub use tokio::io::{AsyncReadExt, AsyncWriteExt};
+pub use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+pub use tokio::sync::OnceCell;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
+pub use tokio::task::JoinSet;
 
 /// The time limit for any one answer in a test.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,28 +5,12 @@
 //! `stage` looks at the alerts. Everything is mended before the next group. It must not take a
 //! majority away.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
-
-use onceway::adapters::identity::{PeerIdentity, files_in};
-use onceway::adapters::issue::{Purpose, add};
-use onceway::adapters::peers::HttpPeers;
-use onceway::ports::Peers;
-use onceway::protocol::region::RegionName;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use onceway_lab::relay::{Direction, Relay};
-use onceway_lab::{files, wait};
-use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use tokio::task::JoinSet;
-
 use crate::alerts::requests::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};
-use crate::support::{BODY, PATIENCE, ask, post, said, series, until};
+use crate::support::*;
+use onceway::adapters::issue::{Purpose, add};
+use onceway::adapters::peers::HttpPeers;
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 /// Longer than the bound of OncewayStoreSlow.
 const STALL: Duration = Duration::from_millis(350);

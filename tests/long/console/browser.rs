@@ -5,20 +5,13 @@
 //! that ends. A shell holds the other end of a pipe, and Chromium ends with its driver. It must not
 //! sleep: a wait watches a condition.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-
+use crate::support::*;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use onceway_client::Ask;
 use onceway_lab::wait::for_some;
-use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
-
-use crate::support::{installed, not_checked};
 
 /// The time limit for one command.
 const WITHIN: Duration = Duration::from_secs(60);

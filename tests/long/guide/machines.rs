@@ -7,18 +7,14 @@
 //! So no name on this computer can collide with another run's, and nothing is left behind. It must
 //! not change this computer.
 
+use crate::guide::book::{DESK, REGIONS};
+use crate::support::*;
+use onceway_lab::proctable;
+use rustix::process::Pid;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
-
-use onceway_lab::binaries::Binaries;
-use onceway_lab::{proctable, wait};
-use rustix::process::Pid;
-
-use crate::guide::book::{DESK, REGIONS};
 
 /// The path to a new machine's programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -3,20 +3,10 @@
 //! The major upgrade gets an empty server of the same version, because no other is here. It must
 //! not write a generation that the product has not named.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use onceway::adapters::identity::{PeerIdentity, files_in};
-use onceway::adapters::peers::HttpPeers;
-use onceway::ports::Peers;
-use onceway::protocol::speakers::Sender;
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::{self, DATABASE};
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-
 use crate::runbook::book::Section;
-use crate::support::{said, series, status, until};
+use crate::support::*;
+use onceway::adapters::peers::HttpPeers;
+use onceway::protocol::speakers::Sender;
 
 /// Makes an empty server and database for eu-west, and writes the generation that `region rebuild`
 /// printed into its file. Then it plays `store init` as the section says.

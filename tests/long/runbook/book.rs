@@ -5,17 +5,10 @@
 //! the fleet. The player of a section names the replacements of addresses, names and numbers. It
 //! must not skip a line.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use onceway_lab::cluster::SUPERUSER;
-use onceway_lab::deployment::Deployment;
-use onceway_lab::region::Region;
-use tokio::process::Command;
-
 use crate::support::documents::text;
-use crate::support::{found, program, until};
+use crate::support::*;
+use onceway_lab::cluster::SUPERUSER;
+use tokio::process::Command;
 
 const WITHIN: Duration = Duration::from_secs(150);
 

@@ -3,13 +3,9 @@
 //! The provider's ledger is a file of the test's own. They must not rule a key except by the
 //! runbook's lines.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use onceway_lab::deployment::Deployment;
-use onceway_lab::region::Region;
-
 use crate::runbook::book::Section;
-use crate::support::{BODY, ask, found, key, key_status, post, series, until};
+use crate::support::*;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Makes a key in doubt at its owner: its attempt was answered 500 on a route that parks. Returns
 /// the owner.

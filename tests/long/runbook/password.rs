@@ -3,17 +3,9 @@
 //! Between the section's lines clients send keyed requests to the region. Its files and its server
 //! are put back at the end. It must not change another region.
 
-use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use onceway_client::Connections;
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::{DATABASE, GATEWAY_ROLE};
-use onceway_lab::region::Region;
-
 use crate::runbook::book::Section;
 use crate::runbook::planned::{round_is_over, taken_over};
-use crate::support::{BODY, PATIENCE, effects, key, post, until};
+use crate::support::*;
 
 pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
     let (eu, one) = (&fleet.regions[1], &fleet.regions[1..2]);

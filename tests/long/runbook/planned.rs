@@ -4,21 +4,10 @@
 //! onceway is this one, which speaks only the protocol version before. They must not lose a
 //! request, and leave all regions serving.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Duration;
-
-use onceway::adapters::identity::{PeerIdentity, files_in};
+use crate::runbook::book::{Section, metric};
+use crate::support::*;
 use onceway::adapters::issue::{Purpose, add};
 use onceway::adapters::peers::HttpPeers;
-use onceway::ports::Peers;
-use onceway::protocol::region::RegionName;
-use onceway_lab::deployment::Deployment;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-
-use crate::runbook::book::{Section, metric};
-use crate::support::{said, series, until};
 
 const SERVING: &str = "onceway_region_serving{member=\"eu-west\"}";
 

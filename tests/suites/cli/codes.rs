@@ -3,11 +3,10 @@
 //!
 //! `register` has the admin listener with a test's answers. It must not need a gateway.
 
-use serde_json::{Value, json};
-
 use crate::cli::register::{admin, at};
 use crate::cli::{err, onceway, well};
 use crate::support::documents::text;
+use crate::support::*;
 
 const NOWHERE: &str = "http://127.0.0.1:1";
 

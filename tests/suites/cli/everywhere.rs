@@ -4,13 +4,10 @@
 //! The commands are those that `--help` lists, so a new one has to be entered here. It must not
 //! change anything but folders of its own.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
-use serde_json::{Value, json};
-
 use crate::cli::register::{admin, at};
 use crate::cli::{ends, err, onceway, out, well};
+use crate::support::*;
+use std::io::Write;
 
 /// Commands that change something, and so have a dry run.
 const ACTS: [&str; 18] = [

@@ -4,16 +4,10 @@
 //! The gateway's side of these acts is tested on real regions. It must not know how the register
 //! works.
 
+use crate::cli::{ends, err, onceway, out, well};
+use crate::support::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Mutex};
-
-use onceway::config::Config;
-use serde_json::{Value, json};
-
-use crate::cli::{ends, err, onceway, out, well};
 
 const FILE: &str = "config/us-east.toml";
 

@@ -4,19 +4,16 @@
 //! `src/cli/top` has tests of a frame's content. The terminal is a pseudo terminal of the kernel.
 //! It must not need a gateway.
 
+use crate::cli::register::{admin, at};
+use crate::cli::{err, out};
+use crate::support::*;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
-
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-use serde_json::{Value, json};
-
-use crate::cli::register::{admin, at};
-use crate::cli::{err, out};
 
 /// A deployment of two regions, one of which is lost.
 fn status() -> Value {

@@ -2,14 +2,10 @@
 //!
 //! A test must look at the journal, not at what an act answered.
 
-use http::StatusCode;
-use onceway_client::Answer;
-use serde_json::{Value, json};
-
 use super::pages::{admin, get, hidden, page_of, signed_in};
 use crate::console::{encoded, form};
 use crate::support::console::{ANN, BOB, EVE, TOKEN, alone, doubt, solo};
-use crate::support::{ask, err, key, out, program, run, until};
+use crate::support::*;
 
 async fn act(token: &str, path: &str, body: &Value) -> Answer {
     let post = onceway_client::Ask::post(format!("{}{path}", admin().await), body.to_string());

@@ -3,15 +3,10 @@
 //! `tests/long/console.rs` looks at the same pages in a browser. Every request is one that a
 //! browser could send, or a page that misuses one. A test must not send others.
 
-use onceway_client::{Answer, Ask};
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use serde_json::Value;
-use tokio::task::JoinSet;
-
 use crate::console::{encoded, form};
+use crate::support;
 use crate::support::console::{TOKEN, alone, doubt, retry, solo, start};
-use crate::support::{self, ask, key, run, until};
+use crate::support::*;
 
 pub async fn admin() -> String {
     solo().await.region.admin()

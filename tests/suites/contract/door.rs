@@ -3,12 +3,9 @@
 //!
 //! The benches of peers and upstream use it. It must not know which protocol is served.
 
+use crate::support::*;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
-
-use onceway_lab::wait;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 
 const BOUND: Duration = Duration::from_secs(20);
 /// The state as `/proc/net/tcp` writes it.

@@ -3,19 +3,13 @@
 //!
 //! `store/support.rs` makes the server and its store. It must not assert what a store does.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
+use crate::store::support::{Region, ask, eventually, id, open, won};
+use crate::support::*;
 use onceway::adapters::postgres::{PgStore, provision};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
-use onceway::ports::{KeyStore, Replica};
 use onceway::protocol::decide::Basis;
-use onceway::protocol::key::{KeyId, Tenant};
-use onceway::protocol::record::{Nonce, Reader, Reading, Row, State, Token, resolve};
-use onceway::protocol::region::Origin;
+use onceway::protocol::record::{Reader, Reading, Row, State, resolve};
 use onceway_lab::contract::store::{Foreign, LONG, StoreBench};
-
-use crate::store::support::{Region, ask, eventually, id, open, won};
 
 const ME: &str = "eu#1";
 const PEERS: [&str; 2] = ["us-east#1", "ap#3"];

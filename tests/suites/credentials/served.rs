@@ -5,22 +5,16 @@
 //! the same files. The route `payouts` binds its keys to the principal, so every token in the file
 //! names one.
 
-use std::fs;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use onceway::gateway::credentials::digest;
-use onceway_client::{Answer, Ask};
-use onceway_lab::ports::free_run;
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
-use tokio::time::timeout;
-
 use crate::credentials::signing::{SigningKey, jwks};
 use crate::reload::reload;
-use crate::support::solo::{Solo, add_lines, routes};
-use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, run};
+use crate::support::solo::{add_lines, routes};
+use crate::support::*;
+use onceway::gateway::credentials::digest;
+use onceway_lab::ports::free_run;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::net::TcpSocket;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::timeout;
 
 const ISS: &str = "https://accounts.test";
 

@@ -4,18 +4,13 @@
 //! `signing` makes the tokens. They are judged by credentials that were read from files, at a date
 //! that the test names. A test must not read a clock.
 
-use std::fs;
-
-use http::{HeaderMap, HeaderValue};
+use super::signing::{SigningKey, encode, jwks, message};
+use crate::support::*;
 use onceway::config::load_credentials;
 use onceway::gateway::credentials::Credentials;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
-use onceway::protocol::key::Tenant;
 use onceway::protocol::time::Date;
 use ring::hmac;
-use serde_json::{Value, json};
-
-use super::signing::{SigningKey, encode, jwks, message};
 
 const ISS: &str = "https://accounts.example.com";
 const AUD: &str = "https://api.example.com";

@@ -3,14 +3,11 @@
 //!
 //! `adapters::identity` is both ends of each handshake. It must not open a socket.
 
-use std::path::Path;
-
-use onceway::adapters::identity::{self, IdentityFiles, PeerIdentity};
-use onceway::adapters::issue;
-use onceway::protocol::region::RegionName;
-use rustls::{ClientConnection, ServerConnection};
-
 use super::{text, tool, well};
+use crate::support::*;
+use onceway::adapters::identity::{self, IdentityFiles};
+use onceway::adapters::issue;
+use rustls::{ClientConnection, ServerConnection};
 
 fn name(region: &str) -> RegionName {
     RegionName::parse(region).unwrap()

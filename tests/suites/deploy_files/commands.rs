@@ -4,10 +4,9 @@
 //! unknown ones, and does nothing. The usage line of that help names the required words. It must
 //! not run a command for real.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{files_below, onceway, text, top};
 use crate::support::documents::pages;
+use crate::support::*;
 
 /// A command line, and its place.
 #[derive(Debug)]

@@ -4,16 +4,11 @@
 //! `deploy_files` finds tools; `pod` asks a running gateway for the paths that DNS checks. It must
 //! not build an image, start a server or fetch a provider.
 
-use std::collections::BTreeSet;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
-use std::process::Command;
-
-use onceway::config::Config;
-use onceway::server::descriptors;
-
 use super::{onceway, text, tool, top, well};
 use crate::support::documents::pages;
+use crate::support::*;
+use onceway::server::descriptors;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 /// The limit for the unit's exposure, in tenths (`systemd-analyze security`).
 const MOST_EXPOSED: &str = "20";

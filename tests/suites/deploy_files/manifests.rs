@@ -4,19 +4,12 @@
 //! `schema` judges objects, `pod` assembles a pod's view. Each region is tested by its own files,
 //! and as kubectl renders it. It must not talk to a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
-use std::time::Duration;
-
-use onceway::config::Config;
-use serde::Deserialize;
-use serde_json::Value;
-
 use super::pod::Pod;
 use super::schema::Schema;
 use super::{REGIONS, onceway, text, tool, top, well};
+use crate::support::*;
+use serde::Deserialize;
+use std::sync::OnceLock;
 
 const BASE: &str = "deploy/kubernetes/base";
 /// The time that a gateway needs to end after the drain, with some reserve (`server::run` closes

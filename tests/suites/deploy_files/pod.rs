@@ -3,22 +3,12 @@
 //! `manifests` asks it for the configuration, and starts the built program on it. Secrets are made
 //! up. It must not take a file from anywhere but where the manifests take it.
 
-use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-
-use onceway::adapters::{identity, issue};
-use onceway::config::Config;
-use onceway::protocol::region::RegionName;
-use serde_json::Value;
-use tempfile::TempDir;
-
 use super::manifests::{container, items, of_kind, region};
 use super::{onceway, text};
-use crate::support::Mortal;
+use crate::support::*;
+use onceway::adapters::{identity, issue};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 /// The time limit for the program to answer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,15 +4,12 @@
 //! `tests/suites/config/cases.rs` holds the good files and the mistakes that users make; the
 //! changes here are random. It must not judge the wording.
 
-use std::fs;
-use std::path::Path;
-
 use crate::config::cases::{
     CASES, CREDENTIALS, ISSUER, ISSUER_CASES, KEYS, REGION, RING, ROUTES, SECRET_KEYS,
 };
-use onceway::config::{Config, Errors, load_credentials, load_ring, load_routes};
-
 use crate::fuzz::mix::fuzz;
+use crate::support::*;
+use onceway::config::{Errors, load_credentials, load_ring, load_routes};
 
 const NAMES: [&str; 5] = ["ring.toml", "routes.toml", "credentials.toml", "region.toml", "keys.json"];
 

@@ -4,10 +4,9 @@
 //! the numbers as written, which serde_json hides. It must not know how the canonical form is
 //! ordered or spelled.
 
-use onceway::gateway::policy::canonical::{RawOnly, canonical_json};
-use serde_json::Value;
-
 use crate::fuzz::mix::{Text, fuzz};
+use crate::support::*;
+use onceway::gateway::policy::canonical::{RawOnly, canonical_json};
 
 const TEXTS: &[&[u8]] = &[
     br#"{"amount":2000,"currency":"usd","source":"tok_visa"}"#,

@@ -4,19 +4,15 @@
 //! The target is `adapters::wire`. A message is fuzzed as the text of its head, a header per line.
 //! It must not know what a gateway does with a message.
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
+use crate::fuzz::mix::fuzz;
+use crate::support::*;
+use http::{HeaderName, Response, Uri};
 use onceway::adapters::wire::{
     decode_forward, decode_from, decode_pong, decode_reply, encode_forward, encode_pong, encode_reply,
 };
 use onceway::ports::body::empty;
 use onceway::ports::peers::{Forward, ForwardReply};
 use onceway::protocol::digest::Digest32;
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::record::RequestId;
-use onceway::protocol::region::RegionName;
-
-use crate::fuzz::mix::fuzz;
 
 const FORWARD: &[u8] = b"onceway-peer-from: east\nonceway-peer-epoch: 7\nonceway-peer-deadline-ms: 30000\n\
 onceway-peer-tenant: acme\nonceway-peer-principal: none\nonceway-peer-key: k-1\nonceway-peer-request-id: req_000000000000000000000000000000ff\n\

@@ -4,16 +4,11 @@
 //! `server::forwarded` has the table of forwarded addresses. A test must not trust loopback by
 //! default: only the edge that it writes does.
 
-use std::time::Duration;
-
-use http::HeaderValue;
-use onceway::config::listen::{Edge, PublicLimits};
-use onceway::config::trusted::Network;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
 use crate::net::harness::{Running, read_until, rest, run_behind};
 use crate::net::support::soon;
+use crate::support::*;
+use onceway::config::listen::{Edge, PublicLimits};
+use onceway::config::trusted::Network;
 
 fn loopback() -> Vec<Network> {
     vec![Network::parse("127.0.0.0/8").unwrap()]

@@ -5,14 +5,9 @@
 //! here hyper stands above them. It must not use a client library, which would tidy up the very
 //! bytes in question.
 
-use std::time::Duration;
-
-use onceway::config::listen::PublicLimits;
-use onceway_lab::wait;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-
 use crate::net::harness::{read_until, rest, run, talk};
+use crate::support::*;
+use onceway::config::listen::PublicLimits;
 
 /// A request after the refused one, which must never be answered.
 const NEXT: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";

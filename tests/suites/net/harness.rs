@@ -3,11 +3,10 @@
 //! `public`, `framing`, `slow`, `http2` and `tls` test through it; `frames` writes HTTP/2 by hand.
 //! It must not use a client library, which would tidy up the very bytes in question.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use crate::net::frames::Raw;
+use crate::net::support::{fed, soon};
+use crate::support::*;
+use http::{HeaderName, Response};
 use onceway::config::listen::{Edge, PublicLimits};
 use onceway::ports::Body;
 use onceway::ports::body::{Collected, collect, full};
@@ -15,12 +14,8 @@ use onceway::server::listener_kind::Door;
 use onceway::server::public::listen;
 use onceway::server::{Listeners, PublicService};
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::AsyncRead;
 use tokio::sync::{Semaphore, mpsc};
-
-use crate::net::frames::Raw;
-use crate::net::support::{fed, soon};
 
 /// The size of the answer to `/big`, in bytes: more than any socket buffers.
 pub const BIG: usize = 64 << 20;

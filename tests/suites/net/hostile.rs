@@ -4,34 +4,27 @@
 //! `peers` has the good case. Each test also shows that the message must not reach the region's
 //! service.
 
-use std::error::Error;
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run, us};
+use crate::net::support::{Pki, fed, region, soon, text, trusting};
+use crate::support::said::{self, first_answer};
+use crate::support::*;
+use http::Response;
+use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http2::{Connection, SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::adapters::identity::{PeerIdentity, server_name};
+use onceway::adapters::identity::server_name;
 use onceway::adapters::issue::{Purpose, add, revoke};
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
-use onceway::ports::Peers;
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question};
 use onceway::protocol::speakers::Sender;
 use onceway::protocol::versions::{NEWEST, Versions};
 use onceway::server::peer::PeerLimits;
 use rustls::ClientConfig;
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
+use std::error::Error;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run, us};
-use crate::net::support::{Pki, fed, region, soon, text, trusting};
-use crate::support::said::{self, first_answer};
 
 type Made<B> = (SendRequest<B>, Connection<TokioIo<TlsStream<TcpStream>>, B, TokioExecutor>);
 

@@ -5,20 +5,18 @@
 //! malformed request ends as a problem, or as a reset where the protocol says so (RFC 9113 section
 //! 8.1.1). It must not pass anything of it on.
 
-use bytes::Bytes;
-use http::{Request, StatusCode, Version};
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::config::listen::PublicLimits;
-use tokio::net::TcpStream;
-
 use crate::net::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, block, frame,
     request,
 };
 use crate::net::harness::{http2, run, still_answers};
 use crate::net::support::soon;
+use crate::support::*;
+use http::Version;
+use http_body_util::Full;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use onceway::config::listen::PublicLimits;
 
 async fn client(address: &str) -> SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(address).await.unwrap();

@@ -4,16 +4,14 @@
 //! `http2` has merely malformed requests. After each attack the connection is over, or the request
 //! was refused, and a new client is answered. It must not count on how many bytes a socket buffers.
 
-use std::time::Duration;
-
-use onceway::config::listen::PublicLimits;
-
 use crate::net::frames::{
     ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, SETTINGS,
     WINDOW_UPDATE, block, frame, request,
 };
 use crate::net::harness::{http2, run, still_answers};
 use crate::net::support::soon;
+use crate::support::*;
+use onceway::config::listen::PublicLimits;
 
 const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
 

@@ -4,29 +4,19 @@
 //! `hostile` has the peers that must be refused. It must count the other region's messages: nothing
 //! is resent.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use http::{HeaderMap, Method, Response, StatusCode};
-use onceway::adapters::identity::PeerIdentity;
+use crate::net::support::{Pki, fed, key_id, piece, region, soon, text};
+use crate::support::*;
+use http::Response;
 use onceway::adapters::peers::HttpPeers;
-use onceway::ports::Peers;
 use onceway::ports::body::full;
 use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
-use onceway::protocol::record::RequestId;
-use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::speakers::{Sender, may};
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use onceway_lab::contract;
-use onceway_lab::relay::{Direction, Relay};
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-
-use crate::net::support::{Pki, fed, key_id, piece, region, soon, text};
 
 /// Room for a large forward and some small ones.
 pub const PLACES: usize = (3 << 20) + 1_000;

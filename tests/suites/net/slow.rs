@@ -4,16 +4,12 @@
 //! Each bound is set low, and seen to cut. `framing` and `http2` have malformed requests. It must
 //! not sleep: a client that drips waits for an answer for a moment between its bytes.
 
-use std::time::Duration;
-
-use onceway::config::listen::PublicLimits;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-
 use crate::net::frames::{END_HEADERS, HEADERS, Outcome, Raw, frame, request};
 use crate::net::harness::{BIG, read_until, rest, run, still_answers};
 use crate::net::support::soon;
+use crate::support::*;
+use onceway::config::listen::PublicLimits;
+use tokio::time::timeout;
 
 const MOMENT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);

@@ -3,30 +3,19 @@
 //!
 //! The contract's benches use it, too. It must not assert anything itself beyond its own working.
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::path::Path;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::Context;
-use std::time::Duration;
-
-use bytes::Bytes;
+use crate::support::*;
 use http_body::Frame;
-use http_body_util::BodyExt;
-use onceway::adapters::identity::{PeerIdentity, files_in};
 use onceway::adapters::issue::{Generated, generate};
 use onceway::ports::body::{Collected, collect};
 use onceway::ports::{Body, BodyError, Polled};
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::region::RegionName;
-use onceway_lab::wait;
 use rustls::client::WantsClientCert;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context;
+use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
 
 pub fn region(name: &str) -> RegionName {

@@ -4,24 +4,17 @@
 //! `adapters::tls` has the tables of unusable files. It must not trust anything but the test's own
 //! authority.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt, Full};
+use crate::net::harness::{Running, rest, run_within};
+use crate::net::support::{Pki, region, soon, trusting};
+use crate::support::*;
+use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::adapters::identity::{files_in, server_name};
+use onceway::adapters::identity::server_name;
 use onceway::adapters::tls::load;
 use onceway::config::listen::PublicLimits;
 use rustls::{ProtocolVersion, SupportedProtocolVersion};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-use crate::net::harness::{Running, rest, run_within};
-use crate::net::support::{Pki, region, soon, trusting};
 
 async fn secure(pki: &Pki, limits: PublicLimits) -> Running {
     let files = files_in(pki.path(), &region("us"));

@@ -4,21 +4,13 @@
 //! `support::RawServer` records the requests. It must count them: a resend is the one thing that
 //! must never happen.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use http::{HeaderMap, HeaderName, Method, Request};
+use crate::net::support::{RawServer, Then, fed, key_id, piece, read_request, region, soon, text};
+use crate::support::*;
+use http::HeaderName;
 use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
 use onceway::ports::Upstream;
 use onceway::ports::body::{empty, full};
 use onceway::ports::upstream::{EffectTokens, ForwardKey, KeyForm, Probe, ProbeReply, Send, SendError};
-use onceway::protocol::record::{RequestId, Token};
-use onceway_lab::wait;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
-
-use crate::net::support::{RawServer, Then, fed, key_id, piece, read_request, region, soon, text};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const LONG: Duration = Duration::from_secs(20);

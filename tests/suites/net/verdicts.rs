@@ -3,30 +3,22 @@
 //!
 //! Each server here is scripted. A test must not take "unknown" for "not sent", nor the reverse.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
-use onceway::adapters::identity::files_in;
+use crate::net::support::{Pki, RawServer, Then, key_id, read_request, region, soon, text};
+use crate::support::*;
+use http::HeaderName;
 use onceway::adapters::upstream::{
     Base, Credential, Host, HttpUpstream, ServiceSettings, Tls, TlsFiles, UpstreamSettings,
 };
 use onceway::ports::Upstream;
 use onceway::ports::body::empty;
 use onceway::ports::upstream::{CredentialRefused, ForwardKey, Probe, ProbeReply, Send, SendError};
-use onceway::protocol::record::{RequestId, Token};
 use onceway_lab::ports::free_run;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-
-use crate::net::support::{Pki, RawServer, Then, key_id, read_request, region, soon, text};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const AMPLE: Duration = Duration::from_secs(20);

@@ -3,14 +3,10 @@
 //!
 //! `ports::contract` has what each member hears. A test must not measure time.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::store::support::{Region, ask, eventually, won};
-use onceway::ports::KeyStore;
+use crate::support::*;
 use onceway::ports::store::{ClaimReply, StoreError, Written};
 use onceway::protocol::record::{Answer, AnswerBody};
-use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
 /// Keys that are handled at the same time, and how often.

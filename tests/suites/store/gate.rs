@@ -6,23 +6,21 @@
 //! state; `ports::contract` has the refusals of a closed gate. It must not judge a statement's
 //! rows.
 
-use std::cell::Cell;
-use std::time::Duration;
-
+use crate::store::authority::{lodging, other, state, waits};
+use crate::store::jobs::request;
+use crate::store::support::{RETENTION, Region, ask, eventually, id, lifetime, open, won};
+use crate::support::*;
 use onceway::adapters::postgres::PgStore;
 use onceway::adapters::postgres::provision;
 use onceway::ports::authority::Lodged;
 use onceway::ports::jobs::{self, Acted};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError, Unclear, Written};
 use onceway::ports::upkeep::{Act, Ruling};
-use onceway::ports::{Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
+use onceway::ports::{Authority, Escrows, Imports, Jobs, Upkeep};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::record::{Answer, AnswerBody};
+use std::cell::Cell;
 use tokio_postgres::Client;
-
-use crate::store::authority::{lodging, other, state, waits};
-use crate::store::jobs::request;
-use crate::store::support::{RETENTION, Region, ask, eventually, id, lifetime, open, won};
 
 /// As a migration that closes older gateways replaces the gate: another version, and no approved
 /// boot.

@@ -3,19 +3,14 @@
 //!
 //! The contract of the port has everything else about jobs. It must not run anything.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::{HeaderMap, Method, Uri};
+use crate::store::support::{Region, ask, eventually, id};
+use crate::support::*;
+use http::Uri;
 use onceway::adapters::postgres::PgStore;
+use onceway::ports::Jobs;
 use onceway::ports::jobs::{Act, Acted, StoredRequest, Turns};
 use onceway::ports::store::{ClaimReply, GateVersion};
-use onceway::ports::{Jobs, KeyStore};
-use onceway::protocol::record::{Nonce, State};
-use tokio::task::JoinSet;
-
-use crate::store::support::{Region, ask, eventually, id};
+use onceway::protocol::record::State;
 
 const LONG: Duration = Duration::from_secs(3_600);
 

@@ -3,11 +3,8 @@
 //!
 //! `ports::contract` has claims, outcomes, recovery and the gate. A test must not share its server.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use crate::store::support::{Region, ask, eventually, id, origin, won};
-use onceway::ports::KeyStore;
+use crate::support::*;
 use onceway::ports::store::{ClaimAsk, StoreError};
 use onceway::protocol::decide::Basis;
 use onceway::protocol::record::{Answer, AnswerBody};

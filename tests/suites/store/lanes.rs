@@ -5,18 +5,15 @@
 //! superuser's lock keeps statements from their answers. It must not depend on the machine's speed:
 //! the server shows which statements got through. `authority` has the claim that is lodged.
 
-use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::store::authority::{lodging, other};
 use crate::store::support::{Region, ask, attempt, eventually, id, won};
+use crate::support::*;
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::audit::Begin;
 use onceway::ports::authority::Lodged;
 use onceway::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
-use onceway::ports::{Acceptors, Audit, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
-use tokio::task::JoinSet;
+use onceway::ports::{Acceptors, Audit, Escrows, Imports, Jobs, Upkeep};
+use std::future::Future;
 use tokio_postgres::Client;
 
 const CONNECTIONS: usize = 4;

@@ -4,13 +4,10 @@
 //! The order of an operator's steps is that of docs/operate/regions.md. It must not change that
 //! order.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::store::support::{DATABASE, Region, eventually, init_until_complete, open, seq};
+use crate::support::*;
 use onceway::adapters::postgres::provision::{self, Report, Status};
-use onceway::ports::{Authority, KeyStore, Replica};
+use onceway::ports::Authority;
 use onceway::protocol::authority::GateState;
 use onceway::protocol::ring::Ring;
 use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};

@@ -5,19 +5,11 @@
 //! which changes of a URL are taken over, `reload.rs` changes the file of a running gateway. A test
 //! must not end a connection itself.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-
+use crate::store::support::{DATABASE, Region, ask, eventually, id, open, won};
+use crate::support::*;
 use onceway::adapters::postgres::address::Address;
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::store::GateVersion;
-use onceway::ports::{KeyStore, Replica};
-use tokio::task::JoinSet;
-
-use crate::store::support::{DATABASE, Region, ask, eventually, id, open, won};
 
 /// Calls at once, at first. More need new connections.
 const FEW: u64 = 2;

@@ -5,13 +5,9 @@
 //! there. Then a replication password is changed while a link is down. `provisioning` does the same
 //! by connection. `cli.rs` tests that the command must not show a secret.
 
-use std::path::Path;
-use std::process::Output;
-
-use onceway::adapters::postgres::provision::{self, Plan, Script, Status, Whence, script, verifiers};
-use onceway_lab::binaries::Binaries;
-
 use crate::store::support::{DATABASE, Region, eventually, init_until_complete};
+use crate::support::*;
+use onceway::adapters::postgres::provision::{self, Plan, Script, Status, Whence, script, verifiers};
 
 const VARIABLE: &str = "ONCEWAY_TEST_PUBLISHER";
 

@@ -6,10 +6,8 @@
 use crate::store::support::{
     DATABASE, Region, ask, eventually, id, init_until_complete, open, origin, seq, won,
 };
+use crate::support::*;
 use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
-use onceway::ports::Replica;
-use onceway::protocol::region::RegionName;
-use onceway_lab::binaries::Binaries;
 use tokio_postgres::error::SqlState;
 
 pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {

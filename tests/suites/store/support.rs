@@ -4,28 +4,17 @@
 //! `fleet` makes the server, which dies with the value, and waits. It must not know what a test
 //! asserts.
 
-use std::fs;
-use std::future::Future;
-
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
-use std::time::Duration;
-
-use crate::support::room;
+use crate::support::*;
 use onceway::adapters::postgres::provision::{self, Plan, Report, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Written};
-use onceway::ports::{KeyStore, Replica};
 use onceway::protocol::fingerprint::{self, Fingerprint};
-use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Nonce, Row, Token};
-use onceway::protocol::region::Origin;
-use onceway_lab::binaries::Binaries;
+use onceway::protocol::record::Row;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::contract::store::asked;
-use onceway_lab::wait;
-use tempfile::TempDir;
+use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
 use tokio_postgres::{Client, NoTls};
 
 pub const DATABASE: &str = "shop";

@@ -5,17 +5,12 @@
 //! `adapters::postgres::address` has the words that are refused before any connection. A test must
 //! not trust the system's authorities.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
+use crate::store::support::{DATABASE, Region, eventually, init_until_complete};
+use crate::support::*;
 use onceway::adapters::postgres::provision::{self, Error, Status};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway::ports::KeyStore;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
-
-use crate::store::support::{DATABASE, Region, eventually, init_until_complete};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 /// An authority whose certificate is in a file, as operators have it.
 struct Authority {

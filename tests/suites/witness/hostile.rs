@@ -4,16 +4,13 @@
 //! `failures.rs` tries the same at gateways. This file must not send an allowed message: the other
 //! tests of the suite do.
 
-use std::fs;
-
+use super::*;
+use crate::net::support::region;
+use crate::support::*;
 use onceway::ports::peers::Question;
 use onceway::protocol::register::{Message, Reply};
 use onceway::protocol::speakers::{Kind, Sender};
 use onceway::protocol::view::{Member, Standing};
-
-use super::*;
-use crate::net::support::region;
-use crate::support::{said, until};
 
 /// A view of the two regions that another one has left, while rows of it live.
 fn left_behind(witness: u128) -> Arc<View> {

@@ -4,17 +4,12 @@
 //! `../witness.rs` starts the process, `tests/suites/reload.rs` does the same to a gateway. It must
 //! not look at promises.
 
-use std::fs;
-
+use crate::net::support::{Pki, region};
+use crate::support::*;
+use crate::witness::{BOUND, PATIENCE, bring, house, peers};
 use onceway::adapters::upstream::{Tls, TlsFiles};
-use onceway::ports::Peers;
-use onceway_client::Ask;
-use onceway_lab::wait;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustix::process::Signal;
-
-use crate::net::support::{Pki, region};
-use crate::witness::{BOUND, PATIENCE, bring, house, peers};
 
 /// Another authority altogether: holders of old certificates are strangers from then on. Wrong
 /// files change nothing.
