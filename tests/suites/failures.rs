@@ -135,8 +135,7 @@ fn a_store_that_goes_back_while_it_runs_is_closed() {
 
         // As a rebuilt store would come back.
         in_store(home, "update onceway.heartbeats set seq = seq + 1000000 where origin = 'eu-west#1'").await;
-        home.act(Action::Stop, Part::Gateway).await.unwrap();
-        home.act(Action::Start, Part::Gateway).await.unwrap();
+        restart(home).await;
         charged(home, &key).await;
     });
 }

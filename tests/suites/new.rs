@@ -65,10 +65,16 @@ impl Place {
         (output.status.code(), String::from_utf8(output.stdout).unwrap() + &log)
     }
 
+    /// Runs a command of onceway that must succeed. Returns what it said.
+    async fn well(&self, words: &[&str]) -> String {
+        let (code, said) = self.ended(&[&["onceway"], words].concat()).await;
+        assert_eq!(code, Some(0), "{said}");
+        said
+    }
+
     /// The files of `onceway new` with this test's ports; returns the token.
     async fn new_gateway(&self, words: &[&str]) -> String {
-        let (code, said) = self.ended(words).await;
-        assert_eq!(code, Some(0), "{said}");
+        let said = self.well(&words[1..]).await;
         let file = self.path().join("gateway/us-east.toml");
         let written = fs::read_to_string(&file).unwrap();
         let own = written
@@ -175,7 +181,7 @@ fn one_region_needs_no_certificate_no_logical_wal_and_no_superuser() {
     run(async {
         let (place, _room) = (Place::new(), room(1).await);
         let Owned { cluster, store, token, _service } = owned(&place).await;
-        assert_eq!(place.ended(&["onceway", "check", "--serve", "gateway/us-east.toml"]).await.0, Some(0));
+        place.well(&["check", "--serve", "gateway/us-east.toml"]).await;
         let (code, said) = place.ended(&["onceway", "new", "gateway"]).await;
         assert!(code == Some(2) && said.contains("is there already"), "{said}");
 
@@ -250,8 +256,7 @@ fn one_region_gets_ready_for_others_and_keeps_its_keys() {
         drop(cluster);
         let _cluster = postgres(&place, &[]).await;
         let regions = ["--region", "us-east", "eu-west", "ap-south"];
-        let certs = [&["onceway", "certs", "--out", "gateway/certificates"], &regions[..]].concat();
-        assert_eq!(place.ended(&certs).await.0, Some(0));
+        place.well(&[&["certs", "--out", "gateway/certificates"], &regions[..]].concat()).await;
         let file = place.path().join("gateway/us-east.toml");
         let text = fs::read_to_string(&file).unwrap();
         let text =
@@ -262,12 +267,9 @@ fn one_region_gets_ready_for_others_and_keeps_its_keys() {
             "\n[peer]\ncertificate = \"{me}.pem\"\nkey = \"{me}.key\"\nca = \"certificates/ca.pem\"\n\n[provision]\nadmin_url = \"{admin}\"\n"
         );
         fs::write(&file, text + &more).unwrap();
-        let (code, said) = place.ended(&["onceway", "check", "--strict", "gateway/us-east.toml"]).await;
-        assert_eq!(code, Some(0), "{said}");
+        place.well(&["check", "--strict", "gateway/us-east.toml"]).await;
         for command in ["init", "check"] {
-            let (code, said) =
-                place.ended(&["onceway", "store", command, "--config", "gateway/us-east.toml"]).await;
-            assert_eq!(code, Some(0), "{said}");
+            place.well(&["store", command, "--config", "gateway/us-east.toml"]).await;
         }
         let _gateway = place.run(&serve[..4]);
         let again = answered("the answer to be replayed").await;
@@ -282,9 +284,7 @@ fn several_regions_get_a_file_each_and_certificates() {
         let new = ["onceway", "new", "gateway", "--regions", "us-east,eu-west,ap-south"];
         place.new_gateway(&new).await;
         for name in ["us-east", "eu-west", "ap-south"] {
-            let file = format!("gateway/{name}.toml");
-            let (code, said) = place.ended(&["onceway", "check", "--strict", &file]).await;
-            assert_eq!(code, Some(0), "{said}");
+            place.well(&["check", "--strict", &format!("gateway/{name}.toml")]).await;
         }
         let file = place.path().join("gateway/us-east.toml");
         let text = fs::read_to_string(&file).unwrap();

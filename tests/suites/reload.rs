@@ -112,25 +112,9 @@ fn reloads_under_load_drop_no_request() {
     run(async {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
-        let (over, connections) = (AtomicBool::new(false), Connections::default());
-        let client = async |number: usize| {
-            let mut done = Vec::new();
-            while !over.load(Ordering::SeqCst) {
-                let key = key("load");
-                let mut request = post(&public, "/v1/charges", &key, BODY);
-                // Some go on over a reload or two.
-                if number == 0 {
-                    request = request.with("Demo-Behave", "slow=700ms");
-                }
-                let answer = connections
-                    .send(request, PATIENCE)
-                    .await
-                    .unwrap_or_else(|error| panic!("{key}: {error:#}"));
-                assert_eq!(answer.status.as_u16(), 201, "{key}: {}", answer.text());
-                done.push(key);
-            }
-            done
-        };
+        let (over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+        // Some go on over a reload or two.
+        let client = |behave| charges(&public, &over, &done, behave);
         let changes = async {
             let before = reloads(solo, "ok").await;
             for round in 0..8 {
@@ -140,7 +124,8 @@ fn reloads_under_load_drop_no_request() {
             over.store(true, Ordering::SeqCst);
             reloads(solo, "ok").await - before
         };
-        let (a, b, c, d, made) = tokio::join!(client(0), client(1), client(2), client(3), changes);
+        let (a, b, c, d, made) =
+            tokio::join!(client("slow=700ms"), client(""), client(""), client(""), changes);
         let keys = [a, b, c, d].concat();
         assert!(made >= 8.0 && keys.len() > 50, "{made} reloads, {} requests", keys.len());
         for key in &keys {
@@ -173,21 +158,9 @@ fn a_new_password_of_the_store_drops_no_request() {
             admin.batch_execute(&sql).await.unwrap();
         };
         password("first").await;
-        let hba = cluster.data().join("pg_hba.conf");
-        let others = fs::read_to_string(&hba).unwrap();
-        fs::write(&hba, format!("host all {GATEWAY_ROLE} 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
-        admin.batch_execute("select pg_reload_conf()").await.unwrap();
-        let (over, connections) = (AtomicBool::new(false), Connections::default());
-        let client = async || {
-            let mut done = 0;
-            while !over.load(Ordering::SeqCst) {
-                let request = post(&solo.public(), "/v1/charges", &key("password"), BODY);
-                let answer = connections.send(request, PATIENCE).await.unwrap();
-                assert_eq!(answer.status.as_u16(), 201, "{}", answer.text());
-                done += 1;
-            }
-            done
-        };
+        ask_for_password(cluster, &admin, GATEWAY_ROLE).await;
+        let (over, done, public) = (AtomicBool::new(false), AtomicUsize::new(0), solo.public());
+        let client = || charges(&public, &over, &done, "");
         let change = async {
             let sql = "select pid from pg_stat_activity where usename = $1";
             let processes = async || -> BTreeSet<i32> {
@@ -209,8 +182,8 @@ fn a_new_password_of_the_store_drops_no_request() {
             taken_over(&solo, || fs::write(solo.dir.join(name), format!("{url}2")).unwrap()).await;
             over.store(true, Ordering::SeqCst);
         };
-        let (a, b, c, ()) = tokio::join!(client(), client(), client(), change);
-        assert!(a + b + c > 50, "{a} {b} {c}");
+        tokio::join!(client(), client(), client(), change);
+        assert!(done.load(SeqCst) > 50, "{done:?}");
         let waits = status(&solo.region).await["config"]["restart"].to_string();
         assert!(waits.contains("the store's URL"), "{waits}");
         let log = support::log(&solo.region).await;
@@ -388,9 +361,7 @@ fn the_admin_listener_speaks_tls_from_a_restart_on() {
         let tls = "[admin.tls]\ncertificate = \"admin.pem\"\nkey = \"admin.key\"\n";
         taken_over(solo, || fs::write(&file, format!("{before}\n{tls}")).unwrap()).await;
         assert_eq!(status(&solo.region).await["config"]["restart"], json!(["[admin.tls] as such"]));
-        for action in [Action::Stop, Action::Start] {
-            solo.region.act(action, Part::Gateway).await.unwrap();
-        }
+        restart(&solo.region).await;
         let files = TlsFiles { ca: Some(solo.dir.join("admin.pem")), ..TlsFiles::default() };
         let tls = Tls::load(&files).unwrap().now();
         let at = solo.region.admin().replacen("http://", "https://", 1);
@@ -400,9 +371,7 @@ fn the_admin_listener_speaks_tls_from_a_restart_on() {
         })
         .await;
         fs::write(&file, before).unwrap();
-        for action in [Action::Stop, Action::Start] {
-            solo.region.act(action, Part::Gateway).await.unwrap();
-        }
+        restart(&solo.region).await;
         solo.serves().await;
     });
 }

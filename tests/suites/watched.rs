@@ -284,8 +284,7 @@ async fn over_tls(solo: &Solo) {
     );
     assert_ne!(tls, plain, "the store's URL is found");
     fs::write(&file, tls).unwrap();
-    region.act(Action::Stop, Part::Gateway).await.unwrap();
-    region.act(Action::Start, Part::Gateway).await.unwrap();
+    restart(region).await;
     solo.serves().await;
 }
 

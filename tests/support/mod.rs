@@ -41,6 +41,7 @@ pub use onceway::protocol::record::{Nonce, RequestId, Token};
 pub use onceway::protocol::region::{Origin, RegionName};
 pub use onceway_client::{Answer, Ask, Connections};
 pub use onceway_lab::binaries::Binaries;
+pub use onceway_lab::cluster::Cluster;
 pub use onceway_lab::deployment::{Deployment, Options};
 pub use onceway_lab::files::{self, DATABASE, GATEWAY_ROLE};
 pub use onceway_lab::gateway::Action;
@@ -57,6 +58,7 @@ use tokio::runtime::Runtime;
 pub use tokio::sync::OnceCell;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
 pub use tokio::task::JoinSet;
+pub use tokio_postgres::Client;
 
 /// The time limit for any one answer in a test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -254,6 +256,38 @@ pub async fn series(region: &Region, name: &str) -> Option<f64> {
 
 pub async fn status(region: &Region) -> serde_json::Value {
     ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json()
+}
+
+/// Restarts a region's gateway.
+pub async fn restart(region: &Region) {
+    for action in [Action::Stop, Action::Start] {
+        region.act(action, Part::Gateway).await.unwrap();
+    }
+}
+
+/// Sends keyed charges one after the other until `over`, and counts them. Each is answered 201.
+/// Returns their keys.
+pub async fn charges(public: &str, over: &AtomicBool, done: &AtomicUsize, behave: &str) -> Vec<String> {
+    let (connections, mut keys) = (Connections::default(), Vec::new());
+    while !over.load(SeqCst) {
+        let key = key("load");
+        let request = post(public, "/v1/charges", &key, BODY).with("Demo-Behave", behave);
+        let answer = connections.send(request, PATIENCE).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{key}: {error:#}"));
+        assert_eq!(answer.status.as_u16(), 201, "{key}: {}", answer.text());
+        keys.push(key);
+        done.fetch_add(1, SeqCst);
+    }
+    keys
+}
+
+/// Lets a server ask a role for its password from now on. Returns its rules of before.
+pub async fn ask_for_password(cluster: &Cluster, admin: &Client, role: &str) -> String {
+    let hba = cluster.data().join("pg_hba.conf");
+    let before = fs::read_to_string(&hba).unwrap();
+    fs::write(&hba, format!("host all {role} 127.0.0.1/32 scram-sha-256\n{before}")).unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
+    before
 }
 
 /// Runs a command of the operator ada against a region's admin listener.

@@ -73,8 +73,7 @@ impl Stage {
         let eu = &fleet.regions[1];
         let file = fleet.dir().join("eu-west.toml");
         fs::write(&file, fs::read_to_string(&file).unwrap() + HEALTH).unwrap();
-        eu.act(Action::Stop, Part::Gateway).await.unwrap();
-        eu.act(Action::Start, Part::Gateway).await.unwrap();
+        restart(eu).await;
         for region in &fleet.regions {
             region.serves().await.unwrap();
         }

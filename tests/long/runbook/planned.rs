@@ -137,8 +137,7 @@ pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
     // The signing key goes with the authority, for a later addition of a region.
     std::fs::copy(desk.join("fresh/ca.key"), live.join("ca.key")).unwrap();
     // New connections, with nothing but the new files.
-    eu.act(Action::Stop, Part::Gateway).await.unwrap();
-    eu.act(Action::Start, Part::Gateway).await.unwrap();
+    restart(eu).await;
     for region in &fleet.regions {
         region.serves().await.unwrap();
     }

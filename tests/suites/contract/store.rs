@@ -3,7 +3,7 @@
 //!
 //! `store/support.rs` makes the server and its store. It must not assert what a store does.
 
-use crate::store::support::{Region, ask, eventually, id, open, won};
+use crate::store::support::{Region, ask, id, open, won};
 use crate::support::*;
 use onceway::adapters::postgres::{PgStore, provision};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
@@ -99,9 +99,9 @@ impl StoreBench for Stores {
         }
         cluster.start().await.unwrap();
         // Lost connections are noticed by their own tasks, so the first call may still meet one.
-        eventually("the store to answer again", || async {
+        until("the store to answer again", async || {
             let (keys, control) = (self.store.look_up(&[id("any")]).await, self.store.heartbeats().await);
-            (keys.is_ok() && control.is_ok()).then_some(())
+            keys.is_ok() && control.is_ok()
         })
         .await;
     }

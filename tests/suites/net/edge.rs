@@ -5,9 +5,7 @@
 //! default: only the edge that it writes does.
 
 use crate::net::harness::{Running, read_until, rest, run_behind};
-use crate::net::support::soon;
-use crate::support::*;
-use onceway::config::listen::{Edge, PublicLimits};
+use crate::net::support::*;
 use onceway::config::trusted::Network;
 
 fn loopback() -> Vec<Network> {

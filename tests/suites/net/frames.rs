@@ -5,7 +5,7 @@
 //! frames, but no header blocks: a test reads its facts from a body. It must not keep any rule of
 //! the protocol for the caller.
 
-use crate::support::*;
+use crate::net::support::*;
 use std::collections::VecDeque;
 
 pub const DATA: u8 = 0;

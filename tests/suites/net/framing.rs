@@ -6,8 +6,7 @@
 //! bytes in question.
 
 use crate::net::harness::{read_until, rest, run, talk};
-use crate::support::*;
-use onceway::config::listen::PublicLimits;
+use crate::net::support::*;
 
 /// A request after the refused one, which must never be answered.
 const NEXT: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";

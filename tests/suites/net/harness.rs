@@ -4,18 +4,13 @@
 //! It must not use a client library, which would tidy up the very bytes in question.
 
 use crate::net::frames::Raw;
-use crate::net::support::{fed, soon};
-use crate::support::*;
-use http::{HeaderName, Response};
-use onceway::config::listen::{Edge, PublicLimits};
+use crate::net::support::*;
 use onceway::ports::Body;
-use onceway::ports::body::{Collected, collect, full};
+use onceway::ports::body::{Collected, collect};
+use onceway::server::PublicService;
 use onceway::server::listener_kind::Door;
 use onceway::server::public::listen;
-use onceway::server::{Listeners, PublicService};
-use rustls::ServerConfig;
 use tokio::io::AsyncRead;
-use tokio::sync::{Semaphore, mpsc};
 
 /// The size of the answer to `/big`, in bytes: more than any socket buffers.
 pub const BIG: usize = 64 << 20;

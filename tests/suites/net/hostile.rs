@@ -5,26 +5,16 @@
 //! service.
 
 use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run, us};
-use crate::net::support::{Pki, fed, region, soon, text, trusting};
+use crate::net::support::*;
 use crate::support::said::{self, first_answer};
-use crate::support::*;
-use http::Response;
-use http_body_util::Full;
 use hyper::body::{Body, Incoming};
-use hyper::client::conn::http2::{Connection, SendRequest, handshake};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::adapters::identity::server_name;
+use hyper::client::conn::http2::Connection;
 use onceway::adapters::issue::{Purpose, add, revoke};
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question};
-use onceway::protocol::speakers::Sender;
 use onceway::protocol::versions::{NEWEST, Versions};
-use onceway::server::peer::PeerLimits;
 use rustls::ClientConfig;
 use std::error::Error;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 type Made<B> = (SendRequest<B>, Connection<TokioIo<TlsStream<TcpStream>>, B, TokioExecutor>);
 

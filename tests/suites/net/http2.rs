@@ -10,13 +10,8 @@ use crate::net::frames::{
     request,
 };
 use crate::net::harness::{http2, run, still_answers};
-use crate::net::support::soon;
-use crate::support::*;
+use crate::net::support::*;
 use http::Version;
-use http_body_util::Full;
-use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::config::listen::PublicLimits;
 
 async fn client(address: &str) -> SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(address).await.unwrap();

@@ -9,9 +9,7 @@ use crate::net::frames::{
     WINDOW_UPDATE, block, frame, request,
 };
 use crate::net::harness::{http2, run, still_answers};
-use crate::net::support::soon;
-use crate::support::*;
-use onceway::config::listen::PublicLimits;
+use crate::net::support::*;
 
 const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
 

@@ -4,19 +4,16 @@
 //! `hostile` has the peers that must be refused. It must count the other region's messages: nothing
 //! is resent.
 
-use crate::net::support::{Pki, fed, key_id, piece, region, soon, text};
-use crate::support::*;
-use http::Response;
+use crate::net::support::*;
 use onceway::adapters::peers::HttpPeers;
-use onceway::ports::body::full;
-use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
-use onceway::protocol::speakers::{Sender, may};
-use onceway::server::peer::{PeerLimits, listen};
-use onceway::server::{Listeners, PeerService};
+use onceway::ports::peers::{Beat, PeerMessage, Pong, Told};
+use onceway::protocol::speakers::may;
+use onceway::server::PeerService;
+use onceway::server::peer::listen;
 use onceway_lab::contract;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpSocket;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Room for a large forward and some small ones.
 pub const PLACES: usize = (3 << 20) + 1_000;

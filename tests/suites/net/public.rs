@@ -5,9 +5,7 @@
 //! ways in. It must not use a client library, which would tidy up the very bytes in question.
 
 use crate::net::harness::{read_until, rest, run, run_within};
-use crate::net::support::soon;
-use crate::support::*;
-use onceway::config::listen::PublicLimits;
+use crate::net::support::*;
 
 #[tokio::test]
 async fn requests_follow_each_other_and_stream_both_ways() {

@@ -6,9 +6,7 @@
 
 use crate::net::frames::{END_HEADERS, HEADERS, Outcome, Raw, frame, request};
 use crate::net::harness::{BIG, read_until, rest, run, still_answers};
-use crate::net::support::soon;
-use crate::support::*;
-use onceway::config::listen::PublicLimits;
+use crate::net::support::*;
 use tokio::time::timeout;
 
 const MOMENT: Duration = Duration::from_millis(300);

@@ -5,16 +5,9 @@
 //! authority.
 
 use crate::net::harness::{Running, rest, run_within};
-use crate::net::support::{Pki, region, soon, trusting};
-use crate::support::*;
-use http_body_util::Full;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::adapters::identity::server_name;
+use crate::net::support::*;
 use onceway::adapters::tls::load;
-use onceway::config::listen::PublicLimits;
-use rustls::{ProtocolVersion, SupportedProtocolVersion};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
+use rustls::ProtocolVersion;
 
 async fn secure(pki: &Pki, limits: PublicLimits) -> Running {
     let files = files_in(pki.path(), &region("us"));

@@ -4,15 +4,10 @@
 //! `support::RawServer` records the requests. It must count them: a resend is the one thing that
 //! must never happen.
 
-use crate::net::support::{RawServer, Then, fed, key_id, piece, read_request, region, soon, text};
-use crate::support::*;
-use http::HeaderName;
-use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
-use onceway::ports::Upstream;
-use onceway::ports::body::{empty, full};
-use onceway::ports::upstream::{EffectTokens, ForwardKey, KeyForm, Probe, ProbeReply, Send, SendError};
+use crate::net::support::*;
+use onceway::ports::upstream::{EffectTokens, KeyForm, Send};
 
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
 /// More than one read takes, in bytes.
@@ -29,16 +24,20 @@ fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
     Arc::new(HttpUpstream::new(&settings))
 }
 
-fn settings(address: &str) -> UpstreamSettings {
-    let own = ServiceSettings::at(base(address)).unwrap();
+/// The settings of a region whose only service this is.
+pub fn of(own: ServiceSettings) -> UpstreamSettings {
     UpstreamSettings { me: region("eu"), own, shared: false, others: BTreeMap::new(), named: BTreeMap::new() }
+}
+
+fn settings(address: &str) -> UpstreamSettings {
+    of(ServiceSettings::at(base(address)).unwrap())
 }
 
 fn base(address: &str) -> Base {
     Base::parse(&format!("http://{address}")).unwrap()
 }
 
-fn send(headers: &[(&'static str, &str)]) -> Send {
+pub fn send(headers: &[(&'static str, &str)]) -> Send {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.append(*name, value.parse().unwrap());

@@ -3,48 +3,23 @@
 //!
 //! Each server here is scripted. A test must not take "unknown" for "not sent", nor the reverse.
 
-use crate::net::support::{Pki, RawServer, Then, key_id, read_request, region, soon, text};
-use crate::support::*;
-use http::HeaderName;
-use onceway::adapters::upstream::{
-    Base, Credential, Host, HttpUpstream, ServiceSettings, Tls, TlsFiles, UpstreamSettings,
-};
-use onceway::ports::Upstream;
-use onceway::ports::body::empty;
-use onceway::ports::upstream::{CredentialRefused, ForwardKey, Probe, ProbeReply, Send, SendError};
+use crate::net::support::*;
+use crate::net::upstream::{OK, of as settings, send};
+use onceway::adapters::upstream::{Credential, Host, Tls, TlsFiles};
+use onceway::ports::upstream::{CredentialRefused, Send};
 use onceway_lab::ports::free_run;
+use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const AMPLE: Duration = Duration::from_secs(20);
 const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
-fn send(headers: &[(&'static str, &str)]) -> Send {
-    let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-    Send {
-        upstream: None,
-        id: key_id("acme", "k"),
-        key: ForwardKey::default(),
-        token: Token { epoch: 1, attempt: 1 },
-        request_id: RequestId(9),
-        method: Method::POST,
-        target: "/v1".parse().unwrap(),
-        headers: HeaderMap::from_iter(headers),
-        body: "body".into(),
-    }
-}
-
 fn over(own: ServiceSettings) -> HttpUpstream {
     HttpUpstream::new(&settings(own))
-}
-
-fn settings(own: ServiceSettings) -> UpstreamSettings {
-    UpstreamSettings { me: region("eu"), own, shared: false, others: BTreeMap::new(), named: BTreeMap::new() }
 }
 
 fn at(addresses: &[String]) -> ServiceSettings {

@@ -3,19 +3,10 @@
 //! `ports::contract` has a store's promises without a look into it; here are the schedules that
 //! need one, `gate` has those about the gate. It must not repeat a clause of the contract.
 
-use crate::store::support::{HOLD, RETENTION, Region, id, lifetime, only_row, open, origin, print};
-use crate::support::*;
-use onceway::adapters::postgres::PgStore;
-use onceway::ports::authority::{Lodged, Lodging};
+use crate::store::support::*;
+use onceway::ports::authority::Lodging;
 use onceway::ports::store::PeerMemory;
-use onceway::ports::{Escrows, Imports};
-use onceway::protocol::authority::GateState;
-use onceway::protocol::record::State;
-use onceway::protocol::ring::Ring;
-use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
-use onceway::protocol::view::{AcceptorId, View};
 use onceway_lab::contract::escrow::lodging_of;
-use tokio_postgres::Client;
 
 const BOUND: Duration = Duration::from_secs(30);
 

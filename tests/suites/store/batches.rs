@@ -3,11 +3,7 @@
 //!
 //! `ports::contract` has what each member hears. A test must not measure time.
 
-use crate::store::support::{Region, ask, eventually, won};
-use crate::support::*;
-use onceway::ports::store::{ClaimReply, StoreError, Written};
-use onceway::protocol::record::{Answer, AnswerBody};
-use tokio_postgres::Client;
+use crate::store::support::*;
 
 /// Keys that are handled at the same time, and how often.
 const AT_ONCE: u128 = 64;
@@ -24,7 +20,7 @@ async fn counted(admin: &Client) -> [i64; 3] {
 /// A backend reports its counters when it ends.
 async fn all_gone(admin: &Client) {
     let sql = "select true where not exists (select from pg_stat_activity where usename = 'gw' or application_name = 'onceway')";
-    eventually("the end of all backends", || async { admin.query_opt(sql, &[]).await.unwrap() }).await;
+    found("the end of all backends", || async { admin.query_opt(sql, &[]).await.unwrap() }).await;
 }
 
 /// Makes the calls as tasks that are ready to run at the same time.
@@ -86,7 +82,7 @@ async fn a_batch_without_a_reply_is_found_again() {
     assert!(replies.iter().all(Result::is_err), "{replies:?}");
     assert!(replies.iter().any(|reply| matches!(reply, Err(StoreError::Unknown(_)))), "{replies:?}");
     region.cluster.resume().await.unwrap();
-    eventually("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
+    found("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
     for reply in claims("k").await {
         assert!(matches!(reply, Ok(ClaimReply::Won { token, .. }) if token.attempt == 1), "{reply:?}");
     }

@@ -8,19 +8,12 @@
 
 use crate::store::authority::{lodging, other, state, waits};
 use crate::store::jobs::request;
-use crate::store::support::{RETENTION, Region, ask, eventually, id, lifetime, open, won};
-use crate::support::*;
-use onceway::adapters::postgres::PgStore;
+use crate::store::support::*;
 use onceway::adapters::postgres::provision;
-use onceway::ports::authority::Lodged;
-use onceway::ports::jobs::{self, Acted};
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError, Unclear, Written};
+use onceway::ports::jobs;
+use onceway::ports::store::Attempt;
 use onceway::ports::upkeep::{Act, Ruling};
-use onceway::ports::{Authority, Escrows, Imports, Jobs, Upkeep};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::record::{Answer, AnswerBody};
 use std::cell::Cell;
-use tokio_postgres::Client;
 
 /// As a migration that closes older gateways replaces the gate: another version, and no approved
 /// boot.
@@ -252,7 +245,7 @@ async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
         let ready = bench.prepared(statement, turn).await;
         stop.execute("select pg_advisory_lock(77)", &[]).await.unwrap();
         let change = async {
-            eventually("it to stop", || async { bench.a_session_waits("gw").await.then_some(()) }).await;
+            until("it to stop", async || bench.a_session_waits("gw").await).await;
             let done = Cell::new(false);
             let replaced = async {
                 changer.execute(REPLACED, &[]).await.unwrap();
@@ -261,7 +254,7 @@ async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
             let go_on = async {
                 let waits =
                     || async { (done.get() || bench.a_session_waits("postgres").await).then_some(()) };
-                eventually("the change to wait, or not", waits).await;
+                found("the change to wait, or not", waits).await;
                 let overtook = done.get();
                 stop.execute("select pg_advisory_unlock(77)", &[]).await.unwrap();
                 overtook
@@ -295,7 +288,7 @@ async fn each_statement_that_meets_a_change_waits_and_reads_the_new_gate() {
         };
         let commit = async {
             let waits = || async { (done.get() || bench.a_session_waits("gw").await).then_some(()) };
-            eventually("it to wait, or not", waits).await;
+            found("it to wait, or not", waits).await;
             held.commit().await.unwrap();
         };
         let (through, ()) = tokio::join!(asked, commit);
@@ -370,7 +363,7 @@ async fn a_promoted_server_is_on_another_timeline_at_once() {
     region.cluster.start().await.unwrap();
     let promoted: bool = region.admin().await.query_one("select pg_promote()", &[]).await.unwrap().get(0);
     assert!(promoted);
-    let found = eventually("the gate", || async { store.gate().await.ok() }).await;
+    let found = found("the gate", || async { store.gate().await.ok() }).await;
     assert_eq!(found.running.timeline, gate.running.timeline + 1);
     assert_eq!(store.approve(found.version, &found.running).await, Ok(Written::Done));
 }

@@ -3,11 +3,7 @@
 //!
 //! `ports::contract` has claims, outcomes, recovery and the gate. A test must not share its server.
 
-use crate::store::support::{Region, ask, eventually, id, origin, won};
-use crate::support::*;
-use onceway::ports::store::{ClaimAsk, StoreError};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::record::{Answer, AnswerBody};
+use crate::store::support::*;
 
 #[tokio::test]
 async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
@@ -16,7 +12,7 @@ async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
     admin.batch_execute("analyze").await.unwrap();
     // Building an index counts as a scan: wait until the connection that did it has reported and
     // gone.
-    eventually("the end of init", || async {
+    found("the end of init", || async {
         let sql = "select true where not exists (select from pg_stat_activity where application_name = 'onceway' and usename = 'postgres')";
         admin.query_opt(sql, &[]).await.unwrap()
     })
@@ -37,7 +33,7 @@ async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
     }
     // A backend reports its counters when it ends, or long after it fell idle.
     drop(store);
-    let counted = eventually("the counters of scans", || async {
+    let counted = found("the counters of scans", || async {
         let row = admin.query_one(scans, &[]).await.unwrap();
         let (sequential, by_index): (i64, i64) = (row.get(0), row.get(1));
         (by_index >= 160).then_some(sequential)
@@ -64,7 +60,7 @@ async fn a_server_that_stands_still_costs_its_bound_and_no_more() {
     let texts: BTreeSet<String> = [error.to_string(), second.to_string()].into();
     assert!(texts.iter().all(|text| !text.contains("secret")), "{texts:?}");
     region.cluster.resume().await.unwrap();
-    eventually("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
+    found("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
 }
 
 #[tokio::test]

@@ -3,11 +3,7 @@
 //! `support` starts the servers; the other files test the use of a store. A test must not depend on
 //! another one's stores.
 
-use crate::store::support::{
-    DATABASE, Region, ask, eventually, id, init_until_complete, open, origin, seq, won,
-};
-use crate::support::*;
-use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
+use crate::store::support::*;
 use tokio_postgres::error::SqlState;
 
 pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
@@ -64,9 +60,9 @@ async fn two_regions_meet_in_either_order_and_rows_arrive() {
     let attempt = won(&eu_store, &ask("k", 1, gate.version)).await;
     assert_eq!(seq(&eu_store).await, Some(1));
     let row =
-        eventually("the row", || async { us_store.look_up(&[id("k")]).await.unwrap().remove(0).pop() }).await;
+        found("the row", || async { us_store.look_up(&[id("k")]).await.unwrap().remove(0).pop() }).await;
     assert_eq!((row.origin, row.token, row.nonce), (eu.origin.clone(), attempt.token, attempt.nonce));
-    eventually("the heartbeat", || async {
+    found("the heartbeat", || async {
         let beats = us_store.heartbeats().await.unwrap();
         beats.into_iter().find(|beat| beat.origin == eu.origin && beat.seq == 1)
     })
@@ -117,7 +113,7 @@ async fn the_fate_of_slots_in_a_promotion_is_told(eu: &Region, us: &Region, plan
             reader.batch_execute(&format!("alter subscription {SLOT} disable")).await.unwrap();
             // Postgres refuses while the slot is still in use.
             let sql = format!("alter subscription {SLOT} set (failover = {set})");
-            eventually("the slot to be free", || async { reader.batch_execute(&sql).await.ok() }).await;
+            found("the slot to be free", || async { reader.batch_execute(&sql).await.ok() }).await;
             reader.batch_execute(&format!("alter subscription {SLOT} enable")).await.unwrap();
         };
         failover(true).await;
@@ -127,9 +123,9 @@ async fn the_fate_of_slots_in_a_promotion_is_told(eu: &Region, us: &Region, plan
         {
             admin.batch_execute(&format!("alter system {sql}")).await.unwrap();
             admin.batch_execute("select pg_reload_conf()").await.unwrap();
-            eventually("the setting", || async {
+            until("the setting", async || {
                 let report = provision::check(plan).await.unwrap();
-                (report.promotion.iter().any(|one| one.survives) == survives).then_some(())
+                report.promotion.iter().any(|one| one.survives) == survives
             })
             .await;
         }
@@ -158,7 +154,7 @@ async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {
 async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: &Plan) {
     let (eu_admin, us_admin) = (eu.admin().await, us.admin().await);
     us_admin.batch_execute("alter subscription sub_us_from_eu_west disable").await.unwrap();
-    eventually("the slot to be free", || async {
+    found("the slot to be free", || async {
         eu_admin.query("select pg_drop_replication_slot('sub_us_from_eu_west')", &[]).await.ok()
     })
     .await;
@@ -211,7 +207,7 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
         let sql = "select count(*) from onceway.records_eu_g1 where key = $1";
         us_admin.query_one(sql, &[&key.as_bytes()]).await.unwrap().get::<_, i64>(0) == 1
     };
-    eventually("a row of before", || async { arrived("before").await.then_some(()) }).await;
+    until("a row of before", async || arrived("before").await).await;
 
     let publication = "publication onceway_eu_g1";
     let early = provision::init(&eu_plan).await.unwrap();
@@ -224,7 +220,7 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
     assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Fine);
     won(&store, &ask("after", 2, gate.version)).await;
-    eventually("a row of after", || async { arrived("after").await.then_some(()) }).await;
+    until("a row of after", async || arrived("after").await).await;
     let sql = "select later from onceway.records_eu_g1 where key = 'after'";
     let later: String = us_admin.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(later, "x", "the publisher's word, not the subscriber's default");
@@ -241,7 +237,7 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     pending(&provision::check(&eu_plan).await.unwrap(), publication, "");
     assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
     won(&store, &ask("listed", 3, gate.version)).await;
-    eventually("a row of listed", || async { arrived("listed").await.then_some(()) }).await;
+    until("a row of listed", async || arrived("listed").await).await;
 }
 
 /// A store that may apply rows without the column does not get it. That is an existing store
@@ -478,7 +474,7 @@ async fn what_a_replaced_store_had_sent_counts_on() {
     let (store, us_store) = (eu.store(), us.store());
     open(&store).await;
     let seq = store.beat(None).await.unwrap().unwrap().seq;
-    eventually("the heartbeat, whole", || async {
+    found("the heartbeat, whole", || async {
         let beats = us_store.heartbeats().await.unwrap();
         beats.into_iter().find(|beat| beat.origin == eu.origin && beat.seq == seq && beat.whole)
     })
@@ -545,9 +541,9 @@ async fn a_promoted_server_counts_no_heartbeat_until_its_peers_are_followed_anew
     open(&eu_store).await;
     seq(&eu_store).await;
     let is_whole = async |wanted: bool| {
-        eventually("the heartbeat", || async {
-            let beats = us_store.heartbeats().await.ok()?;
-            beats.iter().any(|beat| beat.origin == eu.origin && beat.whole == wanted).then_some(())
+        until("the heartbeat", async || {
+            let beats = us_store.heartbeats().await.unwrap_or_default();
+            beats.iter().any(|beat| beat.origin == eu.origin && beat.whole == wanted)
         })
         .await;
     };

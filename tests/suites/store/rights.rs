@@ -5,9 +5,7 @@
 //! hand: the list must not be read from the code that grants them.
 
 use crate::store::provisioning::line;
-use crate::store::support::Region;
-use onceway::adapters::postgres::provision::{self, Status};
-use tokio_postgres::Client;
+use crate::store::support::*;
 
 const READ: &[&str] = &["select"];
 const APPEND: &[&str] = &["insert", "select"];

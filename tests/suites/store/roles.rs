@@ -5,11 +5,9 @@
 //! one grant that 15 does not know is left out. `printed` has an owner of its own, `rights` the
 //! forbidden rights. It must not make a role by itself.
 
-use crate::store::support::{DATABASE, Region, ask, init_until_complete, open, seq, won};
+use crate::store::support::*;
 use crate::support::documents::text as document;
-use crate::support::*;
-use onceway::adapters::postgres::provision::{self, Plan, Role};
-use onceway::adapters::postgres::{PgStore, StoreConfig};
+use onceway::adapters::postgres::provision::Role;
 
 /// The lines for servers from 16 on.
 const NEWER: &str = "grant pg_create_subscription to onceway_owner;\n";

@@ -5,10 +5,7 @@
 //! `adapters::postgres::address` has the words that are refused before any connection. A test must
 //! not trust the system's authorities.
 
-use crate::store::support::{DATABASE, Region, eventually, init_until_complete};
-use crate::support::*;
-use onceway::adapters::postgres::provision::{self, Error, Status};
-use onceway::adapters::postgres::{PgStore, StoreConfig};
+use crate::store::support::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
@@ -73,8 +70,8 @@ async fn shows(region: &Region, authority: &Authority, first: &str) {
     admin.query("select pg_reload_conf()", &[]).await.unwrap();
     let rules =
         admin.query_one("select count(*) from pg_hba_file_rules", &[]).await.unwrap().get::<_, i64>(0);
-    eventually("the server to take its settings", || async {
-        admin.query_one(loaded, &[&rules, &before]).await.unwrap().get::<_, bool>(0).then_some(())
+    until("the server to take its settings", async || {
+        admin.query_one(loaded, &[&rules, &before]).await.unwrap().get::<_, bool>(0)
     })
     .await;
 }
@@ -178,16 +175,16 @@ async fn a_changed_authority_counts_for_the_next_connection_and_a_broken_file_do
     shows(&region, &new, "").await;
     store.gate().await.expect("a connection that stands goes on");
     end_connections(&region).await;
-    eventually("a server that is not trusted to be refused", || async {
-        let told = store.gate().await.err()?.to_string();
-        told.contains("of no authority that sslrootcert names").then_some(())
+    until("a server that is not trusted to be refused", async || {
+        let told = store.gate().await.err().map(|error| error.to_string());
+        told.is_some_and(|told| told.contains("of no authority that sslrootcert names"))
     })
     .await;
     fs::write(&trusted, old.issuer.pem() + &new.issuer.pem()).unwrap();
     store.gate().await.expect("both are trusted now");
     fs::write(&trusted, "no certificate").unwrap();
     end_connections(&region).await;
-    eventually("a connection with the authorities as they were", || async { store.gate().await.ok() }).await;
+    found("a connection with the authorities as they were", || async { store.gate().await.ok() }).await;
     assert_eq!(encrypted(&region, "gw").await, Some(true));
 }
 

@@ -4,11 +4,9 @@
 //! rows. It must not wait for a row to become due: a test names a date of its own.
 
 use crate::store::authority::waits;
-use crate::store::support::{Region, ask, id, lifetime, won};
-use onceway::ports::store::{ClaimAsk, Unclear, Written};
+use crate::store::support::*;
+use onceway::ports::KeyStore;
 use onceway::ports::upkeep::Reaped;
-use onceway::ports::{KeyStore, Upkeep};
-use onceway::protocol::record::State;
 use std::time::Duration;
 
 fn short(ask: ClaimAsk) -> ClaimAsk {
