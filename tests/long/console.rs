@@ -65,7 +65,7 @@ async fn until_seen(browser: &Browser, what: &str, selector: &str, text: &str) {
 }
 
 #[test]
-fn an_incident_is_seen_and_a_key_in_doubt_is_settled() {
+fn the_console_shows_an_incident_and_settles_a_key() {
     run(async {
         let Some(browser) = Browser::start("the console in a browser").await else { return };
         let deployment = deployment_with(Duration::from_millis(20), None, FAILOVER).await;

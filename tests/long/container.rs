@@ -107,7 +107,7 @@ fn inside(bare: &Path, image: &Image, words: &[&str]) -> Vec<OsString> {
 }
 
 #[test]
-fn the_entry_point_runs_from_a_folder_with_the_images_files_alone() {
+fn the_entry_point_runs_with_the_images_files_alone() {
     let (image, target) = (image(), format!("{}-unknown-linux-musl", env::consts::ARCH));
     if let Some(why) = missing(&target) {
         not_checked(&format!("the container's entry point ({why})"));

@@ -34,7 +34,7 @@ fn regions_are_killed_and_drained_and_nothing_runs_twice() {
 }
 
 #[test]
-fn what_is_cut_off_runs_nothing_twice() {
+fn a_region_that_is_cut_off_runs_nothing_twice() {
     hold(&[Drill::Isolate]);
 }
 
@@ -49,7 +49,7 @@ fn a_promoted_standby_has_every_row_and_nothing_runs_twice() {
 /// Two regions copy a third one's records while it comes home. If a key runs a second time
 /// meanwhile, its record says so, and no other key does.
 #[test]
-fn no_key_runs_again_unsaid_while_records_are_copied_anew() {
+fn keys_that_rerun_during_a_copy_are_recorded() {
     run(async {
         // Leases of three seconds, and a load to keep up.
         let _alone = alone().await;
@@ -90,7 +90,7 @@ fn a_short_soak_loses_nothing_and_leaks_nothing() {
 }
 
 #[test]
-fn the_naive_design_pays_twice_beside_onceway_and_leaves_the_deployment_as_it_was() {
+fn the_naive_design_doubles_effects_and_onceway_does_not() {
     run(async {
         // Leases of three seconds, and a load to keep up.
         let _alone = alone().await;

@@ -133,7 +133,7 @@ async fn one_is_cut_off(site: &Site) {
 }
 
 #[test]
-fn three_gateways_are_one_region_though_one_is_killed_or_cut_off() {
+fn a_region_survives_the_loss_of_one_gateway() {
     run(async {
         let _alone = alone().await;
         let site = Site::start().await;

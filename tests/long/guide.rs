@@ -28,7 +28,7 @@ fn wrong(block: &Block, machine: &str, said: &CommandOutput) -> Vec<String> {
 }
 
 #[test]
-fn three_regions_by_the_guide_alone() {
+fn the_guide_alone_sets_up_three_regions() {
     let _beside = support::run(support::beside());
     let guide = blocks(GUIDE);
     assert!(guide.len() > 20, "only {} blocks are typed", guide.len());
@@ -47,7 +47,7 @@ fn three_regions_by_the_guide_alone() {
 }
 
 #[test]
-fn what_is_played_otherwise_is_a_step_of_ci() {
+fn nightly_runs_the_build_that_the_guide_names() {
     const BUILD: &str = "cargo build --release --locked -p onceway --features jemalloc";
     assert!(GUIDE.contains(&format!("\n{BUILD}\n")) && include_str!("guide/desk.sh").contains(&BUILD[6..]));
     assert!(include_str!("../../.ci/nightly").contains(&format!(" {BUILD}; }}")), "nobody runs {BUILD:?}");

@@ -97,7 +97,7 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
 }
 
 #[test]
-fn every_section_has_a_player_and_every_command_is_in_a_block_or_on_a_list() {
+fn every_runbook_command_is_played_or_listed() {
     let book = Book::read();
     let mut titles = book.titles();
     titles.sort_unstable();
@@ -119,7 +119,7 @@ fn every_section_has_a_player_and_every_command_is_in_a_block_or_on_a_list() {
 }
 
 #[test]
-fn the_sections_do_what_they_say() {
+fn each_runbook_section_does_what_it_says() {
     let titles = match std::env::var("ONCEWAY_RUNBOOK").as_deref() {
         Ok("all") => ALL.to_vec(),
         Ok(one) => ALL.into_iter().filter(|title| one.split(',').any(|name| name == *title)).collect(),

@@ -260,7 +260,7 @@ fn count(tried: &[Tried], wanted: impl Fn(&Told) -> bool) -> usize {
 }
 
 #[test]
-fn a_thousand_keys_while_gateways_are_killed_have_one_effect_and_one_answer_each() {
+fn killed_gateways_leave_one_effect_and_answer_per_key() {
     run(async {
         let _alone = alone().await;
         let seed = seed();

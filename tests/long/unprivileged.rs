@@ -25,7 +25,7 @@ fn onceway(dir: &Path, args: &[&str]) -> Output {
 }
 
 #[test]
-fn the_demo_fetches_postgres_once_for_this_user_and_nothing_offline() {
+fn the_demo_fetches_postgres_once_and_nothing_offline() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     fs::copy(program(), dir.join("onceway")).unwrap();

@@ -83,7 +83,7 @@ fn accepted_requests_outlive_gateway_and_postgres() {
 }
 
 #[test]
-fn a_sealed_request_is_unreadable_at_rest_and_to_another_key() {
+fn only_its_own_key_reads_a_sealed_request() {
     run(async {
         let (absent, address) = absent();
         let seal = |dir: &std::path::Path, byte: u8| {

@@ -58,7 +58,7 @@ fn chosen(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_installed_has_no_switch_that_takes_checks_out() {
+fn the_installed_program_cannot_switch_checks_off() {
     for crate_name in ["onceway ", "onceway-protocol "] {
         let of =
             |chosen: &[&str]| crates(chosen).into_iter().find(|one| one.starts_with(crate_name)).unwrap();

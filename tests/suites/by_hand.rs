@@ -94,7 +94,7 @@ async fn clusters(dir: &Path, ports: &[RegionPorts]) -> Vec<Cluster> {
 }
 
 #[test]
-fn two_regions_by_the_commands_of_a_set_up() {
+fn set_up_commands_alone_make_two_regions() {
     run(async {
         let dir: PathBuf = scratch::create("onceway-by-hand").unwrap();
         let _janitor = Janitor::spawn(&program(), &dir, true).unwrap();

@@ -29,7 +29,7 @@ fn well(args: &[&str]) -> String {
 }
 
 #[test]
-fn ring_show_is_a_picture_of_the_shares() {
+fn ring_show_draws_the_shares() {
     assert_eq!(
         well(&["ring", "show", "--ring", "config/ring.toml"]),
         concat!(
@@ -115,7 +115,7 @@ fn check_takes_every_kind_of_file() {
 }
 
 #[test]
-fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
+fn check_warns_of_absent_files_and_strict_refuses_them() {
     let check = |flags: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
         let output = command.arg("check").args(flags).arg("config/us-east.toml").arg("config/eu-west.toml");
@@ -148,7 +148,7 @@ fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
 
 /// A gateway's machine may have no [provision]; somebody has to have it, and `check --serve` says so.
 #[test]
-fn a_region_file_without_provision_is_told_to_whoever_serves() {
+fn check_serve_warns_of_a_file_without_provision() {
     let folder = reference_files();
     let file = folder.path().join("us-east.toml");
     let (before, _) = std::fs::read_to_string(&file)
@@ -180,7 +180,7 @@ fn reference_files() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_reference_witness_is_right_once_the_ring_has_what_its_head_says() {
+fn the_reference_witness_is_valid_with_its_ring_entry() {
     let folder = reference_files();
     let (file, ring) = (folder.path().join("witness.toml"), folder.path().join("ring.toml"));
     let text = document("config/witness.toml");
@@ -198,7 +198,7 @@ fn the_reference_witness_is_right_once_the_ring_has_what_its_head_says() {
 }
 
 #[test]
-fn check_takes_a_ring_by_itself_whatever_its_seed() {
+fn check_takes_a_ring_with_any_seed() {
     let folder = reference_files();
     let file = folder.path().join("ring.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -275,7 +275,7 @@ fn region_with(from: &str, to: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
+fn an_unreachable_store_error_shows_no_secret() {
     let folder = region_with("\"ONCEWAY_ADMIN_URL\"", "\"ONCEWAY_TEST_ADMIN_URL\"");
     let file = folder.path().join("us-east.toml");
     let run = |url: Option<&str>| {
@@ -301,7 +301,7 @@ fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
 }
 
 #[test]
-fn the_sql_of_a_store_is_printed_without_a_server_and_without_secrets() {
+fn store_init_prints_sql_without_server_or_secrets() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/us-east.toml");
     let run = |secret: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
@@ -349,7 +349,7 @@ fn serve_starts_nothing_before_all_is_valid() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_explains_commands_and_exit_codes() {
     let help = well(&["--help"]);
     for taught in ["onceway check", "ONCEWAY_LOG", "Exit codes"] {
         assert!(help.contains(taught), "{taught}");

@@ -8,7 +8,7 @@ use crate::support::clients::{Case, Clients};
 use crate::support::*;
 
 #[test]
-fn the_sdks_retry_a_lost_answer_and_throw_on_a_refusal() {
+fn sdks_retry_lost_answers_and_throw_on_refusals() {
     run(async {
         let install = tokio::task::spawn_blocking(Clients::install);
         let policy = "key = \"required\"\nhold = \"12s\"\nwait = \"0s\"\nupstream_timeout = \"6s\"\n\

@@ -59,7 +59,7 @@ async fn take_all(address: &str, deaf: &mut Vec<TcpStream>) {
 }
 
 #[test]
-fn a_hundred_sockets_that_read_nothing_do_not_silence_health_checks() {
+fn silent_sockets_do_not_block_health_checks() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let admin = solo.region.admin();
@@ -145,7 +145,7 @@ fn two_thousand_unfinished_heads_are_held_within_one_budget() {
 }
 
 #[test]
-fn one_address_leaves_places_of_requests_without_a_key_to_others() {
+fn one_address_cannot_take_all_places_without_keys() {
     run(async {
         let upstream = RawServer::start(Then::AnswerAndHang("")).await;
         let address = upstream.address.parse().unwrap();

@@ -215,7 +215,7 @@ fn a_taken_port_is_named() {
 }
 
 #[test]
-fn a_signal_cleans_everything_up_and_so_does_a_death_without_warning() {
+fn a_signal_or_a_kill_leaves_nothing_behind() {
     run(async {
         for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
             let mut demo = Demo::start(port_base()).await;

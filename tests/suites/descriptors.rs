@@ -93,13 +93,13 @@ async fn takes_what_it_may(dir: &Path, args: &[&str], lower: bool) {
 }
 
 #[tokio::test]
-async fn a_gateway_opens_as_many_files_as_it_may_and_warns_of_too_few() {
+async fn a_gateway_raises_its_file_limit_or_warns() {
     let folder = folder();
     takes_what_it_may(folder.path(), &["serve", "--config", "north.toml"], true).await;
 }
 
 #[tokio::test]
-async fn a_witness_opens_as_many_files_as_it_may_and_warns_of_too_few() {
+async fn a_witness_raises_its_file_limit_or_warns() {
     let folder = folder();
     let args = ["witness", "--config", "witness.toml"];
     let mut init = Command::new(env!("CARGO_BIN_EXE_onceway"));

@@ -46,7 +46,7 @@ async fn refused(region: &Region, key: &str, expected: &str) -> Answer {
 }
 
 #[test]
-fn the_homes_postgres_killed() {
+fn a_killed_home_store_refuses_keys_and_recovers() {
     run(async {
         let three = three().await;
         let home = &three.regions[2];
@@ -73,7 +73,7 @@ fn the_homes_postgres_killed() {
 }
 
 #[test]
-fn the_homes_gateway_paused_beyond_its_hold() {
+fn a_paused_home_gateway_causes_no_second_effect() {
     run(async {
         let three = three().await;
         let [edge, home] = [&three.regions[0], &three.regions[2]];
@@ -141,7 +141,7 @@ fn a_store_that_goes_back_while_it_runs_is_closed() {
 }
 
 #[test]
-fn a_stop_lets_what_runs_finish_and_refuses_the_rest() {
+fn a_stop_finishes_running_requests_and_refuses_others() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let key = key("stopping");
@@ -158,7 +158,7 @@ fn a_stop_lets_what_runs_finish_and_refuses_the_rest() {
 }
 
 #[test]
-fn a_store_that_answers_no_claims_costs_neither_the_lease_nor_anybodys_time() {
+fn a_stuck_store_keeps_its_lease_and_refuses_fast() {
     run(async {
         const OPEN: &str = "onceway_store_breaker_open{calls=\"writes\"}";
         const SPARED: &str = "onceway_store_spared_total{calls=\"writes\"}";
@@ -226,7 +226,7 @@ fn names(regions: &serde_json::Value) -> Vec<String> {
 /// each forbidden cell of the table, with real certificates. The runbook has those of a region that
 /// joins, and of one that left.
 #[test]
-fn a_certificate_of_no_region_may_say_nothing_and_a_lost_region_is_taken_over_right_after() {
+fn strangers_may_say_nothing_and_takeover_still_works() {
     run(async {
         let three = three().await;
         let folder = three.dir().join("certificates");

@@ -143,7 +143,7 @@ fn commands() -> Vec<String> {
 }
 
 #[test]
-fn the_three_commands_of_the_readme_put_a_gateway_in_front_of_a_service() {
+fn the_readmes_three_commands_start_a_gateway() {
     run(async {
         let (place, _room) = (Place::new(), room(1).await);
         let commands = commands();
@@ -177,7 +177,7 @@ fn the_three_commands_of_the_readme_put_a_gateway_in_front_of_a_service() {
 }
 
 #[test]
-fn one_region_needs_no_certificate_no_logical_wal_and_no_superuser() {
+fn one_region_needs_neither_certificates_nor_a_superuser() {
     run(async {
         let (place, _room) = (Place::new(), room(1).await);
         let Owned { cluster, store, token, _service } = owned(&place).await;
@@ -278,7 +278,7 @@ fn one_region_gets_ready_for_others_and_keeps_its_keys() {
 }
 
 #[test]
-fn several_regions_get_a_file_each_and_certificates() {
+fn onceway_new_writes_a_file_for_each_region() {
     run(async {
         let place = Place::new();
         let new = ["onceway", "new", "gateway", "--regions", "us-east,eu-west,ap-south"];

@@ -74,7 +74,7 @@ async fn weak_keys(route: &str, kind: &str) -> u64 {
 }
 
 #[test]
-fn keys_that_break_the_routes_rules_are_refused_and_told_what_to_send() {
+fn keys_against_the_routes_rules_are_refused_with_advice() {
     run(async {
         for (key, expected, rule) in [
             ("\"order-1001\"", "key-malformed", "send a UUID"),
@@ -119,7 +119,7 @@ fn a_route_for_payment_sdks_refuses_as_they_expect() {
 }
 
 #[test]
-fn the_published_contract_says_what_each_route_asks() {
+fn the_published_contract_states_each_routes_rules() {
     run(async {
         let answer = get("/.well-known/idempotency").await;
         assert_eq!((answer.status.as_u16(), answer.header("content-type")), (200, "application/json"));
@@ -222,7 +222,7 @@ fn sources(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_code_has_its_place_on_the_page_that_problems_link_to() {
+fn every_problem_code_has_its_page_section() {
     run(async {
         let page = get(PAGE).await.text();
         let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
@@ -242,7 +242,7 @@ fn every_code_has_its_place_on_the_page_that_problems_link_to() {
 }
 
 #[test]
-fn refusals_link_to_their_place_on_the_page() {
+fn refusals_link_to_their_section_of_the_page() {
     run(async {
         let page = get(PAGE).await.text();
         let public = solo().await.public();
@@ -267,7 +267,7 @@ fn refusals_link_to_their_place_on_the_page() {
 }
 
 #[test]
-fn a_counting_client_and_one_key_for_many_requests_are_counted_and_logged_once() {
+fn bad_key_habits_are_counted_and_logged_once() {
     run(async {
         let sent = |tenant: &'static str, path: &'static str, key: String, body: String| async move {
             let url = format!("{}{path}", solo().await.public());

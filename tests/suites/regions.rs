@@ -16,7 +16,7 @@ async fn charge(region: usize, key: &str, body: &str) -> Answer {
 }
 
 #[test]
-fn fifty_copies_over_three_regions_have_one_effect_and_one_answer() {
+fn fifty_copies_over_three_regions_have_one_effect() {
     run(async {
         let key = key("fifty");
         let regions = &three().await.regions;
@@ -38,7 +38,7 @@ fn fifty_copies_over_three_regions_have_one_effect_and_one_answer() {
 }
 
 #[test]
-fn every_key_runs_at_its_home_whoever_is_asked() {
+fn every_key_runs_at_its_home_region() {
     run(async {
         let mut homes = BTreeSet::new();
         for number in 0..12 {
@@ -61,7 +61,7 @@ fn every_key_runs_at_its_home_whoever_is_asked() {
 }
 
 #[test]
-fn a_copy_is_replayed_locally_and_a_mismatch_is_refused_locally() {
+fn every_region_replays_copies_and_refuses_mismatches_locally() {
     run(async {
         let key = key("copied");
         let first = charge(0, &key, BODY).await;
@@ -91,7 +91,7 @@ fn a_copy_is_replayed_locally_and_a_mismatch_is_refused_locally() {
 }
 
 #[test]
-fn every_metric_has_help_and_type_and_status_tells_the_lag() {
+fn every_metric_has_help_and_status_tells_the_lag() {
     run(async {
         for region in &three().await.regions {
             let page = metrics(region).await;
@@ -185,7 +185,7 @@ async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, Str
 }
 
 #[test]
-fn a_providers_ledger_is_compared_with_what_one_region_knows() {
+fn audit_compare_finds_the_doubles_of_a_ledger() {
     run(async {
         let word = key("reconciled");
         let names: Vec<String> = (0..6).map(|number| format!("{word}-{number}")).collect();

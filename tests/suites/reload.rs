@@ -193,7 +193,7 @@ fn a_new_password_of_the_store_drops_no_request() {
 }
 
 #[test]
-fn a_request_ends_as_it_began_and_the_next_one_goes_by_the_new_routes() {
+fn running_requests_keep_their_routes_over_a_reload() {
     run(async {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
@@ -272,7 +272,7 @@ fn a_bad_file_changes_nothing_and_says_so_everywhere() {
 }
 
 #[test]
-fn what_needs_a_restart_is_named_and_keeps_its_value() {
+fn settings_that_need_a_restart_are_named_and_kept() {
     run(async {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
@@ -397,7 +397,7 @@ async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
 }
 
 #[test]
-fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
+fn only_new_connections_see_a_new_certificate() {
     run(async {
         let name = RegionName::parse("solo").unwrap();
         let old = generate(std::slice::from_ref(&name)).unwrap();

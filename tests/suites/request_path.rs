@@ -24,7 +24,7 @@ async fn count(key: &str) -> u64 {
 }
 
 #[test]
-fn an_absent_key_runs_and_a_settled_one_replays_the_same_bytes() {
+fn an_absent_key_runs_and_a_settled_key_replays() {
     run(async {
         let key = key("settled");
         let first = send("/v1/charges", &key, BODY, "").await;
@@ -44,7 +44,7 @@ fn an_absent_key_runs_and_a_settled_one_replays_the_same_bytes() {
 }
 
 #[test]
-fn quoted_and_bare_are_one_key_and_reserialised_json_is_one_request() {
+fn quoting_and_json_layout_do_not_make_new_requests() {
     run(async {
         let key = key("same");
         let first = send("/v1/charges", &key, BODY, "").await;
@@ -59,7 +59,7 @@ fn quoted_and_bare_are_one_key_and_reserialised_json_is_one_request() {
 }
 
 #[test]
-fn a_key_used_for_another_request_is_422_in_every_state() {
+fn a_reused_key_is_422_in_every_state() {
     run(async {
         for (behave, state) in [("", "settled"), ("status=429", "released"), ("drop-answer", "in-doubt")] {
             let key = key("reused");
@@ -83,7 +83,7 @@ fn a_key_used_for_another_request_is_422_in_every_state() {
 }
 
 #[test]
-fn a_duplicate_whose_wait_runs_out_is_told_when_to_come_back() {
+fn a_duplicate_that_waited_out_gets_retry_after() {
     run(async {
         // The provider never answers: the first request waits for its upstream timeout, its copy
         // for the route's wait.
@@ -147,7 +147,7 @@ fn a_parked_key_stays_in_doubt() {
 }
 
 #[test]
-fn an_answer_over_the_limit_is_streamed_once_and_its_replay_says_so() {
+fn an_oversized_answer_is_streamed_but_not_kept() {
     run(async {
         let key = key("big");
         let first = send("/v1/charges", &key, BODY, "big=5MB").await;

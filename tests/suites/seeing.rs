@@ -100,7 +100,7 @@ fn strange_matchers(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_rules_are_valid() {
+fn the_alert_rules_are_valid() {
     for words in [["check", "config", "prometheus.yml"], ["check", "rules", "alerts.yml"]] {
         let mut said = String::new();
         assert!(promtool(&rules(), &words, &mut said), "promtool {}:\n{said}", words.join(" "));
@@ -108,7 +108,7 @@ fn the_rules_are_valid() {
 }
 
 #[test]
-fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
+fn every_alert_has_a_firing_and_a_quiet_case() {
     let tests = text("deploy/prometheus/alerts_test.yml");
     let cases: Vec<(&str, bool)> = tests
         .split("alertname: ")
@@ -126,7 +126,7 @@ fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
 }
 
 #[test]
-fn every_alert_that_is_asked_for_is_there_and_says_what_to_do() {
+fn every_required_alert_exists_and_gives_advice() {
     let alerts = alerts();
     for (what, name) in ASKED_FOR {
         assert!(alerts.contains_key(name), "nothing tells of {what}: {name} is missing");
@@ -232,7 +232,7 @@ fn every_metric_is_documented_in_the_words_of_the_code() {
 }
 
 #[test]
-fn the_readers_of_this_suite_notice_what_is_wrong() {
+fn the_readers_of_this_suite_notice_faults() {
     assert_eq!(
         names("rate(onceway_store_seconds_bucket[5m]) + onceway_nothing_bucket{a=\"onceway\"}")
             .into_iter()

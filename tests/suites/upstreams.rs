@@ -150,7 +150,7 @@ impl Stage {
 }
 
 #[test]
-fn a_key_of_another_header_runs_once_behind_tls_with_our_credential() {
+fn a_key_of_another_header_runs_once() {
     run(async {
         let stage = stage().await;
         let key = key("other-header");
@@ -209,7 +209,7 @@ fn a_credential_that_is_replaced_counts_from_then_on() {
 }
 
 #[test]
-fn a_refusal_of_our_credential_is_a_problem_of_ours_and_nothing_happened() {
+fn a_refused_credential_of_ours_releases_the_key() {
     run(async {
         let stage = stage().await;
         let key = key("refused");
@@ -229,7 +229,7 @@ fn a_refusal_of_our_credential_is_a_problem_of_ours_and_nothing_happened() {
 /// A killed endpoint leaves the requests in doubt that it had, and no other: the rest go to the
 /// other one.
 #[test]
-fn endpoints_that_are_killed_again_and_again_cause_no_second_effect() {
+fn killed_endpoints_cause_no_second_effect() {
     run(async {
         let stage = stage().await;
         let (mut made, mut doubts) = (0, 0);

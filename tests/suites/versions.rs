@@ -17,7 +17,7 @@ async fn replace(region: &Region, versions: Option<&str>) {
 
 /// A migration that removes what older gateways use, while one runs, and then one that does not.
 #[test]
-fn a_store_that_needs_newer_gateways_closes_those_that_run() {
+fn a_store_that_needs_newer_gateways_closes_older_ones() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let admin = solo.region.cluster.connect(DATABASE).await.unwrap();
@@ -131,7 +131,7 @@ async fn refuses_ap(at: &Region, why: &str) {
 }
 
 #[test]
-fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
+fn a_rolling_upgrade_runs_nothing_twice() {
     run(async {
         let three = deployment(Duration::from_millis(20)).await;
         let [us, eu, ap] = &three.regions[..] else { panic!("three regions") };

@@ -26,7 +26,7 @@ fn with_method(mut request: Ask, method: &str) -> Ask {
 }
 
 #[test]
-fn coverage_tells_what_is_unprotected_and_fails_a_build_over_it() {
+fn coverage_names_unprotected_routes_and_fails() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let (public, admin) = (solo.public(), solo.region.admin());
@@ -78,7 +78,7 @@ fn coverage_tells_what_is_unprotected_and_fails_a_build_over_it() {
 }
 
 #[test]
-fn shadow_mode_passes_everything_without_a_store_and_says_what_it_would_have_done() {
+fn shadow_mode_passes_all_and_reports_its_verdicts() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let (public, admin) = (solo.public(), solo.region.admin());

@@ -47,7 +47,7 @@ async fn recording() -> RawServer {
 }
 
 #[test]
-fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_is_none() {
+fn every_request_has_a_trace_upstream_and_logged() {
     run(async {
         let upstream = recording().await;
         let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
@@ -85,7 +85,7 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
 }
 
 #[test]
-fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_and_traces() {
+fn unkeyed_requests_and_status_questions_are_logged() {
     run(async {
         let upstream = recording().await;
         let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
@@ -152,7 +152,7 @@ fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_a
 }
 
 #[test]
-fn what_a_slot_keeps_is_shown_until_it_is_dropped_and_certificates_say_when_they_expire() {
+fn metrics_show_slots_certificates_and_unexplained_doubles() {
     run(async {
         let otlp = "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
         let solo = Solo::start_adding(&routes(), None, otlp).await;
@@ -289,7 +289,7 @@ async fn over_tls(solo: &Solo) {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_nothing_up_and_is_there_once_somebody_does() {
+fn an_unread_log_blocks_nothing_and_loses_nothing() {
     /// More lines than any pipe takes.
     const ASKED: usize = 500;
     run(async {

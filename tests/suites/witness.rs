@@ -233,7 +233,7 @@ async fn promises_outlive_the_process() {
 /// A witness whose file was put back is another acceptor, and no voter. Its earlier promises count
 /// for nobody.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_was_put_back_votes_no_more() {
+async fn a_restored_state_file_votes_no_more() {
     let house = house();
     let (id, first) = founded_and_killed(&house).await;
     let copy = fs::read(house.path("witness.state")).unwrap();
@@ -270,7 +270,7 @@ async fn a_file_that_was_put_back_votes_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_an_acceptor_and_nothing_else() {
+async fn a_witness_is_an_acceptor_and_nothing_else() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let _running = house.start().await;
@@ -297,7 +297,7 @@ async fn it_is_an_acceptor_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_file_is_made_once_and_used_by_one() {
+async fn a_state_file_is_made_once_for_one_process() {
     let house = house();
     let (code, said) = house.ended(&[]);
     assert!(code == Some(2) && said.contains("there is no such file") && said.contains("--init"), "{said}");
@@ -365,7 +365,7 @@ fn new_witness(folder: &Path, clock: &Hand) -> Witness<AcceptorFile, Hand> {
 /// A new witness learns from what both regions say that it votes, and is silent for a lease then.
 /// One region alone could say it early: the witness would vote with a lease still running.
 #[tokio::test]
-async fn a_new_witness_votes_a_lease_after_most_regions_told_it() {
+async fn a_new_witness_votes_one_lease_after_most_regions() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hand::default();
     let witness = new_witness(folder.path(), &clock);
@@ -390,7 +390,7 @@ async fn a_new_witness_votes_a_lease_after_most_regions_told_it() {
 
 /// A region that breaks the glass is the only one that is left.
 #[tokio::test]
-async fn a_new_witness_does_not_wait_for_a_region_that_says_nothing() {
+async fn a_new_witness_waits_for_no_silent_region() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hand::default();
     let witness = new_witness(folder.path(), &clock);
@@ -410,7 +410,7 @@ async fn a_new_witness_does_not_wait_for_a_region_that_says_nothing() {
 }
 
 #[test]
-fn the_reference_file_is_right_and_says_what_it_needs() {
+fn the_reference_witness_file_is_valid() {
     let house = house();
     let config = WitnessConfig::load(&house.path("witness.toml")).unwrap();
     assert_eq!(config.name, region("witness-1"));
@@ -448,7 +448,7 @@ fn the_reference_file_is_right_and_says_what_it_needs() {
 /// A witness votes on views of versions that it speaks, and does not start over a file with another
 /// one. Put back too late, it says so.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_witness_votes_only_on_what_it_speaks() {
+async fn a_witness_votes_only_on_versions_it_speaks() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let older = house.start().await;

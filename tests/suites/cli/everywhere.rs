@@ -96,7 +96,7 @@ fn every_command_has_json_and_every_act_a_dry_run() {
 }
 
 #[test]
-fn a_dry_run_is_asked_of_the_gateway_and_says_that_nothing_was_changed() {
+fn dry_runs_ask_the_gateway_and_change_nothing() {
     let told = json!({
         "dry_run": true, "from_epoch": 7, "epoch": 8, "changes": true, "moves": [], "effects": ["so and so"], "waived": ["us-east"],
         "state": "in-doubt", "protocol": 1, "common": 2, "speaks": { "us-east": "1-2" },
@@ -133,7 +133,7 @@ fn a_dry_run_is_asked_of_the_gateway_and_says_that_nothing_was_changed() {
 }
 
 #[test]
-fn dry_runs_on_files_make_none() {
+fn dry_runs_make_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("certs");
     let dir = dir.to_str().unwrap();
@@ -191,7 +191,7 @@ fn check_lists_problems_also_as_json() {
 }
 
 #[test]
-fn ring_explain_as_json_says_what_the_text_says() {
+fn ring_explain_says_the_same_as_json() {
     let told = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml", "--json"]);
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(

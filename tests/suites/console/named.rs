@@ -37,7 +37,7 @@ fn an_act_is_journalled_under_the_name_of_its_token() {
 }
 
 #[test]
-fn who_may_only_look_sees_all_and_changes_nothing() {
+fn the_look_role_sees_all_and_changes_nothing() {
     run(async {
         let _alone = alone().await;
         let (base, key) = (admin().await, key("looked-at"));
@@ -121,7 +121,7 @@ fn last_word(text: &str, line: &str) -> String {
 }
 
 #[test]
-fn a_release_that_asks_for_a_second_person_is_approved_by_another_one() {
+fn a_second_person_approves_a_release() {
     run(async {
         let _alone = alone().await;
         let solo = solo().await;

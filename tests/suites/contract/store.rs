@@ -118,7 +118,7 @@ impl StoreBench for Stores {
 /// on the own row alone. If that claim overwrote the first one's list, the peer's doubt would read
 /// as one again, over a running attempt.
 #[tokio::test]
-async fn a_doubt_that_was_superseded_stays_so_over_claims_that_do_not_name_it() {
+async fn a_superseded_doubt_stays_superseded_under_later_claims() {
     let bench = Stores::start().await;
     let gate = open(&bench.store).await;
     let key = id("masked");

@@ -90,7 +90,7 @@ impl Site {
 }
 
 #[test]
-fn a_signed_token_asks_and_its_keys_rotate_under_the_running_gateway() {
+fn signing_keys_rotate_under_a_running_gateway() {
     run(async {
         let site = site().await;
         let (old, new) = (SigningKey::new("old", "ES256"), SigningKey::new("new", "ES256"));
@@ -116,7 +116,7 @@ fn a_signed_token_asks_and_its_keys_rotate_under_the_running_gateway() {
 }
 
 #[test]
-fn a_trusted_front_names_the_tenant_at_its_own_door_only() {
+fn a_trusted_front_names_tenants_at_its_listener_only() {
     run(async {
         let site = site().await;
         let (public, kept) = (site.solo.public(), key("vouched"));

@@ -85,7 +85,7 @@ fn certificates_by_the_openssl_recipe_are_taken() {
 }
 
 #[test]
-fn an_authority_is_replaced_in_three_rounds_and_not_in_fewer() {
+fn replacing_an_authority_takes_three_rounds() {
     let [old, new] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     authority(old.path());
     authority(new.path());

@@ -232,7 +232,7 @@ const PARTS: [&str; 5] = [
 ];
 
 #[test]
-fn each_section_of_the_runbook_says_all() {
+fn each_runbook_section_has_all_its_parts() {
     let text = text("deploy/RUNBOOK.md");
     for section in text.split("\n## ").skip(1) {
         let places: Vec<Option<usize>> = PARTS.iter().map(|part| section.find(part)).collect();
@@ -278,7 +278,7 @@ fn peer_table() -> String {
 }
 
 #[test]
-fn the_document_of_the_peer_plane_shows_the_table_of_the_code() {
+fn the_peer_document_shows_the_table_of_the_code() {
     let document = text("deploy/PEERS.md");
     assert!(document.contains(&peer_table()), "deploy/PEERS.md should have\n{}", peer_table());
 }

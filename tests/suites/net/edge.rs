@@ -29,7 +29,7 @@ fn proxied(last: u8) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_a_trusted_proxy_says_of_the_client_reaches_the_service_and_nobody_elses_word() {
+async fn only_a_trusted_proxy_names_the_client() {
     let lines = "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\n\
                  X-Real-IP: 6.6.6.6\r\nTrue_Client_IP: 6.6.6.6\r\nCF-Connecting-IP: 6.6.6.6\r\n";
     let behind = run_behind(few(), Edge { trusted_proxies: loopback(), ..Edge::default() }).await;
@@ -110,7 +110,7 @@ async fn the_proxy_protocol_names_the_client_and_nothing_else_passes() {
 }
 
 #[tokio::test]
-async fn pages_of_the_listed_origins_read_refusals_too_and_others_nothing() {
+async fn only_listed_origins_read_answers_and_refusals() {
     let edge = Edge { cors: vec![HeaderValue::from_static("https://shop.example")], ..Edge::default() };
     let running = run_behind(PublicLimits::default(), edge).await;
     let ask = async |head: &str, origin: &str| {

@@ -100,7 +100,7 @@ async fn a_client_without_certificate_or_protocol_is_refused() {
 }
 
 #[tokio::test]
-async fn renewed_certificates_count_for_connections_to_come() {
+async fn renewed_certificates_apply_to_new_connections() {
     let (old, new) = (Pki::new(&["eu", "us"]), Pki::new(&["eu", "us"]));
     let identity = old.identity("us");
     let us = run(&identity, PeerLimits::default()).await;
@@ -146,7 +146,7 @@ async fn a_claim_to_be_another_region_is_refused() {
 }
 
 #[tokio::test]
-async fn a_question_of_another_version_is_refused_with_what_to_do() {
+async fn a_question_of_another_version_is_refused_with_advice() {
     let (pki, us) = us(PeerLimits::default()).await;
     let config = pki.identity("eu").client_config();
     for (body, says) in [
@@ -203,7 +203,7 @@ async fn a_server_of_another_region_is_refused_by_the_client() {
 /// A peer without a common version learns so from the hello: no forward, question or ping reaches
 /// the service.
 #[tokio::test]
-async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
+async fn both_ends_refuse_a_peer_of_another_version() {
     let pki = Pki::new(&["eu", "us"]);
     let foreign = Versions::new(NEWEST + 1, NEWEST + 2).unwrap();
     for (ours, theirs) in [(Versions::OURS, foreign), (foreign, Versions::OURS)] {
@@ -226,7 +226,7 @@ async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
 /// A stream that was ended here may still have data on its way. Without a setting for it, too many
 /// of those count as an attack.
 #[tokio::test]
-async fn refusals_of_bodies_on_their_way_leave_the_connection_to_what_it_serves() {
+async fn refused_bodies_do_not_break_their_connection() {
     let (pki, us) = us(PeerLimits::default()).await;
     let peers = Arc::new(dial(&pki.identity("eu"), "us", &us.address));
     let served = tokio::spawn({
@@ -260,7 +260,7 @@ async fn refusals_of_bodies_on_their_way_leave_the_connection_to_what_it_serves(
 
 /// Another forward has most of the room.
 #[tokio::test]
-async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came() {
+async fn a_forward_without_place_is_refused_before_its_body() {
     let pki = Pki::new(&["eu", "us"]);
     let (eu, limit) = (pki.identity("eu"), 3 << 20);
     let us = run(&pki.identity("us"), PeerLimits { body_limit: limit, ..PeerLimits::default() }).await;
@@ -288,7 +288,7 @@ async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came()
 }
 
 #[tokio::test]
-async fn whoever_may_not_speak_is_refused_before_anything_is_done() {
+async fn forbidden_senders_are_refused_before_any_work() {
     let (pki, us) = us(PeerLimits::default()).await;
     for sender in [Sender::Stranger, Sender::Witness] {
         *us.region.sender.lock().unwrap() = sender;
@@ -318,7 +318,7 @@ async fn a_witness_is_not_taken_for_a_client() {
 }
 
 #[tokio::test]
-async fn a_revoked_region_is_refused_on_the_connection_that_it_has_and_on_any_other() {
+async fn a_revoked_region_is_refused_on_every_connection() {
     let pki = Pki::new(&["eu", "us", "ap"]);
     let identity = pki.identity("us");
     let us = run(&identity, PeerLimits::default()).await;

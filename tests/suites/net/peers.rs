@@ -194,7 +194,7 @@ async fn in_turn(addresses: Vec<String>) -> (String, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_it_has() {
+async fn a_gateway_that_stops_serving_hands_over_to_siblings() {
     let pki = Pki::new(&["eu", "us"]);
     let one = run(&pki.identity("us"), PeerLimits::default()).await;
     let useless = run(&pki.identity("us"), PeerLimits::default()).await;
@@ -224,7 +224,7 @@ async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_i
 }
 
 #[tokio::test]
-async fn a_forward_given_up_is_given_up_there_too() {
+async fn an_abandoned_forward_is_abandoned_at_the_peer() {
     let (pki, mut us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let to = region("us");
@@ -246,7 +246,7 @@ async fn a_forward_given_up_is_given_up_there_too() {
 }
 
 #[tokio::test]
-async fn one_connection_serves_many_callers_and_a_broken_one_is_made_anew() {
+async fn one_connection_serves_many_callers_and_is_replaced() {
     let (pki, us) = us(PeerLimits::default()).await;
     let (front, connections) = in_turn(vec![us.address.clone()]).await;
     let relay = Relay::start(front.parse().unwrap()).await.unwrap();
@@ -302,7 +302,7 @@ async fn a_body_over_the_limit_is_refused_unsent() {
 
 /// The name is that of the certificate's region, for a question as for a forward.
 #[tokio::test]
-async fn what_arrives_has_the_name_of_who_sent_it() {
+async fn messages_carry_the_name_of_their_sender() {
     let (pki, us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let told = soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await;
@@ -313,7 +313,7 @@ async fn what_arrives_has_the_name_of_who_sent_it() {
 }
 
 #[tokio::test]
-async fn a_question_over_the_limit_is_refused_unsent_and_says_why() {
+async fn a_question_over_the_limit_is_refused_unsent() {
     let (pki, us) = us(PeerLimits { question_limit: 3, ..PeerLimits::default() }).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let why = not_sent(soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await);

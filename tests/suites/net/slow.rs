@@ -119,7 +119,7 @@ async fn an_answer_that_is_read_slowly_is_not_cut() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
+async fn idle_connections_are_closed_and_busy_ones_stay() {
     let mut running = run(PublicLimits { idle_time: MOMENT, head_time: MOMENT, ..patient() }).await;
     let mut busy = running.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(soon(running.events.recv()).await, Some("arrived"));

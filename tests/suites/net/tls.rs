@@ -70,7 +70,7 @@ async fn http2_is_chosen_by_alpn() {
 }
 
 #[tokio::test]
-async fn who_does_not_shake_hands_is_cut() {
+async fn a_client_without_a_handshake_is_cut() {
     let pki = Pki::new(&["us"]);
     let limits = PublicLimits { head_time: Duration::from_millis(300), ..PublicLimits::default() };
     let running = secure(&pki, limits).await;

@@ -158,7 +158,7 @@ async fn nothing_was_sent_if_the_certificate_is_not_the_upstreams() {
 }
 
 #[tokio::test]
-async fn nothing_was_sent_if_there_is_no_slot_or_no_right() {
+async fn nothing_was_sent_without_a_slot_or_a_right() {
     let server = RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")).await;
     let mut settings = at(&[format!("http://{}", server.address)]);
     settings.bounds.connections = 1;
@@ -173,7 +173,7 @@ async fn nothing_was_sent_if_there_is_no_slot_or_no_right() {
 }
 
 #[tokio::test]
-async fn tls_is_spoken_in_both_versions_and_one_connection_serves_many() {
+async fn one_tls_connection_of_either_version_serves_many() {
     let pki = Pki::new(&["us"]);
     for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
         // Tickets for later handshakes come behind TLS 1.3's: they break no idle connection.
@@ -221,7 +221,7 @@ async fn an_upstream_that_closes_idle_connections_leaves_nothing_in_doubt() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_our_certificate_was_sent_nothing_that_counts() {
+async fn a_server_that_refuses_our_certificate_got_nothing() {
     let (pki, other) = (Pki::new(&["us", "eu"]), Pki::new(&["eu"]));
     let served = Secure::start(server(&pki, &[&rustls::version::TLS13], Some(&pki)), answers).await;
     assert_eq!(after(&over(secured(&served.address, &pki, Some((&pki, "eu"))))).await, Ok(200));
@@ -236,7 +236,7 @@ async fn a_server_that_refuses_our_certificate_was_sent_nothing_that_counts() {
 }
 
 #[tokio::test]
-async fn whatever_breaks_behind_a_handshake_is_unknown() {
+async fn a_break_after_the_handshake_is_unknown() {
     let pki = Pki::new(&["us"]);
     // It resets.
     let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
@@ -321,7 +321,7 @@ async fn an_endpoint_that_fails_fast_draws_no_traffic() {
 }
 
 #[tokio::test]
-async fn the_host_is_the_addresss_the_clients_or_another() {
+async fn the_host_header_follows_the_configured_choice() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let named = Host::Named(HeaderValue::from_static("internal.example"));
     let own = server.address.clone();
@@ -343,7 +343,7 @@ fn credential(value: &'static str) -> Arc<Credential> {
 }
 
 #[tokio::test]
-async fn our_credential_takes_the_place_of_the_clients_and_its_refusal_is_no_answer() {
+async fn our_credential_replaces_the_clients_and_refusals_are_marked() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let refusing = RawServer::start(Then::Answer("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")).await;
     let own = |server: &RawServer| ServiceSettings {
@@ -380,7 +380,7 @@ async fn our_credential_takes_the_place_of_the_clients_and_its_refusal_is_no_ans
 
 /// The new credential of a service that moved must not be sent to its old place.
 #[tokio::test]
-async fn a_credential_waits_with_the_address_that_it_is_for() {
+async fn a_credential_never_goes_to_another_address() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let with = |address: &str, header: &'static str, value: &'static str| {
         let header = HeaderName::from_static(header);
@@ -402,7 +402,7 @@ async fn a_credential_waits_with_the_address_that_it_is_for() {
 }
 
 #[tokio::test]
-async fn the_right_to_send_is_asked_for_at_each_endpoint() {
+async fn each_endpoint_asks_for_the_right_to_send() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let dead = format!("http://127.0.0.1:{}", free_run(1).unwrap());
     let upstream = over(at(&[dead, format!("http://{}", server.address)]));
@@ -413,7 +413,7 @@ async fn the_right_to_send_is_asked_for_at_each_endpoint() {
 }
 
 #[tokio::test]
-async fn connections_are_bounded_idle_ones_included() {
+async fn idle_connections_count_towards_the_bound() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let mut settings = at(&[format!("http://{}", server.address)]);
     settings.bounds.connections = 2;
@@ -431,7 +431,7 @@ async fn connections_are_bounded_idle_ones_included() {
 }
 
 #[tokio::test]
-async fn a_doubt_is_asked_of_the_service_that_has_it() {
+async fn a_probe_asks_the_service_of_the_doubt() {
     let none = Then::Answer("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n");
     let (default, named) = (RawServer::start(none).await, RawServer::start(none).await);
     let mut settings = settings(at(&[format!("http://{}", default.address)]));

@@ -129,7 +129,7 @@ async fn rows_of_other_origins_are_not_judged_by_this_clock() {
 
 /// No other region forgets rows that a survivor handed over.
 #[tokio::test]
-async fn an_imported_row_goes_when_its_tombstone_would() {
+async fn an_imported_row_expires_like_its_original() {
     let (region, store, _gate) = Region::ready("eu#1").await;
     let (admin, origin) = (region.admin().await, other());
     for key in ["a", "b"] {
@@ -159,7 +159,7 @@ async fn an_imported_row_goes_when_its_tombstone_would() {
 
 /// The order in which gateways write does not matter.
 #[tokio::test]
-async fn what_was_imported_is_remembered_and_never_goes_back() {
+async fn the_imported_mark_never_goes_back() {
     let (_region, store, _gate) = Region::ready("eu#1").await;
     let at = |imported| vec![PeerMemory { origin: other(), applied: 0, lag: None, imported }];
     for imported in [0, 9, 4] {

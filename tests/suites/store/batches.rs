@@ -31,7 +31,7 @@ async fn together<T: Send + 'static>(
 }
 
 #[tokio::test]
-async fn keys_that_come_together_share_transactions_and_go_by_index() {
+async fn concurrent_keys_share_transactions_and_use_indexes() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     admin.batch_execute("analyze").await.unwrap();
@@ -63,7 +63,7 @@ async fn keys_that_come_together_share_transactions_and_go_by_index() {
 
 /// No reply comes while the server stands still. The calls may have been made, and are found again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_without_a_reply_is_found_again() {
+async fn a_lost_batch_reply_is_recovered() {
     let (region, _store, gate) = Region::ready("eu#1").await;
     let store = Arc::new(region.store_within(Duration::from_millis(600)));
     won(&store, &ask("first", 1, gate.version)).await;

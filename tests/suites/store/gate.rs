@@ -227,7 +227,7 @@ fn approved<T>(done: Result<T, StoreError>) -> bool {
 /// The change must wait until the statement is committed, or its rows under the old gate would come
 /// after the change.
 #[tokio::test]
-async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
+async fn a_gate_change_waits_for_statements_under_way() {
     let bench = Bench::start().await;
     let (stop, changer) = (bench.region.admin().await, bench.region.admin().await);
     let tables = ["records_eu_g1", "records_imported", "escrows", "heartbeats_eu_g1", "jobs"];
@@ -271,7 +271,7 @@ async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
 /// The reverse: each statement meets a change that is not committed. It must wait, read the gate
 /// that it waited for, and write nothing.
 #[tokio::test]
-async fn each_statement_that_meets_a_change_waits_and_reads_the_new_gate() {
+async fn each_statement_waits_for_a_change_and_reads_it() {
     let bench = Bench::start().await;
     let mut changer = bench.region.admin().await;
     let mut passed = Vec::new();

@@ -25,7 +25,7 @@ async fn accept(store: &PgStore, key: &str, nonce: u128, gate: GateVersion) {
 
 /// Workers look several times a second: they must not read all jobs that are put off.
 #[tokio::test]
-async fn a_look_for_due_jobs_reads_only_those() {
+async fn workers_read_only_due_jobs() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     let many = "insert into onceway.jobs (tenant, key, request_id, next_ms, forget_ms, sealed, request) \
@@ -78,7 +78,7 @@ async fn a_look_for_due_jobs_reads_only_those() {
 /// Either a worker or the operator has it. No worker has a dropped job, and a job that a worker has
 /// still has its record.
 #[tokio::test]
-async fn a_job_is_dropped_or_taken() {
+async fn a_job_is_either_dropped_or_taken() {
     let (_region, store, gate) = Region::ready("eu#1").await;
     let store = Arc::new(store);
     let mut dropped = 0;

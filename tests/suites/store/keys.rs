@@ -6,7 +6,7 @@
 use crate::store::support::*;
 
 #[tokio::test]
-async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
+async fn claims_and_lookups_use_indexes_on_empty_leaves() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     admin.batch_execute("analyze").await.unwrap();
@@ -43,7 +43,7 @@ async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_costs_its_bound_and_no_more() {
+async fn a_stalled_server_costs_one_time_limit() {
     let (region, _store, gate) = Region::ready("eu#1").await;
     let store = region.store_within(Duration::from_millis(600));
     won(&store, &ask("k", 1, gate.version)).await;
@@ -64,7 +64,7 @@ async fn a_server_that_stands_still_costs_its_bound_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_statement_that_waits_too_long_is_given_up_by_the_server() {
+async fn the_server_gives_up_statements_that_wait_too_long() {
     let (region, _store, gate) = Region::ready("eu#1").await;
     let store = region.store_within(Duration::from_secs(2));
     let admin = region.admin().await;

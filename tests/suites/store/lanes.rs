@@ -30,7 +30,7 @@ async fn stuck(admin: &Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
+async fn stuck_clients_delay_neither_fencing_nor_peers_nor_people() {
     let (region, _, gate) = Region::ready("eu#1").await;
     let store = store(&region, Duration::from_secs(60));
     let (watching, admin) = (region.admin().await, region.admin().await);
@@ -98,7 +98,7 @@ fn refused_at_once<T: std::fmt::Debug>(told: Result<T, StoreError>) -> bool {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_spared_until_it_does() {
+async fn a_silent_store_is_spared_until_it_answers() {
     let (region, _, gate) = Region::ready("eu#1").await;
     let store = store(&region, Duration::from_secs(1));
     let admin = region.admin().await;

@@ -34,7 +34,7 @@ fn without_us(eu: &Region, us: &Region, votes: bool) -> View {
 }
 
 #[tokio::test]
-async fn a_region_that_left_is_untied_once_its_rows_are_here() {
+async fn a_former_region_is_untied_once_its_rows_arrived() {
     let (eu, us) = tokio::join!(Region::start("eu-west#1"), Region::start("us#1"));
     let (both, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
     tokio::join!(init_until_complete(&both), init_until_complete(&us_plan));

@@ -160,7 +160,7 @@ async fn a_password_changes_under_load_and_no_call_fails() {
 }
 
 #[tokio::test]
-async fn a_role_without_rights_is_not_taken_and_the_latest_wish_counts() {
+async fn a_role_without_rights_is_never_used() {
     let region = region().await;
     let store = store(&region, address(&region, "gw", "old"));
     let gate = open(&store).await;
@@ -184,7 +184,7 @@ async fn a_role_without_rights_is_not_taken_and_the_latest_wish_counts() {
 }
 
 #[tokio::test]
-async fn a_store_that_began_with_a_wrong_password_answers_once_it_has_the_right_one() {
+async fn a_store_recovers_from_a_wrong_first_password() {
     let region = region().await;
     let store = store(&region, address(&region, "gw", "wrong"));
     let why = store.gate().await.unwrap_err().to_string();

@@ -244,7 +244,7 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
 /// without a leaf for a rebuilt one, a store that does not answer, or one that subscribes too
 /// early. A region without a store will get one from this version.
 #[tokio::test]
-async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
+async fn a_column_waits_for_every_store_without_it() {
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
     let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
     let (eu_admin, us_admin) = (eu.admin().await, us.admin().await);
@@ -298,7 +298,7 @@ async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
 /// A later program brings a store up, keeps its keys, and an earlier one leaves it alone then. The
 /// second migration is made up.
 #[tokio::test]
-async fn a_store_of_the_schema_before_is_brought_up_and_keeps_its_keys() {
+async fn an_older_store_is_migrated_and_keeps_its_keys() {
     let later: &'static [&'static str] = [
         provision::MIGRATIONS,
         &["create table onceway.made_up (n int); alter table onceway.records add column made_up int;"],
@@ -331,7 +331,7 @@ async fn a_store_of_the_schema_before_is_brought_up_and_keeps_its_keys() {
 /// A schema older than the gateway needs, or newer than admits it, is refused with advice. A newer
 /// one that only added columns does not matter to it.
 #[tokio::test]
-async fn a_gateway_runs_over_a_schema_that_suits_it_only() {
+async fn a_gateway_refuses_an_unsuitable_schema() {
     let (region, store, _) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     let set = async |sql: &str| admin.batch_execute(&format!("update onceway.meta set {sql}")).await.unwrap();
@@ -469,7 +469,7 @@ async fn a_wrong_plan_is_refused_before_anything_is_asked() {
 /// A peer's store was replaced. Rows of the old one still count, under its own generation, though
 /// its heartbeats no longer arrive.
 #[tokio::test]
-async fn what_a_replaced_store_had_sent_counts_on() {
+async fn rows_of_a_replaced_store_still_count() {
     let [eu, us] = two_that_meet().await;
     let (store, us_store) = (eu.store(), us.store());
     open(&store).await;
@@ -489,7 +489,7 @@ async fn what_a_replaced_store_had_sent_counts_on() {
 
 /// Whoever writes a record, each condition on it holds: one broken value, and nothing is written.
 #[tokio::test]
-async fn a_record_that_is_not_whole_is_written_by_nobody() {
+async fn the_schema_refuses_incomplete_records() {
     let (region, store, gate) = Region::ready("eu#1").await;
     won(&store, &ask("whole", 1, gate.version)).await;
     let admin = region.admin().await;
@@ -534,7 +534,7 @@ async fn a_record_that_is_not_whole_is_written_by_nobody() {
 
 /// A peer counts rows as applied that a promoted server lacks, and never sends them again.
 #[tokio::test]
-async fn a_promoted_server_counts_no_heartbeat_until_its_peers_are_followed_anew() {
+async fn a_promoted_server_ignores_heartbeats_until_resubscribed() {
     let [eu, us] = two_that_meet().await;
     let plan = us.plan(&[&eu], &[]);
     let (eu_store, us_store) = (eu.store(), us.store());

@@ -69,7 +69,7 @@ fn plan(region: &Region, peer: &Region) -> Plan {
 }
 
 #[tokio::test]
-async fn the_roles_of_the_file_are_all_that_init_and_a_gateway_need() {
+async fn roles_sql_suffices_for_init_and_a_gateway() {
     let (eu, us) = tokio::join!(region("eu-west#1"), region("us#1"));
     if Binaries::find_or_install().unwrap().major() < 16 {
         for region in [&eu, &us] {

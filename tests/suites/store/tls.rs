@@ -112,7 +112,7 @@ fn refused(said: Result<bool, String>, why: &str) {
 }
 
 #[tokio::test]
-async fn a_gateway_believes_the_right_server_and_no_other() {
+async fn a_gateway_trusts_only_the_right_server() {
     let folder = folder();
     let (right, other) = (Authority::new(folder.path(), "right"), Authority::new(folder.path(), "other"));
     let (region, plain, _gate) = Region::ready("eu#1").await;
@@ -160,7 +160,7 @@ async fn a_gateway_believes_the_right_server_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_changed_authority_counts_for_the_next_connection_and_a_broken_file_does_not() {
+async fn a_changed_authority_applies_to_the_next_connection() {
     let folder = folder();
     let (old, new) = (Authority::new(folder.path(), "old"), Authority::new(folder.path(), "new"));
     let (region, plain, _gate) = Region::ready("eu#1").await;
@@ -189,7 +189,7 @@ async fn a_changed_authority_counts_for_the_next_connection_and_a_broken_file_do
 }
 
 #[tokio::test]
-async fn subscriptions_and_the_owner_are_verified_too() {
+async fn subscriptions_and_owners_verify_the_server_too() {
     let folder = folder();
     let (right, other) = (Authority::new(folder.path(), "right"), Authority::new(folder.path(), "other"));
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));

@@ -22,7 +22,7 @@ fn left_behind(witness: u128) -> Arc<View> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_cell_that_forbids_is_answered_and_each_is_told_once() {
+async fn every_forbidden_message_is_refused_and_logged_once() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let log = house.path("witness.log");

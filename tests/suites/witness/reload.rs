@@ -14,7 +14,7 @@ use rustix::process::Signal;
 /// Another authority altogether: holders of old certificates are strangers from then on. Wrong
 /// files change nothing.
 #[tokio::test]
-async fn files_that_change_are_read_again_all_or_none() {
+async fn changed_files_are_reloaded_all_or_none() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let running = house.start().await;
@@ -80,7 +80,7 @@ async fn files_that_change_are_read_again_all_or_none() {
 /// A new token counts at once, and no file opens a listener to others: the address waits for a
 /// restart, so its token stays.
 #[tokio::test]
-async fn a_token_is_replaced_and_is_of_the_address() {
+async fn a_new_token_applies_and_stays_with_its_address() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let loopback = fs::read_to_string(house.path("witness.toml")).unwrap();
