@@ -230,7 +230,7 @@ async fn reluctant() -> (SocketAddr, Arc<Mutex<Vec<[String; 2]>>>) {
 }
 
 #[test]
-fn the_runs_of_an_accepted_request_are_in_its_trace() {
+fn an_accepted_requests_runs_are_in_its_trace() {
     run(async {
         const TRACE: &str = "6bf92f3577b34da6a3ce929d0e0e4736";
         const QUIET: &str = "7bf92f3577b34da6a3ce929d0e0e4736";

@@ -39,7 +39,7 @@ fn a_region_that_is_cut_off_runs_nothing_twice() {
 }
 
 #[test]
-fn a_promoted_standby_has_every_row_and_nothing_runs_twice() {
+fn a_promoted_standby_keeps_every_row_and_reruns_nothing() {
     if ["patroni", "etcd"].iter().any(|name| installed(name).is_none()) {
         return not_checked("Patroni or etcd is missing: no standby is promoted");
     }

@@ -146,7 +146,7 @@ async fn weather(solo: &Solo, steady: &Steady, tenant: usize) -> usize {
 }
 
 #[test]
-fn goodput_is_back_within_ten_seconds_of_a_retry_storm() {
+fn goodput_returns_within_ten_seconds_of_a_storm() {
     run(async {
         let _alone = alone().await;
         let solo = Solo::start_adding(&routes(), None, REQUESTS).await;

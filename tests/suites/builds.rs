@@ -32,7 +32,7 @@ fn again(first: &[&str], second: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_demo_the_tests_and_the_simulation_share_each_crate() {
+fn demo_tests_and_simulation_share_each_crate() {
     assert_eq!(again(RUN, TEST), Vec::<String>::new());
     assert_eq!(again(SIMULATION, TEST), Vec::<String>::new());
     // The comparison sees the switch, which the product alone does without.

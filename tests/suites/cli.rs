@@ -58,7 +58,7 @@ fn ring_show_as_json_adds_up() {
 }
 
 #[test]
-fn ring_explain_says_which_rule_decided_and_not_the_key() {
+fn ring_explain_names_the_rule_and_not_the_key() {
     let by_arc = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml"]);
     assert_eq!(
         by_arc,
@@ -213,7 +213,7 @@ fn check_takes_a_ring_with_any_seed() {
 }
 
 #[test]
-fn check_warns_of_spans_that_this_build_does_not_export() {
+fn check_warns_of_spans_this_build_cannot_export() {
     let folder = reference_files();
     let file = folder.path().join("us-east.toml");
     let text = std::fs::read_to_string(&file).unwrap();

@@ -103,7 +103,7 @@ async fn in_store(region: &Region, sql: &str) {
 }
 
 #[test]
-fn a_store_that_goes_back_while_it_runs_is_closed() {
+fn a_running_store_that_goes_back_is_closed() {
     run(async {
         let three = three().await;
         let home = &three.regions[1];

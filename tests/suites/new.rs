@@ -234,7 +234,7 @@ fn one_region_needs_neither_certificates_nor_a_superuser() {
 
 /// The page "From one region to three" up to where "Adding a region" goes on. The keys stay.
 #[test]
-fn one_region_gets_ready_for_others_and_keeps_its_keys() {
+fn one_region_prepares_for_others_and_keeps_its_keys() {
     run(async {
         let (place, _room) = (Place::new(), room(1).await);
         let Owned { cluster, store, token, _service } = owned(&place).await;

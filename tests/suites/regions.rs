@@ -122,7 +122,7 @@ fn every_metric_has_help_and_status_tells_the_lag() {
 }
 
 #[test]
-fn keys_tokens_and_bodies_are_in_no_log_metric_or_error() {
+fn no_output_leaks_keys_tokens_or_bodies() {
     run(async {
         let planted = [key("canary-key"), "sk_canary_token".to_owned(), "canary-body".to_owned()];
         let body = r#"{"amount":1,"note":"canary-body"}"#;

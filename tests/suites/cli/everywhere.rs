@@ -81,7 +81,7 @@ fn commands() -> Vec<String> {
 }
 
 #[test]
-fn every_command_has_json_and_every_act_a_dry_run() {
+fn commands_have_json_and_acts_have_dry_runs() {
     let mut known: Vec<&str> = [&ACTS[..], &READS, &RUNS, &MUTE].concat();
     known.sort_unstable();
     assert_eq!(commands(), known, "a new command is entered above");

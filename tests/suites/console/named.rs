@@ -21,7 +21,7 @@ async fn actors(key: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_act_is_journalled_under_the_name_of_its_token() {
+fn an_act_is_journalled_under_its_tokens_name() {
     run(async {
         let _alone = alone().await;
         let public = solo().await.public();

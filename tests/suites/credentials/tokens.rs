@@ -61,7 +61,7 @@ fn ann() -> Caller {
 }
 
 #[test]
-fn a_good_token_of_every_algorithm_names_tenant_and_principal() {
+fn good_tokens_of_every_algorithm_name_the_caller() {
     for alg in ["ES256", "ES384", "EdDSA", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] {
         let key = SigningKey::new("k", alg);
         let credentials = issuer(&format!("[\"{alg}\"]"), &[&key], "");
@@ -120,7 +120,7 @@ fn the_algorithm_must_be_pinned_and_fit_the_key() {
 }
 
 #[test]
-fn a_token_that_brings_keys_or_demands_extensions_is_refused() {
+fn tokens_with_keys_or_extensions_are_refused() {
     let key = SigningKey::new("k", "ES256");
     let credentials = issuer("[\"ES256\"]", &[&key], "");
     let plain = json!({"alg": "ES256", "kid": "k", "typ": "at+jwt"});

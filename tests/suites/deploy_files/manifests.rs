@@ -259,7 +259,7 @@ fn a_stop_drains_fully_one_gateway_at_a_time() {
 }
 
 #[test]
-fn a_container_has_no_rights_that_it_does_not_need() {
+fn a_container_has_only_the_rights_it_needs() {
     let containerfile = text("deploy/Containerfile");
     let user = containerfile.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
     let (objects, _) = region("us-east");

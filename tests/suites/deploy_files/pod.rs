@@ -198,7 +198,7 @@ fn a_gateway_with_the_pods_files_answers_every_probe() {
 
 /// A front gets the answer to wait, and the kubelet does not restart it.
 #[test]
-fn a_gateway_without_a_store_is_alive_and_not_ready() {
+fn a_gateway_without_store_is_alive_but_unready() {
     let pod = Pod::of("us-east");
     let mut running = pod.start(false);
     for (who, path) in asked() {

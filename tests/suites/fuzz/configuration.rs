@@ -84,7 +84,7 @@ fn texts() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_configuration_is_right_or_every_problem_has_its_line() {
+fn every_problem_of_a_wrong_configuration_has_its_line() {
     let (folder, good) = (tempfile::tempdir().unwrap(), good());
     for (name, good) in NAMES.iter().zip(&good) {
         fs::write(folder.path().join(name), good).unwrap();

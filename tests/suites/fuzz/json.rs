@@ -52,7 +52,7 @@ const WORDS: &[&[u8]] = &[
 ];
 
 #[test]
-fn a_canonical_form_is_the_same_value_in_one_form() {
+fn a_canonical_form_is_stable_and_keeps_the_value() {
     fuzz(TEXTS, WORDS, |body| {
         let theirs = serde_json::from_slice::<Value>(body);
         match canonical_json(body) {

@@ -53,7 +53,7 @@ async fn only_a_trusted_proxy_names_the_client() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxys_connections_do_not_share_one_clients_bound() {
+async fn a_trusted_proxy_does_not_count_as_one_client() {
     let held = async |edge: Edge| {
         let running = run_behind(few(), edge).await;
         let mut all = Vec::new();
@@ -71,7 +71,7 @@ async fn a_trusted_proxys_connections_do_not_share_one_clients_bound() {
 }
 
 #[tokio::test]
-async fn the_proxy_protocol_names_the_client_and_nothing_else_passes() {
+async fn only_the_proxy_protocol_names_the_client() {
     let edge = Edge { trusted_proxies: loopback(), proxy_protocol: true, ..Edge::default() };
     let running = run_behind(few(), edge).await;
     let seen = headers_after(&running, &proxied(9), "X-Forwarded-For: 6.6.6.6\r\n").await;

@@ -191,7 +191,7 @@ async fn a_second_hop_and_unknown_messages_are_refused() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_region_is_refused_by_the_client() {
+async fn the_client_refuses_a_server_of_another_region() {
     let pki = Pki::new(&["eu", "us", "ap"]);
     let ap = run(&pki.identity("ap"), PeerLimits::default()).await;
     let misled = dial(&pki.identity("eu"), "us", &ap.address);

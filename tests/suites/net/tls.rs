@@ -29,7 +29,7 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn http1_is_spoken_over_both_versions_with_and_without_alpn() {
+async fn http1_works_over_both_versions_with_or_without_alpn() {
     let pki = Pki::new(&["us"]);
     let running = secure(&pki, PublicLimits::default()).await;
     for (version, alpn, name) in [

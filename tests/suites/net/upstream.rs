@@ -421,7 +421,7 @@ async fn only_a_clear_reply_to_a_probe_counts() {
 }
 
 #[tokio::test]
-async fn a_probe_names_the_attempt_and_asks_the_right_region() {
+async fn a_probe_names_its_attempt_and_asks_its_region() {
     let none = Then::Answer("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n");
     let (own, other) = (RawServer::start(none).await, RawServer::start(none).await);
     let mut settings = settings(&own.address);

@@ -143,7 +143,7 @@ async fn nothing_was_sent_if_no_connection_was_made() {
 }
 
 #[tokio::test]
-async fn nothing_was_sent_if_the_certificate_is_not_the_upstreams() {
+async fn nothing_was_sent_to_a_server_with_another_certificate() {
     let (pki, other) = (Pki::new(&["us", "eu"]), Pki::new(&["us"]));
     let served = Secure::start(server(&pki, BOTH, None), answers).await;
     not_sent(after(&over(secured(&served.address, &other, None))).await, "UnknownIssuer");
@@ -196,7 +196,7 @@ async fn one_tls_connection_of_either_version_serves_many() {
 /// It closes each connection while that is idle: its farewell waits in the kernel when the next
 /// request comes. Nothing is in doubt from that.
 #[tokio::test]
-async fn an_upstream_that_closes_idle_connections_leaves_nothing_in_doubt() {
+async fn closed_idle_connections_leave_nothing_in_doubt() {
     let pki = Pki::new(&["us"]);
     let (close, closed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let told = (close.clone(), closed.clone());
@@ -267,7 +267,7 @@ async fn a_break_after_the_handshake_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_replaced_counts_for_the_next_connection() {
+async fn a_replaced_certificate_counts_for_the_next_connection() {
     let (pki, newer) = (Pki::new(&["us"]), Pki::new(&["us"]));
     let served = Secure::start(server(&newer, BOTH, None), answers).await;
     let mut old = secured(&served.address, &pki, None);
@@ -282,7 +282,7 @@ async fn a_certificate_that_is_replaced_counts_for_the_next_connection() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_down_or_silent_takes_nothing_down() {
+async fn a_dead_or_silent_endpoint_takes_nothing_down() {
     let (one, two) = (RawServer::start(Then::Answer(OK)).await, RawServer::start(Then::Answer(OK)).await);
     let dead = format!("http://127.0.0.1:{}", free_run(1).unwrap());
     let pki = Pki::new(&["us"]);

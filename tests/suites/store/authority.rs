@@ -113,7 +113,7 @@ async fn a_conversion_that_came_second_does_not_stop_early() {
 /// No region compares another's dates (docs/protocol.md#rule-12). The hold of another region's row
 /// is reported whole, and its answer is replayed until its origin makes it a tombstone.
 #[tokio::test]
-async fn rows_of_other_origins_are_not_judged_by_this_clock() {
+async fn other_origins_rows_are_not_judged_by_this_clock() {
     let (region, store, _gate) = Region::ready("eu#1").await;
     let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, hold_ms, \
                        settle_ms, recovery, expires_at, due_ms, answer_status, answer_headers, settled_at) \

@@ -142,7 +142,7 @@ async fn claims_of_one_moment_are_found_together() {
 
 /// If a key was released here and there, each row would wait for the other one to go.
 #[tokio::test]
-async fn released_rows_of_two_origins_do_not_keep_one_another() {
+async fn two_released_rows_do_not_keep_one_another() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (key, state) in [("both", 3), ("covers", 2)] {
         let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
