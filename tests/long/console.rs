@@ -272,7 +272,7 @@ async fn contrasts(browser: &Browser, scheme: &str) {
              return weak;",
         )
         .await;
-    assert_eq!(weak, serde_json::json!([]), "{scheme}");
+    assert_eq!(weak, json!([]), "{scheme}");
 }
 
 /// Checks that the browser had no complaint, and that it would have reported one.

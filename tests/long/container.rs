@@ -79,7 +79,7 @@ fn build(target: &str) -> PathBuf {
     let output = cargo.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
-    let messages = said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let built = messages.filter_map(|one| one["executable"].as_str().map(PathBuf::from)).next_back();
     built.expect("an executable")
 }

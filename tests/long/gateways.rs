@@ -22,7 +22,7 @@ struct Site {
 impl Site {
     async fn start() -> Site {
         let rtt = Duration::from_millis(10);
-        let port_base = onceway_lab::ports::free_run(40).expect("forty free ports in a row");
+        let port_base = ports::free_run(40).expect("forty free ports in a row");
         // As long as by default: a machine that does other work beside must not look like a dead
         // region.
         let failover = Some("\n[failover]\nlease = \"10s\"\nstable_for = \"100ms\"\n".to_owned());
@@ -48,10 +48,10 @@ impl Site {
             let answer = request.send(PATIENCE).await;
             Ok(answer.ok().filter(|answer| answer.status == 201))
         };
-        onceway_lab::wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
+        wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
     }
 
-    async fn status(&self, gateway: usize) -> serde_json::Value {
+    async fn status(&self, gateway: usize) -> Value {
         ask(Ask::get(format!("{}/v1/status", self.three.regions[SHARED].gateways[gateway].admin())))
             .await
             .json()

@@ -10,7 +10,6 @@
 mod book;
 mod machines;
 
-use crate::support;
 use crate::support::*;
 use book::{Block, blocks, unlike};
 use machines::{CommandOutput, Machines};
@@ -29,11 +28,11 @@ fn wrong(block: &Block, machine: &str, said: &CommandOutput) -> Vec<String> {
 
 #[test]
 fn the_guide_alone_sets_up_three_regions() {
-    let _beside = support::run(support::beside());
+    let _beside = run(beside());
     let guide = blocks(GUIDE);
     assert!(guide.len() > 20, "only {} blocks are typed", guide.len());
     let folder = scratch::create("onceway-guide").unwrap();
-    let _janitor = support::run(async { Janitor::spawn(&program(), &folder, true).unwrap() });
+    let _janitor = run(async { Janitor::spawn(&program(), &folder, true).unwrap() });
     let exact = std::env::var("ONCEWAY_GUIDE").is_ok_and(|how| how == "exact");
     let mut machines = Machines::boot(&folder, &program(), if exact { "60s" } else { "5s" });
     for block in &guide {

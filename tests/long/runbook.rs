@@ -153,7 +153,7 @@ async fn at_the_desk(fleet: Deployment, titles: &[&str]) {
     let desk = Desk::set_up(&fleet);
     desk.preamble(&fleet.regions[0]).await;
     for title in titles {
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         play(title, &fleet, &desk).await;
         eprintln!("{title}: {:.1} s", began.elapsed().as_secs_f64());
     }

@@ -4,7 +4,6 @@
 //! late. It must not wait where a condition can be watched.
 
 use crate::net::support::{RawServer, Then};
-use crate::support;
 use crate::support::solo::{add_lines, keyed};
 use crate::support::*;
 use tokio::net::TcpSocket;
@@ -28,7 +27,7 @@ async fn is_told(solo: &Solo, key: &str, wanted: &str) {
 
 /// Runs a command against the region's admin listener. Returns its result, and all that it said.
 async fn onceway(solo: &Solo, args: &[&str]) -> (Output, String) {
-    let output = support::onceway(&solo.region, args).await;
+    let output = crate::support::onceway(&solo.region, args).await;
     let text = [output.stdout.clone(), output.stderr.clone()].concat();
     (output, String::from_utf8(text).unwrap())
 }
@@ -86,7 +85,7 @@ fn accepted_requests_outlive_gateway_and_postgres() {
 fn only_its_own_key_reads_a_sealed_request() {
     run(async {
         let (absent, address) = absent();
-        let seal = |dir: &std::path::Path, byte: u8| {
+        let seal = |dir: &Path, byte: u8| {
             use base64::Engine;
             fs::write(dir.join("seal.key"), base64::engine::general_purpose::STANDARD.encode([byte; 32]))
                 .unwrap();

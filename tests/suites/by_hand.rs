@@ -6,9 +6,7 @@
 
 use crate::console::form;
 use crate::console::pages::{hidden, page_of, signed_in};
-use crate::support;
 use crate::support::*;
-use onceway::gateway::credentials::digest;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::files::RegionFile;
 use onceway_lab::janitor::Janitor;
@@ -34,8 +32,7 @@ fn write(dir: &Path, ports: &[RegionPorts]) {
         let one = |name: &str, role: &str| {
             let token = format!("{name}-{name}-{name}-{name}-{name}");
             fs::write(dir.join(name), &token).unwrap();
-            let digits: String = digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{digits}\"\n")
+            operator(name, role, &token)
         };
         fs::write(dir.join(format!("{name}.operators")), one("ann", "act") + &one("eve", eve)).unwrap();
     };
@@ -127,7 +124,7 @@ fn set_up_commands_alone_make_two_regions() {
             // The servers of tests speak no TLS, which is no reason for another exit code.
             assert!(said.contains("\nhint     ssl = off: ") && !said.contains("jit"), "{said}");
             let said = expect(&dir, &["store", "check", "--config", name, "--json"], 0).await;
-            let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+            let said: Value = serde_json::from_str(&said).unwrap();
             let ssl = json!({ "setting": "ssl", "is": "off", "recommended": "on" });
             assert!(said["hints"].as_array().unwrap().contains(&ssl), "{said}");
         }
@@ -139,7 +136,7 @@ fn set_up_commands_alone_make_two_regions() {
             until("the region to serve", async || {
                 let said =
                     onceway(&dir, &["status", "--admin", &admin, "--token-file", "token", "--json"]).await;
-                let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+                let status: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
                 status["readiness"]["serves"] == true && status["readiness"]["forwards_to"][0].is_string()
             })
             .await;
@@ -155,7 +152,7 @@ fn set_up_commands_alone_make_two_regions() {
         let first = ask(post(&public(0), "/v1/charges", &key, BODY)).await;
         let retry = ask(post(&public(1), "/v1/charges", &key, BODY)).await;
         assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
-        assert_eq!((retry.header("idempotent-replayed"), support::effects(&ledger, &key)), ("true", 1));
+        assert_eq!((retry.header("idempotent-replayed"), effects(&ledger, &key)), ("true", 1));
         ends_doubts_at_the_owner(&dir, &ports).await;
         acts_on_jobs_elsewhere(&dir, &ports).await;
     });
@@ -166,7 +163,7 @@ fn set_up_commands_alone_make_two_regions() {
 async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
     let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number].admin);
     let public = |number: usize| format!("http://127.0.0.1:{}", ports[number].public);
-    let shown = async |number: usize, key: &str| -> serde_json::Value {
+    let shown = async |number: usize, key: &str| -> Value {
         let words =
             ["key", "show", "acme", key, "--admin", &admin(number), "--token-file", "token", "--json"];
         serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default()
@@ -234,12 +231,11 @@ async fn released_on_the_console(dir: &Path, base: &str, key: &str) {
 /// Each region lists the jobs of all, and passes an act on to the region of the job.
 async fn acts_on_jobs_elsewhere(dir: &Path, ports: &[RegionPorts]) {
     let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number].admin);
-    let listed = async |number: usize, here: bool| -> Vec<serde_json::Value> {
+    let listed = async |number: usize, here: bool| -> Vec<Value> {
         let admin = admin(number);
         let words = ["jobs", "--admin", &admin, "--token-file", "token", "--json"];
         let words = [&words[..], if here { &["--here"] } else { &[] }].concat();
-        let page: serde_json::Value =
-            serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default();
+        let page: Value = serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default();
         page["jobs"].as_array().cloned().unwrap_or_default()
     };
     let key = found("a job of the south", async || {

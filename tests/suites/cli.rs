@@ -50,8 +50,8 @@ fn ring_show_draws_the_shares() {
 #[test]
 fn ring_show_as_json_adds_up() {
     let text = well(&["ring", "show", "--ring", "config/ring.toml", "--json"]);
-    let ring: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let arcs = |region: &serde_json::Value| region["arcs"].as_u64().unwrap();
+    let ring: Value = serde_json::from_str(&text).unwrap();
+    let arcs = |region: &Value| region["arcs"].as_u64().unwrap();
     assert_eq!(ring["regions"].as_array().unwrap().iter().map(arcs).sum::<u64>(), 65_536);
     assert_eq!(ring["place_by"], "key");
     assert_eq!(ring["pins"][0]["tenant"], "initech");
@@ -169,7 +169,7 @@ fn check_serve_warns_of_a_file_without_provision() {
 }
 
 /// The reference files of three regions, for a test to change.
-fn reference_files() -> tempfile::TempDir {
+fn reference_files() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let tomls = ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"];
     let names = tomls.map(|name| format!("{name}.toml")).into_iter();
@@ -257,7 +257,7 @@ fn check_compares_regions() {
         at("routes.toml")
     );
     assert!(said.contains(&routes), "{said}");
-    let told: serde_json::Value =
+    let told: Value =
         serde_json::from_str(&out(&onceway(&[&["check", "--json"], &files[..]].concat()))).unwrap();
     let keys: Vec<&str> =
         told["problems"].as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
@@ -266,7 +266,7 @@ fn check_compares_regions() {
 }
 
 /// The same, with another text in the first region's file.
-fn region_with(from: &str, to: &str) -> tempfile::TempDir {
+fn region_with(from: &str, to: &str) -> TempDir {
     let folder = reference_files();
     let text = document("config/us-east.toml");
     assert!(text.contains(from));

@@ -102,7 +102,7 @@ fn most_heads() -> u64 {
 
 /// A line of the process's status that counts KiB.
 fn kib(pid: u32, name: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
 }

@@ -4,7 +4,6 @@
 //! The contract is `onceway demo --help`. The guided tour itself runs in `.ci/run`. A demo must not
 //! leave anything behind.
 
-use crate::support;
 use crate::support::*;
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -14,7 +13,7 @@ struct Demo {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
     ready: Value,
-    temp: tempfile::TempDir,
+    temp: TempDir,
 }
 
 impl Demo {
@@ -22,7 +21,7 @@ impl Demo {
     /// seen.
     async fn start(base: u16) -> Demo {
         let temp = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let _room = room(3).await;
         let mut child = Command::new(program())
             .args(["demo", "--no-tour", "--json", "--rtt", "20ms", "--port-base", &base.to_string()])
@@ -40,8 +39,7 @@ impl Demo {
     }
 
     async fn event(&mut self) -> Value {
-        let line =
-            tokio::time::timeout(support::BOUND, self.lines.next_line()).await.expect("an event in time");
+        let line = tokio::time::timeout(BOUND, self.lines.next_line()).await.expect("an event in time");
         serde_json::from_str(&line.unwrap().expect("an event")).unwrap()
     }
 
@@ -78,7 +76,7 @@ fn alive(pid: u64) -> bool {
 }
 
 fn left_in(folder: &Path) -> Vec<PathBuf> {
-    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 #[test]
@@ -179,7 +177,7 @@ async fn endpoints_are_controlled(demo: &mut Demo) {
         let killed = demo.control(&format!("/endpoints/{region}/2/kill")).await;
         assert_eq!(killed.status, 200, "{}", killed.text());
         let address = killed.json()["address"].as_str().unwrap().replace("https://", "");
-        assert!(tokio::net::TcpStream::connect(&address).await.is_err(), "it still listens");
+        assert!(TcpStream::connect(&address).await.is_err(), "it still listens");
         assert_eq!(demo.event().await["event"], "endpoint");
     }
     for number in 0..6 {
@@ -194,7 +192,7 @@ async fn endpoints_are_controlled(demo: &mut Demo) {
     }
     let started = demo.control("/endpoints/us-east/2/start").await;
     let address = started.json()["address"].as_str().unwrap().replace("https://", "");
-    assert!(tokio::net::TcpStream::connect(&address).await.is_ok());
+    assert!(TcpStream::connect(&address).await.is_ok());
     for path in ["/endpoints/mars/1/kill", "/endpoints/us-east/3/kill", "/endpoints/us-east/1/cut"] {
         assert_eq!(demo.control(path).await.status, 404, "{path}");
     }
@@ -204,7 +202,7 @@ async fn endpoints_are_controlled(demo: &mut Demo) {
 fn a_taken_port_is_named() {
     run(async {
         let base = port_base();
-        let _taken = tokio::net::TcpListener::bind(("127.0.0.1", base + 12)).await.unwrap();
+        let _taken = TcpListener::bind(("127.0.0.1", base + 12)).await.unwrap();
         let output =
             Command::new(program()).args(["demo", "--exit", "--port-base", &base.to_string()]).output().await;
         let output = output.unwrap();

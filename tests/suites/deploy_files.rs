@@ -26,7 +26,7 @@ fn top(path: &str) -> PathBuf {
 /// Every file below a folder, by its path in the tree.
 fn files_below(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(top(folder)).unwrap() {
+    for entry in fs::read_dir(top(folder)).unwrap() {
         let entry = entry.unwrap();
         let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
         match entry.file_type().unwrap().is_dir() {

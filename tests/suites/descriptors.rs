@@ -14,7 +14,7 @@ const BOUND: Duration = Duration::from_secs(30);
 const FEW: u64 = 1_000;
 const ENOUGH: u64 = 2_000;
 
-fn folder() -> tempfile::TempDir {
+fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let names = ["north", "south", "witness-1"].map(|name| RegionName::parse(name).unwrap());
@@ -25,7 +25,7 @@ fn folder() -> tempfile::TempDir {
     files::write(dir, "ring.toml", &files::ring(&names[..2], &[1, 1], &witness)).unwrap();
     let base = ports::free_run(30).unwrap();
     let [own, other] = &FleetPorts::lay_out(base, 2).unwrap().regions[..] else { panic!("two regions") };
-    let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let peers = vec![(names[1].clone(), at(other.peer)), (names[2].clone(), at(other.admin))];
     let publishers = vec![(names[1].clone(), at(other.postgres))];
     let file = files::RegionFile { name: &names[0], ports: *own, peers, publishers, endpoints: Vec::new() };

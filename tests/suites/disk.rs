@@ -145,7 +145,7 @@ async fn recovers(solo: &Solo, keys: &[String], before: &[(String, Answer)]) {
     }
 }
 
-async fn ready(solo: &Solo) -> serde_json::Value {
+async fn ready(solo: &Solo) -> Value {
     ask(Ask::get(format!("{}/readyz", solo.region.admin()))).await.json()
 }
 

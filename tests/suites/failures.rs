@@ -117,7 +117,7 @@ fn a_running_store_that_goes_back_is_closed() {
         refused(home, &key, "store-unavailable").await;
         assert_eq!(effects(&three.ledger, &key), 0);
         let told = |why: &str| {
-            let log = std::fs::read_to_string(home.gateway_log()).unwrap();
+            let log = fs::read_to_string(home.gateway_log()).unwrap();
             log.lines().filter(|line| line.contains("ERROR") && line.contains(why)).count()
         };
         // As an error: only a rebuild opens it again.
@@ -206,7 +206,7 @@ fn a_stuck_store_keeps_its_lease_and_refuses_fast() {
 }
 
 /// The epoch and standings of a region's gateways, and their refusals of strangers.
-async fn standing(region: &Region) -> (u64, serde_json::Value, f64) {
+async fn standing(region: &Region) -> (u64, Value, f64) {
     let status = status(region).await;
     let refused = series(region, "onceway_peer_refusals_total{sender=\"stranger\"}").await;
     (status["epoch"].as_u64().unwrap(), status["authority"]["regions"].clone(), refused.unwrap())
@@ -214,11 +214,11 @@ async fn standing(region: &Region) -> (u64, serde_json::Value, f64) {
 
 /// The lines of a region's log that tell of a refused message.
 fn refusals(region: &Region) -> u64 {
-    let log = std::fs::read_to_string(region.gateway_log()).unwrap();
+    let log = fs::read_to_string(region.gateway_log()).unwrap();
     log.lines().filter(|line| line.contains("a peer may not say this")).count() as u64
 }
 
-fn names(regions: &serde_json::Value) -> Vec<String> {
+fn names(regions: &Value) -> Vec<String> {
     regions.as_array().unwrap().iter().map(|one| one["name"].to_string()).collect()
 }
 
@@ -240,7 +240,7 @@ fn strangers_may_say_nothing_and_takeover_still_works() {
         for region in &three.regions {
             let address = said::listens(&three, region);
             let (_, regions, before) = standing(region).await;
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             let count = said::forbidden(&stranger, &mallory, Sender::Stranger, &region.name, &address).await;
             assert_eq!(count, Kind::ALL.len(), "it may say nothing");
             for (kind, request) in said::all(&witness, &witness, &region.name) {

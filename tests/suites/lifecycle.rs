@@ -79,7 +79,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         ends(&early, 3, "may still be running");
         let over = async |key: &str| {
             let page = onceway(&solo.region, &["doubts", "--json"]).await;
-            let page: serde_json::Value = serde_json::from_str(&out(&page)).unwrap();
+            let page: Value = serde_json::from_str(&out(&page)).unwrap();
             let doubts = page["doubts"].as_array().unwrap().clone();
             doubts.iter().any(|doubt| doubt["key"] == key && doubt["over_in_ms"] == 0)
         };

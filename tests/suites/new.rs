@@ -28,7 +28,7 @@ make_server('127.0.0.1', int(sys.argv[1]), app).serve_forever()
 
 /// A folder, and the ports that its files get.
 struct Place {
-    dir: tempfile::TempDir,
+    dir: TempDir,
     service: u16,
     public: u16,
     postgres: u16,

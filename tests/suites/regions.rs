@@ -3,7 +3,6 @@
 //!
 //! One deployment serves all tests of this file. They must not break it; `failures.rs` does.
 
-use crate::support;
 use crate::support::*;
 
 async fn three() -> &'static Deployment {
@@ -99,7 +98,7 @@ fn every_metric_has_help_and_status_tells_the_lag() {
                 assert!(page.contains(&format!("# HELP {} ", metric.name)), "{} has no HELP", metric.name);
                 assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{} has no TYPE", metric.name);
             }
-            let status = support::status(region).await;
+            let status = status(region).await;
             let peers = status["peers"].as_object().unwrap();
             assert_eq!((peers.len(), &status["store"]["open"]), (2, &true.into()));
             for (name, peer) in peers {
@@ -141,10 +140,10 @@ fn no_output_leaks_keys_tokens_or_bodies() {
             assert_eq!(admin.status, 200);
         }
         for region in &three().await.regions {
-            let log = support::log(region).await;
+            let log = log(region).await;
             assert!(log.contains("answered"), "the log has no line per request");
             let postgres = region.gateway_log().with_file_name("postgres").join("postgres.log");
-            let postgres = std::fs::read_to_string(postgres).unwrap();
+            let postgres = fs::read_to_string(postgres).unwrap();
             let texts = [log, postgres, metrics(region).await];
             for secret in &planted {
                 assert!(texts.iter().all(|text| !text.contains(secret.as_str())), "{secret} leaked");
@@ -154,8 +153,8 @@ fn no_output_leaks_keys_tokens_or_bodies() {
     });
 }
 
-async fn onceway(region: usize, args: &[&str]) -> std::process::Output {
-    support::onceway(&three().await.regions[region], args).await
+async fn onceway(region: usize, args: &[&str]) -> Output {
+    crate::support::onceway(&three().await.regions[region], args).await
 }
 
 /// The provider's ledger as a CSV file: one row for each effect of the tenant.
@@ -167,19 +166,18 @@ async fn ledger_csv(name: &str, change: impl FnOnce(&mut Vec<String>)) -> String
         .collect();
     change(&mut rows);
     let path = three().await.dir().join(name);
-    std::fs::write(&path, format!("id,Idempotency-Key,tenant,currency\n{}\n", rows.join("\n"))).unwrap();
+    fs::write(&path, format!("id,Idempotency-Key,tenant,currency\n{}\n", rows.join("\n"))).unwrap();
     path.display().to_string()
 }
 
 /// The exit code, the findings by kind and key, and the summary.
-async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, String)>, serde_json::Value) {
+async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, String)>, Value) {
     let args = ["audit", "compare", ledger, "--json", "--tenant", "globex"];
     let output = onceway(region, &args).await;
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    let mut lines: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let summary = lines.pop().unwrap_or_default()["summary"].clone();
-    let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let findings = lines.iter().map(|line| (word(&line["finding"]), word(&line["key"])));
     (output.status.code(), findings.collect(), summary)
 }

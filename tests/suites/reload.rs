@@ -6,7 +6,6 @@
 //! through a folder that is exchanged whole. `credentials/` has the meaning of changed credentials.
 
 use crate::net::support::trusting;
-use crate::support;
 use crate::support::solo::routes as with_notes;
 use crate::support::*;
 use onceway::adapters::identity::server_name;
@@ -186,7 +185,7 @@ fn a_new_password_of_the_store_drops_no_request() {
         assert!(done.load(SeqCst) > 50, "{done:?}");
         let waits = status(&solo.region).await["config"]["restart"].to_string();
         assert!(waits.contains("the store's URL"), "{waits}");
-        let log = support::log(&solo.region).await;
+        let log = log(&solo.region).await;
         assert!(log.contains("SQLSTATE 28P01: the password is wrong"), "{log}");
         assert!(!log.contains("second") && !log.contains(":first"), "a password is in the log");
     });
@@ -258,7 +257,7 @@ fn a_bad_file_changes_nothing_and_says_so_everywhere() {
             shown.contains("NOT TAKEN OVER, the old one runs: ") && shown.contains("routes.toml:"),
             "{shown}"
         );
-        let log = support::log(&solo.region).await;
+        let log = log(&solo.region).await;
         assert!(log.contains("the configuration is not taken over") && log.contains("recovry"), "{log}");
         // It is not read again and again while nobody touches it.
         let failed = reloads(solo, "failed").await;
@@ -277,7 +276,7 @@ fn settings_that_need_a_restart_are_named_and_kept() {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
         let before = status(&solo.region).await;
-        let log = support::log(&solo.region).await;
+        let log = log(&solo.region).await;
         assert!(!log.contains("a bearer token is not accepted"), "debug lines from the start");
         let file = solo.region.name.to_string() + ".toml";
         let (region, ring) = (

@@ -5,7 +5,6 @@
 //! ledger of the sample upstream, which counts every effect. A test must not use another one's
 //! keys.
 
-use crate::support;
 use crate::support::solo::routes;
 use crate::support::*;
 
@@ -64,7 +63,7 @@ fn a_reused_key_is_422_in_every_state() {
         for (behave, state) in [("", "settled"), ("status=429", "released"), ("drop-answer", "in-doubt")] {
             let key = key("reused");
             send("/v1/payouts", &key, BODY, behave).await;
-            assert_eq!(support::key_status(&solo().await.region, &key).await["state"], state);
+            assert_eq!(key_status(&solo().await.region, &key).await["state"], state);
             let before = count(&key).await;
             let answer = send("/v1/payouts", &key, OTHER_BODY, "").await;
             assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (422, "key-reused"), "{state}");
@@ -213,7 +212,7 @@ fn unprotected_requests_stream_both_ways() {
 }
 
 async fn in_progress(key: &str) {
-    support::becomes(&solo().await.region, key, "in-progress").await;
+    becomes(&solo().await.region, key, "in-progress").await;
 }
 
 /// True if the text is an IMF-fixdate (RFC 9110, section 5.6.7).

@@ -69,7 +69,7 @@ impl Door {
     }
 
     async fn reopen(self: &Arc<Self>) {
-        let listener = std::net::SocketAddr::from(([127, 0, 0, 1], self.port));
+        let listener = SocketAddr::from(([127, 0, 0, 1], self.port));
         // The killed listener goes at its task's next turn.
         let socket = loop {
             match TcpListener::bind(listener).await {
@@ -236,7 +236,7 @@ fn killed_endpoints_cause_no_second_effect() {
         for round in 0..12 {
             let door = &stage.killed[round % 2];
             let keys: Vec<String> = (0..16).map(|_| key("storm")).collect();
-            let mut running = tokio::task::JoinSet::new();
+            let mut running = JoinSet::new();
             for key in &keys {
                 let (request, key) = (stage.ask("/v1/payouts", "Idempotency-Key", key), key.clone());
                 running.spawn(async move { (key, request.send(PATIENCE).await.unwrap()) });

@@ -5,7 +5,6 @@
 //! listener. The simulation (`gateway/versions.rs`) has two versions over one store. It must not
 //! run another binary.
 
-use crate::support;
 use crate::support::solo::routes;
 use crate::support::*;
 
@@ -24,7 +23,7 @@ fn a_store_that_needs_newer_gateways_closes_older_ones() {
         let set = async |sql: &str| admin.batch_execute(sql).await.unwrap();
         let why = "run the newer onceway here";
         let lines = async |what: &str| {
-            let log = support::log(&solo.region).await;
+            let log = log(&solo.region).await;
             log.lines().filter(|line| line.contains(what) && line.contains(why)).count()
         };
         let (unread, closed) = ("the gate cannot be read", "the store is closed");
@@ -111,7 +110,7 @@ async fn closed_because(region: &Region, why: &str) {
         (&false.into(), &false.into())
     );
     assert!(now["readiness"]["ready"] == false, "{now}");
-    let log = support::log(region).await;
+    let log = log(region).await;
     assert!(log.contains(why), "the log does not say so");
 }
 
@@ -127,7 +126,7 @@ async fn refuses_ap(at: &Region, why: &str) {
     })
     .await;
     assert_eq!(status(at).await["peers"]["ap-south"]["up"], false, "it is not heard");
-    assert!(support::log(at).await.contains(why));
+    assert!(log(at).await.contains(why));
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn coverage_names_unprotected_routes_and_fails() {
 
         // The command adds two gateways up; here the same one twice.
         let (_, text, _) = onceway(&with(&coverage, &["--json", "--admin", &admin])).await;
-        let merged: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let merged: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(merged["unprotected"][0]["count"], 4, "{merged}");
         let (code, _, error) = onceway(&with(&coverage, &["--admin", "http://127.0.0.1:1"])).await;
         assert_eq!(code, Some(3), "{error}");
@@ -89,8 +89,8 @@ fn shadow_mode_passes_all_and_reports_its_verdicts() {
 
         solo.region.act(Action::Kill, Part::Both).await.unwrap();
         let file = solo.dir.join("shadow.toml");
-        let usual = std::fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
-        std::fs::write(&file, format!("shadow = true\n{usual}")).unwrap();
+        let usual = fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
+        fs::write(&file, format!("shadow = true\n{usual}")).unwrap();
         let gateway = Process::spawn(&Launch {
             program: program(),
             args: vec!["serve".into(), "--config".into(), file.into_os_string()],
@@ -139,7 +139,7 @@ fn shadow_mode_passes_all_and_reports_its_verdicts() {
             assert!(metrics.lines().any(|shown| shown.starts_with(line)), "{line} in {metrics}");
         }
         gateway.stop(Signal::TERM, PATIENCE).await.unwrap();
-        let log = std::fs::read_to_string(solo.dir.join("shadow.log")).unwrap();
+        let log = fs::read_to_string(solo.dir.join("shadow.log")).unwrap();
         assert_eq!(log.matches("passed, but would not have been").count(), 4, "{log}");
         assert!(!log.contains(&twice), "no key stands in a log");
     });

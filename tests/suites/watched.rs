@@ -6,7 +6,6 @@
 //! Prometheus would get. It must not look for anything that no operator would see.
 
 use crate::net::support::{RawServer, Then};
-use crate::support;
 use crate::support::solo::routes;
 use crate::support::*;
 use rcgen::{CertificateParams, KeyPair};
@@ -23,7 +22,7 @@ const JSON: &str = "[log]\nformat = \"json\"\n";
 
 /// All lines of a gateway's log with this message, about one key or none.
 async fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Value> {
-    let log = support::log(region).await;
+    let log = log(region).await;
     let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     all.filter(|line| line["message"] == message && digest.is_none_or(|digest| line["key"] == digest))
         .collect()
@@ -146,7 +145,7 @@ fn unkeyed_requests_and_status_questions_are_logged() {
         let told = lines(region, "not admitted", None).await;
         let [line] = &told[..] else { panic!("{told:?}") };
         assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
-        let log = support::log(region).await;
+        let log = log(region).await;
         assert!(!log.contains(&known) && !log.contains(&unknown), "a key in the log");
     });
 }
@@ -157,7 +156,7 @@ fn metrics_show_slots_certificates_and_unexplained_doubles() {
         let otlp = "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
         let solo = Solo::start_adding(&routes(), None, otlp).await;
         let region = &solo.region;
-        let log = support::log(region).await;
+        let log = log(region).await;
         let warned = log.matches("this onceway was built without the export of spans").count();
         assert_eq!(warned, usize::from(!cfg!(feature = "otlp")), "{log}");
         let retained = "onceway_slot_retained_bytes{slot=\"forgotten\"}";
@@ -227,7 +226,7 @@ async fn found_though_no_claim_says_a_risk(solo: &Solo) {
         "ran here as 1.1 (answer: 201) and at elsewhere#1 as 1.1 (answer: 201): nothing explains it: a bug";
     assert_eq!(one["reason"], said);
     let message = "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`";
-    let log = support::log(region).await;
+    let log = log(region).await;
     assert_eq!(log.matches(message).count(), 1, "{log}");
     let audit = onceway(region, &["audit"]).await;
     assert_eq!(audit.status.code(), Some(3));

@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The files of a witness in a folder of their own, and the way to it from region `us-east`.
 struct House {
-    folder: tempfile::TempDir,
+    folder: TempDir,
     pki: Pki,
     peers: HttpPeers,
     peer: String,
@@ -290,7 +290,7 @@ async fn a_witness_is_an_acceptor_and_nothing_else() {
         assert!(metrics.contains(&expires), "{metrics}");
     }
     let status = get("/v1/status").send(PATIENCE).await.unwrap().json();
-    assert_eq!((&status["witness"], &status["epoch"]), (&"witness-1".into(), &serde_json::Value::Null));
+    assert_eq!((&status["witness"], &status["epoch"]), (&"witness-1".into(), &Value::Null));
     let rebound = "GET /v1/status HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n";
     let answer = talk(house.admin.trim_start_matches("http://"), rebound).await;
     assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");

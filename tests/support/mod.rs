@@ -35,6 +35,7 @@ pub use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 pub use http_body_util::BodyExt;
 pub use onceway::adapters::identity::{PeerIdentity, files_in};
 pub use onceway::config::Config;
+use onceway::gateway::credentials::digest;
 pub use onceway::ports::{KeyStore, Peers, Replica};
 pub use onceway::protocol::key::{Key, KeyId, Tenant};
 pub use onceway::protocol::record::{Nonce, RequestId, Token};
@@ -196,6 +197,16 @@ pub async fn key_at(home: &Region, word: &str) -> String {
     }
 }
 
+/// The SHA-256 of a token, as a file has it.
+pub fn sha256(token: &str) -> String {
+    digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The section of an operator with this token.
+pub fn operator(name: &str, role: &str, token: &str) -> String {
+    format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{}\"\n", sha256(token))
+}
+
 /// The path of a program that is installed here.
 pub fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -244,7 +255,7 @@ pub async fn log(region: &Region) -> String {
     let mark = format!("{:032x}", (0xfeed_u128 << 112) + u128::from(MARKS.fetch_add(1, Ordering::Relaxed)));
     let question = Ask::get(format!("{}/.well-known/onceway/requests/mark", region.public()));
     assert_eq!(ask(question.with("Traceparent", format!("00-{mark}-00f067aa0ba902b7-01"))).await.status, 401);
-    let log = || std::fs::read_to_string(region.gateway_log()).expect("a log");
+    let log = || fs::read_to_string(region.gateway_log()).expect("a log");
     let log = found("the log's newest line", async || Some(log()).filter(|log| log.contains(&mark))).await;
     log.lines().filter(|line| !line.contains("feed0000")).map(|line| format!("{line}\n")).collect()
 }

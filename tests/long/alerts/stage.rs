@@ -196,7 +196,7 @@ pub fn instance(url: &str) -> String {
 async fn load(publics: Vec<String>, answered: Arc<AtomicUsize>) {
     let connections = Arc::new(Connections::default());
     let mut due = tokio::time::Instant::now();
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     for round in 0_usize.. {
         wait::pause_until(due).await;
         due += BETWEEN;

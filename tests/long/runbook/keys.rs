@@ -99,7 +99,7 @@ pub async fn double(mut section: Section<'_>, fleet: &Deployment) {
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let ledger = format!("idempotency_key,at\n{twice},{now}\n{twice},{now}\n{once},{now}\n");
-    std::fs::write(fleet.dir().join("desk/provider.csv"), ledger).unwrap();
+    fs::write(fleet.dir().join("desk/provider.csv"), ledger).unwrap();
     section.put("order-1001", &twice);
     // The example's month is the hour in which the test runs.
     section.put("2026-01-01", (now - 3_600).to_string());
@@ -108,7 +108,7 @@ pub async fn double(mut section: Section<'_>, fleet: &Deployment) {
     life.ends(&[0]).shows("us-east: settled").shows("eu-west: settled").shows("ap-south: settled");
     section.run("onceway audit ").await.ends(&[0, 3]);
     section.run("onceway audit export > onceway.csv").await.ends(&[0]);
-    let export = std::fs::read_to_string(fleet.dir().join("desk/onceway.csv")).unwrap();
+    let export = fs::read_to_string(fleet.dir().join("desk/onceway.csv")).unwrap();
     assert!(export.contains(&twice) && export.starts_with("tenant,key,key_state,kind"), "{export}");
     let found = section.run("onceway audit compare provider.csv").await;
     found.ends(&[1]).shows("double").shows(&twice).hides(&once);

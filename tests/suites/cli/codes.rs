@@ -115,7 +115,7 @@ fn checks_exit_1_on_findings_and_3_when_unsure() {
     assert_eq!(onceway(&["coverage", "--admin", NOWHERE]).status.code(), Some(3));
     let folder = tempfile::tempdir().unwrap();
     let ledger = folder.path().join("ledger.csv");
-    std::fs::write(&ledger, "idempotency_key\nk1\n").unwrap();
+    fs::write(&ledger, "idempotency_key\nk1\n").unwrap();
     let compare = ["audit", "compare", ledger.to_str().unwrap(), "--tenant", "acme"];
     assert_eq!(
         code(&compare, 200, json!({ "region": "us", "entries": [], "copies": [] })),

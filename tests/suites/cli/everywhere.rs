@@ -157,7 +157,7 @@ fn check_lists_problems_also_as_json() {
     let file = folder.path().join("routes.toml");
     let text =
         "[[route]]\nname = \"a\"\npath = \"/a\"\nkey = \"required\"\nhold = \"1s\"\nrecovry = \"park\"\n";
-    std::fs::write(&file, text).unwrap();
+    fs::write(&file, text).unwrap();
     let plain = err(&onceway(&["check", file.to_str().unwrap()]));
     assert!(plain.starts_with("onceway: 2 problems in the configuration:\n"), "{plain}");
     assert!(plain.contains(&format!("{}:1: route \"a\": recovery is missing", file.display())), "{plain}");
@@ -232,15 +232,15 @@ fn every_command_has_a_manual_page() {
     }
     assert!(pages.contains(&"onceway.1") && !pages.iter().any(|page| page.contains("janitor")), "{pages:?}");
     for page in &pages {
-        let text = std::fs::read_to_string(dir.join(page)).unwrap();
+        let text = fs::read_to_string(dir.join(page)).unwrap();
         assert!(
             text.contains(".TH ") && text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"),
             "{page}"
         );
     }
-    let drain = std::fs::read_to_string(dir.join("onceway-region-drain.1")).unwrap();
+    let drain = fs::read_to_string(dir.join("onceway-region-drain.1")).unwrap();
     assert!(drain.contains("Exit codes:"), "what --help says in the end is there, too");
-    assert_eq!(well(&["man"]), std::fs::read_to_string(dir.join("onceway.1")).unwrap());
+    assert_eq!(well(&["man"]), fs::read_to_string(dir.join("onceway.1")).unwrap());
     // If groff is installed, it must not complain.
     for page in &pages {
         let Ok(read) = Command::new("groff").args(["-man", "-ww", "-z"]).arg(dir.join(page)).output() else {

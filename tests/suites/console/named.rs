@@ -94,9 +94,9 @@ fn the_console_acts_under_the_name_of_its_session() {
 }
 
 /// Runs a command as the owner of a token.
-async fn command(token: &str, words: &[&str]) -> std::process::Output {
+async fn command(token: &str, words: &[&str]) -> Output {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), token).unwrap();
+    fs::write(file.path(), token).unwrap();
     let mut command = tokio::process::Command::new(program());
     command.args(words).args(["--admin", &admin().await]).arg("--token-file").arg(file.path());
     command.output().await.unwrap()
@@ -109,7 +109,7 @@ async fn taken_over(text: &str) {
         ask(status).await.json()["config"]["loaded_ms"].as_i64()
     };
     let before = loaded().await;
-    std::fs::write(solo().await.dir.join("solo.toml"), text).unwrap();
+    fs::write(solo().await.dir.join("solo.toml"), text).unwrap();
     solo().await.region.process().unwrap().hang_up();
     until("the file to be taken over", async || loaded().await > before).await;
 }
@@ -125,7 +125,7 @@ fn a_second_person_approves_a_release() {
     run(async {
         let _alone = alone().await;
         let solo = solo().await;
-        let before = std::fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
+        let before = fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
         let asks = "operators = \"operators.toml\"\nsecond_person = [\"release\"]\n";
         taken_over(&before.replace("operators = \"operators.toml\"\n", asks)).await;
         let key = key("seconded");

@@ -4,7 +4,6 @@
 //! browser could send, or a page that misuses one. A test must not send others.
 
 use crate::console::{encoded, form};
-use crate::support;
 use crate::support::console::{TOKEN, alone, doubt, retry, solo, start};
 use crate::support::*;
 
@@ -99,7 +98,7 @@ fn ten_wrong_tokens_close_sign_in_for_a_minute() {
             let after: u64 = refused.header("retry-after").parse().unwrap();
             assert!((1..=60).contains(&after) && refused.text().contains("Too many wrong tokens"), "{after}");
         }
-        let log = support::log(&solo.region).await;
+        let log = log(&solo.region).await;
         assert_eq!(log.matches("could not sign in to the console").count(), 1, "{log}");
         // A signed-in user stays signed in, and programs are asked for the token as before.
         assert_eq!(ask(get(&base, "/console").with("Cookie", &cookie)).await.status, 200);

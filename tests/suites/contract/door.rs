@@ -37,7 +37,7 @@ impl Door {
             port == Some(Ok(self.address.port())) && fields.next() == Some(ESTABLISHED)
         };
         wait::for_some("connections to end", BOUND, async || {
-            let sockets = std::fs::read_to_string("/proc/net/tcp")?;
+            let sockets = fs::read_to_string("/proc/net/tcp")?;
             Ok((!sockets.lines().any(connected)).then_some(()))
         })
         .await

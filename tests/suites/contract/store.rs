@@ -65,22 +65,9 @@ impl StoreBench for Stores {
                        $6, 0, 0, now() + $6::bigint * interval '1 millisecond', case s when 4 then 200 end, case s when 4 then '\\x01'::bytea end, \
                        case s when 4 then now() end from (values ($4::smallint)) v (s)";
         let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
-        let epoch_stored = i64::try_from(epoch).unwrap();
+        let (at, long) = (i64::try_from(epoch).unwrap(), i64::try_from(LONG.as_millis()).unwrap());
         let admin = self.region.admin().await;
-        admin
-            .execute(
-                sql,
-                &[
-                    &tenant,
-                    &key,
-                    &PEERS[0],
-                    &number,
-                    &epoch_stored,
-                    &i64::try_from(LONG.as_millis()).unwrap(),
-                ],
-            )
-            .await
-            .unwrap();
+        admin.execute(sql, &[&tenant, &key, &PEERS[0], &number, &at, &long]).await.unwrap();
         Token { epoch, attempt: 1 }
     }
 
@@ -132,10 +119,8 @@ async fn a_superseded_doubt_stays_superseded_under_later_claims() {
         let again = ClaimAsk { basis, ..ask("masked", nonce, gate.version) };
         last = won(&bench.store, &again).await;
         let rows = bench.store.look_up(std::slice::from_ref(&key)).await.unwrap().remove(0);
-        let reader = Reader::new(
-            bench.origin(),
-            onceway::protocol::time::Drift { ppm: 0, margin: std::time::Duration::ZERO },
-        );
+        let reader =
+            Reader::new(bench.origin(), onceway::protocol::time::Drift { ppm: 0, margin: Duration::ZERO });
         let Reading::InProgress(row) = resolve(rows, &reader) else { panic!("the doubt came back") };
         assert_eq!((row.nonce, row.over), (Nonce(nonce), vec![doubt.clone()]));
     }

@@ -9,7 +9,6 @@ use crate::credentials::signing::{SigningKey, jwks};
 use crate::reload::reload;
 use crate::support::solo::{add_lines, routes};
 use crate::support::*;
-use onceway::gateway::credentials::digest;
 use onceway_lab::ports::free_run;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::net::TcpSocket;
@@ -30,7 +29,7 @@ async fn site() -> MutexGuard<'static, Site> {
     let start = || async {
         let port = free_run(1).unwrap();
         let bound = routes().replacen("name = \"payouts\"", "name = \"payouts\"\nbind = \"principal\"", 1);
-        let edit = |dir: &std::path::Path| {
+        let edit = |dir: &Path| {
             fs::write(dir.join("credentials.toml"), tokens()).unwrap();
             let door = format!(
                 "[listen.trusted]\naddress = \"127.0.0.1:{port}\"\ntenant_header = \"X-Tenant\"\nprincipal_header = \"X-User\"\nfrom = [\"127.0.0.1\"]\n"
@@ -46,7 +45,7 @@ async fn site() -> MutexGuard<'static, Site> {
 /// The API tokens that are always known.
 fn tokens() -> String {
     let token = |token: &str, tenant: &str, principal: &str| {
-        let digest: String = digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = sha256(token);
         format!("[[credential]]\ntenant = \"{tenant}\"\nprincipal = \"{principal}\"\nsha256 = \"{digest}\"\n")
     };
     token("sk_ann", "acme", "ann")

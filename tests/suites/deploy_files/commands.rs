@@ -22,7 +22,7 @@ fn lines() -> Vec<Line> {
     let files: BTreeSet<String> = files_below("deploy").into_iter().chain(pages()).collect();
     let mut found = Vec::new();
     for file in files {
-        let Ok(text) = String::from_utf8(std::fs::read(top(&file)).unwrap()) else { continue };
+        let Ok(text) = String::from_utf8(fs::read(top(&file)).unwrap()) else { continue };
         for (index, part) in text.split("```").enumerate() {
             // Only Markdown has fences, and blocks are between them.
             match (index % 2 == 1, part.starts_with("sh")) {

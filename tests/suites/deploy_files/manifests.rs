@@ -39,8 +39,8 @@ fn typed() -> &'static Path {
     static TYPED: OnceLock<PathBuf> = OnceLock::new();
     TYPED.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deployed");
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
         well(Command::new("cp").arg("-R").args([top("config"), top("deploy")]).arg(&folder));
         well(&mut typing(&blocks()[0], &folder));
         folder
@@ -343,9 +343,9 @@ fn the_guide_checks_the_files_that_pods_mount() {
         let tree = tempfile::tempdir().unwrap();
         let copy = tree.path().join("tree");
         super::well(Command::new("cp").arg("-R").arg(typed()).arg(&copy));
-        let text = std::fs::read_to_string(copy.join(file)).unwrap();
+        let text = fs::read_to_string(copy.join(file)).unwrap();
         assert!(text.contains(from), "{file} has no {from:?}");
-        std::fs::write(copy.join(file), text.replacen(from, to, 1)).unwrap();
+        fs::write(copy.join(file), text.replacen(from, to, 1)).unwrap();
         let (well, said, _) = looked_at(&copy);
         assert!(!well && said.contains(what), "{file}: {said}");
     }

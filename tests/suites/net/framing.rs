@@ -70,7 +70,7 @@ async fn ambiguous_framing_is_refused_and_ends_the_connection() {
         let (head, body) = answer.split_once("\r\n\r\n").expect(&start);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{start:?} got {answer:?}");
         assert!(head.contains("content-type: application/problem+json"), "{start:?} got {answer:?}");
-        let problem: serde_json::Value = serde_json::from_str(body).expect("one answer, a problem");
+        let problem: Value = serde_json::from_str(body).expect("one answer, a problem");
         assert_eq!(problem["code"], code, "{start:?}");
         assert_eq!(problem["documentation"], format!("/.well-known/onceway/problems#{code}"));
         assert_eq!((&problem["status"], &problem["safe_to_retry"]), (&status.into(), &true.into()));

@@ -48,9 +48,13 @@ async fn raw(
     soon(first_answer(made, request.map(Full::new))).await
 }
 
+fn get(from: &str, path: &'static str) -> Request<Bytes> {
+    wire::encode_get(&region(from), Versions::OURS, &region("us"), path)
+}
+
 async fn code(response: Response<Incoming>) -> String {
     let json = response.into_body().collect().await.unwrap().to_bytes();
-    let problem: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let problem: Value = serde_json::from_slice(&json).unwrap();
     problem["code"].as_str().unwrap().to_owned()
 }
 
@@ -63,12 +67,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     let why = not_sent(soon(dial(&stranger, "us", &us.address).forward(&region("us"), forward("/"))).await);
     assert!(why.contains("certificate"), "{why}");
     let believer = with_roots(&pki, Some(&stranger));
-    let refused = raw(
-        believer,
-        &us.address,
-        wire::encode_get(&region("eu"), Versions::OURS, &region("us"), wire::PING_PATH),
-    )
-    .await;
+    let refused = raw(believer, &us.address, get("eu", wire::PING_PATH)).await;
     assert!(refused.is_err());
     assert_eq!(us.region.seen.lock().unwrap().len(), 0);
 }
@@ -88,7 +87,7 @@ fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
 #[tokio::test]
 async fn a_client_without_certificate_or_protocol_is_refused() {
     let (pki, us) = us(PeerLimits::default()).await;
-    let ping = || wire::encode_get(&region("eu"), Versions::OURS, &region("us"), wire::PING_PATH);
+    let ping = || get("eu", wire::PING_PATH);
     assert!(raw(with_roots(&pki, None), &us.address, ping()).await.is_err());
     let mut config = ClientConfig::clone(&with_roots(&pki, Some(&pki.identity("eu"))));
     let welcome = raw(Arc::new(config.clone()), &us.address, ping()).await.unwrap();
@@ -132,8 +131,8 @@ async fn a_claim_to_be_another_region_is_refused() {
     let as_ap = || wire::encode_forward(&region("ap"), &region("us"), forward("/")).unwrap();
     for request in [
         as_ap(),
-        wire::encode_get(&region("ap"), Versions::OURS, &region("us"), wire::PING_PATH),
-        wire::encode_get(&region("ap"), Versions::OURS, &region("us"), wire::HELLO_PATH),
+        get("ap", wire::PING_PATH),
+        get("ap", wire::HELLO_PATH),
         encode_ask(&region("ap"), Versions::OURS, &region("us"), &Question::Views { after: 0 }),
     ] {
         let refused = raw(forged.client_config(), &us.address, request).await.unwrap();
@@ -164,7 +163,7 @@ async fn a_question_of_another_version_is_refused_with_advice() {
         assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
         assert_eq!(refused.headers()["onceway-peer-reply"], "refused");
         let json = refused.into_body().collect().await.unwrap().to_bytes();
-        let problem: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let problem: Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(problem["code"], "bad-peer-message");
         assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
     }
@@ -180,7 +179,7 @@ async fn a_second_hop_and_unknown_messages_are_refused() {
     let refused = raw(config.clone(), &us.address, again).await.unwrap();
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     assert_eq!(code(refused).await, "bad-peer-message");
-    let later = wire::encode_get(&region("eu"), Versions::OURS, &region("us"), "/peer/v2/forward");
+    let later = get("eu", "/peer/v2/forward");
     let refused = raw(config.clone(), &us.address, later).await.unwrap();
     assert_eq!(refused.status(), StatusCode::NOT_FOUND);
     let mut anonymous = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();
@@ -309,7 +308,7 @@ async fn a_witness_is_not_taken_for_a_client() {
     let pki = Pki::new(&["eu", "us"]);
     add(pki.path(), &[region("w")], Purpose::Witness).unwrap();
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let ping = wire::encode_get(&region("w"), Versions::OURS, &region("us"), wire::PING_PATH);
+    let ping = get("w", wire::PING_PATH);
     let refused = raw(pki.identity("w").client_config(), &us.address, ping).await;
     assert!(refused.is_err(), "{refused:?}");
     // A witness still answers.
@@ -325,7 +324,7 @@ async fn a_revoked_region_is_refused_on_every_connection() {
     let config = pki.identity("eu").client_config();
     let mut sender = soon(connect(config.clone(), &us.address)).await.unwrap();
     let ping = |from: &str| {
-        let request = wire::encode_get(&region(from), Versions::OURS, &region("us"), wire::PING_PATH);
+        let request = get(from, wire::PING_PATH);
         request.map(Full::new)
     };
     assert_eq!(soon(sender.send_request(ping("eu"))).await.unwrap().status(), StatusCode::OK);

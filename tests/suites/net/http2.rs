@@ -162,7 +162,7 @@ async fn an_ambiguous_request_is_refused_on_a_live_connection() {
         let mut raw = Raw::connect(&running.address, &[]).await;
         raw.ask(1, asked).await;
         let Outcome::Answer(body) = soon(raw.outcome(1)).await else { panic!("no answer: {code}") };
-        let document: serde_json::Value = serde_json::from_str(&body).expect(code);
+        let document: Value = serde_json::from_str(&body).expect(code);
         assert_eq!(document["code"], *code);
         raw.ask(3, &request("GET", "/headers", &[])).await;
         assert!(matches!(soon(raw.outcome(3)).await, Outcome::Answer(body) if body.contains("host: a")));

@@ -214,7 +214,7 @@ async fn a_gateway_that_stops_serving_hands_over_to_siblings() {
         let pong = peers.ping(&to, PATIENCE).await?;
         Ok(pong.serving.then_some(()))
     };
-    onceway_lab::wait::for_some("a gateway that serves", PATIENCE, moved).await.unwrap();
+    wait::for_some("a gateway that serves", PATIENCE, moved).await.unwrap();
     soon(peers.forward(&to, forward("/v1/c"))).await.unwrap();
     assert_eq!(useless.region.seen.lock().unwrap().len(), 0, "no better than who was there");
     assert!(!other.region.seen.lock().unwrap().is_empty());
@@ -251,7 +251,7 @@ async fn one_connection_serves_many_callers_and_is_replaced() {
     let (front, connections) = in_turn(vec![us.address.clone()]).await;
     let relay = Relay::start(front.parse().unwrap()).await.unwrap();
     let peers = Arc::new(dial(&pki.identity("eu"), "us", &relay.local_addr().to_string()));
-    let mut callers = tokio::task::JoinSet::new();
+    let mut callers = JoinSet::new();
     for _ in 0..30 {
         let peers = peers.clone();
         callers.spawn(async move { peers.forward(&region("us"), forward("/")).await.map(drop) });
@@ -345,7 +345,7 @@ async fn stopping_lets_a_forward_finish() {
 /// A socket that begins no handshake, from an address of this machine.
 async fn silent(from: u8, address: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(std::net::SocketAddr::from(([127, 0, 0, from], 0))).unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, from], 0))).unwrap();
     soon(socket.connect(address.parse().unwrap())).await.unwrap()
 }
 

@@ -45,7 +45,7 @@ pub fn key_id(tenant: &str, key: &str) -> KeyId {
 
 /// An authority's regions, loaded as they would be from files.
 pub struct Pki {
-    directory: tempfile::TempDir,
+    directory: TempDir,
 }
 
 impl Pki {
@@ -66,7 +66,7 @@ impl Pki {
     }
 
     pub fn authority(&self) -> Vec<u8> {
-        std::fs::read(self.directory.path().join("ca.pem")).unwrap()
+        fs::read(self.directory.path().join("ca.pem")).unwrap()
     }
 }
 

@@ -144,7 +144,7 @@ async fn connections_are_never_more_than_requests_at_once() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let upstream = at(&server.address);
     let all_at_once = || async {
-        let mut running = tokio::task::JoinSet::new();
+        let mut running = JoinSet::new();
         for _ in 0..AT_ONCE {
             let upstream = upstream.clone();
             running.spawn(async move {
@@ -542,7 +542,7 @@ async fn a_silent_upstream_is_given_up_at_its_bound() {
     let server = RawServer::start(trickle).await;
     let upstream = at(&server.address);
     let mut body = soon(upstream.pass(None, Request::new(empty()), SHORT)).await.unwrap().into_body();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while begun.elapsed() < SHORT * 3 {
         assert_eq!(piece(&mut body).await.unwrap().unwrap(), "a");
     }

@@ -238,28 +238,17 @@ async fn a_server_that_refuses_our_certificate_got_nothing() {
 #[tokio::test]
 async fn a_break_after_the_handshake_is_unknown() {
     let pki = Pki::new(&["us"]);
-    // It resets.
-    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
-        let _ = read_request(&mut stream).await;
-        stream.get_ref().0.set_zero_linger().unwrap();
-    })
-    .await;
-    unknown(after(&over(secured(&served.address, &pki, None))).await);
-    // It says farewell.
-    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
-        let _ = read_request(&mut stream).await;
-        let _ = stream.shutdown().await;
-    })
-    .await;
-    unknown(after(&over(secured(&served.address, &pki, None))).await);
-    // It answers half.
-    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
-        let _ = read_request(&mut stream).await;
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nCont").await;
-        let _ = stream.shutdown().await;
-    })
-    .await;
-    unknown(after(&over(secured(&served.address, &pki, None))).await);
+    // It resets, says farewell, or answers half.
+    for half in [None, Some(""), Some("HTTP/1.1 200 OK\r\nCont")] {
+        let served = Secure::start(server(&pki, BOTH, None), move |mut stream| async move {
+            let _ = read_request(&mut stream).await;
+            let Some(half) = half else { return stream.get_ref().0.set_zero_linger().unwrap() };
+            let _ = stream.write_all(half.as_bytes()).await;
+            let _ = stream.shutdown().await;
+        })
+        .await;
+        unknown(after(&over(secured(&served.address, &pki, None))).await);
+    }
     let silent = RawServer::start(Then::AnswerAndHang("")).await;
     let told =
         sent(&over(at(&[format!("http://{}", silent.address)])), Duration::from_millis(300), || true).await;

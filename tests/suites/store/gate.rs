@@ -359,7 +359,7 @@ async fn an_init_that_changes_nothing_waits_for_no_claim() {
 async fn a_promoted_server_is_on_another_timeline_at_once() {
     let (region, store, gate) = Region::ready("eu#1").await;
     region.cluster.stop(Duration::from_secs(30)).await.unwrap();
-    std::fs::write(region.cluster.data().join("standby.signal"), "").unwrap();
+    fs::write(region.cluster.data().join("standby.signal"), "").unwrap();
     region.cluster.start().await.unwrap();
     let promoted: bool = region.admin().await.query_one("select pg_promote()", &[]).await.unwrap().get(0);
     assert!(promoted);

@@ -13,7 +13,7 @@ const VARIABLE: &str = "ONCEWAY_TEST_PUBLISHER";
 /// Runs a script as `owner`; the other region's connection string is in the environment.
 fn psql(region: &Region, script: &str, publisher: Option<&str>, more: &[&str]) -> Result<String, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), script).unwrap();
+    fs::write(file.path(), script).unwrap();
     let mut command = region.psql("owner");
     command.arg("--file").arg(file.path()).args(more);
     command.env_remove(VARIABLE).envs(publisher.map(|text| (VARIABLE, text)));
@@ -96,7 +96,7 @@ async fn psql_sends_no_password() {
     // Begun before passwords are asked for: the superuser has none.
     let admin = region.admin().await;
     let hba = region.cluster.data().join("pg_hba.conf");
-    std::fs::write(&hba, "host all all 127.0.0.1/32 scram-sha-256\n").unwrap();
+    fs::write(&hba, "host all all 127.0.0.1/32 scram-sha-256\n").unwrap();
     admin.query("select pg_reload_conf()", &[]).await.unwrap();
     let log_in = async |password: &str| {
         let text = format!("user={} password={password}", wanted.gateway_role.0);
@@ -114,7 +114,7 @@ async fn init_finds_nothing_to_do_after_the_script() {
     let (eu, us) = tokio::join!(owned("eu-west#1"), owned("us#1"));
     let (eu_plan, us_plan) = (plan(&eu, &us), plan(&us, &eu));
     let file = folder.path().join("it's a file");
-    let write = |path: &Path, text: &str| std::fs::write(path, text).unwrap();
+    let write = |path: &Path, text: &str| fs::write(path, text).unwrap();
     write(&file, &format!("{}\n", us_plan.subscribe[0].1));
     let eu_script = script(&wanted(&eu_plan, Whence::Variable(VARIABLE.to_owned())));
     let us_script = script(&wanted(&us_plan, Whence::File(file)));

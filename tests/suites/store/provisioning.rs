@@ -281,7 +281,7 @@ async fn a_column_waits_for_every_store_without_it() {
     }
     assert!(!published().await, "the peer has a store, and not the column");
 
-    us.cluster.stop(std::time::Duration::from_secs(60)).await.unwrap();
+    us.cluster.stop(Duration::from_secs(60)).await.unwrap();
     let silent = provision::init(&rebuilt).await.unwrap();
     pending(&silent, "publication onceway_eu_g2", "us#1 does not answer, and may not have");
     assert!(!published().await, "who does not answer may lack it");
@@ -548,8 +548,8 @@ async fn a_promoted_server_ignores_heartbeats_until_resubscribed() {
         .await;
     };
     is_whole(true).await;
-    us.cluster.stop(std::time::Duration::from_secs(30)).await.unwrap();
-    std::fs::write(us.cluster.data().join("standby.signal"), "").unwrap();
+    us.cluster.stop(Duration::from_secs(30)).await.unwrap();
+    fs::write(us.cluster.data().join("standby.signal"), "").unwrap();
     us.cluster.start().await.unwrap();
     us.admin().await.batch_execute("select pg_promote()").await.unwrap();
     is_whole(false).await;

@@ -40,11 +40,8 @@ fn password(of: &str) -> String {
 /// A server that asks the three roles for their passwords, with the file's roles.
 async fn region(origin: &str) -> Region {
     let region = Region::start(origin).await;
-    let hba = region.cluster.data().join("pg_hba.conf");
-    let others = fs::read_to_string(&hba).unwrap();
     let roles = "onceway_owner,onceway_gateway,onceway_replication";
-    fs::write(&hba, format!("host all {roles} 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
-    region.admin().await.query("select pg_reload_conf()", &[]).await.unwrap();
+    ask_for_password(&region.cluster, &region.admin().await, roles).await;
     made(&region);
     region
 }

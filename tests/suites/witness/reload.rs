@@ -21,7 +21,7 @@ async fn changed_files_are_reloaded_all_or_none() {
     let config = async || {
         Ask::get(format!("{}/v1/status", house.admin)).send(PATIENCE).await.unwrap().json()["config"].clone()
     };
-    let until = async |what: &str, is: &dyn Fn(&serde_json::Value) -> bool| {
+    let until = async |what: &str, is: &dyn Fn(&Value) -> bool| {
         wait::for_some(what, BOUND, async || Ok(Some(config().await).filter(|said| is(said)))).await.unwrap()
     };
     let first = config().await;
@@ -50,13 +50,13 @@ async fn changed_files_are_reloaded_all_or_none() {
     bring(&newer, &house.path("certs"));
     let ring = fs::read_to_string(house.path("ring.toml")).unwrap();
     fs::write(house.path("ring.toml"), ring.replace("drift_ppm = 500", "drift_ppm = 600")).unwrap();
-    let waits = |said: &serde_json::Value| said["restart"] == serde_json::json!(["clock"]);
+    let waits = |said: &Value| said["restart"] == json!(["clock"]);
     let said = until("the clock to wait for a restart", &waits).await;
     assert_eq!((&said["current"], said["problems"].as_array().map(Vec::len)), (&false.into(), Some(0)));
 
     fs::write(house.path("ring.toml"), &ring).unwrap();
     let said = until("everything to be running", &|said| said["current"] == true).await;
-    assert_eq!(said["restart"], serde_json::json!([]));
+    assert_eq!(said["restart"], json!([]));
     assert!(said["loaded_ms"].as_i64() > first["loaded_ms"].as_i64(), "{first} {said}");
 
     // One more authority, which ended long ago. No peer is known by it, and the metrics show it
@@ -117,7 +117,7 @@ async fn a_new_token_applies_and_stays_with_its_address() {
     running.signal(Signal::HUP);
     let waits = async || {
         let config = asked(second).await.json()["config"].clone();
-        Ok((config["restart"] == serde_json::json!(["listen.admin"])).then_some(()))
+        Ok((config["restart"] == json!(["listen.admin"])).then_some(()))
     };
     wait::for_some("the address to wait for a restart", BOUND, waits).await.unwrap();
     assert_eq!([status(second).await, status("").await], [200, 401]);
