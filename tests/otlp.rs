@@ -139,7 +139,7 @@ async fn spans(region: &Region, result: &str) -> u64 {
 }
 
 #[test]
-fn one_trace_goes_through_two_regions_and_the_flag_of_the_client_counts() {
+fn one_trace_spans_two_regions_and_honours_the_flag() {
     run(async {
         const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
         const QUIET: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
@@ -230,7 +230,7 @@ async fn reluctant() -> (SocketAddr, Arc<Mutex<Vec<[String; 2]>>>) {
 }
 
 #[test]
-fn the_runs_of_an_accepted_request_are_in_its_trace() {
+fn an_accepted_requests_runs_are_in_its_trace() {
     run(async {
         const TRACE: &str = "6bf92f3577b34da6a3ce929d0e0e4736";
         const QUIET: &str = "7bf92f3577b34da6a3ce929d0e0e4736";
@@ -291,7 +291,7 @@ fn the_runs_of_an_accepted_request_are_in_its_trace() {
 }
 
 #[test]
-fn without_a_collector_requests_go_on_and_a_stop_sends_what_is_left() {
+fn a_missing_collector_delays_nothing_and_stops_flush_spans() {
     run(async {
         // Bound and not listening: nobody else gets the port, and connections are refused.
         let absent = tokio::net::TcpSocket::new_v4().unwrap();

@@ -15,15 +15,8 @@ mod rules;
 mod stage;
 mod witness;
 
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::Mutex;
-use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
-
 use crate::support::promtool::{promtool, server};
-use crate::support::{BOUND, beside, run};
-use onceway_lab::wait;
+use crate::support::*;
 use rules::Rules;
 use stage::Stage;
 
@@ -92,7 +85,7 @@ async fn play(group: &str, stage: &Stage) {
 }
 
 #[test]
-fn every_rule_has_its_drill_and_every_drill_its_rule() {
+fn every_alert_rule_has_one_drill() {
     let played = GROUPS.iter().flat_map(|(_, alerts)| alerts.iter().copied());
     let drilled: Vec<&str> = played.chain(NOT_PLAYED).collect();
     let rules: Vec<String> = Rules::read().alerts.into_keys().collect();
@@ -107,14 +100,14 @@ fn every_rule_has_its_drill_and_every_drill_its_rule() {
 }
 
 #[test]
-fn each_rule_fires_and_stays_quiet_on_both_sides_of_its_bound() {
+fn promtool_confirms_each_rule_around_its_bound() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus");
     let mut said = String::new();
     assert!(promtool(&folder, &["test", "rules", "alerts_test.yml"], &mut said), "{said}");
 }
 
 #[test]
-fn each_alert_fires_when_what_it_is_about_happens() {
+fn each_alert_fires_on_its_cause() {
     let asked = std::env::var("ONCEWAY_ALERTS").unwrap_or_else(|_| SHORT.join(","));
     let wanted = |group: &str| asked == "all" || asked.split(',').any(|name| name == group);
     let groups: Vec<_> = GROUPS.into_iter().filter(|(group, _)| wanted(group)).collect();

@@ -5,20 +5,10 @@
 //! make a second effect, and the SDKs of a payment API must throw on every refusal: one that
 //! resolves is taken for a payment.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use onceway_client::Ask;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use serde_json::{Value, json};
-use tokio::task::JoinSet;
-
 use crate::support::clients::{Case, Clients, said};
 use crate::support::documents::text;
-use crate::support::solo::{Solo, add_lines};
-use crate::support::{BODY, PATIENCE, deployment_with, effects, found, key};
-use crate::support::{key_at, key_status, not_checked, post, route, run, until};
+use crate::support::solo::add_lines;
+use crate::support::*;
 
 const POLICY: &str = "key = \"required\"\nhold = \"12s\"\nwait = \"0s\"\nupstream_timeout = \"6s\"\n";
 const CLIENTS: [&str; 7] =

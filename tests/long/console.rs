@@ -7,17 +7,9 @@
 
 mod browser;
 
-use std::time::Duration;
-
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::DATABASE;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-
-use browser::Browser;
-
 use crate::support::console::{TOKEN, alone, doubt, retry, solo};
-use crate::support::{BODY, ask, deployment_with, key, key_status, post, run, until};
+use crate::support::*;
+use browser::Browser;
 
 /// A window long enough to be looked at.
 const FAILOVER: &str = "\n[failover]\nlease = \"3s\"\nfloor = \"40s\"\nstable_for = \"100ms\"\n";
@@ -73,7 +65,7 @@ async fn until_seen(browser: &Browser, what: &str, selector: &str, text: &str) {
 }
 
 #[test]
-fn an_incident_is_seen_and_a_key_in_doubt_is_settled() {
+fn the_console_shows_an_incident_and_settles_a_key() {
     run(async {
         let Some(browser) = Browser::start("the console in a browser").await else { return };
         let deployment = deployment_with(Duration::from_millis(20), None, FAILOVER).await;
@@ -280,7 +272,7 @@ async fn contrasts(browser: &Browser, scheme: &str) {
              return weak;",
         )
         .await;
-    assert_eq!(weak, serde_json::json!([]), "{scheme}");
+    assert_eq!(weak, json!([]), "{scheme}");
 }
 
 /// Checks that the browser had no complaint, and that it would have reported one.

@@ -7,20 +7,14 @@
 //! checked, and with ONCEWAY_TOOLS=all it fails. It must not give the folder a library, a shell or
 //! a file of this machine.
 
+use crate::support::documents::text;
+use crate::support::solo::routes;
+use crate::support::*;
+use onceway_lab::process::{Launch, Process};
+use rustix::process::Signal;
+use std::env;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::{env, fs};
-
-use crate::support::documents::text;
-use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, PATIENCE, ask, beside, effects, installed, key, not_checked, post, run};
-use onceway_client::Ask;
-use onceway_lab::gateway::Action;
-use onceway_lab::process::{Launch, Process};
-use onceway_lab::region::Part;
-use rustix::process::Signal;
 
 /// The account that the image names.
 const USER: &str = "65532:65532";
@@ -85,7 +79,7 @@ fn build(target: &str) -> PathBuf {
     let output = cargo.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
-    let messages = said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let messages = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let built = messages.filter_map(|one| one["executable"].as_str().map(PathBuf::from)).next_back();
     built.expect("an executable")
 }
@@ -113,7 +107,7 @@ fn inside(bare: &Path, image: &Image, words: &[&str]) -> Vec<OsString> {
 }
 
 #[test]
-fn the_entry_point_runs_from_a_folder_with_the_images_files_alone() {
+fn the_entry_point_runs_with_the_images_files_alone() {
     let (image, target) = (image(), format!("{}-unknown-linux-musl", env::consts::ARCH));
     if let Some(why) = missing(&target) {
         not_checked(&format!("the container's entry point ({why})"));

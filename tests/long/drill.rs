@@ -4,12 +4,9 @@
 //! The long form is `onceway drill`, run by hand, which also checks spans against their bounds. A
 //! failed run prints its schedule. It must not check a span: a busy machine has its own.
 
-use crate::support::{alone, installed, not_checked, port_base, program, run};
+use crate::support::*;
 use onceway_lab::compare::{self, Compared, Workload};
-use onceway_lab::deployment::{Deployment, Options};
 use onceway_lab::drill::{self, Drill, Settings};
-use onceway_lab::ports;
-use std::time::Duration;
 
 fn options(settings: &Settings) -> Options {
     let (program, port_base, rtt) = (program(), port_base(), settings.rtt);
@@ -37,12 +34,12 @@ fn regions_are_killed_and_drained_and_nothing_runs_twice() {
 }
 
 #[test]
-fn what_is_cut_off_runs_nothing_twice() {
+fn a_region_that_is_cut_off_runs_nothing_twice() {
     hold(&[Drill::Isolate]);
 }
 
 #[test]
-fn a_promoted_standby_has_every_row_and_nothing_runs_twice() {
+fn a_promoted_standby_keeps_every_row_and_reruns_nothing() {
     if ["patroni", "etcd"].iter().any(|name| installed(name).is_none()) {
         return not_checked("Patroni or etcd is missing: no standby is promoted");
     }
@@ -52,7 +49,7 @@ fn a_promoted_standby_has_every_row_and_nothing_runs_twice() {
 /// Two regions copy a third one's records while it comes home. If a key runs a second time
 /// meanwhile, its record says so, and no other key does.
 #[test]
-fn no_key_runs_again_unsaid_while_records_are_copied_anew() {
+fn keys_that_rerun_during_a_copy_are_recorded() {
     run(async {
         // Leases of three seconds, and a load to keep up.
         let _alone = alone().await;
@@ -93,7 +90,7 @@ fn a_short_soak_loses_nothing_and_leaks_nothing() {
 }
 
 #[test]
-fn the_naive_design_pays_twice_beside_onceway_and_leaves_the_deployment_as_it_was() {
+fn the_naive_design_doubles_effects_and_onceway_does_not() {
     run(async {
         // Leases of three seconds, and a load to keep up.
         let _alone = alone().await;

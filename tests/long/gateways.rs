@@ -4,20 +4,9 @@
 //! Requests go to the region's address, as clients send them. The simulation has copies that meet
 //! in the store, the soak has drains of such regions. It must not know which gateway holds a key.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::{BODY, BOUND, PATIENCE, alone, ask, effects, key, post, program, room, run, until};
-use onceway_client::{Answer, Ask};
-use onceway_lab::deployment::{Deployment, Options};
+use crate::support::*;
 use onceway_lab::drill::load::{CLASSES, End, Field, Load, Recovery};
 use onceway_lab::drill::watching::Watching;
-use onceway_lab::files;
-use onceway_lab::gateway::Action;
-use onceway_lab::relay::{Direction, Relay};
-use tokio::task::JoinSet;
 
 /// The region with three gateways, by number, and the one of them that is killed.
 const SHARED: usize = 0;
@@ -33,7 +22,7 @@ struct Site {
 impl Site {
     async fn start() -> Site {
         let rtt = Duration::from_millis(10);
-        let port_base = onceway_lab::ports::free_run(40).expect("forty free ports in a row");
+        let port_base = ports::free_run(40).expect("forty free ports in a row");
         // As long as by default: a machine that does other work beside must not look like a dead
         // region.
         let failover = Some("\n[failover]\nlease = \"10s\"\nstable_for = \"100ms\"\n".to_owned());
@@ -59,10 +48,10 @@ impl Site {
             let answer = request.send(PATIENCE).await;
             Ok(answer.ok().filter(|answer| answer.status == 201))
         };
-        onceway_lab::wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
+        wait::for_some("a key to be settled", BOUND, attempt).await.expect("an answer")
     }
 
-    async fn status(&self, gateway: usize) -> serde_json::Value {
+    async fn status(&self, gateway: usize) -> Value {
         ask(Ask::get(format!("{}/v1/status", self.three.regions[SHARED].gateways[gateway].admin())))
             .await
             .json()
@@ -144,7 +133,7 @@ async fn one_is_cut_off(site: &Site) {
 }
 
 #[test]
-fn three_gateways_are_one_region_though_one_is_killed_or_cut_off() {
+fn a_region_survives_the_loss_of_one_gateway() {
     run(async {
         let _alone = alone().await;
         let site = Site::start().await;

@@ -7,16 +7,9 @@
 //! take the steady ones' places. The second is of their own.
 //! Unlike `storm.rs`, no gateway dies here. It must not look into the gateway.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, PATIENCE, alone, key, run, until};
-use onceway_client::{Answer, Ask, Connections};
+use crate::support::solo::routes;
+use crate::support::*;
 use onceway_lab::files::TENANTS;
-use onceway_lab::wait;
-use tokio::task::JoinSet;
 
 /// Fresh keys per second of the steady clients.
 const RATE: u32 = 10;
@@ -153,7 +146,7 @@ async fn weather(solo: &Solo, steady: &Steady, tenant: usize) -> usize {
 }
 
 #[test]
-fn goodput_is_back_within_ten_seconds_of_a_retry_storm() {
+fn goodput_returns_within_ten_seconds_of_a_storm() {
     run(async {
         let _alone = alone().await;
         let solo = Solo::start_adding(&routes(), None, REQUESTS).await;

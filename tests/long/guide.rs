@@ -10,9 +10,7 @@
 mod book;
 mod machines;
 
-use std::time::Instant;
-
-use crate::support::{self, program};
+use crate::support::*;
 use book::{Block, blocks, unlike};
 use machines::{CommandOutput, Machines};
 use onceway_lab::janitor::Janitor;
@@ -29,12 +27,12 @@ fn wrong(block: &Block, machine: &str, said: &CommandOutput) -> Vec<String> {
 }
 
 #[test]
-fn three_regions_by_the_guide_alone() {
-    let _beside = support::run(support::beside());
+fn the_guide_alone_sets_up_three_regions() {
+    let _beside = run(beside());
     let guide = blocks(GUIDE);
     assert!(guide.len() > 20, "only {} blocks are typed", guide.len());
     let folder = scratch::create("onceway-guide").unwrap();
-    let _janitor = support::run(async { Janitor::spawn(&program(), &folder, true).unwrap() });
+    let _janitor = run(async { Janitor::spawn(&program(), &folder, true).unwrap() });
     let exact = std::env::var("ONCEWAY_GUIDE").is_ok_and(|how| how == "exact");
     let mut machines = Machines::boot(&folder, &program(), if exact { "60s" } else { "5s" });
     for block in &guide {
@@ -48,7 +46,7 @@ fn three_regions_by_the_guide_alone() {
 }
 
 #[test]
-fn what_is_played_otherwise_is_a_step_of_ci() {
+fn nightly_runs_the_build_that_the_guide_names() {
     const BUILD: &str = "cargo build --release --locked -p onceway --features jemalloc";
     assert!(GUIDE.contains(&format!("\n{BUILD}\n")) && include_str!("guide/desk.sh").contains(&BUILD[6..]));
     assert!(include_str!("../../.ci/nightly").contains(&format!(" {BUILD}; }}")), "nobody runs {BUILD:?}");

@@ -15,7 +15,7 @@ static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// Random histories of three stores that follow one another, with lost links, servers, replies and
 /// slots. `ONCEWAY_RECORD=1` records them anew.
 #[tokio::test(flavor = "multi_thread")]
-async fn stores_follow_one_another_as_it_was_recorded() {
+async fn replicating_stores_repeat_the_recorded_history() {
     let _beside = beside().await;
     let _alone = ALONE.lock().await;
     as_recorded(&three::play().await.unwrap(), "replication.txt");

@@ -15,7 +15,6 @@ mod gateways;
 mod goodput;
 mod guide;
 mod histories;
-mod idle_upstream;
 mod runbook;
 mod storm;
 mod tenants;

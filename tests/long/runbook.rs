@@ -14,11 +14,8 @@ mod password;
 mod planned;
 mod slots;
 
-use std::time::Duration;
-
-use crate::support::{beside, port_base, program, run};
+use crate::support::*;
 use book::{Book, Desk};
-use onceway_lab::deployment::{Deployment, Options};
 
 /// Played by itself, because its regions begin with the version before.
 const UPGRADE: &str = "onceway upgrade";
@@ -100,7 +97,7 @@ async fn play(title: &str, fleet: &Deployment, desk: &Desk) {
 }
 
 #[test]
-fn every_section_has_a_player_and_every_command_is_in_a_block_or_on_a_list() {
+fn every_runbook_command_is_played_or_listed() {
     let book = Book::read();
     let mut titles = book.titles();
     titles.sort_unstable();
@@ -122,7 +119,7 @@ fn every_section_has_a_player_and_every_command_is_in_a_block_or_on_a_list() {
 }
 
 #[test]
-fn the_sections_do_what_they_say() {
+fn each_runbook_section_does_what_it_says() {
     let titles = match std::env::var("ONCEWAY_RUNBOOK").as_deref() {
         Ok("all") => ALL.to_vec(),
         Ok(one) => ALL.into_iter().filter(|title| one.split(',').any(|name| name == *title)).collect(),
@@ -156,7 +153,7 @@ async fn at_the_desk(fleet: Deployment, titles: &[&str]) {
     let desk = Desk::set_up(&fleet);
     desk.preamble(&fleet.regions[0]).await;
     for title in titles {
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         play(title, &fleet, &desk).await;
         eprintln!("{title}: {:.1} s", began.elapsed().as_secs_f64());
     }

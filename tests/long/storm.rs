@@ -6,20 +6,11 @@
 //! sample upstream. `failures.rs` kills at one chosen moment; here the seed chooses. It must not
 //! look into a gateway: only answers and the ledger count.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
-
 use crate::support::dice::{Dice, seed};
-use crate::support::{BODY, BOUND, FAILOVER, PATIENCE, alone, deployment_with, post, route, run};
-use onceway_client::{Answer, Connections, NotConnected};
-use onceway_lab::deployment::Deployment;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use onceway_lab::wait;
+use crate::support::*;
+use onceway_client::NotConnected;
+use std::sync::atomic::AtomicU32;
 use tokio::sync::{Mutex, Semaphore};
-use tokio::task::JoinSet;
 
 const KEYS: u64 = 1_000;
 const ATTEMPTS: u64 = 5;
@@ -269,7 +260,7 @@ fn count(tried: &[Tried], wanted: impl Fn(&Told) -> bool) -> usize {
 }
 
 #[test]
-fn a_thousand_keys_while_gateways_are_killed_have_one_effect_and_one_answer_each() {
+fn killed_gateways_leave_one_effect_and_answer_per_key() {
     run(async {
         let _alone = alone().await;
         let seed = seed();

@@ -6,19 +6,9 @@
 //! `ONCEWAY_TENANTS_SECONDS` sets another length. It must not let an answer pass that it cannot
 //! place.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
 use crate::support::dice::{Dice, seed};
-use crate::support::{PATIENCE, alone, ask, code, deployment_with, metrics, run, until};
-use bytes::Bytes;
-use onceway_client::{Answer, Ask, Connections};
-use onceway_lab::deployment::Deployment;
+use crate::support::*;
 use onceway_lab::files::TENANTS;
-use onceway_lab::region::Region;
-use tokio::task::JoinSet;
 
 /// Callers at work at a time.
 const CALLERS: u64 = 24;
@@ -118,7 +108,7 @@ impl Load {
     /// Compares an answer with this tenant's request and with all its earlier answers. Returns true
     /// if it is a replay.
     fn answered(&self, id: Id, answer: &Answer, what: &str) -> bool {
-        let (told, asked) = (answer.json(), serde_json::from_str::<serde_json::Value>(&body(id)).unwrap());
+        let (told, asked) = (answer.json(), serde_json::from_str::<Value>(&body(id)).unwrap());
         assert_eq!((&told["amount"], &told["currency"]), (&asked["amount"], &asked["currency"]), "{what}");
         let replayed = answer.header("idempotent-replayed") == "true";
         let original = answer.header(if replayed { "original-request-id" } else { "onceway-request-id" });
@@ -184,7 +174,7 @@ fn judge(load: &Load) {
     let mut effects = BTreeSet::new();
     for ((tenant, number), known) in known.iter() {
         assert!(booked.contains_key(&(TENANTS[*tenant].0.to_owned(), key(*number))), "{tenant} {number}");
-        let told: serde_json::Value = serde_json::from_slice(&known.body).expect("JSON");
+        let told: Value = serde_json::from_slice(&known.body).expect("JSON");
         let effect = told["id"].as_str().and_then(|id| id.split('_').nth(1)).expect("an effect").to_owned();
         assert!(effects.insert(effect), "one effect answers two records: {known:?}");
     }

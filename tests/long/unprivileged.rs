@@ -4,12 +4,8 @@
 //! fetches comes from a package registry, so this is a nightly part. It must not leave anything
 //! outside its folder.
 
-use std::fs;
+use crate::support::*;
 use std::os::unix::fs::chown;
-use std::path::Path;
-use std::process::{Command, Output};
-
-use crate::support::{port_base, program};
 
 const NOBODY: u32 = 65_534;
 
@@ -29,7 +25,7 @@ fn onceway(dir: &Path, args: &[&str]) -> Output {
 }
 
 #[test]
-fn the_demo_fetches_postgres_once_for_this_user_and_nothing_offline() {
+fn the_demo_fetches_postgres_once_and_nothing_offline() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     fs::copy(program(), dir.join("onceway")).unwrap();

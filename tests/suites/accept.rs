@@ -3,16 +3,9 @@
 //! Each test has one region alone: its gateway is killed, its Postgres restarted, its upstream
 //! late. It must not wait where a condition can be watched.
 
-use std::fs;
-use std::net::SocketAddr;
-use std::process::Output;
-
 use crate::net::support::{RawServer, Then};
-use crate::support::solo::{Solo, add_lines, keyed};
-use crate::support::{self, BODY, ask, key, post, run, until};
-use onceway_client::{Answer, Ask};
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
+use crate::support::solo::{add_lines, keyed};
+use crate::support::*;
 use tokio::net::TcpSocket;
 
 /// The answer of the upstream, once it is there.
@@ -34,7 +27,7 @@ async fn is_told(solo: &Solo, key: &str, wanted: &str) {
 
 /// Runs a command against the region's admin listener. Returns its result, and all that it said.
 async fn onceway(solo: &Solo, args: &[&str]) -> (Output, String) {
-    let output = support::onceway(&solo.region, args).await;
+    let output = crate::support::onceway(&solo.region, args).await;
     let text = [output.stdout.clone(), output.stderr.clone()].concat();
     (output, String::from_utf8(text).unwrap())
 }
@@ -89,10 +82,10 @@ fn accepted_requests_outlive_gateway_and_postgres() {
 }
 
 #[test]
-fn a_sealed_request_is_unreadable_at_rest_and_to_another_key() {
+fn only_its_own_key_reads_a_sealed_request() {
     run(async {
         let (absent, address) = absent();
-        let seal = |dir: &std::path::Path, byte: u8| {
+        let seal = |dir: &Path, byte: u8| {
             use base64::Engine;
             fs::write(dir.join("seal.key"), base64::engine::general_purpose::STANDARD.encode([byte; 32]))
                 .unwrap();

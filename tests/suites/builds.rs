@@ -5,10 +5,8 @@
 //! dependency of a test can have the whole gateway compiled a second time. Cargo itself is asked,
 //! and must not build anything.
 
-use std::collections::BTreeSet;
-use std::process::Command;
-
 use crate::support::documents::{pages, text};
+use crate::support::*;
 
 /// The crates that cargo would build, each with its features.
 fn crates(chosen: &[&str]) -> BTreeSet<String> {
@@ -34,7 +32,7 @@ fn again(first: &[&str], second: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_demo_the_tests_and_the_simulation_share_each_crate() {
+fn demo_tests_and_simulation_share_each_crate() {
     assert_eq!(again(RUN, TEST), Vec::<String>::new());
     assert_eq!(again(SIMULATION, TEST), Vec::<String>::new());
     // The comparison sees the switch, which the product alone does without.
@@ -60,7 +58,7 @@ fn chosen(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_installed_has_no_switch_that_takes_checks_out() {
+fn the_installed_program_cannot_switch_checks_off() {
     for crate_name in ["onceway ", "onceway-protocol "] {
         let of =
             |chosen: &[&str]| crates(chosen).into_iter().find(|one| one.starts_with(crate_name)).unwrap();

@@ -4,26 +4,16 @@
 //! region, exit code 3), `store check`, `serve`, `status`. `guide.rs` has three regions, on
 //! machines of their own. It must not use another way than these commands.
 
-use std::fs;
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
-
 use crate::console::form;
 use crate::console::pages::{hidden, page_of, signed_in};
-use crate::support::{self, BODY, ask, found, key, port_base, post, program, room, run, until};
-use onceway::gateway::credentials::digest;
-use onceway::protocol::region::RegionName;
-use onceway_client::Ask;
-use onceway_lab::binaries::Binaries;
+use crate::support::*;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::files::RegionFile;
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ledger::Ledger;
 use onceway_lab::ports::{FleetPorts, RegionPorts};
+use onceway_lab::scratch;
 use onceway_lab::upstream::Upstream;
-use onceway_lab::{files, scratch};
-use serde_json::json;
 use tokio::process::{Child, Command};
 
 const NAMES: [&str; 2] = ["north", "south"];
@@ -42,8 +32,7 @@ fn write(dir: &Path, ports: &[RegionPorts]) {
         let one = |name: &str, role: &str| {
             let token = format!("{name}-{name}-{name}-{name}-{name}");
             fs::write(dir.join(name), &token).unwrap();
-            let digits: String = digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{digits}\"\n")
+            operator(name, role, &token)
         };
         fs::write(dir.join(format!("{name}.operators")), one("ann", "act") + &one("eve", eve)).unwrap();
     };
@@ -102,7 +91,7 @@ async fn clusters(dir: &Path, ports: &[RegionPorts]) -> Vec<Cluster> {
 }
 
 #[test]
-fn two_regions_by_the_commands_of_a_set_up() {
+fn set_up_commands_alone_make_two_regions() {
     run(async {
         let dir: PathBuf = scratch::create("onceway-by-hand").unwrap();
         let _janitor = Janitor::spawn(&program(), &dir, true).unwrap();
@@ -135,7 +124,7 @@ fn two_regions_by_the_commands_of_a_set_up() {
             // The servers of tests speak no TLS, which is no reason for another exit code.
             assert!(said.contains("\nhint     ssl = off: ") && !said.contains("jit"), "{said}");
             let said = expect(&dir, &["store", "check", "--config", name, "--json"], 0).await;
-            let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+            let said: Value = serde_json::from_str(&said).unwrap();
             let ssl = json!({ "setting": "ssl", "is": "off", "recommended": "on" });
             assert!(said["hints"].as_array().unwrap().contains(&ssl), "{said}");
         }
@@ -147,7 +136,7 @@ fn two_regions_by_the_commands_of_a_set_up() {
             until("the region to serve", async || {
                 let said =
                     onceway(&dir, &["status", "--admin", &admin, "--token-file", "token", "--json"]).await;
-                let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+                let status: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
                 status["readiness"]["serves"] == true && status["readiness"]["forwards_to"][0].is_string()
             })
             .await;
@@ -163,7 +152,7 @@ fn two_regions_by_the_commands_of_a_set_up() {
         let first = ask(post(&public(0), "/v1/charges", &key, BODY)).await;
         let retry = ask(post(&public(1), "/v1/charges", &key, BODY)).await;
         assert_eq!((first.status.as_u16(), &retry.body), (201, &first.body), "{}", first.text());
-        assert_eq!((retry.header("idempotent-replayed"), support::effects(&ledger, &key)), ("true", 1));
+        assert_eq!((retry.header("idempotent-replayed"), effects(&ledger, &key)), ("true", 1));
         ends_doubts_at_the_owner(&dir, &ports).await;
         acts_on_jobs_elsewhere(&dir, &ports).await;
     });
@@ -174,7 +163,7 @@ fn two_regions_by_the_commands_of_a_set_up() {
 async fn ends_doubts_at_the_owner(dir: &Path, ports: &[RegionPorts]) {
     let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number].admin);
     let public = |number: usize| format!("http://127.0.0.1:{}", ports[number].public);
-    let shown = async |number: usize, key: &str| -> serde_json::Value {
+    let shown = async |number: usize, key: &str| -> Value {
         let words =
             ["key", "show", "acme", key, "--admin", &admin(number), "--token-file", "token", "--json"];
         serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default()
@@ -242,12 +231,11 @@ async fn released_on_the_console(dir: &Path, base: &str, key: &str) {
 /// Each region lists the jobs of all, and passes an act on to the region of the job.
 async fn acts_on_jobs_elsewhere(dir: &Path, ports: &[RegionPorts]) {
     let admin = |number: usize| format!("http://127.0.0.1:{}", ports[number].admin);
-    let listed = async |number: usize, here: bool| -> Vec<serde_json::Value> {
+    let listed = async |number: usize, here: bool| -> Vec<Value> {
         let admin = admin(number);
         let words = ["jobs", "--admin", &admin, "--token-file", "token", "--json"];
         let words = [&words[..], if here { &["--here"] } else { &[] }].concat();
-        let page: serde_json::Value =
-            serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default();
+        let page: Value = serde_json::from_slice(&onceway(dir, &words).await.stdout).unwrap_or_default();
         page["jobs"].as_array().cloned().unwrap_or_default()
     };
     let key = found("a job of the south", async || {

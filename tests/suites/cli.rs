@@ -8,12 +8,9 @@ mod everywhere;
 mod register;
 mod terminal;
 
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, Output};
-
 use crate::support::documents::text as document;
-use crate::support::{ends, err, out};
+use crate::support::*;
+use std::os::unix::fs::PermissionsExt;
 
 fn onceway(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
@@ -32,7 +29,7 @@ fn well(args: &[&str]) -> String {
 }
 
 #[test]
-fn ring_show_is_a_picture_of_the_shares() {
+fn ring_show_draws_the_shares() {
     assert_eq!(
         well(&["ring", "show", "--ring", "config/ring.toml"]),
         concat!(
@@ -53,15 +50,15 @@ fn ring_show_is_a_picture_of_the_shares() {
 #[test]
 fn ring_show_as_json_adds_up() {
     let text = well(&["ring", "show", "--ring", "config/ring.toml", "--json"]);
-    let ring: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let arcs = |region: &serde_json::Value| region["arcs"].as_u64().unwrap();
+    let ring: Value = serde_json::from_str(&text).unwrap();
+    let arcs = |region: &Value| region["arcs"].as_u64().unwrap();
     assert_eq!(ring["regions"].as_array().unwrap().iter().map(arcs).sum::<u64>(), 65_536);
     assert_eq!(ring["place_by"], "key");
     assert_eq!(ring["pins"][0]["tenant"], "initech");
 }
 
 #[test]
-fn ring_explain_says_which_rule_decided_and_not_the_key() {
+fn ring_explain_names_the_rule_and_not_the_key() {
     let by_arc = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml"]);
     assert_eq!(
         by_arc,
@@ -118,7 +115,7 @@ fn check_takes_every_kind_of_file() {
 }
 
 #[test]
-fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
+fn check_warns_of_absent_files_and_strict_refuses_them() {
     let check = |flags: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
         let output = command.arg("check").args(flags).arg("config/us-east.toml").arg("config/eu-west.toml");
@@ -151,7 +148,7 @@ fn what_is_not_on_this_machine_is_a_warning_and_strictly_an_error() {
 
 /// A gateway's machine may have no [provision]; somebody has to have it, and `check --serve` says so.
 #[test]
-fn a_region_file_without_provision_is_told_to_whoever_serves() {
+fn check_serve_warns_of_a_file_without_provision() {
     let folder = reference_files();
     let file = folder.path().join("us-east.toml");
     let (before, _) = std::fs::read_to_string(&file)
@@ -172,7 +169,7 @@ fn a_region_file_without_provision_is_told_to_whoever_serves() {
 }
 
 /// The reference files of three regions, for a test to change.
-fn reference_files() -> tempfile::TempDir {
+fn reference_files() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let tomls = ["us-east", "eu-west", "ap-south", "ring", "routes", "credentials"];
     let names = tomls.map(|name| format!("{name}.toml")).into_iter();
@@ -183,7 +180,7 @@ fn reference_files() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_reference_witness_is_right_once_the_ring_has_what_its_head_says() {
+fn the_reference_witness_is_valid_with_its_ring_entry() {
     let folder = reference_files();
     let (file, ring) = (folder.path().join("witness.toml"), folder.path().join("ring.toml"));
     let text = document("config/witness.toml");
@@ -201,7 +198,7 @@ fn the_reference_witness_is_right_once_the_ring_has_what_its_head_says() {
 }
 
 #[test]
-fn check_takes_a_ring_by_itself_whatever_its_seed() {
+fn check_takes_a_ring_with_any_seed() {
     let folder = reference_files();
     let file = folder.path().join("ring.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -216,7 +213,7 @@ fn check_takes_a_ring_by_itself_whatever_its_seed() {
 }
 
 #[test]
-fn check_warns_of_spans_that_this_build_does_not_export() {
+fn check_warns_of_spans_this_build_cannot_export() {
     let folder = reference_files();
     let file = folder.path().join("us-east.toml");
     let text = std::fs::read_to_string(&file).unwrap();
@@ -260,7 +257,7 @@ fn check_compares_regions() {
         at("routes.toml")
     );
     assert!(said.contains(&routes), "{said}");
-    let told: serde_json::Value =
+    let told: Value =
         serde_json::from_str(&out(&onceway(&[&["check", "--json"], &files[..]].concat()))).unwrap();
     let keys: Vec<&str> =
         told["problems"].as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
@@ -269,7 +266,7 @@ fn check_compares_regions() {
 }
 
 /// The same, with another text in the first region's file.
-fn region_with(from: &str, to: &str) -> tempfile::TempDir {
+fn region_with(from: &str, to: &str) -> TempDir {
     let folder = reference_files();
     let text = document("config/us-east.toml");
     assert!(text.contains(from));
@@ -278,7 +275,7 @@ fn region_with(from: &str, to: &str) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
+fn an_unreachable_store_error_shows_no_secret() {
     let folder = region_with("\"ONCEWAY_ADMIN_URL\"", "\"ONCEWAY_TEST_ADMIN_URL\"");
     let file = folder.path().join("us-east.toml");
     let run = |url: Option<&str>| {
@@ -304,7 +301,7 @@ fn a_store_out_of_reach_is_a_failure_that_shows_no_secret() {
 }
 
 #[test]
-fn the_sql_of_a_store_is_printed_without_a_server_and_without_secrets() {
+fn store_init_prints_sql_without_server_or_secrets() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/us-east.toml");
     let run = |secret: Option<&str>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onceway"));
@@ -352,7 +349,7 @@ fn serve_starts_nothing_before_all_is_valid() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_explains_commands_and_exit_codes() {
     let help = well(&["--help"]);
     for taught in ["onceway check", "ONCEWAY_LOG", "Exit codes"] {
         assert!(help.contains(taught), "{taught}");

@@ -5,11 +5,10 @@
 //! makes a second effect, or takes a refusal for a payment, fails here.
 
 use crate::support::clients::{Case, Clients};
-use crate::support::solo::Solo;
-use crate::support::{effects, not_checked, route, run};
+use crate::support::*;
 
 #[test]
-fn the_sdks_retry_a_lost_answer_and_throw_on_a_refusal() {
+fn sdks_retry_lost_answers_and_throw_on_refusals() {
     run(async {
         let install = tokio::task::spawn_blocking(Clients::install);
         let policy = "key = \"required\"\nhold = \"12s\"\nwait = \"0s\"\nupstream_timeout = \"6s\"\n\

@@ -4,14 +4,11 @@
 //! Sockets are raw, with small buffers. `net/slow` has the public listener's deadlines one by one.
 //! It must not need more than one region.
 
-use std::time::{Duration, Instant};
-
 use crate::net::support::{RawServer, Then};
-use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, BOUND, PATIENCE, ask, effects, key, post, run, until};
+use crate::support::solo::routes;
+use crate::support::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
 /// The patience of a probe: less than the 10 s after which a silent socket loses its place anyhow.
@@ -62,7 +59,7 @@ async fn take_all(address: &str, deaf: &mut Vec<TcpStream>) {
 }
 
 #[test]
-fn a_hundred_sockets_that_read_nothing_do_not_silence_health_checks() {
+fn silent_sockets_do_not_block_health_checks() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let admin = solo.region.admin();
@@ -105,7 +102,7 @@ fn most_heads() -> u64 {
 
 /// A line of the process's status that counts KiB.
 fn kib(pid: u32, name: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
 }
@@ -148,7 +145,7 @@ fn two_thousand_unfinished_heads_are_held_within_one_budget() {
 }
 
 #[test]
-fn one_address_leaves_places_of_requests_without_a_key_to_others() {
+fn one_address_cannot_take_all_places_without_keys() {
     run(async {
         let upstream = RawServer::start(Then::AnswerAndHang("")).await;
         let address = upstream.address.parse().unwrap();

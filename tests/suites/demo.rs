@@ -4,14 +4,8 @@
 //! The contract is `onceway demo --help`. The guided tour itself runs in `.ci/run`. A demo must not
 //! leave anything behind.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-
-use crate::support::{self, BODY, ask, key, port_base, post, program, room, run, until};
-use onceway_client::{Answer, Ask};
+use crate::support::*;
 use rustix::process::{Pid, Signal};
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
@@ -19,7 +13,7 @@ struct Demo {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
     ready: Value,
-    temp: tempfile::TempDir,
+    temp: TempDir,
 }
 
 impl Demo {
@@ -27,7 +21,7 @@ impl Demo {
     /// seen.
     async fn start(base: u16) -> Demo {
         let temp = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(temp.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let _room = room(3).await;
         let mut child = Command::new(program())
             .args(["demo", "--no-tour", "--json", "--rtt", "20ms", "--port-base", &base.to_string()])
@@ -45,8 +39,7 @@ impl Demo {
     }
 
     async fn event(&mut self) -> Value {
-        let line =
-            tokio::time::timeout(support::BOUND, self.lines.next_line()).await.expect("an event in time");
+        let line = tokio::time::timeout(BOUND, self.lines.next_line()).await.expect("an event in time");
         serde_json::from_str(&line.unwrap().expect("an event")).unwrap()
     }
 
@@ -83,7 +76,7 @@ fn alive(pid: u64) -> bool {
 }
 
 fn left_in(folder: &Path) -> Vec<PathBuf> {
-    std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 #[test]
@@ -184,7 +177,7 @@ async fn endpoints_are_controlled(demo: &mut Demo) {
         let killed = demo.control(&format!("/endpoints/{region}/2/kill")).await;
         assert_eq!(killed.status, 200, "{}", killed.text());
         let address = killed.json()["address"].as_str().unwrap().replace("https://", "");
-        assert!(tokio::net::TcpStream::connect(&address).await.is_err(), "it still listens");
+        assert!(TcpStream::connect(&address).await.is_err(), "it still listens");
         assert_eq!(demo.event().await["event"], "endpoint");
     }
     for number in 0..6 {
@@ -199,7 +192,7 @@ async fn endpoints_are_controlled(demo: &mut Demo) {
     }
     let started = demo.control("/endpoints/us-east/2/start").await;
     let address = started.json()["address"].as_str().unwrap().replace("https://", "");
-    assert!(tokio::net::TcpStream::connect(&address).await.is_ok());
+    assert!(TcpStream::connect(&address).await.is_ok());
     for path in ["/endpoints/mars/1/kill", "/endpoints/us-east/3/kill", "/endpoints/us-east/1/cut"] {
         assert_eq!(demo.control(path).await.status, 404, "{path}");
     }
@@ -209,7 +202,7 @@ async fn endpoints_are_controlled(demo: &mut Demo) {
 fn a_taken_port_is_named() {
     run(async {
         let base = port_base();
-        let _taken = tokio::net::TcpListener::bind(("127.0.0.1", base + 12)).await.unwrap();
+        let _taken = TcpListener::bind(("127.0.0.1", base + 12)).await.unwrap();
         let output =
             Command::new(program()).args(["demo", "--exit", "--port-base", &base.to_string()]).output().await;
         let output = output.unwrap();
@@ -220,7 +213,7 @@ fn a_taken_port_is_named() {
 }
 
 #[test]
-fn a_signal_cleans_everything_up_and_so_does_a_death_without_warning() {
+fn a_signal_or_a_kill_leaves_nothing_behind() {
     run(async {
         for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
             let mut demo = Demo::start(port_base()).await;

@@ -13,11 +13,8 @@ mod manifests;
 mod pod;
 mod schema;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use crate::support::documents::text;
-use crate::support::{installed, not_checked};
+use crate::support::*;
 
 /// The regions of `config/ring.toml`, each of which has its manifests.
 const REGIONS: [&str; 3] = ["us-east", "eu-west", "ap-south"];
@@ -29,7 +26,7 @@ fn top(path: &str) -> PathBuf {
 /// Every file below a folder, by its path in the tree.
 fn files_below(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(top(folder)).unwrap() {
+    for entry in fs::read_dir(top(folder)).unwrap() {
         let entry = entry.unwrap();
         let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
         match entry.file_type().unwrap().is_dir() {

@@ -5,22 +5,16 @@
 //! `deploy/files.rs` compares the unit's limit with a gateway's need. It must not touch the limits
 //! of this process.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
-use crate::support::Mortal;
-use onceway::protocol::region::RegionName;
+use crate::support::*;
 use onceway_lab::ports::FleetPorts;
-use onceway_lab::{files, ports, wait};
+use std::fs::File;
 
 const BOUND: Duration = Duration::from_secs(30);
 /// A limit below the need of either process here, and one above it.
 const FEW: u64 = 1_000;
 const ENOUGH: u64 = 2_000;
 
-fn folder() -> tempfile::TempDir {
+fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let names = ["north", "south", "witness-1"].map(|name| RegionName::parse(name).unwrap());
@@ -31,7 +25,7 @@ fn folder() -> tempfile::TempDir {
     files::write(dir, "ring.toml", &files::ring(&names[..2], &[1, 1], &witness)).unwrap();
     let base = ports::free_run(30).unwrap();
     let [own, other] = &FleetPorts::lay_out(base, 2).unwrap().regions[..] else { panic!("two regions") };
-    let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let peers = vec![(names[1].clone(), at(other.peer)), (names[2].clone(), at(other.admin))];
     let publishers = vec![(names[1].clone(), at(other.postgres))];
     let file = files::RegionFile { name: &names[0], ports: *own, peers, publishers, endpoints: Vec::new() };
@@ -99,13 +93,13 @@ async fn takes_what_it_may(dir: &Path, args: &[&str], lower: bool) {
 }
 
 #[tokio::test]
-async fn a_gateway_opens_as_many_files_as_it_may_and_warns_of_too_few() {
+async fn a_gateway_raises_its_file_limit_or_warns() {
     let folder = folder();
     takes_what_it_may(folder.path(), &["serve", "--config", "north.toml"], true).await;
 }
 
 #[tokio::test]
-async fn a_witness_opens_as_many_files_as_it_may_and_warns_of_too_few() {
+async fn a_witness_raises_its_file_limit_or_warns() {
     let folder = folder();
     let args = ["witness", "--config", "witness.toml"];
     let mut init = Command::new(env!("CARGO_BIN_EXE_onceway"));

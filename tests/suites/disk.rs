@@ -7,21 +7,13 @@
 //! (here [`supervise`], as systemd would). No other help is given: gateways are not touched. It
 //! must not leave a mount behind, however it ends.
 
-use std::fs::{self, File};
+use crate::support::solo::routes;
+use crate::support::*;
+use onceway_lab::process::State;
+use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, ask, code, effects, key, not_checked, post, run, until};
-use onceway_client::{Answer, Ask};
-use onceway_lab::gateway::Action;
-use onceway_lab::process::State;
-use onceway_lab::region::Part;
-use onceway_lab::wait;
+use std::process::Child;
 
 /// Room for an empty cluster and some of its log.
 const SIZE: &str = "size=160m,mode=0755";
@@ -153,7 +145,7 @@ async fn recovers(solo: &Solo, keys: &[String], before: &[(String, Answer)]) {
     }
 }
 
-async fn ready(solo: &Solo) -> serde_json::Value {
+async fn ready(solo: &Solo) -> Value {
     ask(Ask::get(format!("{}/readyz", solo.region.admin()))).await.json()
 }
 

@@ -4,22 +4,10 @@
 //! Answers to clients are checked against the ledger: nothing is sent without a durable claim, and
 //! nothing happens twice. A test must not leave anything broken.
 
-use std::time::Duration;
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{
-    BODY, PATIENCE, ask, becomes, code, deployment, effects, found, key, key_status, post, run, said, series,
-    status, until,
-};
-use onceway::adapters::identity::{PeerIdentity, files_in};
+use crate::support::solo::routes;
+use crate::support::*;
 use onceway::adapters::issue::{Purpose, add};
-use onceway::protocol::region::RegionName;
 use onceway::protocol::speakers::{Kind, Sender};
-use onceway_client::{Answer, Ask};
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
 
 /// Three regions of the test's own: one test's damage must not be another one's beginning.
 async fn three() -> Deployment {
@@ -58,7 +46,7 @@ async fn refused(region: &Region, key: &str, expected: &str) -> Answer {
 }
 
 #[test]
-fn the_homes_postgres_killed() {
+fn a_killed_home_store_refuses_keys_and_recovers() {
     run(async {
         let three = three().await;
         let home = &three.regions[2];
@@ -85,7 +73,7 @@ fn the_homes_postgres_killed() {
 }
 
 #[test]
-fn the_homes_gateway_paused_beyond_its_hold() {
+fn a_paused_home_gateway_causes_no_second_effect() {
     run(async {
         let three = three().await;
         let [edge, home] = [&three.regions[0], &three.regions[2]];
@@ -115,7 +103,7 @@ async fn in_store(region: &Region, sql: &str) {
 }
 
 #[test]
-fn a_store_that_goes_back_while_it_runs_is_closed() {
+fn a_running_store_that_goes_back_is_closed() {
     run(async {
         let three = three().await;
         let home = &three.regions[1];
@@ -129,7 +117,7 @@ fn a_store_that_goes_back_while_it_runs_is_closed() {
         refused(home, &key, "store-unavailable").await;
         assert_eq!(effects(&three.ledger, &key), 0);
         let told = |why: &str| {
-            let log = std::fs::read_to_string(home.gateway_log()).unwrap();
+            let log = fs::read_to_string(home.gateway_log()).unwrap();
             log.lines().filter(|line| line.contains("ERROR") && line.contains(why)).count()
         };
         // As an error: only a rebuild opens it again.
@@ -147,14 +135,13 @@ fn a_store_that_goes_back_while_it_runs_is_closed() {
 
         // As a rebuilt store would come back.
         in_store(home, "update onceway.heartbeats set seq = seq + 1000000 where origin = 'eu-west#1'").await;
-        home.act(Action::Stop, Part::Gateway).await.unwrap();
-        home.act(Action::Start, Part::Gateway).await.unwrap();
+        restart(home).await;
         charged(home, &key).await;
     });
 }
 
 #[test]
-fn a_stop_lets_what_runs_finish_and_refuses_the_rest() {
+fn a_stop_finishes_running_requests_and_refuses_others() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let key = key("stopping");
@@ -171,7 +158,7 @@ fn a_stop_lets_what_runs_finish_and_refuses_the_rest() {
 }
 
 #[test]
-fn a_store_that_answers_no_claims_costs_neither_the_lease_nor_anybodys_time() {
+fn a_stuck_store_keeps_its_lease_and_refuses_fast() {
     run(async {
         const OPEN: &str = "onceway_store_breaker_open{calls=\"writes\"}";
         const SPARED: &str = "onceway_store_spared_total{calls=\"writes\"}";
@@ -219,7 +206,7 @@ fn a_store_that_answers_no_claims_costs_neither_the_lease_nor_anybodys_time() {
 }
 
 /// The epoch and standings of a region's gateways, and their refusals of strangers.
-async fn standing(region: &Region) -> (u64, serde_json::Value, f64) {
+async fn standing(region: &Region) -> (u64, Value, f64) {
     let status = status(region).await;
     let refused = series(region, "onceway_peer_refusals_total{sender=\"stranger\"}").await;
     (status["epoch"].as_u64().unwrap(), status["authority"]["regions"].clone(), refused.unwrap())
@@ -227,11 +214,11 @@ async fn standing(region: &Region) -> (u64, serde_json::Value, f64) {
 
 /// The lines of a region's log that tell of a refused message.
 fn refusals(region: &Region) -> u64 {
-    let log = std::fs::read_to_string(region.gateway_log()).unwrap();
+    let log = fs::read_to_string(region.gateway_log()).unwrap();
     log.lines().filter(|line| line.contains("a peer may not say this")).count() as u64
 }
 
-fn names(regions: &serde_json::Value) -> Vec<String> {
+fn names(regions: &Value) -> Vec<String> {
     regions.as_array().unwrap().iter().map(|one| one["name"].to_string()).collect()
 }
 
@@ -239,7 +226,7 @@ fn names(regions: &serde_json::Value) -> Vec<String> {
 /// each forbidden cell of the table, with real certificates. The runbook has those of a region that
 /// joins, and of one that left.
 #[test]
-fn a_certificate_of_no_region_may_say_nothing_and_a_lost_region_is_taken_over_right_after() {
+fn strangers_may_say_nothing_and_takeover_still_works() {
     run(async {
         let three = three().await;
         let folder = three.dir().join("certificates");
@@ -253,7 +240,7 @@ fn a_certificate_of_no_region_may_say_nothing_and_a_lost_region_is_taken_over_ri
         for region in &three.regions {
             let address = said::listens(&three, region);
             let (_, regions, before) = standing(region).await;
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             let count = said::forbidden(&stranger, &mallory, Sender::Stranger, &region.name, &address).await;
             assert_eq!(count, Kind::ALL.len(), "it may say nothing");
             for (kind, request) in said::all(&witness, &witness, &region.name) {

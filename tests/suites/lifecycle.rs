@@ -4,15 +4,8 @@
 //! One region alone, by real processes: `onceway serve` over Postgres, `onceway doubts`, `key`,
 //! `init` and `region` as an operator types them. A test must not use another one's keys.
 
-use crate::support::solo::{Solo, keyed};
-use crate::support::{
-    BODY, PATIENCE, ask, code, effects, ends, err, key, key_status, log, metrics, onceway, out, post, run,
-    until,
-};
-use onceway_client::Ask;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use tokio::sync::OnceCell;
+use crate::support::solo::keyed;
+use crate::support::*;
 
 /// Routes under the sample upstream's paths: one that probes, one that parks, one that forgets soon
 /// and one that never does.
@@ -45,7 +38,7 @@ async fn parked(solo: &Solo, word: &str) -> String {
 }
 
 #[test]
-fn a_gateway_killed_between_send_and_settle_leaves_no_key_stuck() {
+fn a_killed_gateway_leaves_no_key_stuck() {
     run(async {
         // Its own region: the gateway is killed.
         let solo = Solo::start(&life(), None).await;
@@ -86,7 +79,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
         ends(&early, 3, "may still be running");
         let over = async |key: &str| {
             let page = onceway(&solo.region, &["doubts", "--json"]).await;
-            let page: serde_json::Value = serde_json::from_str(&out(&page)).unwrap();
+            let page: Value = serde_json::from_str(&out(&page)).unwrap();
             let doubts = page["doubts"].as_array().unwrap().clone();
             doubts.iter().any(|doubt| doubt["key"] == key && doubt["over_in_ms"] == 0)
         };
@@ -145,7 +138,7 @@ fn an_operator_settles_and_releases_keys_in_doubt() {
 }
 
 #[test]
-fn an_act_is_refused_unless_it_is_whole() {
+fn an_incomplete_act_is_refused() {
     run(async {
         let solo = solo().await;
         let absent = key("absent");
@@ -191,7 +184,7 @@ fn an_act_is_refused_unless_it_is_whole() {
 }
 
 #[test]
-fn a_key_expires_is_refused_and_is_forgotten() {
+fn an_expired_key_is_refused_and_then_forgotten() {
     run(async {
         let solo = solo().await;
         let key = key("gift");
@@ -208,7 +201,7 @@ fn a_key_expires_is_refused_and_is_forgotten() {
 }
 
 #[test]
-fn never_is_told_as_a_date_that_never_comes() {
+fn retention_never_is_told_as_year_9999() {
     run(async {
         let solo = solo().await;
         let answer = ask(post(&solo.public(), "/v1/notes", &key("ledger"), BODY)).await;
@@ -218,7 +211,7 @@ fn never_is_told_as_a_date_that_never_comes() {
 }
 
 #[test]
-fn a_founded_register_says_what_it_holds_and_refuses_what_cannot_be() {
+fn a_founded_register_refuses_impossible_acts() {
     run(async {
         let solo = solo().await;
         let again = solo.region.run(&["init"]).await.unwrap();

@@ -5,13 +5,9 @@
 //! the good one is sent too. `reload.rs` has its TLS, `crowds.rs` its limits. It must not use a
 //! client library for bad requests.
 
-use std::time::Duration;
-
 use crate::net::frames::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, Raw, frame};
-use crate::support::solo::{Solo, routes};
-use crate::support::{self, BODY, ask, effects, key, post, run};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use crate::support::solo::routes;
+use crate::support::*;
 use tokio::time::timeout;
 
 const WITHIN: Duration = Duration::from_secs(30);
@@ -81,8 +77,7 @@ async fn refused1(address: &str, bytes: &[u8]) -> (u16, String) {
     let (status, answer) = talk(address, bytes).await;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer to {shown}"));
     assert!(head.contains("content-type: application/problem+json"), "{shown}: {answer}");
-    let problem: serde_json::Value =
-        serde_json::from_str(body).unwrap_or_else(|_| panic!("{shown}: {answer}"));
+    let problem: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{shown}: {answer}"));
     assert_eq!(problem["status"], status, "{shown}");
     assert!(problem["documentation"].is_string(), "{shown}");
     (status, problem["code"].as_str().unwrap().to_owned())
@@ -106,8 +101,7 @@ async fn refused2(address: &str, head: &[u8], body: &[u8]) -> Option<(u64, Strin
     match over_http2(address, head, body).await {
         Outcome::Answer(text) => {
             let shown = head.escape_ascii().to_string();
-            let problem: serde_json::Value =
-                serde_json::from_str(&text).unwrap_or_else(|_| panic!("{shown}: {text}"));
+            let problem: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{shown}: {text}"));
             Some((problem["status"].as_u64().unwrap(), problem["code"].as_str().unwrap().to_owned()))
         }
         Outcome::Reset | Outcome::Closed => None,
@@ -176,7 +170,7 @@ fn bad_input_is_a_problem_and_leaves_nothing_behind() {
         }
         // Nothing was claimed, nothing was sent.
         assert!(solo.ledger.totals(None).is_empty());
-        let metrics = async || support::metrics(&solo.region).await;
+        let metrics = async || metrics(&solo.region).await;
         let claims = "onceway_store_seconds_count{op=\"claim\",";
         let before = metrics().await;
         assert!(!before.contains(claims), "{before}");
@@ -251,7 +245,7 @@ async fn an_answer_nobody_takes_is_kept(solo: &Solo, address: &str) {
     let mut raw = Raw::connect(address, &[(4, 0)]).await;
     raw.send(&frame(HEADERS, END_HEADERS, 1, &http2(&[("idempotency-key", key.as_bytes())]))).await;
     raw.send(&frame(DATA, END_STREAM, 1, BODY.as_bytes())).await;
-    support::until("the effect", async || effects(&solo.ledger, &key) == 1).await;
+    until("the effect", async || effects(&solo.ledger, &key) == 1).await;
     drop(raw);
     let again = ask(post(&solo.public(), "/v1/charges", &key, BODY)).await;
     assert_eq!((again.status.as_u16(), again.header("idempotent-replayed")), (201, "true"));

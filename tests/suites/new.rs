@@ -4,19 +4,12 @@
 //! It has no certificate, no peer listener and no logical replication. A test must not write a
 //! file that `onceway new` writes, but for ports.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-
-use onceway_client::Ask;
-use onceway_lab::binaries::Binaries;
+use crate::support::documents::text;
+use crate::support::*;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::ports::free_run;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-
-use crate::support::documents::text;
-use crate::support::{PATIENCE, found, key, program, room, run};
 
 /// A service with ten lines of Python: each POST has one effect, and says which.
 const WSGI: &str = "\
@@ -35,7 +28,7 @@ make_server('127.0.0.1', int(sys.argv[1]), app).serve_forever()
 
 /// A folder, and the ports that its files get.
 struct Place {
-    dir: tempfile::TempDir,
+    dir: TempDir,
     service: u16,
     public: u16,
     postgres: u16,
@@ -72,10 +65,16 @@ impl Place {
         (output.status.code(), String::from_utf8(output.stdout).unwrap() + &log)
     }
 
+    /// Runs a command of onceway that must succeed. Returns what it said.
+    async fn well(&self, words: &[&str]) -> String {
+        let (code, said) = self.ended(&[&["onceway"], words].concat()).await;
+        assert_eq!(code, Some(0), "{said}");
+        said
+    }
+
     /// The files of `onceway new` with this test's ports; returns the token.
     async fn new_gateway(&self, words: &[&str]) -> String {
-        let (code, said) = self.ended(words).await;
-        assert_eq!(code, Some(0), "{said}");
+        let said = self.well(&words[1..]).await;
         let file = self.path().join("gateway/us-east.toml");
         let written = fs::read_to_string(&file).unwrap();
         let own = written
@@ -144,7 +143,7 @@ fn commands() -> Vec<String> {
 }
 
 #[test]
-fn the_three_commands_of_the_readme_put_a_gateway_in_front_of_a_service() {
+fn the_readmes_three_commands_start_a_gateway() {
     run(async {
         let (place, _room) = (Place::new(), room(1).await);
         let commands = commands();
@@ -178,11 +177,11 @@ fn the_three_commands_of_the_readme_put_a_gateway_in_front_of_a_service() {
 }
 
 #[test]
-fn one_region_needs_no_certificate_no_logical_wal_and_no_superuser() {
+fn one_region_needs_neither_certificates_nor_a_superuser() {
     run(async {
         let (place, _room) = (Place::new(), room(1).await);
         let Owned { cluster, store, token, _service } = owned(&place).await;
-        assert_eq!(place.ended(&["onceway", "check", "--serve", "gateway/us-east.toml"]).await.0, Some(0));
+        place.well(&["check", "--serve", "gateway/us-east.toml"]).await;
         let (code, said) = place.ended(&["onceway", "new", "gateway"]).await;
         assert!(code == Some(2) && said.contains("is there already"), "{said}");
 
@@ -235,7 +234,7 @@ fn one_region_needs_no_certificate_no_logical_wal_and_no_superuser() {
 
 /// The page "From one region to three" up to where "Adding a region" goes on. The keys stay.
 #[test]
-fn one_region_gets_ready_for_others_and_keeps_its_keys() {
+fn one_region_prepares_for_others_and_keeps_its_keys() {
     run(async {
         let (place, _room) = (Place::new(), room(1).await);
         let Owned { cluster, store, token, _service } = owned(&place).await;
@@ -257,8 +256,7 @@ fn one_region_gets_ready_for_others_and_keeps_its_keys() {
         drop(cluster);
         let _cluster = postgres(&place, &[]).await;
         let regions = ["--region", "us-east", "eu-west", "ap-south"];
-        let certs = [&["onceway", "certs", "--out", "gateway/certificates"], &regions[..]].concat();
-        assert_eq!(place.ended(&certs).await.0, Some(0));
+        place.well(&[&["certs", "--out", "gateway/certificates"], &regions[..]].concat()).await;
         let file = place.path().join("gateway/us-east.toml");
         let text = fs::read_to_string(&file).unwrap();
         let text =
@@ -269,12 +267,9 @@ fn one_region_gets_ready_for_others_and_keeps_its_keys() {
             "\n[peer]\ncertificate = \"{me}.pem\"\nkey = \"{me}.key\"\nca = \"certificates/ca.pem\"\n\n[provision]\nadmin_url = \"{admin}\"\n"
         );
         fs::write(&file, text + &more).unwrap();
-        let (code, said) = place.ended(&["onceway", "check", "--strict", "gateway/us-east.toml"]).await;
-        assert_eq!(code, Some(0), "{said}");
+        place.well(&["check", "--strict", "gateway/us-east.toml"]).await;
         for command in ["init", "check"] {
-            let (code, said) =
-                place.ended(&["onceway", "store", command, "--config", "gateway/us-east.toml"]).await;
-            assert_eq!(code, Some(0), "{said}");
+            place.well(&["store", command, "--config", "gateway/us-east.toml"]).await;
         }
         let _gateway = place.run(&serve[..4]);
         let again = answered("the answer to be replayed").await;
@@ -283,15 +278,13 @@ fn one_region_gets_ready_for_others_and_keeps_its_keys() {
 }
 
 #[test]
-fn several_regions_get_a_file_each_and_certificates() {
+fn onceway_new_writes_a_file_for_each_region() {
     run(async {
         let place = Place::new();
         let new = ["onceway", "new", "gateway", "--regions", "us-east,eu-west,ap-south"];
         place.new_gateway(&new).await;
         for name in ["us-east", "eu-west", "ap-south"] {
-            let file = format!("gateway/{name}.toml");
-            let (code, said) = place.ended(&["onceway", "check", "--strict", &file]).await;
-            assert_eq!(code, Some(0), "{said}");
+            place.well(&["check", "--strict", &format!("gateway/{name}.toml")]).await;
         }
         let file = place.path().join("gateway/us-east.toml");
         let text = fs::read_to_string(&file).unwrap();

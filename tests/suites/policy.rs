@@ -5,16 +5,10 @@
 //! use another one's keys, nor its tenant where habits are watched. The traps of JSON are in the
 //! simulation's `policies.rs`, one by one.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-
 use crate::net::harness::talk;
-use crate::support::documents;
-use crate::support::solo::{POLICY, Solo};
-use crate::support::{self, BODY, ask, code, effects, key, post, run, until};
+use crate::support::solo::POLICY;
+use crate::support::*;
 use onceway::gateway::request::CODES;
-use onceway_client::{Answer, Ask};
-use tokio::sync::OnceCell;
 
 const PAGE: &str = "/.well-known/onceway/problems";
 
@@ -65,7 +59,7 @@ async fn get(path: &str) -> Answer {
 
 /// The value of one series of the counter for bad habits.
 async fn weak_keys(route: &str, kind: &str) -> u64 {
-    let page = support::metrics(&solo().await.region).await;
+    let page = metrics(&solo().await.region).await;
     let series = page.lines().filter(|line| line.starts_with("onceway_weak_keys_total{"));
     let named = |line: &&str| {
         line.contains("tenant=\"globex\"")
@@ -79,7 +73,7 @@ async fn weak_keys(route: &str, kind: &str) -> u64 {
 }
 
 #[test]
-fn keys_that_break_the_routes_rules_are_refused_and_told_what_to_send() {
+fn keys_against_the_routes_rules_are_refused_with_advice() {
     run(async {
         for (key, expected, rule) in [
             ("\"order-1001\"", "key-malformed", "send a UUID"),
@@ -115,7 +109,7 @@ fn a_route_for_payment_sdks_refuses_as_they_expect() {
         let reused = send("/v1/sdk", &key, "{}").await;
         assert_eq!(said(&reused), (400, "idempotency_error".into(), "false".to_owned()));
         // A header that counts is part of what is asked.
-        let (public, key) = (solo().await.public(), support::key("account"));
+        let (public, key) = (solo().await.public(), crate::support::key("account"));
         for (account, expected) in [("acct_1", 404), ("acct_1", 404), ("acct_2", 400)] {
             let request = post(&public, "/v1/sdk", &key, BODY).with("Stripe-Account", account);
             assert_eq!(ask(request).await.status.as_u16(), expected, "{account}");
@@ -124,7 +118,7 @@ fn a_route_for_payment_sdks_refuses_as_they_expect() {
 }
 
 #[test]
-fn the_published_contract_says_what_each_route_asks() {
+fn the_published_contract_states_each_routes_rules() {
     run(async {
         let answer = get("/.well-known/idempotency").await;
         assert_eq!((answer.status.as_u16(), answer.header("content-type")), (200, "application/json"));
@@ -136,35 +130,27 @@ fn the_published_contract_says_what_each_route_asks() {
         let (plain, picky, signed) = (of("plain"), of("picky"), of("signed"));
         assert_eq!(
             (&plain["key"], &plain["path"], &plain["methods"], &plain["scope"]),
-            (
-                &"required".into(),
-                &"/v1/charges".into(),
-                &serde_json::json!(["POST"]),
-                &serde_json::json!(["tenant"])
-            )
+            (&"required".into(), &"/v1/charges".into(), &json!(["POST"]), &json!(["tenant"]))
         );
-        assert_eq!(
-            of("free"),
-            serde_json::json!({"name": "free", "methods": null, "path": "/v1/free/*", "key": "off"})
-        );
-        assert_eq!(plain["header"], serde_json::json!({"name": "Idempotency-Key", "syntax": "lenient"}));
+        assert_eq!(of("free"), json!({"name": "free", "methods": null, "path": "/v1/free/*", "key": "off"}));
+        assert_eq!(plain["header"], json!({"name": "Idempotency-Key", "syntax": "lenient"}));
         let notes = of("notes");
         assert_eq!(notes["key"], "optional");
         assert!(!notes["refusals"].to_string().contains("key-missing"), "{notes}");
         assert_eq!(picky["header"]["syntax"], "strict");
         assert_eq!(
             picky["key_policy"],
-            serde_json::json!({"min_length": 1, "max_length": 255, "alphabet": "visible", "form": "uuid", "entropy_bits": 32})
+            json!({"min_length": 1, "max_length": 255, "alphabet": "visible", "form": "uuid", "entropy_bits": 32})
         );
         assert_eq!(
             (&plain["fingerprint"]["body"], &plain["fingerprint"]["fields"]),
-            (&"whole".into(), &serde_json::Value::Null)
+            (&"whole".into(), &Value::Null)
         );
         assert_eq!(plain["replayed_to"], "tenant");
-        assert_eq!(signed["fingerprint"]["parts"], serde_json::json!(["method", "target", "body"]));
+        assert_eq!(signed["fingerprint"]["parts"], json!(["method", "target", "body"]));
         assert_eq!(
             (&signed["fingerprint"]["body"], &signed["fingerprint"]["fields"]),
-            (&"include".into(), &serde_json::json!(["/amount", "/currency"]))
+            (&"include".into(), &json!(["/amount", "/currency"]))
         );
         assert_eq!((&plain["retention"], &plain["wait_seconds"]), (&86_400.into(), &1.0.into()));
         assert_eq!(
@@ -172,10 +158,10 @@ fn the_published_contract_says_what_each_route_asks() {
             (&410.into(), &"key-expired".into())
         );
         assert_eq!(plain["expired"]["seconds"], 60);
-        assert_eq!((&picky["retention"], &picky["expired"]), (&"never".into(), &serde_json::Value::Null));
+        assert_eq!((&picky["retention"], &picky["expired"]), (&"never".into(), &Value::Null));
         let statuses = &plain["statuses"];
-        assert_eq!(statuses["released"], serde_json::json!(["401", "403", "421", "425", "429"]));
-        assert_eq!(statuses["released_with_retry_after"], serde_json::json!(["503"]));
+        assert_eq!(statuses["released"], json!(["401", "403", "421", "425", "429"]));
+        assert_eq!(statuses["released_with_retry_after"], json!(["503"]));
         assert!(statuses["unknown"].as_array().unwrap().contains(&"504-599".into()), "{statuses}");
         for (route, wanted) in [(&plain, 422), (&signed, 409)] {
             let refusals = route["refusals"].as_array().unwrap();
@@ -214,12 +200,12 @@ fn the_contract_is_read_only_and_holds_nothing_internal() {
 }
 
 fn sources(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries
         .flat_map(|path| match path.is_dir() {
             true => sources(&path),
             false if path.extension().is_some_and(|end| end == "rs") => {
-                vec![std::fs::read_to_string(&path).unwrap()]
+                vec![fs::read_to_string(&path).unwrap()]
             }
             false => Vec::new(),
         })
@@ -227,7 +213,7 @@ fn sources(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_code_has_its_place_on_the_page_that_problems_link_to() {
+fn every_problem_code_has_its_page_section() {
     run(async {
         let page = get(PAGE).await.text();
         let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
@@ -247,7 +233,7 @@ fn every_code_has_its_place_on_the_page_that_problems_link_to() {
 }
 
 #[test]
-fn refusals_link_to_their_place_on_the_page() {
+fn refusals_link_to_their_section_of_the_page() {
     run(async {
         let page = get(PAGE).await.text();
         let public = solo().await.public();
@@ -272,7 +258,7 @@ fn refusals_link_to_their_place_on_the_page() {
 }
 
 #[test]
-fn a_counting_client_and_one_key_for_many_requests_are_counted_and_logged_once() {
+fn bad_key_habits_are_counted_and_logged_once() {
     run(async {
         let sent = |tenant: &'static str, path: &'static str, key: String, body: String| async move {
             let url = format!("{}{path}", solo().await.public());
@@ -291,7 +277,7 @@ fn a_counting_client_and_one_key_for_many_requests_are_counted_and_logged_once()
         }
         assert_eq!(weak_keys("plain", "many_bodies").await - before, 2, "from the third mismatch on");
         until("the log to say so, once for each kind", async || {
-            let log = std::fs::read_to_string(solo().await.dir.join("gateway.log")).unwrap_or_default();
+            let log = fs::read_to_string(solo().await.dir.join("gateway.log")).unwrap_or_default();
             let said = |kind: &str| {
                 log.lines()
                     .filter(|line| {

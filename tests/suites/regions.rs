@@ -3,16 +3,7 @@
 //!
 //! One deployment serves all tests of this file. They must not break it; `failures.rs` does.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use crate::support::{
-    self, BODY, OTHER_BODY, ask, code, deployment, effects, key, key_status, metrics, post, run, series,
-    until,
-};
-use onceway_client::{Answer, Ask};
-use onceway_lab::deployment::Deployment;
-use tokio::sync::OnceCell;
+use crate::support::*;
 
 async fn three() -> &'static Deployment {
     static THREE: OnceCell<Deployment> = OnceCell::const_new();
@@ -24,7 +15,7 @@ async fn charge(region: usize, key: &str, body: &str) -> Answer {
 }
 
 #[test]
-fn fifty_copies_over_three_regions_have_one_effect_and_one_answer() {
+fn fifty_copies_over_three_regions_have_one_effect() {
     run(async {
         let key = key("fifty");
         let regions = &three().await.regions;
@@ -46,7 +37,7 @@ fn fifty_copies_over_three_regions_have_one_effect_and_one_answer() {
 }
 
 #[test]
-fn every_key_runs_at_its_home_whoever_is_asked() {
+fn every_key_runs_at_its_home_region() {
     run(async {
         let mut homes = BTreeSet::new();
         for number in 0..12 {
@@ -69,7 +60,7 @@ fn every_key_runs_at_its_home_whoever_is_asked() {
 }
 
 #[test]
-fn a_copy_is_replayed_locally_and_a_mismatch_is_refused_locally() {
+fn every_region_replays_copies_and_refuses_mismatches_locally() {
     run(async {
         let key = key("copied");
         let first = charge(0, &key, BODY).await;
@@ -99,7 +90,7 @@ fn a_copy_is_replayed_locally_and_a_mismatch_is_refused_locally() {
 }
 
 #[test]
-fn every_metric_has_help_and_type_and_status_tells_the_lag() {
+fn every_metric_has_help_and_status_tells_the_lag() {
     run(async {
         for region in &three().await.regions {
             let page = metrics(region).await;
@@ -107,7 +98,7 @@ fn every_metric_has_help_and_type_and_status_tells_the_lag() {
                 assert!(page.contains(&format!("# HELP {} ", metric.name)), "{} has no HELP", metric.name);
                 assert!(page.contains(&format!("# TYPE {} ", metric.name)), "{} has no TYPE", metric.name);
             }
-            let status = support::status(region).await;
+            let status = status(region).await;
             let peers = status["peers"].as_object().unwrap();
             assert_eq!((peers.len(), &status["store"]["open"]), (2, &true.into()));
             for (name, peer) in peers {
@@ -130,7 +121,7 @@ fn every_metric_has_help_and_type_and_status_tells_the_lag() {
 }
 
 #[test]
-fn keys_tokens_and_bodies_are_in_no_log_metric_or_error() {
+fn no_output_leaks_keys_tokens_or_bodies() {
     run(async {
         let planted = [key("canary-key"), "sk_canary_token".to_owned(), "canary-body".to_owned()];
         let body = r#"{"amount":1,"note":"canary-body"}"#;
@@ -149,10 +140,10 @@ fn keys_tokens_and_bodies_are_in_no_log_metric_or_error() {
             assert_eq!(admin.status, 200);
         }
         for region in &three().await.regions {
-            let log = support::log(region).await;
+            let log = log(region).await;
             assert!(log.contains("answered"), "the log has no line per request");
             let postgres = region.gateway_log().with_file_name("postgres").join("postgres.log");
-            let postgres = std::fs::read_to_string(postgres).unwrap();
+            let postgres = fs::read_to_string(postgres).unwrap();
             let texts = [log, postgres, metrics(region).await];
             for secret in &planted {
                 assert!(texts.iter().all(|text| !text.contains(secret.as_str())), "{secret} leaked");
@@ -162,8 +153,8 @@ fn keys_tokens_and_bodies_are_in_no_log_metric_or_error() {
     });
 }
 
-async fn onceway(region: usize, args: &[&str]) -> std::process::Output {
-    support::onceway(&three().await.regions[region], args).await
+async fn onceway(region: usize, args: &[&str]) -> Output {
+    crate::support::onceway(&three().await.regions[region], args).await
 }
 
 /// The provider's ledger as a CSV file: one row for each effect of the tenant.
@@ -175,25 +166,24 @@ async fn ledger_csv(name: &str, change: impl FnOnce(&mut Vec<String>)) -> String
         .collect();
     change(&mut rows);
     let path = three().await.dir().join(name);
-    std::fs::write(&path, format!("id,Idempotency-Key,tenant,currency\n{}\n", rows.join("\n"))).unwrap();
+    fs::write(&path, format!("id,Idempotency-Key,tenant,currency\n{}\n", rows.join("\n"))).unwrap();
     path.display().to_string()
 }
 
 /// The exit code, the findings by kind and key, and the summary.
-async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, String)>, serde_json::Value) {
+async fn compared(region: usize, ledger: &str) -> (Option<i32>, Vec<(String, String)>, Value) {
     let args = ["audit", "compare", ledger, "--json", "--tenant", "globex"];
     let output = onceway(region, &args).await;
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    let mut lines: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let summary = lines.pop().unwrap_or_default()["summary"].clone();
-    let word = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let findings = lines.iter().map(|line| (word(&line["finding"]), word(&line["key"])));
     (output.status.code(), findings.collect(), summary)
 }
 
 #[test]
-fn a_providers_ledger_is_compared_with_what_one_region_knows() {
+fn audit_compare_finds_the_doubles_of_a_ledger() {
     run(async {
         let word = key("reconciled");
         let names: Vec<String> = (0..6).map(|number| format!("{word}-{number}")).collect();

@@ -5,32 +5,17 @@
 //! the same files. `routes.toml` and `credentials.toml` are as Kubernetes mounts them: links
 //! through a folder that is exchanged whole. `credentials/` has the meaning of changed credentials.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
-
-use onceway::adapters::identity::{files_in, server_name};
+use crate::net::support::trusting;
+use crate::support::solo::routes as with_notes;
+use crate::support::*;
+use onceway::adapters::identity::server_name;
 use onceway::adapters::issue::{Generated, generate};
 use onceway::adapters::upstream::{Tls, TlsFiles};
-use onceway::protocol::region::RegionName;
-use onceway_client::{Ask, Connections};
-use onceway_lab::files::{DATABASE, GATEWAY_ROLE};
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use std::os::unix::fs::symlink;
+use std::time::SystemTime;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-use crate::net::support::trusting;
-use crate::support::solo::{Solo, routes as with_notes};
-use crate::support::{self, BODY, PATIENCE, ask, effects, key, onceway, post, run, series, status, until};
 
 struct Site {
     solo: Solo,
@@ -126,25 +111,9 @@ fn reloads_under_load_drop_no_request() {
     run(async {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
-        let (over, connections) = (AtomicBool::new(false), Connections::default());
-        let client = async |number: usize| {
-            let mut done = Vec::new();
-            while !over.load(Ordering::SeqCst) {
-                let key = key("load");
-                let mut request = post(&public, "/v1/charges", &key, BODY);
-                // Some go on over a reload or two.
-                if number == 0 {
-                    request = request.with("Demo-Behave", "slow=700ms");
-                }
-                let answer = connections
-                    .send(request, PATIENCE)
-                    .await
-                    .unwrap_or_else(|error| panic!("{key}: {error:#}"));
-                assert_eq!(answer.status.as_u16(), 201, "{key}: {}", answer.text());
-                done.push(key);
-            }
-            done
-        };
+        let (over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
+        // Some go on over a reload or two.
+        let client = |behave| charges(&public, &over, &done, behave);
         let changes = async {
             let before = reloads(solo, "ok").await;
             for round in 0..8 {
@@ -154,7 +123,8 @@ fn reloads_under_load_drop_no_request() {
             over.store(true, Ordering::SeqCst);
             reloads(solo, "ok").await - before
         };
-        let (a, b, c, d, made) = tokio::join!(client(0), client(1), client(2), client(3), changes);
+        let (a, b, c, d, made) =
+            tokio::join!(client("slow=700ms"), client(""), client(""), client(""), changes);
         let keys = [a, b, c, d].concat();
         assert!(made >= 8.0 && keys.len() > 50, "{made} reloads, {} requests", keys.len());
         for key in &keys {
@@ -187,21 +157,9 @@ fn a_new_password_of_the_store_drops_no_request() {
             admin.batch_execute(&sql).await.unwrap();
         };
         password("first").await;
-        let hba = cluster.data().join("pg_hba.conf");
-        let others = fs::read_to_string(&hba).unwrap();
-        fs::write(&hba, format!("host all {GATEWAY_ROLE} 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
-        admin.batch_execute("select pg_reload_conf()").await.unwrap();
-        let (over, connections) = (AtomicBool::new(false), Connections::default());
-        let client = async || {
-            let mut done = 0;
-            while !over.load(Ordering::SeqCst) {
-                let request = post(&solo.public(), "/v1/charges", &key("password"), BODY);
-                let answer = connections.send(request, PATIENCE).await.unwrap();
-                assert_eq!(answer.status.as_u16(), 201, "{}", answer.text());
-                done += 1;
-            }
-            done
-        };
+        ask_for_password(cluster, &admin, GATEWAY_ROLE).await;
+        let (over, done, public) = (AtomicBool::new(false), AtomicUsize::new(0), solo.public());
+        let client = || charges(&public, &over, &done, "");
         let change = async {
             let sql = "select pid from pg_stat_activity where usename = $1";
             let processes = async || -> BTreeSet<i32> {
@@ -223,18 +181,18 @@ fn a_new_password_of_the_store_drops_no_request() {
             taken_over(&solo, || fs::write(solo.dir.join(name), format!("{url}2")).unwrap()).await;
             over.store(true, Ordering::SeqCst);
         };
-        let (a, b, c, ()) = tokio::join!(client(), client(), client(), change);
-        assert!(a + b + c > 50, "{a} {b} {c}");
+        tokio::join!(client(), client(), client(), change);
+        assert!(done.load(SeqCst) > 50, "{done:?}");
         let waits = status(&solo.region).await["config"]["restart"].to_string();
         assert!(waits.contains("the store's URL"), "{waits}");
-        let log = support::log(&solo.region).await;
+        let log = log(&solo.region).await;
         assert!(log.contains("SQLSTATE 28P01: the password is wrong"), "{log}");
         assert!(!log.contains("second") && !log.contains(":first"), "a password is in the log");
     });
 }
 
 #[test]
-fn a_request_ends_as_it_began_and_the_next_one_goes_by_the_new_routes() {
+fn running_requests_keep_their_routes_over_a_reload() {
     run(async {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
@@ -299,7 +257,7 @@ fn a_bad_file_changes_nothing_and_says_so_everywhere() {
             shown.contains("NOT TAKEN OVER, the old one runs: ") && shown.contains("routes.toml:"),
             "{shown}"
         );
-        let log = support::log(&solo.region).await;
+        let log = log(&solo.region).await;
         assert!(log.contains("the configuration is not taken over") && log.contains("recovry"), "{log}");
         // It is not read again and again while nobody touches it.
         let failed = reloads(solo, "failed").await;
@@ -313,12 +271,12 @@ fn a_bad_file_changes_nothing_and_says_so_everywhere() {
 }
 
 #[test]
-fn what_needs_a_restart_is_named_and_keeps_its_value() {
+fn settings_that_need_a_restart_are_named_and_kept() {
     run(async {
         let site = site().await;
         let (solo, public) = (&site.solo, site.solo.public());
         let before = status(&solo.region).await;
-        let log = support::log(&solo.region).await;
+        let log = log(&solo.region).await;
         assert!(!log.contains("a bearer token is not accepted"), "debug lines from the start");
         let file = solo.region.name.to_string() + ".toml";
         let (region, ring) = (
@@ -402,9 +360,7 @@ fn the_admin_listener_speaks_tls_from_a_restart_on() {
         let tls = "[admin.tls]\ncertificate = \"admin.pem\"\nkey = \"admin.key\"\n";
         taken_over(solo, || fs::write(&file, format!("{before}\n{tls}")).unwrap()).await;
         assert_eq!(status(&solo.region).await["config"]["restart"], json!(["[admin.tls] as such"]));
-        for action in [Action::Stop, Action::Start] {
-            solo.region.act(action, Part::Gateway).await.unwrap();
-        }
+        restart(&solo.region).await;
         let files = TlsFiles { ca: Some(solo.dir.join("admin.pem")), ..TlsFiles::default() };
         let tls = Tls::load(&files).unwrap().now();
         let at = solo.region.admin().replacen("http://", "https://", 1);
@@ -414,9 +370,7 @@ fn the_admin_listener_speaks_tls_from_a_restart_on() {
         })
         .await;
         fs::write(&file, before).unwrap();
-        for action in [Action::Stop, Action::Start] {
-            solo.region.act(action, Part::Gateway).await.unwrap();
-        }
+        restart(&solo.region).await;
         solo.serves().await;
     });
 }
@@ -442,7 +396,7 @@ async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
 }
 
 #[test]
-fn new_connections_see_a_new_certificate_and_old_ones_go_on() {
+fn only_new_connections_see_a_new_certificate() {
     run(async {
         let name = RegionName::parse("solo").unwrap();
         let old = generate(std::slice::from_ref(&name)).unwrap();

@@ -5,14 +5,8 @@
 //! ledger of the sample upstream, which counts every effect. A test must not use another one's
 //! keys.
 
-use std::sync::Arc;
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{self, BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, post, run};
-use onceway_client::{Answer, Ask};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::sync::OnceCell;
+use crate::support::solo::routes;
+use crate::support::*;
 
 async fn solo() -> &'static Solo {
     static SOLO: OnceCell<Solo> = OnceCell::const_new();
@@ -29,7 +23,7 @@ async fn count(key: &str) -> u64 {
 }
 
 #[test]
-fn an_absent_key_runs_and_a_settled_one_replays_the_same_bytes() {
+fn an_absent_key_runs_and_a_settled_key_replays() {
     run(async {
         let key = key("settled");
         let first = send("/v1/charges", &key, BODY, "").await;
@@ -49,7 +43,7 @@ fn an_absent_key_runs_and_a_settled_one_replays_the_same_bytes() {
 }
 
 #[test]
-fn quoted_and_bare_are_one_key_and_reserialised_json_is_one_request() {
+fn quoting_and_json_layout_do_not_make_new_requests() {
     run(async {
         let key = key("same");
         let first = send("/v1/charges", &key, BODY, "").await;
@@ -64,12 +58,12 @@ fn quoted_and_bare_are_one_key_and_reserialised_json_is_one_request() {
 }
 
 #[test]
-fn a_key_used_for_another_request_is_422_in_every_state() {
+fn a_reused_key_is_422_in_every_state() {
     run(async {
         for (behave, state) in [("", "settled"), ("status=429", "released"), ("drop-answer", "in-doubt")] {
             let key = key("reused");
             send("/v1/payouts", &key, BODY, behave).await;
-            assert_eq!(support::key_status(&solo().await.region, &key).await["state"], state);
+            assert_eq!(key_status(&solo().await.region, &key).await["state"], state);
             let before = count(&key).await;
             let answer = send("/v1/payouts", &key, OTHER_BODY, "").await;
             assert_eq!((answer.status.as_u16(), code(&answer).as_str()), (422, "key-reused"), "{state}");
@@ -88,7 +82,7 @@ fn a_key_used_for_another_request_is_422_in_every_state() {
 }
 
 #[test]
-fn a_duplicate_whose_wait_runs_out_is_told_when_to_come_back() {
+fn a_duplicate_that_waited_out_gets_retry_after() {
     run(async {
         // The provider never answers: the first request waits for its upstream timeout, its copy
         // for the route's wait.
@@ -152,7 +146,7 @@ fn a_parked_key_stays_in_doubt() {
 }
 
 #[test]
-fn an_answer_over_the_limit_is_streamed_once_and_its_replay_says_so() {
+fn an_oversized_answer_is_streamed_but_not_kept() {
     run(async {
         let key = key("big");
         let first = send("/v1/charges", &key, BODY, "big=5MB").await;
@@ -218,7 +212,7 @@ fn unprotected_requests_stream_both_ways() {
 }
 
 async fn in_progress(key: &str) {
-    support::becomes(&solo().await.region, key, "in-progress").await;
+    becomes(&solo().await.region, key, "in-progress").await;
 }
 
 /// True if the text is an IMF-fixdate (RFC 9110, section 5.6.7).

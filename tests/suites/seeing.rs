@@ -6,12 +6,9 @@
 //! Prometheus.
 //! It must not start a gateway, nor Prometheus.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::PathBuf;
-
 use crate::support::documents::{anchors, broken_links, pages, place_of, queries, text, top};
 use crate::support::promtool::{self, promtool};
+use crate::support::*;
 use onceway::ports::observe::{self, Kind, Metric};
 
 /// The conditions that need an alert, and the alerts for them.
@@ -103,7 +100,7 @@ fn strange_matchers(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_rules_are_valid() {
+fn the_alert_rules_are_valid() {
     for words in [["check", "config", "prometheus.yml"], ["check", "rules", "alerts.yml"]] {
         let mut said = String::new();
         assert!(promtool(&rules(), &words, &mut said), "promtool {}:\n{said}", words.join(" "));
@@ -111,7 +108,7 @@ fn the_rules_are_valid() {
 }
 
 #[test]
-fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
+fn every_alert_has_a_firing_and_a_quiet_case() {
     let tests = text("deploy/prometheus/alerts_test.yml");
     let cases: Vec<(&str, bool)> = tests
         .split("alertname: ")
@@ -129,7 +126,7 @@ fn every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() {
 }
 
 #[test]
-fn every_alert_that_is_asked_for_is_there_and_says_what_to_do() {
+fn every_required_alert_exists_and_gives_advice() {
     let alerts = alerts();
     for (what, name) in ASKED_FOR {
         assert!(alerts.contains_key(name), "nothing tells of {what}: {name} is missing");
@@ -154,7 +151,7 @@ fn every_alert_that_is_asked_for_is_there_and_says_what_to_do() {
 }
 
 #[test]
-fn the_dashboard_shows_every_metric_and_its_queries_can_be_read() {
+fn the_dashboard_shows_every_metric_in_valid_queries() {
     let queries = queries();
     let all: String = queries.iter().map(|(_, query)| format!("{query}\n")).collect();
     let mut known: BTreeSet<String> = observe::ALL.iter().map(|metric| metric.name.to_owned()).collect();
@@ -208,7 +205,7 @@ fn every_link_in_a_document_leads_somewhere() {
 }
 
 #[test]
-fn every_metric_is_documented_in_the_words_of_the_code() {
+fn every_metric_is_documented_in_the_codes_words() {
     let path = "deploy/METRICS.md";
     let kind = |metric: &Metric| match metric.kind {
         Kind::Counter => "counter",
@@ -235,7 +232,7 @@ fn every_metric_is_documented_in_the_words_of_the_code() {
 }
 
 #[test]
-fn the_readers_of_this_suite_notice_what_is_wrong() {
+fn the_readers_of_this_suite_notice_faults() {
     assert_eq!(
         names("rate(onceway_store_seconds_bucket[5m]) + onceway_nothing_bucket{a=\"onceway\"}")
             .into_iter()

@@ -133,6 +133,6 @@ async fn no_override_passes(address: &str, upstream: &RawServer) {
 }
 
 #[test]
-fn with_a_catch_all_that_is_off_no_spelling_of_a_path_with_keys_passes() {
+fn no_path_spelling_evades_a_keyed_route() {
     run(no_spelling_passes());
 }

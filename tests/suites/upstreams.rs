@@ -4,24 +4,12 @@
 //! `net::verdicts` plays each failure by itself. A test must not use another one's keys, and must
 //! count effects at the endpoints: they see every request.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use onceway::adapters::identity::files_in;
+use crate::net::support::{Pki, read_request, region};
+use crate::support::solo::add_lines;
+use crate::support::*;
 use onceway::adapters::tls::load;
-use onceway_client::Ask;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
-
-use crate::net::support::{Pki, read_request, region};
-use crate::support::solo::{Solo, add_lines};
-use crate::support::{BODY, PATIENCE, ask, code, key, key_status, log, post, route, run, until};
 
 const ANSWER: &str = "HTTP/1.1 201 Created\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nmade";
 const REFUSAL: &str = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n";
@@ -81,7 +69,7 @@ impl Door {
     }
 
     async fn reopen(self: &Arc<Self>) {
-        let listener = std::net::SocketAddr::from(([127, 0, 0, 1], self.port));
+        let listener = SocketAddr::from(([127, 0, 0, 1], self.port));
         // The killed listener goes at its task's next turn.
         let socket = loop {
             match TcpListener::bind(listener).await {
@@ -162,7 +150,7 @@ impl Stage {
 }
 
 #[test]
-fn a_key_of_another_header_runs_once_behind_tls_with_our_credential() {
+fn a_key_of_another_header_runs_once() {
     run(async {
         let stage = stage().await;
         let key = key("other-header");
@@ -221,7 +209,7 @@ fn a_credential_that_is_replaced_counts_from_then_on() {
 }
 
 #[test]
-fn a_refusal_of_our_credential_is_a_problem_of_ours_and_nothing_happened() {
+fn a_refused_credential_of_ours_releases_the_key() {
     run(async {
         let stage = stage().await;
         let key = key("refused");
@@ -241,14 +229,14 @@ fn a_refusal_of_our_credential_is_a_problem_of_ours_and_nothing_happened() {
 /// A killed endpoint leaves the requests in doubt that it had, and no other: the rest go to the
 /// other one.
 #[test]
-fn endpoints_that_are_killed_again_and_again_cause_no_second_effect() {
+fn killed_endpoints_cause_no_second_effect() {
     run(async {
         let stage = stage().await;
         let (mut made, mut doubts) = (0, 0);
         for round in 0..12 {
             let door = &stage.killed[round % 2];
             let keys: Vec<String> = (0..16).map(|_| key("storm")).collect();
-            let mut running = tokio::task::JoinSet::new();
+            let mut running = JoinSet::new();
             for key in &keys {
                 let (request, key) = (stage.ask("/v1/payouts", "Idempotency-Key", key), key.clone());
                 running.spawn(async move { (key, request.send(PATIENCE).await.unwrap()) });

@@ -5,17 +5,8 @@
 //! listener. The simulation (`gateway/versions.rs`) has two versions over one store. It must not
 //! run another binary.
 
-use std::time::Duration;
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{
-    self, BODY, BOUND, ask, code, deployment, effects, key, key_at, post, run, series, status, until,
-};
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::DATABASE;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-use onceway_lab::wait;
+use crate::support::solo::routes;
+use crate::support::*;
 
 async fn replace(region: &Region, versions: Option<&str>) {
     region.act(Action::Stop, Part::Gateway).await.unwrap();
@@ -25,14 +16,14 @@ async fn replace(region: &Region, versions: Option<&str>) {
 
 /// A migration that removes what older gateways use, while one runs, and then one that does not.
 #[test]
-fn a_store_that_needs_newer_gateways_closes_those_that_run() {
+fn a_store_that_needs_newer_gateways_closes_older_ones() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let admin = solo.region.cluster.connect(DATABASE).await.unwrap();
         let set = async |sql: &str| admin.batch_execute(sql).await.unwrap();
         let why = "run the newer onceway here";
         let lines = async |what: &str| {
-            let log = support::log(&solo.region).await;
+            let log = log(&solo.region).await;
             log.lines().filter(|line| line.contains(what) && line.contains(why)).count()
         };
         let (unread, closed) = ("the gate cannot be read", "the store is closed");
@@ -119,7 +110,7 @@ async fn closed_because(region: &Region, why: &str) {
         (&false.into(), &false.into())
     );
     assert!(now["readiness"]["ready"] == false, "{now}");
-    let log = support::log(region).await;
+    let log = log(region).await;
     assert!(log.contains(why), "the log does not say so");
 }
 
@@ -135,11 +126,11 @@ async fn refuses_ap(at: &Region, why: &str) {
     })
     .await;
     assert_eq!(status(at).await["peers"]["ap-south"]["up"], false, "it is not heard");
-    assert!(support::log(at).await.contains(why));
+    assert!(log(at).await.contains(why));
 }
 
 #[test]
-fn regions_are_upgraded_one_after_the_other_and_nothing_runs_twice() {
+fn a_rolling_upgrade_runs_nothing_twice() {
     run(async {
         let three = deployment(Duration::from_millis(20)).await;
         let [us, eu, ap] = &three.regions[..] else { panic!("three regions") };

@@ -4,14 +4,9 @@
 //! Each test has a region of its own, because it asserts everything that a gateway has seen. It
 //! must not look at anything but public listeners, commands and the ledger.
 
-use std::process::Command;
-
-use crate::support::solo::{Solo, routes};
-use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, effects, err, key, out, post, program, run, until};
-use onceway_client::Ask;
-use onceway_lab::gateway::Action;
+use crate::support::solo::routes;
+use crate::support::*;
 use onceway_lab::process::{Launch, Process};
-use onceway_lab::region::Part;
 use rustix::process::Signal;
 
 async fn onceway(args: &[&str]) -> (Option<i32>, String, String) {
@@ -31,7 +26,7 @@ fn with_method(mut request: Ask, method: &str) -> Ask {
 }
 
 #[test]
-fn coverage_tells_what_is_unprotected_and_fails_a_build_over_it() {
+fn coverage_names_unprotected_routes_and_fails() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let (public, admin) = (solo.public(), solo.region.admin());
@@ -75,7 +70,7 @@ fn coverage_tells_what_is_unprotected_and_fails_a_build_over_it() {
 
         // The command adds two gateways up; here the same one twice.
         let (_, text, _) = onceway(&with(&coverage, &["--json", "--admin", &admin])).await;
-        let merged: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let merged: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(merged["unprotected"][0]["count"], 4, "{merged}");
         let (code, _, error) = onceway(&with(&coverage, &["--admin", "http://127.0.0.1:1"])).await;
         assert_eq!(code, Some(3), "{error}");
@@ -83,7 +78,7 @@ fn coverage_tells_what_is_unprotected_and_fails_a_build_over_it() {
 }
 
 #[test]
-fn shadow_mode_passes_everything_without_a_store_and_says_what_it_would_have_done() {
+fn shadow_mode_passes_all_and_reports_its_verdicts() {
     run(async {
         let solo = Solo::start(&routes(), None).await;
         let (public, admin) = (solo.public(), solo.region.admin());
@@ -94,8 +89,8 @@ fn shadow_mode_passes_everything_without_a_store_and_says_what_it_would_have_don
 
         solo.region.act(Action::Kill, Part::Both).await.unwrap();
         let file = solo.dir.join("shadow.toml");
-        let usual = std::fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
-        std::fs::write(&file, format!("shadow = true\n{usual}")).unwrap();
+        let usual = fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
+        fs::write(&file, format!("shadow = true\n{usual}")).unwrap();
         let gateway = Process::spawn(&Launch {
             program: program(),
             args: vec!["serve".into(), "--config".into(), file.into_os_string()],
@@ -144,7 +139,7 @@ fn shadow_mode_passes_everything_without_a_store_and_says_what_it_would_have_don
             assert!(metrics.lines().any(|shown| shown.starts_with(line)), "{line} in {metrics}");
         }
         gateway.stop(Signal::TERM, PATIENCE).await.unwrap();
-        let log = std::fs::read_to_string(solo.dir.join("shadow.log")).unwrap();
+        let log = fs::read_to_string(solo.dir.join("shadow.log")).unwrap();
         assert_eq!(log.matches("passed, but would not have been").count(), 4, "{log}");
         assert!(!log.contains(&twice), "no key stands in a log");
     });

@@ -5,22 +5,14 @@
 //! simulation's `counted.rs` counts. Each test breaks something and looks at the page that
 //! Prometheus would get. It must not look for anything that no operator would see.
 
-use std::fs::{self, OpenOptions};
+use crate::net::support::{RawServer, Then};
+use crate::support::solo::routes;
+use crate::support::*;
+use rcgen::{CertificateParams, KeyPair};
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::process::Command;
 use std::time::SystemTime;
-
-use crate::net::support::{RawServer, Then};
-use crate::support::solo::{Solo, routes};
-use crate::support::{self, BODY, BOUND, ask, key, key_status, onceway, post, run, series, until};
-use onceway_client::Ask;
-use onceway_lab::files;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-use rcgen::{CertificateParams, KeyPair};
-use serde_json::Value;
-use tokio::task::JoinSet;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -30,7 +22,7 @@ const JSON: &str = "[log]\nformat = \"json\"\n";
 
 /// All lines of a gateway's log with this message, about one key or none.
 async fn lines(region: &Region, message: &str, digest: Option<&str>) -> Vec<Value> {
-    let log = support::log(region).await;
+    let log = log(region).await;
     let all = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     all.filter(|line| line["message"] == message && digest.is_none_or(|digest| line["key"] == digest))
         .collect()
@@ -54,7 +46,7 @@ async fn recording() -> RawServer {
 }
 
 #[test]
-fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_is_none() {
+fn every_request_has_a_trace_upstream_and_logged() {
     run(async {
         let upstream = recording().await;
         let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
@@ -92,7 +84,7 @@ fn a_clients_trace_reaches_the_upstream_and_the_log_and_one_begins_where_there_i
 }
 
 #[test]
-fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_and_traces() {
+fn unkeyed_requests_and_status_questions_are_logged() {
     run(async {
         let upstream = recording().await;
         let solo = Solo::start_adding(&routes(), upstream.address.parse().ok(), JSON).await;
@@ -153,18 +145,18 @@ fn a_request_without_a_key_and_a_question_to_a_status_address_have_their_lines_a
         let told = lines(region, "not admitted", None).await;
         let [line] = &told[..] else { panic!("{told:?}") };
         assert_eq!((&line["code"], &line["trace"]), (&"credential-invalid".into(), &TRACE.into()), "{line}");
-        let log = support::log(region).await;
+        let log = log(region).await;
         assert!(!log.contains(&known) && !log.contains(&unknown), "a key in the log");
     });
 }
 
 #[test]
-fn what_a_slot_keeps_is_shown_until_it_is_dropped_and_certificates_say_when_they_expire() {
+fn metrics_show_slots_certificates_and_unexplained_doubles() {
     run(async {
         let otlp = "[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n";
         let solo = Solo::start_adding(&routes(), None, otlp).await;
         let region = &solo.region;
-        let log = support::log(region).await;
+        let log = log(region).await;
         let warned = log.matches("this onceway was built without the export of spans").count();
         assert_eq!(warned, usize::from(!cfg!(feature = "otlp")), "{log}");
         let retained = "onceway_slot_retained_bytes{slot=\"forgotten\"}";
@@ -234,7 +226,7 @@ async fn found_though_no_claim_says_a_risk(solo: &Solo) {
         "ran here as 1.1 (answer: 201) and at elsewhere#1 as 1.1 (answer: 201): nothing explains it: a bug";
     assert_eq!(one["reason"], said);
     let message = "a key ran in two regions, and nothing explains it: this is a bug, see `onceway audit`";
-    let log = support::log(region).await;
+    let log = log(region).await;
     assert_eq!(log.matches(message).count(), 1, "{log}");
     let audit = onceway(region, &["audit"]).await;
     assert_eq!(audit.status.code(), Some(3));
@@ -291,13 +283,12 @@ async fn over_tls(solo: &Solo) {
     );
     assert_ne!(tls, plain, "the store's URL is found");
     fs::write(&file, tls).unwrap();
-    region.act(Action::Stop, Part::Gateway).await.unwrap();
-    region.act(Action::Start, Part::Gateway).await.unwrap();
+    restart(region).await;
     solo.serves().await;
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_nothing_up_and_is_there_once_somebody_does() {
+fn an_unread_log_blocks_nothing_and_loses_nothing() {
     /// More lines than any pipe takes.
     const ASKED: usize = 500;
     run(async {

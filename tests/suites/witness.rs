@@ -8,23 +8,16 @@
 mod hostile;
 mod reload;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use crate::net::harness::talk;
 use crate::net::support::{self as net, Pki, region};
-use crate::support::Mortal;
 use crate::support::documents::text as document;
+use crate::support::*;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::witness::{AcceptorFile, Opened};
 use onceway::config::witness::WitnessConfig;
 use onceway::gateway::authority::witness::{Duty, Witness};
+use onceway::ports::Clock;
 use onceway::ports::peers::{Forward, ForwardReply, Question, Told};
-use onceway::ports::{Clock, Peers};
 use onceway::protocol::change::Change;
 use onceway::protocol::digest::Digest32;
 use onceway::protocol::register::{Ballot, Message, Reply};
@@ -33,9 +26,7 @@ use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
 use onceway::protocol::time::{Date, Drift, Moment};
 use onceway::protocol::versions::{NEXT, Versions};
 use onceway::protocol::view::{AcceptorId, Content, View};
-use onceway_client::Ask;
 use onceway_lab::contract::peers::forward;
-use onceway_lab::{ports, wait};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The time limit for a process to start or to end.
@@ -45,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The files of a witness in a folder of their own, and the way to it from region `us-east`.
 struct House {
-    folder: tempfile::TempDir,
+    folder: TempDir,
     pki: Pki,
     peers: HttpPeers,
     peer: String,
@@ -242,7 +233,7 @@ async fn promises_outlive_the_process() {
 /// A witness whose file was put back is another acceptor, and no voter. Its earlier promises count
 /// for nobody.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_was_put_back_votes_no_more() {
+async fn a_restored_state_file_votes_no_more() {
     let house = house();
     let (id, first) = founded_and_killed(&house).await;
     let copy = fs::read(house.path("witness.state")).unwrap();
@@ -279,7 +270,7 @@ async fn a_file_that_was_put_back_votes_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_an_acceptor_and_nothing_else() {
+async fn a_witness_is_an_acceptor_and_nothing_else() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let _running = house.start().await;
@@ -299,14 +290,14 @@ async fn it_is_an_acceptor_and_nothing_else() {
         assert!(metrics.contains(&expires), "{metrics}");
     }
     let status = get("/v1/status").send(PATIENCE).await.unwrap().json();
-    assert_eq!((&status["witness"], &status["epoch"]), (&"witness-1".into(), &serde_json::Value::Null));
+    assert_eq!((&status["witness"], &status["epoch"]), (&"witness-1".into(), &Value::Null));
     let rebound = "GET /v1/status HTTP/1.1\r\nHost: rebound.example\r\nConnection: close\r\n\r\n";
     let answer = talk(house.admin.trim_start_matches("http://"), rebound).await;
     assert!(answer.starts_with("HTTP/1.1 421 "), "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_file_is_made_once_and_used_by_one() {
+async fn a_state_file_is_made_once_for_one_process() {
     let house = house();
     let (code, said) = house.ended(&[]);
     assert!(code == Some(2) && said.contains("there is no such file") && said.contains("--init"), "{said}");
@@ -374,7 +365,7 @@ fn new_witness(folder: &Path, clock: &Hand) -> Witness<AcceptorFile, Hand> {
 /// A new witness learns from what both regions say that it votes, and is silent for a lease then.
 /// One region alone could say it early: the witness would vote with a lease still running.
 #[tokio::test]
-async fn a_new_witness_votes_a_lease_after_most_regions_told_it() {
+async fn a_new_witness_votes_one_lease_after_most_regions() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hand::default();
     let witness = new_witness(folder.path(), &clock);
@@ -399,7 +390,7 @@ async fn a_new_witness_votes_a_lease_after_most_regions_told_it() {
 
 /// A region that breaks the glass is the only one that is left.
 #[tokio::test]
-async fn a_new_witness_does_not_wait_for_a_region_that_says_nothing() {
+async fn a_new_witness_waits_for_no_silent_region() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Hand::default();
     let witness = new_witness(folder.path(), &clock);
@@ -419,7 +410,7 @@ async fn a_new_witness_does_not_wait_for_a_region_that_says_nothing() {
 }
 
 #[test]
-fn the_reference_file_is_right_and_says_what_it_needs() {
+fn the_reference_witness_file_is_valid() {
     let house = house();
     let config = WitnessConfig::load(&house.path("witness.toml")).unwrap();
     assert_eq!(config.name, region("witness-1"));
@@ -457,7 +448,7 @@ fn the_reference_file_is_right_and_says_what_it_needs() {
 /// A witness votes on views of versions that it speaks, and does not start over a file with another
 /// one. Put back too late, it says so.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_witness_votes_only_on_what_it_speaks() {
+async fn a_witness_votes_only_on_versions_it_speaks() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let older = house.start().await;

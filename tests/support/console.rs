@@ -6,8 +6,7 @@
 use std::fs;
 
 use super::solo::{Solo, add_lines, routes};
-use super::{BODY, ask, post};
-use onceway::gateway::credentials::digest;
+use super::{BODY, ask, operator, post};
 use onceway_client::Answer;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -31,13 +30,8 @@ pub async fn start() -> Solo {
     let routes = routes().replace(settle, &format!("{settle}status_ends_attempt = true\n"));
     Solo::start_with(&routes, None, |dir| {
         fs::write(dir.join("token"), TOKEN).unwrap();
-        let named: String = [("ann", "approve", ANN), ("bob", "act", BOB), ("eve", "look", EVE)]
-            .map(|(name, role, token)| {
-                let digits: String =
-                    digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-                format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{digits}\"\n")
-            })
-            .concat();
+        let named = [("ann", "approve", ANN), ("bob", "act", BOB), ("eve", "look", EVE)];
+        let named = named.map(|(name, role, token)| operator(name, role, token)).concat();
         fs::write(dir.join("operators.toml"), named).unwrap();
         add_lines(dir, "[admin]\ntoken_file = \"token\"\noperators = \"operators.toml\"\n");
     })

@@ -1,11 +1,12 @@
 //! Shared parts of the suites: one runtime per test process, a region of its own ([`solo`]), a
 //! whole deployment, and requests.
 //!
+//! A suite takes it whole (`use crate::support::*`), with the names that most suites use.
 //! Everything runs as real processes through `onceway_lab`. Ports are free ones, data is in
 //! scratch folders. A janitor process removes both when the test process ends, however it ends. It
 //! must not reach behind a gateway's public interfaces.
 
-#![allow(dead_code, reason = "each suite uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each suite uses its own part")]
 
 pub mod clients;
 pub mod console;
@@ -16,20 +17,49 @@ pub mod recorded;
 pub mod said;
 pub mod solo;
 
+pub use std::collections::{BTreeMap, BTreeSet};
+pub use std::fs;
 use std::future::Future;
 use std::io::Write;
-use std::path::PathBuf;
-use std::process::Output;
+pub use std::net::{Ipv4Addr, SocketAddr};
+pub use std::path::{Path, PathBuf};
+pub use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+pub use std::sync::atomic::Ordering::{self, SeqCst};
+pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+pub use std::sync::{Arc, Mutex};
+pub use std::time::{Duration, Instant};
 
-use onceway_client::{Answer, Ask};
-use onceway_lab::deployment::{Deployment, Options};
+pub use bytes::Bytes;
+pub use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+pub use http_body_util::BodyExt;
+pub use onceway::adapters::identity::{PeerIdentity, files_in};
+pub use onceway::config::Config;
+use onceway::gateway::credentials::digest;
+pub use onceway::ports::{KeyStore, Peers, Replica};
+pub use onceway::protocol::key::{Key, KeyId, Tenant};
+pub use onceway::protocol::record::{Nonce, RequestId, Token};
+pub use onceway::protocol::region::{Origin, RegionName};
+pub use onceway_client::{Answer, Ask, Connections};
+pub use onceway_lab::binaries::Binaries;
+pub use onceway_lab::cluster::Cluster;
+pub use onceway_lab::deployment::{Deployment, Options};
+pub use onceway_lab::files::{self, DATABASE, GATEWAY_ROLE};
+pub use onceway_lab::gateway::Action;
 use onceway_lab::ledger::Ledger;
-use onceway_lab::region::Region;
+pub use onceway_lab::region::{Part, Region};
+pub use onceway_lab::relay::{Direction, Relay};
+pub use onceway_lab::{ports, wait};
+pub use serde_json::{Value, json};
+pub use solo::Solo;
+pub use tempfile::TempDir;
+pub use tokio::io::{AsyncReadExt, AsyncWriteExt};
+pub use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+pub use tokio::sync::OnceCell;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
+pub use tokio::task::JoinSet;
+pub use tokio_postgres::Client;
 
 /// The time limit for any one answer in a test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -167,6 +197,16 @@ pub async fn key_at(home: &Region, word: &str) -> String {
     }
 }
 
+/// The SHA-256 of a token, as a file has it.
+pub fn sha256(token: &str) -> String {
+    digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The section of an operator with this token.
+pub fn operator(name: &str, role: &str, token: &str) -> String {
+    format!("[[operator]]\nname = \"{name}\"\nrole = \"{role}\"\nsha256 = \"{}\"\n", sha256(token))
+}
+
 /// The path of a program that is installed here.
 pub fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -215,7 +255,7 @@ pub async fn log(region: &Region) -> String {
     let mark = format!("{:032x}", (0xfeed_u128 << 112) + u128::from(MARKS.fetch_add(1, Ordering::Relaxed)));
     let question = Ask::get(format!("{}/.well-known/onceway/requests/mark", region.public()));
     assert_eq!(ask(question.with("Traceparent", format!("00-{mark}-00f067aa0ba902b7-01"))).await.status, 401);
-    let log = || std::fs::read_to_string(region.gateway_log()).expect("a log");
+    let log = || fs::read_to_string(region.gateway_log()).expect("a log");
     let log = found("the log's newest line", async || Some(log()).filter(|log| log.contains(&mark))).await;
     log.lines().filter(|line| !line.contains("feed0000")).map(|line| format!("{line}\n")).collect()
 }
@@ -227,6 +267,38 @@ pub async fn series(region: &Region, name: &str) -> Option<f64> {
 
 pub async fn status(region: &Region) -> serde_json::Value {
     ask(Ask::get(format!("{}/v1/status", region.admin()))).await.json()
+}
+
+/// Restarts a region's gateway.
+pub async fn restart(region: &Region) {
+    for action in [Action::Stop, Action::Start] {
+        region.act(action, Part::Gateway).await.unwrap();
+    }
+}
+
+/// Sends keyed charges one after the other until `over`, and counts them. Each is answered 201.
+/// Returns their keys.
+pub async fn charges(public: &str, over: &AtomicBool, done: &AtomicUsize, behave: &str) -> Vec<String> {
+    let (connections, mut keys) = (Connections::default(), Vec::new());
+    while !over.load(SeqCst) {
+        let key = key("load");
+        let request = post(public, "/v1/charges", &key, BODY).with("Demo-Behave", behave);
+        let answer = connections.send(request, PATIENCE).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{key}: {error:#}"));
+        assert_eq!(answer.status.as_u16(), 201, "{key}: {}", answer.text());
+        keys.push(key);
+        done.fetch_add(1, SeqCst);
+    }
+    keys
+}
+
+/// Lets a server ask a role for its password from now on. Returns its rules of before.
+pub async fn ask_for_password(cluster: &Cluster, admin: &Client, role: &str) -> String {
+    let hba = cluster.data().join("pg_hba.conf");
+    let before = fs::read_to_string(&hba).unwrap();
+    fs::write(&hba, format!("host all {role} 127.0.0.1/32 scram-sha-256\n{before}")).unwrap();
+    admin.batch_execute("select pg_reload_conf()").await.unwrap();
+    before
 }
 
 /// Runs a command of the operator ada against a region's admin listener.

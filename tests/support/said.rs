@@ -4,7 +4,7 @@
 //! `failures.rs` and the runbook send them with certificates that may not. Each is well-formed.
 //! It must not wait for an answer for longer than a slow machine needs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +14,12 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::adapters::identity::{PeerIdentity, server_name};
+use onceway::adapters::identity::{PeerIdentity, files_in, server_name};
+use onceway::adapters::issue::{Purpose, add};
+use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
+use onceway::ports::Peers;
 use onceway::ports::peers::{Proof, Question};
 use onceway::protocol::digest::digest;
 use onceway::protocol::key::{Key, KeyId, Tenant};
@@ -113,6 +116,20 @@ pub fn listens(fleet: &Deployment, region: &Region) -> String {
     let file = std::fs::read_to_string(fleet.dir().join(format!("{}.toml", region.name))).unwrap();
     let peer = file.lines().find_map(|line| line.strip_prefix("peer = \"")?.strip_suffix('"'));
     peer.unwrap().to_owned()
+}
+
+/// A certificate of the deployment's authority that belongs to no region.
+pub fn stranger(fleet: &Deployment) -> PeerIdentity {
+    let (folder, mallory) = (fleet.dir().join("certificates"), RegionName::parse("mallory").unwrap());
+    add(&folder, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
+    PeerIdentity::load(mallory.clone(), &files_in(&folder, &mallory)).unwrap()
+}
+
+/// The refusal of a ping under this identity, over a connection of its own; empty if it is answered.
+pub async fn refusal(identity: &PeerIdentity, fleet: &Deployment, region: &Region) -> String {
+    let at = BTreeMap::from([(region.name.clone(), listens(fleet, region))]);
+    let said = HttpPeers::new(identity, at).ping(&region.name, Duration::from_secs(5)).await;
+    said.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 fn id() -> KeyId {

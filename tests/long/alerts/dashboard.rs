@@ -59,7 +59,7 @@ pub async fn shows(prometheus: &Prometheus) {
 }
 
 #[test]
-fn what_may_be_empty_is_on_the_dashboard_and_says_why() {
+fn empty_dashboard_queries_are_listed_with_reasons() {
     for (metric, why) in LATER {
         assert!(!why.is_empty() && queries().iter().any(|(_, query)| query.contains(metric)), "{metric}");
     }

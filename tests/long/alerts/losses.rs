@@ -3,12 +3,8 @@
 //!
 //! `stage` looks at the alerts. The last group destroys the deployment, so it must be the last.
 
-use onceway_lab::files::DATABASE;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-
 use crate::alerts::stage::Stage;
-use crate::support::{BODY, effects, post, series, until};
+use crate::support::*;
 
 const US: (&str, &str) = ("region", "us-east");
 

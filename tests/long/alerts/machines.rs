@@ -5,28 +5,10 @@
 //! `stage` looks at the alerts. Everything is mended before the next group. It must not take a
 //! majority away.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
-
-use onceway::adapters::identity::{PeerIdentity, files_in};
-use onceway::adapters::issue::{Purpose, add};
-use onceway::adapters::peers::HttpPeers;
-use onceway::ports::Peers;
-use onceway::protocol::region::RegionName;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use onceway_lab::relay::{Direction, Relay};
-use onceway_lab::{files, wait};
-use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
-use tokio::task::JoinSet;
-
 use crate::alerts::requests::{doubts, ruled};
 use crate::alerts::stage::{Stage, instance};
-use crate::support::{BODY, PATIENCE, ask, post, said, series, until};
+use crate::support::*;
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 /// Longer than the bound of OncewayStoreSlow.
 const STALL: Duration = Duration::from_millis(350);
@@ -191,15 +173,8 @@ pub async fn store_silent(stage: &Stage) {
 
 /// Sends a ping to us-east under a certificate that belongs to no region.
 pub async fn stranger(stage: &Stage) {
-    let (us, mallory) = (&stage.fleet.regions[0], RegionName::parse("mallory").unwrap());
-    let folder = stage.fleet.dir().join("certificates");
-    add(&folder, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
-    let files = files_in(&folder, &mallory);
-    let identity = PeerIdentity::load(mallory, &files).unwrap();
-    let at = BTreeMap::from([(us.name.clone(), said::listens(&stage.fleet, us))]);
-    let peers = HttpPeers::new(&identity, at);
-    let refused = peers.ping(&us.name, Duration::from_secs(5)).await;
-    let why = refused.expect_err("nobody answers a stranger").to_string();
+    let identity = said::stranger(&stage.fleet);
+    let why = said::refusal(&identity, &stage.fleet, &stage.fleet.regions[0]).await;
     assert!(why.contains("403"), "{why}");
     stage.fires("OncewayPeerRefused", &[("region", "us-east"), ("sender", "stranger")]).await;
     stage.quiet("OncewayPeerRefused", &[]).await;

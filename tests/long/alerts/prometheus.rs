@@ -4,18 +4,11 @@
 //! It is queried over HTTP as Grafana and an operator do. A shell ends it as soon as this process
 //! is gone, however that ends. It must not read a gateway itself.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-use onceway_client::Ask;
-use onceway_lab::{files, ports, process, wait};
-use serde::Deserialize;
-use serde_json::{Value, json};
-
 use crate::alerts::rules::{Rules, WITNESS_TARGETS, configuration};
-use crate::support::{BOUND, PATIENCE};
+use crate::support::*;
+use onceway_lab::process;
+use serde::Deserialize;
+use std::process::Child;
 
 /// Ends the server when the pipe ends, which happens when its holder ends.
 const GUARD: &str = "\"$@\" & read -r _; kill -9 $! && wait";

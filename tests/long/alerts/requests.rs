@@ -4,16 +4,8 @@
 //! All but the last run at us-east, whose two gateways count for themselves. It must not break a
 //! process.
 
-use std::fs;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
-
-use onceway_lab::wait;
-use tokio::task::JoinSet;
-
 use crate::alerts::stage::Stage;
-use crate::support::{BODY, OTHER_BODY, ask, key, post};
+use crate::support::*;
 
 const US: (&str, &str) = ("region", "us-east");
 

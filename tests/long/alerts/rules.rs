@@ -6,11 +6,9 @@
 //! only the targets and the two intervals differ. Witnesses are read from a file, because one
 //! appears for a while. It must not know a rule by name.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use serde_yaml_ng::Value;
-
 use crate::support::documents::{place_of, text};
+use crate::support::*;
+use serde_yaml_ng::Value;
 
 /// The divisor of every time of a rule.
 const FACTOR: u64 = 60;

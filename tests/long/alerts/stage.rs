@@ -4,23 +4,10 @@
 //! us-east has two gateways, eu-west checks its upstream. The groups' files produce causes and ask
 //! here if the alert fires. It must not break anything itself.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-use onceway_client::{Ask, Connections};
-use onceway_lab::deployment::{Deployment, Options};
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-use onceway_lab::{ports, wait};
-use tokio::task::JoinHandle;
-
 use crate::alerts::prometheus::{Alert, Prometheus};
 use crate::alerts::rules::Rules;
-use crate::support::{BODY, PATIENCE, key, key_status, post, program, route};
+use crate::support::*;
+use tokio::task::JoinHandle;
 
 /// The time limit for an alert to fire: an hour and a quarter of the rules, and the time of the
 /// cause itself.
@@ -86,8 +73,7 @@ impl Stage {
         let eu = &fleet.regions[1];
         let file = fleet.dir().join("eu-west.toml");
         fs::write(&file, fs::read_to_string(&file).unwrap() + HEALTH).unwrap();
-        eu.act(Action::Stop, Part::Gateway).await.unwrap();
-        eu.act(Action::Start, Part::Gateway).await.unwrap();
+        restart(eu).await;
         for region in &fleet.regions {
             region.serves().await.unwrap();
         }
@@ -210,7 +196,7 @@ pub fn instance(url: &str) -> String {
 async fn load(publics: Vec<String>, answered: Arc<AtomicUsize>) {
     let connections = Arc::new(Connections::default());
     let mut due = tokio::time::Instant::now();
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     for round in 0_usize.. {
         wait::pause_until(due).await;
         due += BETWEEN;

@@ -3,17 +3,10 @@
 //! It runs beside the regions, whose ring does not name it. It must not become a voter of the
 //! fleet.
 
-use std::fs;
-use std::process::Command;
-
-use onceway::adapters::identity::files_in;
-use onceway::protocol::region::RegionName;
-use onceway_lab::ports;
-use onceway_lab::process::{Launch, Process};
-
 use crate::alerts::machines::{DAY, certified};
 use crate::alerts::stage::Stage;
-use crate::support::program;
+use crate::support::*;
+use onceway_lab::process::{Launch, Process};
 
 const NAME: &str = "witness-1";
 

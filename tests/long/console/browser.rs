@@ -5,20 +5,13 @@
 //! that ends. A shell holds the other end of a pipe, and Chromium ends with its driver. It must not
 //! sleep: a wait watches a condition.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-
+use crate::support::*;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use onceway_client::Ask;
 use onceway_lab::wait::for_some;
-use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
-
-use crate::support::{installed, not_checked};
 
 /// The time limit for one command.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -42,7 +35,7 @@ const FLAGS: [&str; 11] = [
 pub struct Browser {
     session: String,
     _driver: Child,
-    _profile: tempfile::TempDir,
+    _profile: TempDir,
 }
 
 /// The number of starts of the driver: now and then it ends at once, on a busy machine.
@@ -193,11 +186,11 @@ impl Browser {
     pub async fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("ONCEWAY_SCREENSHOTS") else { return };
         let folder = PathBuf::from(folder);
-        std::fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).unwrap();
         self.run("scrollTo(0, 0)").await;
         let shot = self.devtools("Page.captureScreenshot", json!({ "captureBeyondViewport": true })).await;
         let bytes = STANDARD.decode(shot["data"].as_str().expect("a picture")).unwrap();
-        std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
+        fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
     }
 
     pub async fn close(self) {

@@ -7,18 +7,14 @@
 //! So no name on this computer can collide with another run's, and nothing is left behind. It must
 //! not change this computer.
 
+use crate::guide::book::{DESK, REGIONS};
+use crate::support::*;
+use onceway_lab::proctable;
+use rustix::process::Pid;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
-
-use onceway_lab::binaries::Binaries;
-use onceway_lab::{proctable, wait};
-use rustix::process::Pid;
-
-use crate::guide::book::{DESK, REGIONS};
 
 /// The path to a new machine's programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -98,7 +94,7 @@ impl Machine {
     pub fn begin(&mut self, text: &str) {
         self.blocks += 1;
         let file = format!("{}-{}.sh", self.name, self.blocks);
-        std::fs::write(self.folder.join(&file), format!("{text}\ntrap - ERR\n")).unwrap();
+        fs::write(self.folder.join(&file), format!("{text}\ntrap - ERR\n")).unwrap();
         // A file that cannot be read to its end leaves the trap for itself. Before its folder is
         // bound there, a machine sees the file at its original place.
         let lines = format!(
@@ -192,9 +188,9 @@ impl Machines {
         const MACHINE: &str = include_str!("machine.sh");
         let scratch = folder.to_str().unwrap();
         // Machines have a /tmp of their own, and the program may be in this computer's.
-        std::fs::copy(program, folder.join("built")).unwrap();
+        fs::copy(program, folder.join("built")).unwrap();
         for machine in &mut self.machines {
-            std::fs::create_dir(folder.join(machine.name)).unwrap();
+            fs::create_dir(folder.join(machine.name)).unwrap();
             let kind = if machine.name == DESK { "desk" } else { "region" };
             let checkout = env!("CARGO_MANIFEST_DIR");
             let own = [("NAME", machine.name), ("KIND", kind), ("SCRATCH", scratch)];
@@ -209,7 +205,7 @@ impl Machines {
             // nsenter, unshare, the shell: the second one has the namespaces. The desk sees it by
             // its number there.
             let unshare = machine.below(2)[0];
-            let status = std::fs::read_to_string(format!("/proc/{unshare}/status")).unwrap();
+            let status = fs::read_to_string(format!("/proc/{unshare}/status")).unwrap();
             let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
             let seen = numbers.split_whitespace().nth(1).unwrap();
             format!("connect {} {seen} {address}\n", machine.name)

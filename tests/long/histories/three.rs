@@ -4,32 +4,19 @@
 //! rows delayed and slots dropped. `ports::contract` draws the calls and records their results. It
 //! must not judge a store's behaviour.
 
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::Duration;
-
-use crate::support::program;
+use crate::support::*;
 use anyhow::{Context, Result, anyhow, ensure};
-
 use onceway::adapters::postgres::provision::{self, MIGRATIONS, Plan, Role};
 use onceway::adapters::postgres::{PgStore, StoreConfig};
 use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError};
-use onceway::ports::{KeyStore, Replica};
 use onceway::protocol::decide::Basis;
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::record::Nonce;
-use onceway::protocol::region::Origin;
-use onceway_lab::binaries::Binaries;
 use onceway_lab::cluster::Cluster;
 use onceway_lab::cluster_slots::HeldUp;
 use onceway_lab::contract::copying;
 use onceway_lab::contract::replication::{self, REGIONS, ReplicationBench};
 use onceway_lab::janitor::Janitor;
 use onceway_lab::ports::{FleetPorts, free_run};
-use onceway_lab::relay::{Direction, Relay};
-use onceway_lab::{files, lock, scratch, wait};
+use onceway_lab::{lock, scratch};
 
 const ORIGINS: [&str; REGIONS] = ["eu#1", "us-east#1", "ap#1"];
 const WITHIN: Duration = Duration::from_secs(30);

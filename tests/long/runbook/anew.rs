@@ -3,20 +3,9 @@
 //! The major upgrade gets an empty server of the same version, because no other is here. It must
 //! not write a generation that the product has not named.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use onceway::adapters::identity::{PeerIdentity, files_in};
-use onceway::adapters::peers::HttpPeers;
-use onceway::ports::Peers;
-use onceway::protocol::speakers::Sender;
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::{self, DATABASE};
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-
 use crate::runbook::book::Section;
-use crate::support::{said, series, status, until};
+use crate::support::*;
+use onceway::protocol::speakers::Sender;
 
 /// Makes an empty server and database for eu-west, and writes the generation that `region rebuild`
 /// printed into its file. Then it plays `store init` as the section says.
@@ -29,10 +18,10 @@ pub async fn new_store(section: &mut Section<'_>, fleet: &Deployment, told: &str
     region.cluster.start().await.unwrap();
     region.cluster.create_database(DATABASE).await.unwrap();
     let file = fleet.dir().join(format!("{}.toml", region.name));
-    let text = std::fs::read_to_string(&file).unwrap();
+    let text = fs::read_to_string(&file).unwrap();
     let without: Vec<&str> = text.lines().filter(|line| !line.starts_with("generation = ")).collect();
     let text = without.join("\n").replacen("[store]\n", &format!("[store]\ngeneration = {digits}\n"), 1);
-    std::fs::write(&file, text).unwrap();
+    fs::write(&file, text).unwrap();
     section
         .run_both(
             "onceway store init --config config/eu-west.toml",
@@ -69,7 +58,7 @@ pub async fn added(mut section: Section<'_>, fleet: &Deployment) {
     let us = &fleet.regions[0];
     // The fleet has made its certificate already, so the test deletes it.
     for name in ["sa-east.pem", "sa-east.key"] {
-        std::fs::remove_file(fleet.dir().join("certificates").join(name)).unwrap();
+        fs::remove_file(fleet.dir().join("certificates").join(name)).unwrap();
     }
     section.run("onceway certs --out certificates --region sa-east").await.ends(&[0]);
     write_files(fleet, 4);
@@ -105,15 +94,15 @@ fn write_files(fleet: &Deployment, members: usize) {
     let names: Vec<_> = fleet.all().take(members).map(|region| region.name.clone()).collect();
     let all: Vec<usize> = (0..members).collect();
     let ring = files::ring(&names, &vec![1; members], files::FAILOVER);
-    std::fs::write(fleet.dir().join("ring.toml"), ring).unwrap();
+    fs::write(fleet.dir().join("ring.toml"), ring).unwrap();
     for (number, name) in names.iter().enumerate() {
         let old = fleet.dir().join(format!("{name}.toml"));
-        let kept = std::fs::read_to_string(&old).unwrap();
+        let kept = fs::read_to_string(&old).unwrap();
         fleet.write_file(number, &all).unwrap();
         let generation = kept.lines().find(|line| line.starts_with("generation = "));
         if let Some(line) = generation {
-            let text = std::fs::read_to_string(&old).unwrap();
-            std::fs::write(&old, text.replacen("[store]\n", &format!("[store]\n{line}\n"), 1)).unwrap();
+            let text = fs::read_to_string(&old).unwrap();
+            fs::write(&old, text.replacen("[store]\n", &format!("[store]\n{line}\n"), 1)).unwrap();
         }
     }
 }
@@ -192,11 +181,8 @@ pub async fn removed(mut section: Section<'_>, fleet: &Deployment) {
         .shows("sa-east is revoked");
     // The fleet shares one file.
     for region in &fleet.regions {
-        let at = BTreeMap::from([(region.name.clone(), said::listens(fleet, region))]);
         until("its certificate to be refused", async || {
-            // A connection of its own each time.
-            let said = HttpPeers::new(&gone, at.clone()).ping(&region.name, Duration::from_secs(5)).await;
-            said.is_err_and(|error| error.to_string().contains("evoked"))
+            said::refusal(&gone, fleet, region).await.contains("evoked")
         })
         .await;
     }

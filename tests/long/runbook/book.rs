@@ -5,17 +5,10 @@
 //! the fleet. The player of a section names the replacements of addresses, names and numbers. It
 //! must not skip a line.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use onceway_lab::cluster::SUPERUSER;
-use onceway_lab::deployment::Deployment;
-use onceway_lab::region::Region;
-use tokio::process::Command;
-
 use crate::support::documents::text;
-use crate::support::{found, program, until};
+use crate::support::*;
+use onceway_lab::cluster::SUPERUSER;
+use tokio::process::Command;
 
 const WITHIN: Duration = Duration::from_secs(150);
 
@@ -100,7 +93,7 @@ pub struct Desk {
 impl Desk {
     pub fn set_up(fleet: &Deployment) -> Self {
         let dir = fleet.dir().join("desk");
-        std::fs::create_dir(&dir).unwrap();
+        fs::create_dir(&dir).unwrap();
         std::os::unix::fs::symlink(fleet.dir(), dir.join("config")).unwrap();
         std::os::unix::fs::symlink(fleet.dir().join("certificates"), dir.join("certificates")).unwrap();
         Self { book: Book::read(), dir, admin: fleet.regions[0].admin() }
@@ -120,15 +113,15 @@ impl Desk {
         let token = lines.next("export ONCEWAY_ADMIN_TOKEN_FILE=");
         let with_token = format!("{address}\n{token}\nonceway status");
         lines.shell(&with_token).await.ends(&[2]).shows("secrets/admin-token");
-        std::fs::create_dir(self.dir.join("secrets")).unwrap();
-        std::fs::write(self.dir.join("secrets/admin-token"), "a-token-that-nobody-asks-for").unwrap();
+        fs::create_dir(self.dir.join("secrets")).unwrap();
+        fs::write(self.dir.join("secrets/admin-token"), "a-token-that-nobody-asks-for").unwrap();
         lines.shell(&with_token).await.ends(&[0]);
 
         // The fleet's files have values where the guide's have variables: here one variable has to
         // reach the command.
         let file = format!("config/{}.toml", region.name);
-        std::fs::write(self.dir.join("environment"), "").unwrap();
-        std::fs::write(self.dir.join("provision"), format!("FILE={file}\n")).unwrap();
+        fs::write(self.dir.join("environment"), "").unwrap();
+        fs::write(self.dir.join("provision"), format!("FILE={file}\n")).unwrap();
         lines.put("/etc/onceway/environment", "./environment");
         lines.put("/etc/onceway/provision", "./provision");
         lines.put("/etc/onceway/region.toml", "$FILE");
@@ -182,7 +175,7 @@ impl Section<'_> {
         let service =
             format!("[onceway]\nhost=127.0.0.1\nport={port}\nuser={SUPERUSER}\ndbname={database}\n");
         let file = self.desk.dir.join("pg_service.conf");
-        std::fs::write(&file, service).unwrap();
+        fs::write(&file, service).unwrap();
         self.env.insert("PGSERVICEFILE", file.display().to_string());
         self.env.insert("PGSERVICE", "onceway".to_owned());
     }

@@ -3,13 +3,9 @@
 //! The provider's ledger is a file of the test's own. They must not rule a key except by the
 //! runbook's lines.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use onceway_lab::deployment::Deployment;
-use onceway_lab::region::Region;
-
 use crate::runbook::book::Section;
-use crate::support::{BODY, ask, found, key, key_status, post, series, until};
+use crate::support::*;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Makes a key in doubt at its owner: its attempt was answered 500 on a route that parks. Returns
 /// the owner.
@@ -103,7 +99,7 @@ pub async fn double(mut section: Section<'_>, fleet: &Deployment) {
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let ledger = format!("idempotency_key,at\n{twice},{now}\n{twice},{now}\n{once},{now}\n");
-    std::fs::write(fleet.dir().join("desk/provider.csv"), ledger).unwrap();
+    fs::write(fleet.dir().join("desk/provider.csv"), ledger).unwrap();
     section.put("order-1001", &twice);
     // The example's month is the hour in which the test runs.
     section.put("2026-01-01", (now - 3_600).to_string());
@@ -112,7 +108,7 @@ pub async fn double(mut section: Section<'_>, fleet: &Deployment) {
     life.ends(&[0]).shows("us-east: settled").shows("eu-west: settled").shows("ap-south: settled");
     section.run("onceway audit ").await.ends(&[0, 3]);
     section.run("onceway audit export > onceway.csv").await.ends(&[0]);
-    let export = std::fs::read_to_string(fleet.dir().join("desk/onceway.csv")).unwrap();
+    let export = fs::read_to_string(fleet.dir().join("desk/onceway.csv")).unwrap();
     assert!(export.contains(&twice) && export.starts_with("tenant,key,key_state,kind"), "{export}");
     let found = section.run("onceway audit compare provider.csv").await;
     found.ends(&[1]).shows("double").shows(&twice).hides(&once);

@@ -4,14 +4,9 @@
 //! A site without power is SIGKILL to everything in it. No message of a peer poisons a register, so
 //! SQL does. It must not stop the region whose gateway is asked in the sections of a lost region.
 
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::DATABASE;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-
 use crate::runbook::anew::new_store;
 use crate::runbook::book::{Section, metric};
-use crate::support::{BODY, PATIENCE, ask, effects, key, post, status, until};
+use crate::support::*;
 
 /// Numbers that nothing can follow: a promise of each acceptor, and the epoch of each gate. That
 /// epoch's view seals every region.

@@ -3,29 +3,20 @@
 //! Between the section's lines clients send keyed requests to the region. Its files and its server
 //! are put back at the end. It must not change another region.
 
-use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use onceway_client::Connections;
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::{DATABASE, GATEWAY_ROLE};
-use onceway_lab::region::Region;
-
 use crate::runbook::book::Section;
 use crate::runbook::planned::{round_is_over, taken_over};
-use crate::support::{BODY, PATIENCE, effects, key, post, until};
+use crate::support::*;
 
 pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
     let (eu, one) = (&fleet.regions[1], &fleet.regions[1..2]);
     let file = fleet.dir().join(format!("{}.toml", eu.name));
     let hba = eu.cluster.data().join("pg_hba.conf");
-    let [own, open] = [&file, &hba].map(|file| fs::read_to_string(file).unwrap());
+    let own = fs::read_to_string(&file).unwrap();
     let admin = eu.cluster.connect(DATABASE).await.unwrap();
     let role =
         format!("set password_encryption = 'scram-sha-256'; alter role {GATEWAY_ROLE} password 'first'");
     admin.batch_execute(&role).await.unwrap();
-    fs::write(&hba, format!("host all {GATEWAY_ROLE} 127.0.0.1/32 scram-sha-256\n{open}")).unwrap();
-    admin.batch_execute("select pg_reload_conf()").await.unwrap();
+    let open = ask_for_password(&eu.cluster, &admin, GATEWAY_ROLE).await;
     let secrets = fleet.dir().join("desk/secrets");
     let port = eu.cluster.port();
     let url = format!("postgres://{GATEWAY_ROLE}:first@127.0.0.1:{port}/{DATABASE}");
@@ -41,20 +32,8 @@ pub async fn rotated(mut section: Section<'_>, fleet: &Deployment) {
     uses_its_login(eu, 1).await;
 
     section.there(eu);
-    let (over, done) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let connections = Connections::default();
-    let client = async || {
-        let mut keys = Vec::new();
-        while !over.load(Ordering::SeqCst) {
-            let key = key("password");
-            let answer = connections.send(post(&eu.public(), "/v1/charges", &key, BODY), PATIENCE).await;
-            let answer = answer.unwrap_or_else(|error| panic!("{key}: {error:#}"));
-            assert_eq!(answer.status.as_u16(), 201, "{key}: {}", answer.text());
-            keys.push(key);
-            done.fetch_add(1, Ordering::SeqCst);
-        }
-        keys
-    };
+    let (over, done, public) = (AtomicBool::new(false), AtomicUsize::new(0), eu.public());
+    let client = || charges(&public, &over, &done, "");
     let more = async || {
         let before = done.load(Ordering::SeqCst);
         until("more requests", async || done.load(Ordering::SeqCst) > before + 20).await;

@@ -4,21 +4,8 @@
 //! onceway is this one, which speaks only the protocol version before. They must not lose a
 //! request, and leave all regions serving.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::time::Duration;
-
-use onceway::adapters::identity::{PeerIdentity, files_in};
-use onceway::adapters::issue::{Purpose, add};
-use onceway::adapters::peers::HttpPeers;
-use onceway::ports::Peers;
-use onceway::protocol::region::RegionName;
-use onceway_lab::deployment::Deployment;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-
 use crate::runbook::book::{Section, metric};
-use crate::support::{said, series, until};
+use crate::support::*;
 
 const SERVING: &str = "onceway_region_serving{member=\"eu-west\"}";
 
@@ -106,17 +93,17 @@ pub async fn certificates(mut section: Section<'_>, fleet: &Deployment) {
     let one = &fleet.regions[1..2];
     let before = taken_over(one).await;
     let old = dir.join("eu-west-before.pem");
-    std::fs::copy(live.join("eu-west.pem"), &old).unwrap();
+    fs::copy(live.join("eu-west.pem"), &old).unwrap();
     in_place(&desk.join("next"), &live, &["eu-west.pem", "eu-west.key"]);
     round_is_over(one, &before).await;
     // The fleet's files have their addresses themselves.
     let environment = desk.join("environment");
-    std::fs::write(&environment, "").unwrap();
+    fs::write(&environment, "").unwrap();
     section.put("/etc/onceway/environment", environment.to_str().unwrap());
     let checked = section.run("(set -a; . /etc/onceway/environment; onceway check --strict --serve").await;
     checked.ends(&[0]).hides("No such file");
     section.run("onceway status ").await.ends(&[0]).hides("\nconfig ");
-    std::fs::copy(&old, desk.join("old.pem")).unwrap();
+    fs::copy(&old, desk.join("old.pem")).unwrap();
     let all = &fleet.regions;
     let before = taken_over(all).await;
     section
@@ -135,7 +122,7 @@ pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
     section.run("cat certificates/ca.pem fresh/ca.pem > both.pem").await.ends(&[0]);
     let all = &fleet.regions;
     let before = taken_over(all).await;
-    std::fs::copy(desk.join("both.pem"), live.join("ca.pem")).unwrap();
+    fs::copy(desk.join("both.pem"), live.join("ca.pem")).unwrap();
     round_is_over(all, &before).await;
     let own = all.iter().flat_map(|region| [format!("{}.pem", region.name), format!("{}.key", region.name)]);
     let own: Vec<String> = own.collect();
@@ -143,13 +130,12 @@ pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
     in_place(&desk.join("fresh"), &live, &own.iter().map(String::as_str).collect::<Vec<_>>());
     round_is_over(all, &before).await;
     let before = taken_over(all).await;
-    std::fs::copy(desk.join("fresh/ca.pem"), live.join("ca.pem")).unwrap();
+    fs::copy(desk.join("fresh/ca.pem"), live.join("ca.pem")).unwrap();
     round_is_over(all, &before).await;
     // The signing key goes with the authority, for a later addition of a region.
-    std::fs::copy(desk.join("fresh/ca.key"), live.join("ca.key")).unwrap();
+    fs::copy(desk.join("fresh/ca.key"), live.join("ca.key")).unwrap();
     // New connections, with nothing but the new files.
-    eu.act(Action::Stop, Part::Gateway).await.unwrap();
-    eu.act(Action::Start, Part::Gateway).await.unwrap();
+    restart(eu).await;
     for region in &fleet.regions {
         region.serves().await.unwrap();
     }
@@ -159,23 +145,14 @@ pub async fn authority(mut section: Section<'_>, fleet: &Deployment) {
 
 /// A certificate that belongs to no region says what it may not, and is revoked.
 pub async fn refused(mut section: Section<'_>, fleet: &Deployment) {
-    let live = fleet.dir().join("certificates");
-    let mallory = RegionName::parse("mallory").unwrap();
-    add(&live, std::slice::from_ref(&mallory), Purpose::Region).unwrap();
-    let identity = PeerIdentity::load(mallory.clone(), &files_in(&live, &mallory)).unwrap();
-    let us = &fleet.regions[0];
-    let at = BTreeMap::from([(us.name.clone(), said::listens(fleet, us))]);
-    let ask = async || {
-        // A connection of its own each time.
-        let said = HttpPeers::new(&identity, at.clone()).ping(&us.name, Duration::from_secs(5)).await;
-        said.expect_err("nobody answers it").to_string()
-    };
+    let (us, identity) = (&fleet.regions[0], said::stranger(fleet));
+    let ask = async || said::refusal(&identity, fleet, us).await;
     let before = "onceway_peer_refusals_total{sender=\"stranger\"}";
     metric(us, before, "0").await;
     let why = ask().await;
     assert!(why.contains("403"), "{why}");
     metric(us, before, "1").await;
-    let log = std::fs::read_to_string(us.gateway_log()).unwrap();
+    let log = fs::read_to_string(us.gateway_log()).unwrap();
     assert!(log.lines().any(|line| line.contains("a peer may not say this") && line.contains("mallory")));
     section.ask(us);
     section.run("onceway certs revoke mallory").await.ends(&[0]).shows("mallory is revoked");
@@ -186,7 +163,7 @@ pub async fn refused(mut section: Section<'_>, fleet: &Deployment) {
 
 fn in_place(from: &Path, to: &Path, names: &[&str]) {
     for name in names {
-        std::fs::copy(from.join(name), to.join(name)).unwrap();
+        fs::copy(from.join(name), to.join(name)).unwrap();
     }
 }
 

@@ -3,16 +3,8 @@
 //! A slot is lost here in two ways. It is dropped, as a failover to a standby loses it, or WAL
 //! exceeds its bound. It must not touch a leaf or a subscription.
 
-use std::sync::Mutex;
-
-use onceway_lab::deployment::Deployment;
-use onceway_lab::files::DATABASE;
-use onceway_lab::gateway::Action;
-use onceway_lab::region::{Part, Region};
-use onceway_lab::wait;
-
 use crate::runbook::book::Section;
-use crate::support::{BOUND, metrics, until};
+use crate::support::*;
 
 async fn drop_slot(at: &Region, by: &str) {
     let client = at.cluster.connect(DATABASE).await.unwrap();

@@ -3,16 +3,15 @@
 //!
 //! `register` has the admin listener with a test's answers. It must not need a gateway.
 
-use serde_json::{Value, json};
-
 use crate::cli::register::{admin, at};
 use crate::cli::{err, onceway, well};
 use crate::support::documents::text;
+use crate::support::*;
 
 const NOWHERE: &str = "http://127.0.0.1:1";
 
 #[test]
-fn the_table_of_the_page_is_that_of_the_help() {
+fn the_page_and_the_help_list_equal_exit_codes() {
     let help = well(&["--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
     let page = text("docs/operate/commands.md");
     let (_, table) = page.split_once("| exit code | meaning |").expect("the page has the table");
@@ -33,7 +32,7 @@ fn code(args: &[&str], status: u16, answer: Value) -> Option<i32> {
 }
 
 #[test]
-fn acts_end_by_the_table() {
+fn acts_exit_with_the_documented_codes() {
     for act in [
         &["region", "drain", "eu-west", "--actor", "a"][..],
         &["region", "resume", "eu-west", "--actor", "a"],
@@ -60,7 +59,7 @@ fn acts_end_by_the_table() {
 }
 
 #[test]
-fn acts_on_one_key_and_looks_at_it_end_by_the_table() {
+fn commands_on_one_key_exit_with_documented_codes() {
     for act in [
         &["key", "show", "acme", "k"][..],
         &["audit", "key", "acme", "k"],
@@ -85,7 +84,7 @@ fn acts_on_one_key_and_looks_at_it_end_by_the_table() {
 }
 
 #[test]
-fn lists_end_with_3_where_they_have_what_somebody_has_to_see_to() {
+fn lists_exit_3_when_somebody_must_act() {
     let doubt = json!({ "tenant": "acme", "key": "k" });
     let waits = json!({ "region": "us", "jobs": [{ "state": "waiting" }] });
     assert_eq!(code(&["jobs"], 200, waits), Some(0), "a job that waits is nobody's to see to");
@@ -105,7 +104,7 @@ fn lists_end_with_3_where_they_have_what_somebody_has_to_see_to() {
 }
 
 #[test]
-fn checks_end_with_1_where_they_find_something_and_with_3_where_they_cannot_know() {
+fn checks_exit_1_on_findings_and_3_when_unsure() {
     let seen = |protection: &str| {
         let line = json!({ "method": "POST", "path": "/x", "route": null, "protection": protection, "refused": false, "count": 1 });
         json!({ "full": false, "seen": [line] })
@@ -116,7 +115,7 @@ fn checks_end_with_1_where_they_find_something_and_with_3_where_they_cannot_know
     assert_eq!(onceway(&["coverage", "--admin", NOWHERE]).status.code(), Some(3));
     let folder = tempfile::tempdir().unwrap();
     let ledger = folder.path().join("ledger.csv");
-    std::fs::write(&ledger, "idempotency_key\nk1\n").unwrap();
+    fs::write(&ledger, "idempotency_key\nk1\n").unwrap();
     let compare = ["audit", "compare", ledger.to_str().unwrap(), "--tenant", "acme"];
     assert_eq!(
         code(&compare, 200, json!({ "region": "us", "entries": [], "copies": [] })),
@@ -130,7 +129,7 @@ fn checks_end_with_1_where_they_find_something_and_with_3_where_they_cannot_know
 }
 
 #[test]
-fn looks_end_with_0_however_bad_it_is_what_they_show() {
+fn read_commands_exit_0_even_for_bad_news() {
     for look in [&["status"][..], &["shadow"]] {
         assert_eq!(code(look, 200, json!({})), Some(0), "{look:?}");
         assert_eq!(onceway(&[look, &["--admin", NOWHERE]].concat()).status.code(), Some(1), "{look:?}");

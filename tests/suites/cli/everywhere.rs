@@ -4,13 +4,10 @@
 //! The commands are those that `--help` lists, so a new one has to be entered here. It must not
 //! change anything but folders of its own.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
-use serde_json::{Value, json};
-
 use crate::cli::register::{admin, at};
 use crate::cli::{ends, err, onceway, out, well};
+use crate::support::*;
+use std::io::Write;
 
 /// Commands that change something, and so have a dry run.
 const ACTS: [&str; 18] = [
@@ -84,7 +81,7 @@ fn commands() -> Vec<String> {
 }
 
 #[test]
-fn every_command_has_json_and_every_act_a_dry_run() {
+fn commands_have_json_and_acts_have_dry_runs() {
     let mut known: Vec<&str> = [&ACTS[..], &READS, &RUNS, &MUTE].concat();
     known.sort_unstable();
     assert_eq!(commands(), known, "a new command is entered above");
@@ -99,7 +96,7 @@ fn every_command_has_json_and_every_act_a_dry_run() {
 }
 
 #[test]
-fn a_dry_run_is_asked_of_the_gateway_and_says_that_nothing_was_changed() {
+fn dry_runs_ask_the_gateway_and_change_nothing() {
     let told = json!({
         "dry_run": true, "from_epoch": 7, "epoch": 8, "changes": true, "moves": [], "effects": ["so and so"], "waived": ["us-east"],
         "state": "in-doubt", "protocol": 1, "common": 2, "speaks": { "us-east": "1-2" },
@@ -136,7 +133,7 @@ fn a_dry_run_is_asked_of_the_gateway_and_says_that_nothing_was_changed() {
 }
 
 #[test]
-fn dry_runs_on_files_make_none() {
+fn dry_runs_make_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("certs");
     let dir = dir.to_str().unwrap();
@@ -160,7 +157,7 @@ fn check_lists_problems_also_as_json() {
     let file = folder.path().join("routes.toml");
     let text =
         "[[route]]\nname = \"a\"\npath = \"/a\"\nkey = \"required\"\nhold = \"1s\"\nrecovry = \"park\"\n";
-    std::fs::write(&file, text).unwrap();
+    fs::write(&file, text).unwrap();
     let plain = err(&onceway(&["check", file.to_str().unwrap()]));
     assert!(plain.starts_with("onceway: 2 problems in the configuration:\n"), "{plain}");
     assert!(plain.contains(&format!("{}:1: route \"a\": recovery is missing", file.display())), "{plain}");
@@ -194,7 +191,7 @@ fn check_lists_problems_also_as_json() {
 }
 
 #[test]
-fn ring_explain_as_json_says_what_the_text_says() {
+fn ring_explain_says_the_same_as_json() {
     let told = well(&["ring", "explain", "acme", "order-1001", "--ring", "config/ring.toml", "--json"]);
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(
@@ -235,15 +232,15 @@ fn every_command_has_a_manual_page() {
     }
     assert!(pages.contains(&"onceway.1") && !pages.iter().any(|page| page.contains("janitor")), "{pages:?}");
     for page in &pages {
-        let text = std::fs::read_to_string(dir.join(page)).unwrap();
+        let text = fs::read_to_string(dir.join(page)).unwrap();
         assert!(
             text.contains(".TH ") && text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"),
             "{page}"
         );
     }
-    let drain = std::fs::read_to_string(dir.join("onceway-region-drain.1")).unwrap();
+    let drain = fs::read_to_string(dir.join("onceway-region-drain.1")).unwrap();
     assert!(drain.contains("Exit codes:"), "what --help says in the end is there, too");
-    assert_eq!(well(&["man"]), std::fs::read_to_string(dir.join("onceway.1")).unwrap());
+    assert_eq!(well(&["man"]), fs::read_to_string(dir.join("onceway.1")).unwrap());
     // If groff is installed, it must not complain.
     for page in &pages {
         let Ok(read) = Command::new("groff").args(["-man", "-ww", "-z"]).arg(dir.join(page)).output() else {

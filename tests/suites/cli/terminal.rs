@@ -4,19 +4,16 @@
 //! `src/cli/top` has tests of a frame's content. The terminal is a pseudo terminal of the kernel.
 //! It must not need a gateway.
 
+use crate::cli::register::{admin, at};
+use crate::cli::{err, out};
+use crate::support::*;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
-
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-use serde_json::{Value, json};
-
-use crate::cli::register::{admin, at};
-use crate::cli::{err, out};
 
 /// A deployment of two regions, one of which is lost.
 fn status() -> Value {
@@ -34,7 +31,7 @@ fn status() -> Value {
 }
 
 #[test]
-fn one_frame_for_scripts() {
+fn top_prints_one_frame_for_scripts() {
     let (address, _) = admin(status(), (200, json!({})));
     let once = at(&address, &["top", "--once", "--interval", "100ms"]);
     assert_eq!((once.status.code(), err(&once).as_str()), (Some(0), ""));
@@ -118,7 +115,7 @@ impl Terminal {
 }
 
 #[test]
-fn q_leaves_and_gives_the_terminal_back() {
+fn q_quits_top_and_restores_the_terminal() {
     let (address, _) = admin(status(), (200, json!({})));
     let mut terminal = Terminal::start(&address, 80, 24);
     terminal.until("\u{1b}[?1049h");
@@ -130,7 +127,7 @@ fn q_leaves_and_gives_the_terminal_back() {
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back_too_even_from_a_narrow_one_without_a_gateway() {
+fn a_signal_restores_even_a_narrow_terminal() {
     for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
         let mut terminal = Terminal::start("http://127.0.0.1:1", 30, 8);
         terminal.until("no gateway");

@@ -2,14 +2,10 @@
 //!
 //! A test must look at the journal, not at what an act answered.
 
-use http::StatusCode;
-use onceway_client::Answer;
-use serde_json::{Value, json};
-
 use super::pages::{admin, get, hidden, page_of, signed_in};
 use crate::console::{encoded, form};
 use crate::support::console::{ANN, BOB, EVE, TOKEN, alone, doubt, solo};
-use crate::support::{ask, err, key, out, program, run, until};
+use crate::support::*;
 
 async fn act(token: &str, path: &str, body: &Value) -> Answer {
     let post = onceway_client::Ask::post(format!("{}{path}", admin().await), body.to_string());
@@ -25,7 +21,7 @@ async fn actors(key: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_act_is_journalled_under_the_name_of_its_token() {
+fn an_act_is_journalled_under_its_tokens_name() {
     run(async {
         let _alone = alone().await;
         let public = solo().await.public();
@@ -41,7 +37,7 @@ fn an_act_is_journalled_under_the_name_of_its_token() {
 }
 
 #[test]
-fn who_may_only_look_sees_all_and_changes_nothing() {
+fn the_look_role_sees_all_and_changes_nothing() {
     run(async {
         let _alone = alone().await;
         let (base, key) = (admin().await, key("looked-at"));
@@ -98,9 +94,9 @@ fn the_console_acts_under_the_name_of_its_session() {
 }
 
 /// Runs a command as the owner of a token.
-async fn command(token: &str, words: &[&str]) -> std::process::Output {
+async fn command(token: &str, words: &[&str]) -> Output {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), token).unwrap();
+    fs::write(file.path(), token).unwrap();
     let mut command = tokio::process::Command::new(program());
     command.args(words).args(["--admin", &admin().await]).arg("--token-file").arg(file.path());
     command.output().await.unwrap()
@@ -113,7 +109,7 @@ async fn taken_over(text: &str) {
         ask(status).await.json()["config"]["loaded_ms"].as_i64()
     };
     let before = loaded().await;
-    std::fs::write(solo().await.dir.join("solo.toml"), text).unwrap();
+    fs::write(solo().await.dir.join("solo.toml"), text).unwrap();
     solo().await.region.process().unwrap().hang_up();
     until("the file to be taken over", async || loaded().await > before).await;
 }
@@ -125,11 +121,11 @@ fn last_word(text: &str, line: &str) -> String {
 }
 
 #[test]
-fn a_release_that_asks_for_a_second_person_is_approved_by_another_one() {
+fn a_second_person_approves_a_release() {
     run(async {
         let _alone = alone().await;
         let solo = solo().await;
-        let before = std::fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
+        let before = fs::read_to_string(solo.dir.join("solo.toml")).unwrap();
         let asks = "operators = \"operators.toml\"\nsecond_person = [\"release\"]\n";
         taken_over(&before.replace("operators = \"operators.toml\"\n", asks)).await;
         let key = key("seconded");

@@ -3,15 +3,9 @@
 //! `tests/long/console.rs` looks at the same pages in a browser. Every request is one that a
 //! browser could send, or a page that misuses one. A test must not send others.
 
-use onceway_client::{Answer, Ask};
-use onceway_lab::gateway::Action;
-use onceway_lab::region::Part;
-use serde_json::Value;
-use tokio::task::JoinSet;
-
 use crate::console::{encoded, form};
 use crate::support::console::{TOKEN, alone, doubt, retry, solo, start};
-use crate::support::{self, ask, key, run, until};
+use crate::support::*;
 
 pub async fn admin() -> String {
     solo().await.region.admin()
@@ -48,7 +42,7 @@ async fn state(base: &str, key: &str) -> Value {
 }
 
 #[test]
-fn nobody_sees_more_than_the_sign_in_without_the_token_and_every_answer_carries_the_policy() {
+fn strangers_see_only_the_sign_in_under_the_policy() {
     run(async {
         let _alone = alone().await;
         let base = admin().await;
@@ -87,7 +81,7 @@ fn nobody_sees_more_than_the_sign_in_without_the_token_and_every_answer_carries_
 
 /// A region of its own, because nobody can sign in to it for a minute. About 4 s.
 #[test]
-fn after_ten_wrong_tokens_nobody_signs_in_for_a_minute_and_the_log_has_one_line() {
+fn ten_wrong_tokens_close_sign_in_for_a_minute() {
     run(async {
         // Starting a region beside one whose store is stopped would make that one late.
         let _alone = alone().await;
@@ -104,7 +98,7 @@ fn after_ten_wrong_tokens_nobody_signs_in_for_a_minute_and_the_log_has_one_line(
             let after: u64 = refused.header("retry-after").parse().unwrap();
             assert!((1..=60).contains(&after) && refused.text().contains("Too many wrong tokens"), "{after}");
         }
-        let log = support::log(&solo.region).await;
+        let log = log(&solo.region).await;
         assert_eq!(log.matches("could not sign in to the console").count(), 1, "{log}");
         // A signed-in user stays signed in, and programs are asked for the token as before.
         assert_eq!(ask(get(&base, "/console").with("Cookie", &cookie)).await.status, 200);
@@ -144,7 +138,7 @@ fn stranger_and_known_are_guarded(answers: &[&Answer]) {
 }
 
 #[test]
-fn a_session_takes_the_token_and_no_page_of_elsewhere_can_use_it() {
+fn foreign_pages_cannot_use_a_session() {
     run(async {
         let base = admin().await;
         let wrong = ask(form(&base, "/console/sign-in", &[("token", "letmein-letmein-letmeim")])).await;
@@ -179,7 +173,7 @@ fn a_session_takes_the_token_and_no_page_of_elsewhere_can_use_it() {
 }
 
 #[test]
-fn a_key_is_settled_with_a_reason_after_a_second_look_and_not_otherwise() {
+fn settling_a_key_needs_a_reason_and_a_confirmation() {
     run(async {
         let _alone = alone().await;
         let (base, public) = (admin().await, solo().await.public());
@@ -249,7 +243,7 @@ fn a_key_is_settled_with_a_reason_after_a_second_look_and_not_otherwise() {
 }
 
 #[test]
-fn keys_are_found_by_tenant_route_state_and_time_page_by_page() {
+fn the_list_filters_keys_and_pages_them() {
     run(async {
         let _alone = alone().await;
         let (base, public) = (admin().await, solo().await.public());
@@ -291,7 +285,7 @@ fn keys_are_found_by_tenant_route_state_and_time_page_by_page() {
 }
 
 #[test]
-fn a_released_key_runs_again_and_what_clients_and_operators_wrote_is_escaped() {
+fn a_released_key_reruns_and_foreign_text_is_escaped() {
     run(async {
         let _alone = alone().await;
         let (base, public) = (admin().await, solo().await.public());
@@ -358,7 +352,7 @@ fn lists_come_in_pages() {
 }
 
 #[test]
-fn a_store_that_does_not_answer_leaves_the_rest_of_the_page() {
+fn a_silent_store_leaves_the_rest_of_the_page() {
     run(async {
         let _alone = alone().await;
         let (base, cookie) = (admin().await, session(&admin().await).await);

@@ -3,12 +3,9 @@
 //!
 //! The benches of peers and upstream use it. It must not know which protocol is served.
 
+use crate::support::*;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
-
-use onceway_lab::wait;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpSocket;
 
 const BOUND: Duration = Duration::from_secs(20);
 /// The state as `/proc/net/tcp` writes it.
@@ -40,7 +37,7 @@ impl Door {
             port == Some(Ok(self.address.port())) && fields.next() == Some(ESTABLISHED)
         };
         wait::for_some("connections to end", BOUND, async || {
-            let sockets = std::fs::read_to_string("/proc/net/tcp")?;
+            let sockets = fs::read_to_string("/proc/net/tcp")?;
             Ok((!sockets.lines().any(connected)).then_some(()))
         })
         .await

@@ -3,30 +3,20 @@
 //! `net/support.rs` makes the certificates, `door.rs` the address. It must not assert what the port
 //! does.
 
-use std::collections::BTreeMap;
-use std::future::pending;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use http::{Response, StatusCode};
-use onceway::adapters::identity::PeerIdentity;
+use crate::contract::door::Door;
+use crate::net::support::{Pki, region};
+use crate::support::*;
+use http::Response;
 use onceway::adapters::peers::HttpPeers;
 use onceway::adapters::system::SystemClock;
-use onceway::ports::Peers;
 use onceway::ports::body::full;
 use onceway::ports::peers::{Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
-use onceway::protocol::region::RegionName;
 use onceway::server::peer::{PeerLimits, listen};
 use onceway::server::{Listeners, PeerService};
 use onceway_lab::contract::asking::AskBench;
 use onceway_lab::contract::peers::{PeerBehaviour, PeersBench, pong};
-use onceway_lab::wait;
+use std::future::pending;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-use crate::contract::door::Door;
-use crate::net::support::{Pki, region};
 
 const BOUND: Duration = Duration::from_secs(20);
 

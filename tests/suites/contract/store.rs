@@ -3,19 +3,13 @@
 //!
 //! `store/support.rs` makes the server and its store. It must not assert what a store does.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
+use crate::store::support::{Region, ask, id, open, won};
+use crate::support::*;
 use onceway::adapters::postgres::{PgStore, provision};
 use onceway::ports::store::{ClaimAsk, ClaimReply};
-use onceway::ports::{KeyStore, Replica};
 use onceway::protocol::decide::Basis;
-use onceway::protocol::key::{KeyId, Tenant};
-use onceway::protocol::record::{Nonce, Reader, Reading, Row, State, Token, resolve};
-use onceway::protocol::region::Origin;
+use onceway::protocol::record::{Reader, Reading, Row, State, resolve};
 use onceway_lab::contract::store::{Foreign, LONG, StoreBench};
-
-use crate::store::support::{Region, ask, eventually, id, open, won};
 
 const ME: &str = "eu#1";
 const PEERS: [&str; 2] = ["us-east#1", "ap#3"];
@@ -71,22 +65,9 @@ impl StoreBench for Stores {
                        $6, 0, 0, now() + $6::bigint * interval '1 millisecond', case s when 4 then 200 end, case s when 4 then '\\x01'::bytea end, \
                        case s when 4 then now() end from (values ($4::smallint)) v (s)";
         let (tenant, key) = (id.tenant().as_str(), id.key().as_bytes());
-        let epoch_stored = i64::try_from(epoch).unwrap();
+        let (at, long) = (i64::try_from(epoch).unwrap(), i64::try_from(LONG.as_millis()).unwrap());
         let admin = self.region.admin().await;
-        admin
-            .execute(
-                sql,
-                &[
-                    &tenant,
-                    &key,
-                    &PEERS[0],
-                    &number,
-                    &epoch_stored,
-                    &i64::try_from(LONG.as_millis()).unwrap(),
-                ],
-            )
-            .await
-            .unwrap();
+        admin.execute(sql, &[&tenant, &key, &PEERS[0], &number, &at, &long]).await.unwrap();
         Token { epoch, attempt: 1 }
     }
 
@@ -105,9 +86,9 @@ impl StoreBench for Stores {
         }
         cluster.start().await.unwrap();
         // Lost connections are noticed by their own tasks, so the first call may still meet one.
-        eventually("the store to answer again", || async {
+        until("the store to answer again", async || {
             let (keys, control) = (self.store.look_up(&[id("any")]).await, self.store.heartbeats().await);
-            (keys.is_ok() && control.is_ok()).then_some(())
+            keys.is_ok() && control.is_ok()
         })
         .await;
     }
@@ -124,7 +105,7 @@ impl StoreBench for Stores {
 /// on the own row alone. If that claim overwrote the first one's list, the peer's doubt would read
 /// as one again, over a running attempt.
 #[tokio::test]
-async fn a_doubt_that_was_superseded_stays_so_over_claims_that_do_not_name_it() {
+async fn a_superseded_doubt_stays_superseded_under_later_claims() {
     let bench = Stores::start().await;
     let gate = open(&bench.store).await;
     let key = id("masked");
@@ -138,10 +119,8 @@ async fn a_doubt_that_was_superseded_stays_so_over_claims_that_do_not_name_it() 
         let again = ClaimAsk { basis, ..ask("masked", nonce, gate.version) };
         last = won(&bench.store, &again).await;
         let rows = bench.store.look_up(std::slice::from_ref(&key)).await.unwrap().remove(0);
-        let reader = Reader::new(
-            bench.origin(),
-            onceway::protocol::time::Drift { ppm: 0, margin: std::time::Duration::ZERO },
-        );
+        let reader =
+            Reader::new(bench.origin(), onceway::protocol::time::Drift { ppm: 0, margin: Duration::ZERO });
         let Reading::InProgress(row) = resolve(rows, &reader) else { panic!("the doubt came back") };
         assert_eq!((row.nonce, row.over), (Nonce(nonce), vec![doubt.clone()]));
     }

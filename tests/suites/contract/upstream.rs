@@ -3,14 +3,10 @@
 //!
 //! `door.rs` has the address. It must not assert what the port does.
 
-use std::collections::BTreeMap;
-use std::future::pending;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
-use http_body_util::BodyExt;
+use crate::contract::door::Door;
+use crate::net::support::{fed, region};
+use crate::support::*;
+use http::{Response, Uri};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,15 +15,10 @@ use onceway::adapters::system::SystemClock;
 use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
 use onceway::ports::Body;
 use onceway::ports::body::{empty, full};
-use onceway::protocol::region::RegionName;
 use onceway::server::Listeners;
 use onceway_lab::contract::upstream::{Arrived, ProbeBehaviour, UpstreamBehaviour, UpstreamBench};
-use onceway_lab::wait;
-use tokio::net::TcpStream;
+use std::future::pending;
 use tokio::sync::mpsc::UnboundedSender;
-
-use crate::contract::door::Door;
-use crate::net::support::{fed, region};
 
 const STATUS: &str = "/status";
 

@@ -5,22 +5,15 @@
 //! the same files. The route `payouts` binds its keys to the principal, so every token in the file
 //! names one.
 
-use std::fs;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use onceway::gateway::credentials::digest;
-use onceway_client::{Answer, Ask};
-use onceway_lab::ports::free_run;
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
-use tokio::time::timeout;
-
 use crate::credentials::signing::{SigningKey, jwks};
 use crate::reload::reload;
-use crate::support::solo::{Solo, add_lines, routes};
-use crate::support::{BODY, OTHER_BODY, PATIENCE, ask, code, effects, key, run};
+use crate::support::solo::{add_lines, routes};
+use crate::support::*;
+use onceway_lab::ports::free_run;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::net::TcpSocket;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::timeout;
 
 const ISS: &str = "https://accounts.test";
 
@@ -36,7 +29,7 @@ async fn site() -> MutexGuard<'static, Site> {
     let start = || async {
         let port = free_run(1).unwrap();
         let bound = routes().replacen("name = \"payouts\"", "name = \"payouts\"\nbind = \"principal\"", 1);
-        let edit = |dir: &std::path::Path| {
+        let edit = |dir: &Path| {
             fs::write(dir.join("credentials.toml"), tokens()).unwrap();
             let door = format!(
                 "[listen.trusted]\naddress = \"127.0.0.1:{port}\"\ntenant_header = \"X-Tenant\"\nprincipal_header = \"X-User\"\nfrom = [\"127.0.0.1\"]\n"
@@ -52,7 +45,7 @@ async fn site() -> MutexGuard<'static, Site> {
 /// The API tokens that are always known.
 fn tokens() -> String {
     let token = |token: &str, tenant: &str, principal: &str| {
-        let digest: String = digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = sha256(token);
         format!("[[credential]]\ntenant = \"{tenant}\"\nprincipal = \"{principal}\"\nsha256 = \"{digest}\"\n")
     };
     token("sk_ann", "acme", "ann")
@@ -96,7 +89,7 @@ impl Site {
 }
 
 #[test]
-fn a_signed_token_asks_and_its_keys_rotate_under_the_running_gateway() {
+fn signing_keys_rotate_under_a_running_gateway() {
     run(async {
         let site = site().await;
         let (old, new) = (SigningKey::new("old", "ES256"), SigningKey::new("new", "ES256"));
@@ -122,7 +115,7 @@ fn a_signed_token_asks_and_its_keys_rotate_under_the_running_gateway() {
 }
 
 #[test]
-fn a_trusted_front_names_the_tenant_at_its_own_door_only() {
+fn a_trusted_front_names_tenants_at_its_listener_only() {
     run(async {
         let site = site().await;
         let (public, kept) = (site.solo.public(), key("vouched"));

@@ -4,18 +4,13 @@
 //! `signing` makes the tokens. They are judged by credentials that were read from files, at a date
 //! that the test names. A test must not read a clock.
 
-use std::fs;
-
-use http::{HeaderMap, HeaderValue};
+use super::signing::{SigningKey, encode, jwks, message};
+use crate::support::*;
 use onceway::config::load_credentials;
 use onceway::gateway::credentials::Credentials;
 use onceway::gateway::credentials::caller::{Caller, Voucher};
-use onceway::protocol::key::Tenant;
 use onceway::protocol::time::Date;
 use ring::hmac;
-use serde_json::{Value, json};
-
-use super::signing::{SigningKey, encode, jwks, message};
 
 const ISS: &str = "https://accounts.example.com";
 const AUD: &str = "https://api.example.com";
@@ -66,7 +61,7 @@ fn ann() -> Caller {
 }
 
 #[test]
-fn a_good_token_of_every_algorithm_names_tenant_and_principal() {
+fn good_tokens_of_every_algorithm_name_the_caller() {
     for alg in ["ES256", "ES384", "EdDSA", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512"] {
         let key = SigningKey::new("k", alg);
         let credentials = issuer(&format!("[\"{alg}\"]"), &[&key], "");
@@ -98,7 +93,7 @@ fn the_key_is_found_by_kid_alone() {
 }
 
 #[test]
-fn the_algorithm_is_the_pinned_one_and_the_keys_own() {
+fn the_algorithm_must_be_pinned_and_fit_the_key() {
     let key = SigningKey::new("k", "RS256");
     let credentials = issuer("[\"RS256\", \"ES256\"]", &[&key], "");
     assert_eq!(ask(&credentials, &key.token(&claims())), Some(ann()));
@@ -125,7 +120,7 @@ fn the_algorithm_is_the_pinned_one_and_the_keys_own() {
 }
 
 #[test]
-fn a_token_that_brings_keys_or_demands_extensions_is_refused() {
+fn tokens_with_keys_or_extensions_are_refused() {
     let key = SigningKey::new("k", "ES256");
     let credentials = issuer("[\"ES256\"]", &[&key], "");
     let plain = json!({"alg": "ES256", "kid": "k", "typ": "at+jwt"});
@@ -146,7 +141,7 @@ fn a_token_that_brings_keys_or_demands_extensions_is_refused() {
 }
 
 #[test]
-fn every_claim_that_is_asked_for_must_be_right() {
+fn every_required_claim_must_be_right() {
     let key = SigningKey::new("k", "ES256");
     let credentials = issuer("[\"ES256\"]", &[&key], "");
     let good = [
@@ -191,7 +186,7 @@ fn every_claim_that_is_asked_for_must_be_right() {
 }
 
 #[test]
-fn a_token_lasts_from_nbf_to_exp_give_or_take_the_leeway() {
+fn a_token_lasts_from_nbf_to_exp_with_leeway() {
     let key = SigningKey::new("k", "EdDSA");
     let mut claims = claims();
     claims["nbf"] = json!(NOW);
@@ -206,7 +201,7 @@ fn a_token_lasts_from_nbf_to_exp_give_or_take_the_leeway() {
 }
 
 #[test]
-fn tenant_and_principal_come_from_the_claims_that_the_file_names() {
+fn the_file_names_the_claims_of_tenant_and_principal() {
     let key = SigningKey::new("k", "ES256");
     let credentials = issuer("[\"ES256\"]", &[&key], "principal_claim = \"client_id\"\n");
     let caller = ask(&credentials, &key.token(&claims())).unwrap();
@@ -216,7 +211,7 @@ fn tenant_and_principal_come_from_the_claims_that_the_file_names() {
 }
 
 #[test]
-fn an_issuer_with_a_list_of_tenants_speaks_for_no_other() {
+fn an_issuer_speaks_for_its_listed_tenants_only() {
     let key = SigningKey::new("k", "ES256");
     let credentials = issuer("[\"ES256\"]", &[&key], "tenants = [\"globex\", \"acme\"]\n");
     assert_eq!(ask(&credentials, &key.token(&claims())), Some(ann()));
@@ -249,7 +244,7 @@ fn an_issuer_speaks_for_itself_only() {
 }
 
 #[test]
-fn garbage_is_refused_and_so_is_what_is_too_long() {
+fn garbage_and_oversized_tokens_are_refused() {
     let key = SigningKey::new("k", "ES256");
     let credentials = issuer("[\"ES256\"]", &[&key], "");
     let good = key.token(&claims());

@@ -3,14 +3,11 @@
 //!
 //! `adapters::identity` is both ends of each handshake. It must not open a socket.
 
-use std::path::Path;
-
-use onceway::adapters::identity::{self, IdentityFiles, PeerIdentity};
-use onceway::adapters::issue;
-use onceway::protocol::region::RegionName;
-use rustls::{ClientConnection, ServerConnection};
-
 use super::{text, tool, well};
+use crate::support::*;
+use onceway::adapters::identity::{self, IdentityFiles};
+use onceway::adapters::issue;
+use rustls::{ClientConnection, ServerConnection};
 
 fn name(region: &str) -> RegionName {
     RegionName::parse(region).unwrap()
@@ -80,21 +77,21 @@ fn certificates_by_the_openssl_recipe_are_taken() {
     let folder = tempfile::tempdir().unwrap();
     authority(folder.path());
     let us_east = load("us-east", &identity::files_in(folder.path(), &name("us-east")));
-    std::fs::remove_file(folder.path().join("eu-west.pem")).unwrap();
-    std::fs::remove_file(folder.path().join("eu-west.key")).unwrap();
+    fs::remove_file(folder.path().join("eu-west.pem")).unwrap();
+    fs::remove_file(folder.path().join("eu-west.key")).unwrap();
     well(shell.args(["-eu", "-c", recipe]).env("REGION", "eu-west").current_dir(folder.path()));
     let eu_west = load("eu-west", &identity::files_in(folder.path(), &name("eu-west")));
     assert!(know_each_other(&us_east, &eu_west));
 }
 
 #[test]
-fn an_authority_is_replaced_in_three_rounds_and_not_in_fewer() {
+fn replacing_an_authority_takes_three_rounds() {
     let [old, new] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     authority(old.path());
     authority(new.path());
-    let read = |folder: &Path| std::fs::read_to_string(folder.join("ca.pem")).unwrap();
+    let read = |folder: &Path| fs::read_to_string(folder.join("ca.pem")).unwrap();
     let both = old.path().join("both.pem");
-    std::fs::write(&both, read(old.path()) + &read(new.path())).unwrap();
+    fs::write(&both, read(old.path()) + &read(new.path())).unwrap();
     let with = |folder: &Path, region: &str, trusts_both: bool| {
         let mut files = identity::files_in(folder, &name(region));
         if trusts_both {

@@ -4,10 +4,9 @@
 //! unknown ones, and does nothing. The usage line of that help names the required words. It must
 //! not run a command for real.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{files_below, onceway, text, top};
 use crate::support::documents::pages;
+use crate::support::*;
 
 /// A command line, and its place.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ fn lines() -> Vec<Line> {
     let files: BTreeSet<String> = files_below("deploy").into_iter().chain(pages()).collect();
     let mut found = Vec::new();
     for file in files {
-        let Ok(text) = String::from_utf8(std::fs::read(top(&file)).unwrap()) else { continue };
+        let Ok(text) = String::from_utf8(fs::read(top(&file)).unwrap()) else { continue };
         for (index, part) in text.split("```").enumerate() {
             // Only Markdown has fences, and blocks are between them.
             match (index % 2 == 1, part.starts_with("sh")) {
@@ -233,7 +232,7 @@ const PARTS: [&str; 5] = [
 ];
 
 #[test]
-fn each_section_of_the_runbook_says_all() {
+fn each_runbook_section_has_all_its_parts() {
     let text = text("deploy/RUNBOOK.md");
     for section in text.split("\n## ").skip(1) {
         let places: Vec<Option<usize>> = PARTS.iter().map(|part| section.find(part)).collect();
@@ -279,7 +278,7 @@ fn peer_table() -> String {
 }
 
 #[test]
-fn the_document_of_the_peer_plane_shows_the_table_of_the_code() {
+fn the_peer_document_shows_the_table_of_the_code() {
     let document = text("deploy/PEERS.md");
     assert!(document.contains(&peer_table()), "deploy/PEERS.md should have\n{}", peer_table());
 }

@@ -4,16 +4,11 @@
 //! `deploy_files` finds tools; `pod` asks a running gateway for the paths that DNS checks. It must
 //! not build an image, start a server or fetch a provider.
 
-use std::collections::BTreeSet;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
-use std::process::Command;
-
-use onceway::config::Config;
-use onceway::server::descriptors;
-
 use super::{onceway, text, tool, top, well};
 use crate::support::documents::pages;
+use crate::support::*;
+use onceway::server::descriptors;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 /// The limit for the unit's exposure, in tenths (`systemd-analyze security`).
 const MOST_EXPOSED: &str = "20";
@@ -67,7 +62,7 @@ fn built_in(folder: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_container_file_copies_what_cargo_needs_and_names_what_there_is() {
+fn the_container_file_copies_everything_cargo_needs() {
     let file = text("deploy/Containerfile");
     let folder = tempfile::tempdir().unwrap();
     let mut binary = None;
@@ -134,7 +129,7 @@ fn base_images_are_pinned_by_digest() {
 }
 
 #[test]
-fn the_unit_leaves_time_for_a_stop_and_room_for_connections() {
+fn the_unit_allows_a_full_stop_and_enough_files() {
     let unit = text("deploy/systemd/onceway.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
     let stop: u64 = value("TimeoutStopSec").parse().unwrap();
@@ -144,7 +139,7 @@ fn the_unit_leaves_time_for_a_stop_and_room_for_connections() {
 }
 
 #[test]
-fn units_are_such_that_systemd_takes_and_are_hardened() {
+fn systemd_accepts_the_hardened_units() {
     let users = text("deploy/systemd/onceway.sysusers");
     for name in ["onceway.service", "onceway-witness.service"] {
         let unit = text(&format!("deploy/systemd/{name}"));
@@ -186,7 +181,7 @@ fn systemd_takes(units: &[(&str, String)]) {
 }
 
 #[test]
-fn the_zones_are_written_where_coredns_looks_and_as_often() {
+fn coredns_reads_the_zones_where_they_are_written() {
     let unit = text("deploy/dns/coredns/onceway-zones.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
     let folder = format!("/var/lib/{}", value("StateDirectory"));
@@ -207,7 +202,7 @@ fn the_zones_are_written_where_coredns_looks_and_as_often() {
 }
 
 #[test]
-fn what_an_operator_checks_has_the_environment_of_the_service() {
+fn documented_checks_use_the_environment_of_the_service() {
     let unit = text("deploy/systemd/onceway.service");
     let file = unit.lines().find_map(|line| line.strip_prefix("EnvironmentFile=")).unwrap();
     let check = "onceway check --strict --serve ";
@@ -251,7 +246,7 @@ fn terraform_is_formatted() {
 }
 
 #[test]
-fn each_front_has_a_check_of_its_own_in_route_53() {
+fn each_front_has_its_own_route_53_check() {
     let file = text("deploy/dns/route53/main.tf");
     let record = |name: &str| {
         let (_, rest) = file.split_once(&format!("resource \"aws_route53_record\" \"{name}\" {{")).unwrap();
@@ -315,7 +310,7 @@ fn zones_for_coredns_name_regions_that_are_ready() {
 }
 
 #[test]
-fn postgres_is_set_as_the_tests_run_it() {
+fn the_postgres_settings_equal_those_of_the_tests() {
     let ours = text("deploy/postgres/onceway.conf");
     let fleet = text("src/lab/cluster.rs");
     let mut compared = 0;
@@ -334,7 +329,7 @@ fn postgres_is_set_as_the_tests_run_it() {
 }
 
 #[test]
-fn store_check_recommends_what_the_file_says() {
+fn store_check_recommends_the_files_settings() {
     let source = text("src/adapters/postgres/provision/settings.rs");
     let (_, rest) = source.split_once("const RECOMMENDED").unwrap();
     let words: Vec<&str> = rest.split_once("];").unwrap().0.split('"').skip(1).step_by(2).collect();
@@ -346,7 +341,7 @@ fn store_check_recommends_what_the_file_says() {
 }
 
 #[test]
-fn roles_are_set_as_store_init_sets_them() {
+fn roles_sql_sets_roles_like_store_init() {
     let source = text("src/adapters/postgres/provision/roles.rs");
     let (_, rest) = source.split_once("const SETTINGS").unwrap();
     let (settings, _) = rest.split_once("];").unwrap();

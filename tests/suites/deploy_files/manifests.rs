@@ -4,19 +4,12 @@
 //! `schema` judges objects, `pod` assembles a pod's view. Each region is tested by its own files,
 //! and as kubectl renders it. It must not talk to a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
-use std::time::Duration;
-
-use onceway::config::Config;
-use serde::Deserialize;
-use serde_json::Value;
-
 use super::pod::Pod;
 use super::schema::Schema;
 use super::{REGIONS, onceway, text, tool, top, well};
+use crate::support::*;
+use serde::Deserialize;
+use std::sync::OnceLock;
 
 const BASE: &str = "deploy/kubernetes/base";
 /// The time that a gateway needs to end after the drain, with some reserve (`server::run` closes
@@ -46,8 +39,8 @@ fn typed() -> &'static Path {
     static TYPED: OnceLock<PathBuf> = OnceLock::new();
     TYPED.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("deployed");
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
         well(Command::new("cp").arg("-R").args([top("config"), top("deploy")]).arg(&folder));
         well(&mut typing(&blocks()[0], &folder));
         folder
@@ -109,7 +102,7 @@ fn named<'a>(list: &'a Value, name: &str) -> Option<&'a Value> {
 }
 
 #[test]
-fn every_object_is_right_by_the_schema() {
+fn every_object_fits_the_schema() {
     let schema = Schema::kubernetes();
     for name in REGIONS {
         let (objects, _) = region(name);
@@ -121,7 +114,7 @@ fn every_object_is_right_by_the_schema() {
 }
 
 #[test]
-fn what_kubectl_renders_is_right_by_the_schema_and_complete() {
+fn rendered_manifests_fit_the_schema_and_are_complete() {
     let schema = Schema::kubernetes();
     for name in REGIONS {
         let Some(mut kubectl) = tool("kubectl", "how the manifests are rendered") else { return };
@@ -164,7 +157,7 @@ fn a_pod_finds_a_valid_configuration_of_its_region() {
 }
 
 #[test]
-fn ports_are_those_that_a_gateway_listens_on() {
+fn manifests_name_the_ports_of_the_gateway() {
     for name in REGIONS {
         let (objects, _) = region(name);
         let config = Pod::of(name).config();
@@ -229,7 +222,7 @@ fn postgres() -> u16 {
 }
 
 #[test]
-fn a_stop_leaves_time_for_everything_and_one_gateway_at_a_time_goes() {
+fn a_stop_drains_fully_one_gateway_at_a_time() {
     for name in REGIONS {
         let (objects, _) = region(name);
         let [deployment] = of_kind(&objects, "Deployment")[..] else { panic!("one deployment") };
@@ -266,7 +259,7 @@ fn a_stop_leaves_time_for_everything_and_one_gateway_at_a_time_goes() {
 }
 
 #[test]
-fn a_container_has_no_rights_that_it_does_not_need() {
+fn a_container_has_only_the_rights_it_needs() {
     let containerfile = text("deploy/Containerfile");
     let user = containerfile.lines().find_map(|line| line.strip_prefix("USER ")).unwrap();
     let (objects, _) = region("us-east");
@@ -290,7 +283,7 @@ fn a_container_has_no_rights_that_it_does_not_need() {
 }
 
 #[test]
-fn secrets_that_are_named_are_explained() {
+fn the_guide_makes_every_named_secret() {
     let guide = text("deploy/README.md");
     let (objects, _) = region("us-east");
     let mut named = 0;
@@ -324,7 +317,7 @@ fn looked_at(tree: &Path) -> (bool, String, BTreeSet<String>) {
 }
 
 #[test]
-fn what_pods_will_read_is_checked_beforehand_as_they_mount_it() {
+fn the_guide_checks_the_files_that_pods_mount() {
     let (well, said, files) = looked_at(typed());
     assert!(well, "{said}");
     // Files that only the region's cluster has.
@@ -350,9 +343,9 @@ fn what_pods_will_read_is_checked_beforehand_as_they_mount_it() {
         let tree = tempfile::tempdir().unwrap();
         let copy = tree.path().join("tree");
         super::well(Command::new("cp").arg("-R").arg(typed()).arg(&copy));
-        let text = std::fs::read_to_string(copy.join(file)).unwrap();
+        let text = fs::read_to_string(copy.join(file)).unwrap();
         assert!(text.contains(from), "{file} has no {from:?}");
-        std::fs::write(copy.join(file), text.replacen(from, to, 1)).unwrap();
+        fs::write(copy.join(file), text.replacen(from, to, 1)).unwrap();
         let (well, said, _) = looked_at(&copy);
         assert!(!well && said.contains(what), "{file}: {said}");
     }
@@ -376,7 +369,7 @@ fn prometheus_finds_the_pods_and_gives_them_their_region() {
 }
 
 #[test]
-fn what_is_rolled_out_is_known_to_nobody_else() {
+fn rolled_out_files_hold_no_published_secret() {
     for name in REGIONS {
         let files: BTreeSet<String> = region(name).1.into_values().flatten().collect();
         let shared =
@@ -388,7 +381,7 @@ fn what_is_rolled_out_is_known_to_nobody_else() {
 }
 
 #[test]
-fn what_the_commands_write_and_read_has_its_folder() {
+fn every_file_of_the_commands_has_its_folder() {
     let mut seen = 0;
     for word in blocks().iter().flat_map(|block| block.split_whitespace()) {
         let written = word.strip_prefix('>').map(|path| typed().join(path).parent().unwrap().to_owned());

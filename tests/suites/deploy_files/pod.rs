@@ -3,22 +3,12 @@
 //! `manifests` asks it for the configuration, and starts the built program on it. Secrets are made
 //! up. It must not take a file from anywhere but where the manifests take it.
 
-use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-
-use onceway::adapters::{identity, issue};
-use onceway::config::Config;
-use onceway::protocol::region::RegionName;
-use serde_json::Value;
-use tempfile::TempDir;
-
 use super::manifests::{container, items, of_kind, region};
 use super::{onceway, text};
-use crate::support::Mortal;
+use crate::support::*;
+use onceway::adapters::{identity, issue};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 
 /// The time limit for the program to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -97,7 +87,7 @@ impl Pod {
     /// listener. Its store is a port without a listener, so it is ready only in shadow mode, which
     /// asks neither store nor peers.
     fn start(&self, shadow: bool) -> Running {
-        let mut file = std::fs::read_to_string(self.folder.path().join("region.toml")).unwrap();
+        let mut file = fs::read_to_string(self.folder.path().join("region.toml")).unwrap();
         let free: Vec<SocketAddr> = {
             let bound: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
             bound.iter().map(|listener| listener.local_addr().unwrap()).collect()
@@ -107,7 +97,7 @@ impl Pod {
             file = file.replace(&line, &format!("{port} = \"{address}\""));
         }
         file = file.replace("\n[listen]\n", &format!("\nshadow = {shadow}\n\n[listen]\n"));
-        std::fs::write(self.folder.path().join("region.toml"), file).unwrap();
+        fs::write(self.folder.path().join("region.toml"), file).unwrap();
         let mount = &container(&self.objects)["volumeMounts"][0]["mountPath"];
         let args = items(&container(&self.objects)["args"]).iter().map(|arg| arg.as_str().unwrap());
         let here = self.folder.path().to_str().unwrap();
@@ -120,8 +110,8 @@ impl Pod {
 
 fn put(folder: &Path, item: &Value, content: &str) {
     let path = folder.join(item["path"].as_str().unwrap());
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, content).unwrap();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, content).unwrap();
 }
 
 /// A value for each existing secret and key.
@@ -130,7 +120,7 @@ fn made_up(region: &str) -> BTreeMap<(&'static str, &'static str), String> {
     let name = RegionName::parse(region).unwrap();
     issue::generate(std::slice::from_ref(&name)).unwrap().write(folder.path()).unwrap();
     let files = identity::files_in(folder.path(), &name);
-    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let read = |path: &Path| fs::read_to_string(path).unwrap();
     BTreeMap::from([
         (("onceway-store", "url"), "postgres://onceway_gateway@127.0.0.1:1/onceway".to_owned()),
         (("onceway-store", "ca.crt"), read(&files.authorities)),
@@ -208,7 +198,7 @@ fn a_gateway_with_the_pods_files_answers_every_probe() {
 
 /// A front gets the answer to wait, and the kubelet does not restart it.
 #[test]
-fn a_gateway_without_a_store_is_alive_and_not_ready() {
+fn a_gateway_without_store_is_alive_but_unready() {
     let pod = Pod::of("us-east");
     let mut running = pod.start(false);
     for (who, path) in asked() {

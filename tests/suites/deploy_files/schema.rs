@@ -105,7 +105,7 @@ fn is(value: &Value, what: &str) -> bool {
 }
 
 #[test]
-fn what_is_wrong_is_found() {
+fn the_schema_reports_every_planted_fault() {
     let schema = Schema::kubernetes();
     let wrong = |yaml: &str| schema.wrong(&serde_yaml_ng::from_str(yaml).unwrap());
     let right = "{apiVersion: v1, kind: Service, metadata: {name: a, labels: {b: c}}, spec: {ports: [{port: 1, targetPort: x}]}}";

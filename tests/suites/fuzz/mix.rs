@@ -59,7 +59,7 @@ fn mix(texts: &[&[u8]], words: &[&[u8]], script: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn scripts_change_texts_and_reach_every_one() {
+fn mutation_scripts_reach_every_text() {
     let (texts, words): (&[&[u8]], &[&[u8]]) = (&[b"abc", b"defg"], &[b"-"]);
     assert_eq!(mix(texts, words, &[]), b"");
     assert_eq!(mix(texts, words, &[2]), b"");

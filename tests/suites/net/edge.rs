@@ -4,16 +4,9 @@
 //! `server::forwarded` has the table of forwarded addresses. A test must not trust loopback by
 //! default: only the edge that it writes does.
 
-use std::time::Duration;
-
-use http::HeaderValue;
-use onceway::config::listen::{Edge, PublicLimits};
-use onceway::config::trusted::Network;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
 use crate::net::harness::{Running, read_until, rest, run_behind};
-use crate::net::support::soon;
+use crate::net::support::*;
+use onceway::config::trusted::Network;
 
 fn loopback() -> Vec<Network> {
     vec![Network::parse("127.0.0.0/8").unwrap()]
@@ -36,7 +29,7 @@ fn proxied(last: u8) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_a_trusted_proxy_says_of_the_client_reaches_the_service_and_nobody_elses_word() {
+async fn only_a_trusted_proxy_names_the_client() {
     let lines = "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.example\r\n\
                  X-Real-IP: 6.6.6.6\r\nTrue_Client_IP: 6.6.6.6\r\nCF-Connecting-IP: 6.6.6.6\r\n";
     let behind = run_behind(few(), Edge { trusted_proxies: loopback(), ..Edge::default() }).await;
@@ -60,7 +53,7 @@ async fn what_a_trusted_proxy_says_of_the_client_reaches_the_service_and_nobody_
 }
 
 #[tokio::test]
-async fn a_trusted_proxys_connections_do_not_share_one_clients_bound() {
+async fn a_trusted_proxy_does_not_count_as_one_client() {
     let held = async |edge: Edge| {
         let running = run_behind(few(), edge).await;
         let mut all = Vec::new();
@@ -78,7 +71,7 @@ async fn a_trusted_proxys_connections_do_not_share_one_clients_bound() {
 }
 
 #[tokio::test]
-async fn the_proxy_protocol_names_the_client_and_nothing_else_passes() {
+async fn only_the_proxy_protocol_names_the_client() {
     let edge = Edge { trusted_proxies: loopback(), proxy_protocol: true, ..Edge::default() };
     let running = run_behind(few(), edge).await;
     let seen = headers_after(&running, &proxied(9), "X-Forwarded-For: 6.6.6.6\r\n").await;
@@ -117,7 +110,7 @@ async fn the_proxy_protocol_names_the_client_and_nothing_else_passes() {
 }
 
 #[tokio::test]
-async fn pages_of_the_listed_origins_read_refusals_too_and_others_nothing() {
+async fn only_listed_origins_read_answers_and_refusals() {
     let edge = Edge { cors: vec![HeaderValue::from_static("https://shop.example")], ..Edge::default() };
     let running = run_behind(PublicLimits::default(), edge).await;
     let ask = async |head: &str, origin: &str| {

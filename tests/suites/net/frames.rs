@@ -5,11 +5,8 @@
 //! frames, but no header blocks: a test reads its facts from a body. It must not keep any rule of
 //! the protocol for the caller.
 
+use crate::net::support::*;
 use std::collections::VecDeque;
-use std::time::Duration;
-
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;

@@ -5,14 +5,8 @@
 //! here hyper stands above them. It must not use a client library, which would tidy up the very
 //! bytes in question.
 
-use std::time::Duration;
-
-use onceway::config::listen::PublicLimits;
-use onceway_lab::wait;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-
 use crate::net::harness::{read_until, rest, run, talk};
+use crate::net::support::*;
 
 /// A request after the refused one, which must never be answered.
 const NEXT: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -22,7 +16,7 @@ fn with(lines: &str) -> String {
 }
 
 #[tokio::test]
-async fn framing_in_doubt_is_a_problem_and_the_end() {
+async fn ambiguous_framing_is_refused_and_ends_the_connection() {
     let running = run(PublicLimits::default()).await;
     let many: String = (0..101).map(|number| format!("x-{number}: 1\r\n")).collect();
     let table: Vec<(String, u16, &str)> = [
@@ -76,7 +70,7 @@ async fn framing_in_doubt_is_a_problem_and_the_end() {
         let (head, body) = answer.split_once("\r\n\r\n").expect(&start);
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{start:?} got {answer:?}");
         assert!(head.contains("content-type: application/problem+json"), "{start:?} got {answer:?}");
-        let problem: serde_json::Value = serde_json::from_str(body).expect("one answer, a problem");
+        let problem: Value = serde_json::from_str(body).expect("one answer, a problem");
         assert_eq!(problem["code"], code, "{start:?}");
         assert_eq!(problem["documentation"], format!("/.well-known/onceway/problems#{code}"));
         assert_eq!((&problem["status"], &problem["safe_to_retry"]), (&status.into(), &true.into()));
@@ -85,7 +79,7 @@ async fn framing_in_doubt_is_a_problem_and_the_end() {
 }
 
 #[tokio::test]
-async fn broken_chunks_break_the_body_and_nothing_behind_them_is_read() {
+async fn nothing_behind_broken_chunks_is_read() {
     let running = run(PublicLimits::default()).await;
     let table = [
         "3\nabc\r\n0\r\n\r\n",
@@ -111,7 +105,7 @@ async fn broken_chunks_break_the_body_and_nothing_behind_them_is_read() {
 }
 
 #[tokio::test]
-async fn what_was_asked_before_is_answered_before_the_refusal() {
+async fn earlier_requests_are_answered_before_a_refusal() {
     let running = run(PublicLimits::default()).await;
     let two = "POST /wait HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: 1\r\n\r\n\
                POST /b HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nb";
@@ -139,7 +133,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn only_end_to_end_headers_are_passed_on_and_no_trailer_becomes_one() {
+async fn only_end_to_end_headers_pass_and_no_trailers() {
     let running = run(PublicLimits::default()).await;
     let asked = "POST http://a/headers HTTP/1.1\r\nHost: a\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\n\
                  Trailer: Idempotency-Key\r\nProxy-Authorization: x\r\nOnceway-Tenant: forged\r\nX-Forwarded-For: 10.0.0.1\r\n\
@@ -152,7 +146,7 @@ async fn only_end_to_end_headers_are_passed_on_and_no_trailer_becomes_one() {
 }
 
 #[tokio::test]
-async fn a_refusal_comes_without_100_continue_and_is_not_lost_to_a_reset() {
+async fn a_refusal_skips_100_continue_and_survives_a_reset() {
     let running = run(PublicLimits::default()).await;
     let mut stream = TcpStream::connect(&running.address).await.unwrap();
     let waiting = "POST /refuse HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";

@@ -3,24 +3,14 @@
 //! `public`, `framing`, `slow`, `http2` and `tls` test through it; `frames` writes HTTP/2 by hand.
 //! It must not use a client library, which would tidy up the very bytes in question.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use onceway::config::listen::{Edge, PublicLimits};
+use crate::net::frames::Raw;
+use crate::net::support::*;
 use onceway::ports::Body;
-use onceway::ports::body::{Collected, collect, full};
+use onceway::ports::body::{Collected, collect};
+use onceway::server::PublicService;
 use onceway::server::listener_kind::Door;
 use onceway::server::public::listen;
-use onceway::server::{Listeners, PublicService};
-use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
-
-use crate::net::frames::Raw;
-use crate::net::support::{fed, soon};
+use tokio::io::AsyncRead;
 
 /// The size of the answer to `/big`, in bytes: more than any socket buffers.
 pub const BIG: usize = 64 << 20;

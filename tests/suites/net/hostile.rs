@@ -4,34 +4,17 @@
 //! `peers` has the good case. Each test also shows that the message must not reach the region's
 //! service.
 
-use std::error::Error;
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run, us};
+use crate::net::support::*;
+use crate::support::said::{self, first_answer};
 use hyper::body::{Body, Incoming};
-use hyper::client::conn::http2::{Connection, SendRequest, handshake};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::adapters::identity::{PeerIdentity, server_name};
+use hyper::client::conn::http2::Connection;
 use onceway::adapters::issue::{Purpose, add, revoke};
 use onceway::adapters::wire;
 use onceway::adapters::wire::ask::encode_ask;
-use onceway::ports::Peers;
-use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question};
-use onceway::protocol::speakers::Sender;
 use onceway::protocol::versions::{NEWEST, Versions};
-use onceway::server::peer::PeerLimits;
 use rustls::ClientConfig;
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-
-use crate::net::peers::{PATIENCE, PLACES, dial, forward, not_sent, run, us};
-use crate::net::support::{Pki, fed, region, soon, text, trusting};
-use crate::support::said::{self, first_answer};
+use std::error::Error;
 
 type Made<B> = (SendRequest<B>, Connection<TokioIo<TlsStream<TcpStream>>, B, TokioExecutor>);
 
@@ -65,9 +48,13 @@ async fn raw(
     soon(first_answer(made, request.map(Full::new))).await
 }
 
+fn get(from: &str, path: &'static str) -> Request<Bytes> {
+    wire::encode_get(&region(from), Versions::OURS, &region("us"), path)
+}
+
 async fn code(response: Response<Incoming>) -> String {
     let json = response.into_body().collect().await.unwrap().to_bytes();
-    let problem: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    let problem: Value = serde_json::from_slice(&json).unwrap();
     problem["code"].as_str().unwrap().to_owned()
 }
 
@@ -80,12 +67,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     let why = not_sent(soon(dial(&stranger, "us", &us.address).forward(&region("us"), forward("/"))).await);
     assert!(why.contains("certificate"), "{why}");
     let believer = with_roots(&pki, Some(&stranger));
-    let refused = raw(
-        believer,
-        &us.address,
-        wire::encode_get(&region("eu"), Versions::OURS, &region("us"), wire::PING_PATH),
-    )
-    .await;
+    let refused = raw(believer, &us.address, get("eu", wire::PING_PATH)).await;
     assert!(refused.is_err());
     assert_eq!(us.region.seen.lock().unwrap().len(), 0);
 }
@@ -105,7 +87,7 @@ fn with_roots(pki: &Pki, of: Option<&PeerIdentity>) -> Arc<ClientConfig> {
 #[tokio::test]
 async fn a_client_without_certificate_or_protocol_is_refused() {
     let (pki, us) = us(PeerLimits::default()).await;
-    let ping = || wire::encode_get(&region("eu"), Versions::OURS, &region("us"), wire::PING_PATH);
+    let ping = || get("eu", wire::PING_PATH);
     assert!(raw(with_roots(&pki, None), &us.address, ping()).await.is_err());
     let mut config = ClientConfig::clone(&with_roots(&pki, Some(&pki.identity("eu"))));
     let welcome = raw(Arc::new(config.clone()), &us.address, ping()).await.unwrap();
@@ -117,7 +99,7 @@ async fn a_client_without_certificate_or_protocol_is_refused() {
 }
 
 #[tokio::test]
-async fn renewed_certificates_count_for_connections_to_come() {
+async fn renewed_certificates_apply_to_new_connections() {
     let (old, new) = (Pki::new(&["eu", "us"]), Pki::new(&["eu", "us"]));
     let identity = old.identity("us");
     let us = run(&identity, PeerLimits::default()).await;
@@ -149,8 +131,8 @@ async fn a_claim_to_be_another_region_is_refused() {
     let as_ap = || wire::encode_forward(&region("ap"), &region("us"), forward("/")).unwrap();
     for request in [
         as_ap(),
-        wire::encode_get(&region("ap"), Versions::OURS, &region("us"), wire::PING_PATH),
-        wire::encode_get(&region("ap"), Versions::OURS, &region("us"), wire::HELLO_PATH),
+        get("ap", wire::PING_PATH),
+        get("ap", wire::HELLO_PATH),
         encode_ask(&region("ap"), Versions::OURS, &region("us"), &Question::Views { after: 0 }),
     ] {
         let refused = raw(forged.client_config(), &us.address, request).await.unwrap();
@@ -163,7 +145,7 @@ async fn a_claim_to_be_another_region_is_refused() {
 }
 
 #[tokio::test]
-async fn a_question_of_another_version_is_refused_with_what_to_do() {
+async fn a_question_of_another_version_is_refused_with_advice() {
     let (pki, us) = us(PeerLimits::default()).await;
     let config = pki.identity("eu").client_config();
     for (body, says) in [
@@ -181,7 +163,7 @@ async fn a_question_of_another_version_is_refused_with_what_to_do() {
         assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
         assert_eq!(refused.headers()["onceway-peer-reply"], "refused");
         let json = refused.into_body().collect().await.unwrap().to_bytes();
-        let problem: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let problem: Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(problem["code"], "bad-peer-message");
         assert!(problem["detail"].as_str().unwrap().contains(says), "{problem}");
     }
@@ -197,7 +179,7 @@ async fn a_second_hop_and_unknown_messages_are_refused() {
     let refused = raw(config.clone(), &us.address, again).await.unwrap();
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     assert_eq!(code(refused).await, "bad-peer-message");
-    let later = wire::encode_get(&region("eu"), Versions::OURS, &region("us"), "/peer/v2/forward");
+    let later = get("eu", "/peer/v2/forward");
     let refused = raw(config.clone(), &us.address, later).await.unwrap();
     assert_eq!(refused.status(), StatusCode::NOT_FOUND);
     let mut anonymous = wire::encode_forward(&region("eu"), &region("us"), forward("/")).unwrap();
@@ -208,7 +190,7 @@ async fn a_second_hop_and_unknown_messages_are_refused() {
 }
 
 #[tokio::test]
-async fn a_server_of_another_region_is_refused_by_the_client() {
+async fn the_client_refuses_a_server_of_another_region() {
     let pki = Pki::new(&["eu", "us", "ap"]);
     let ap = run(&pki.identity("ap"), PeerLimits::default()).await;
     let misled = dial(&pki.identity("eu"), "us", &ap.address);
@@ -220,7 +202,7 @@ async fn a_server_of_another_region_is_refused_by_the_client() {
 /// A peer without a common version learns so from the hello: no forward, question or ping reaches
 /// the service.
 #[tokio::test]
-async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
+async fn both_ends_refuse_a_peer_of_another_version() {
     let pki = Pki::new(&["eu", "us"]);
     let foreign = Versions::new(NEWEST + 1, NEWEST + 2).unwrap();
     for (ours, theirs) in [(Versions::OURS, foreign), (foreign, Versions::OURS)] {
@@ -243,7 +225,7 @@ async fn a_peer_of_a_foreign_version_is_refused_by_both_ends() {
 /// A stream that was ended here may still have data on its way. Without a setting for it, too many
 /// of those count as an attack.
 #[tokio::test]
-async fn refusals_of_bodies_on_their_way_leave_the_connection_to_what_it_serves() {
+async fn refused_bodies_do_not_break_their_connection() {
     let (pki, us) = us(PeerLimits::default()).await;
     let peers = Arc::new(dial(&pki.identity("eu"), "us", &us.address));
     let served = tokio::spawn({
@@ -277,7 +259,7 @@ async fn refusals_of_bodies_on_their_way_leave_the_connection_to_what_it_serves(
 
 /// Another forward has most of the room.
 #[tokio::test]
-async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came() {
+async fn a_forward_without_place_is_refused_before_its_body() {
     let pki = Pki::new(&["eu", "us"]);
     let (eu, limit) = (pki.identity("eu"), 3 << 20);
     let us = run(&pki.identity("us"), PeerLimits { body_limit: limit, ..PeerLimits::default() }).await;
@@ -305,7 +287,7 @@ async fn a_forward_that_there_is_no_place_for_is_answered_before_its_body_came()
 }
 
 #[tokio::test]
-async fn whoever_may_not_speak_is_refused_before_anything_is_done() {
+async fn forbidden_senders_are_refused_before_any_work() {
     let (pki, us) = us(PeerLimits::default()).await;
     for sender in [Sender::Stranger, Sender::Witness] {
         *us.region.sender.lock().unwrap() = sender;
@@ -326,7 +308,7 @@ async fn a_witness_is_not_taken_for_a_client() {
     let pki = Pki::new(&["eu", "us"]);
     add(pki.path(), &[region("w")], Purpose::Witness).unwrap();
     let us = run(&pki.identity("us"), PeerLimits::default()).await;
-    let ping = wire::encode_get(&region("w"), Versions::OURS, &region("us"), wire::PING_PATH);
+    let ping = get("w", wire::PING_PATH);
     let refused = raw(pki.identity("w").client_config(), &us.address, ping).await;
     assert!(refused.is_err(), "{refused:?}");
     // A witness still answers.
@@ -335,14 +317,14 @@ async fn a_witness_is_not_taken_for_a_client() {
 }
 
 #[tokio::test]
-async fn a_revoked_region_is_refused_on_the_connection_that_it_has_and_on_any_other() {
+async fn a_revoked_region_is_refused_on_every_connection() {
     let pki = Pki::new(&["eu", "us", "ap"]);
     let identity = pki.identity("us");
     let us = run(&identity, PeerLimits::default()).await;
     let config = pki.identity("eu").client_config();
     let mut sender = soon(connect(config.clone(), &us.address)).await.unwrap();
     let ping = |from: &str| {
-        let request = wire::encode_get(&region(from), Versions::OURS, &region("us"), wire::PING_PATH);
+        let request = get(from, wire::PING_PATH);
         request.map(Full::new)
     };
     assert_eq!(soon(sender.send_request(ping("eu"))).await.unwrap().status(), StatusCode::OK);

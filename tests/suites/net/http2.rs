@@ -5,20 +5,13 @@
 //! malformed request ends as a problem, or as a reset where the protocol says so (RFC 9113 section
 //! 8.1.1). It must not pass anything of it on.
 
-use bytes::Bytes;
-use http::{Request, StatusCode, Version};
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http2::{SendRequest, handshake};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::config::listen::PublicLimits;
-use tokio::net::TcpStream;
-
 use crate::net::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, block, frame,
     request,
 };
 use crate::net::harness::{http2, run, still_answers};
-use crate::net::support::soon;
+use crate::net::support::*;
+use http::Version;
 
 async fn client(address: &str) -> SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(address).await.unwrap();
@@ -28,7 +21,7 @@ async fn client(address: &str) -> SendRequest<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn requests_pass_beside_each_other_by_prior_knowledge() {
+async fn concurrent_requests_pass_by_prior_knowledge() {
     let mut running = run(PublicLimits::default()).await;
     let sender = client(&running.address).await;
     let ask = |path: &str, body: &'static str| {
@@ -61,7 +54,7 @@ async fn large_answers_come_whole() {
 }
 
 #[tokio::test]
-async fn headers_of_the_client_are_its_end_to_end_ones_and_cookies_are_one() {
+async fn http2_passes_end_to_end_headers_and_joins_cookies() {
     let (_running, mut raw) = http2().await;
     let others: [(&str, &[u8]); 7] = [
         ("host", b"A"),
@@ -99,7 +92,7 @@ fn but(name: &str, value: Option<&'static str>) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_is_malformed_ends_its_stream() {
+async fn a_malformed_request_ends_its_stream() {
     let running = run(PublicLimits::default()).await;
     let malformed = [
         and("transfer-encoding", "chunked"),
@@ -150,7 +143,7 @@ async fn what_is_malformed_ends_its_stream() {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_is_a_problem_and_the_connection_lives_on() {
+async fn an_ambiguous_request_is_refused_on_a_live_connection() {
     let running = run(PublicLimits::default()).await;
     let many: Vec<(&str, &str)> = GOOD.into_iter().chain(vec![("x", "1"); 101]).collect();
     let refused = [
@@ -169,7 +162,7 @@ async fn what_is_in_doubt_is_a_problem_and_the_connection_lives_on() {
         let mut raw = Raw::connect(&running.address, &[]).await;
         raw.ask(1, asked).await;
         let Outcome::Answer(body) = soon(raw.outcome(1)).await else { panic!("no answer: {code}") };
-        let document: serde_json::Value = serde_json::from_str(&body).expect(code);
+        let document: Value = serde_json::from_str(&body).expect(code);
         assert_eq!(document["code"], *code);
         raw.ask(3, &request("GET", "/headers", &[])).await;
         assert!(matches!(soon(raw.outcome(3)).await, Outcome::Answer(body) if body.contains("host: a")));
@@ -178,7 +171,7 @@ async fn what_is_in_doubt_is_a_problem_and_the_connection_lives_on() {
 }
 
 #[tokio::test]
-async fn a_length_that_the_body_does_not_have_breaks_it() {
+async fn a_wrong_length_breaks_the_body() {
     let running = run(PublicLimits::default()).await;
     for (length, body) in [("3", "ab"), ("1", "ab"), ("0", "a")] {
         let mut raw = Raw::connect(&running.address, &[]).await;
@@ -204,7 +197,7 @@ async fn a_length_that_the_body_does_not_have_breaks_it() {
 }
 
 #[tokio::test]
-async fn who_is_refused_while_it_sends_is_reset_only_if_it_does_not_go_on() {
+async fn a_refused_sender_is_reset_only_if_it_stops() {
     let (_running, mut raw) = http2().await;
     for (stream, finishes) in [(1, true), (3, false)] {
         raw.send(&frame(HEADERS, END_HEADERS, stream, &request("POST", "/refuse", &[]))).await;
@@ -235,7 +228,7 @@ fn large(path: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn large_header_lists_have_one_budget_for_as_long_as_their_requests_last() {
+async fn large_header_lists_share_one_budget() {
     let limits = PublicLimits { heads: 100_000, ..PublicLimits::default() };
     let mut running = run(limits).await;
     let mut raw = Raw::connect(&running.address, &[]).await;
@@ -254,7 +247,7 @@ async fn large_header_lists_have_one_budget_for_as_long_as_their_requests_last()
 }
 
 #[tokio::test]
-async fn header_blocks_that_do_not_end_have_the_same_budget() {
+async fn unfinished_header_blocks_share_the_budget() {
     let running = run(PublicLimits { heads: 100_000, ..PublicLimits::default() }).await;
     let mut first = Raw::connect(&running.address, &[]).await;
     first.send(&frame(HEADERS, END_STREAM, 1, &request("POST", "/echo", &[]))).await;
@@ -269,7 +262,7 @@ async fn header_blocks_that_do_not_end_have_the_same_budget() {
 }
 
 #[tokio::test]
-async fn a_length_of_zero_that_data_contradicts_is_refused_before_the_request_is_seen() {
+async fn data_against_a_zero_length_is_refused_unseen() {
     let (running, mut raw) = http2().await;
     let head = |path: &str| request("POST", path, &[("content-length", b"0")]);
     raw.send(&frame(HEADERS, END_HEADERS, 1, &head("/denied"))).await;

@@ -4,16 +4,12 @@
 //! `http2` has merely malformed requests. After each attack the connection is over, or the request
 //! was refused, and a new client is answered. It must not count on how many bytes a socket buffers.
 
-use std::time::Duration;
-
-use onceway::config::listen::PublicLimits;
-
 use crate::net::frames::{
     ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Outcome, PING, RST_STREAM, Raw, SETTINGS,
     WINDOW_UPDATE, block, frame, request,
 };
 use crate::net::harness::{http2, run, still_answers};
-use crate::net::support::soon;
+use crate::net::support::*;
 
 const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
 
@@ -42,7 +38,7 @@ async fn rapid_reset_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn requests_that_are_reset_as_soon_as_they_run_end_the_connection() {
+async fn requests_reset_while_they_run_end_the_connection() {
     let (mut running, mut raw) = http2().await;
     let head = request("GET", "/wait", &[]);
     for stream in odd(101) {
@@ -80,7 +76,7 @@ async fn a_header_block_without_end_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_header_list_over_the_limit_is_refused_however_small_it_is_sent() {
+async fn an_oversized_header_list_is_refused_despite_compression() {
     let running = run(PublicLimits::default()).await;
     // One large field is put into the table, then named by one byte each time (RFC 7541 section
     // 6.1).
@@ -151,7 +147,7 @@ async fn a_window_that_stays_shut_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn no_more_than_so_many_requests_run_beside_each_other() {
+async fn one_connection_runs_at_most_a_hundred_requests() {
     let (mut running, mut raw) = http2().await;
     let head = request("GET", "/wait", &[]);
     for stream in odd(101) {

@@ -4,29 +4,16 @@
 //! `hostile` has the peers that must be refused. It must count the other region's messages: nothing
 //! is resent.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use http::{HeaderMap, Method, Response, StatusCode};
-use onceway::adapters::identity::PeerIdentity;
+use crate::net::support::*;
 use onceway::adapters::peers::HttpPeers;
-use onceway::ports::Peers;
-use onceway::ports::body::full;
-use onceway::ports::peers::{Beat, Forward, ForwardReply, PeerError, PeerMessage, Pong, Question, Told};
-use onceway::protocol::record::RequestId;
-use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::speakers::{Sender, may};
-use onceway::server::peer::{PeerLimits, listen};
-use onceway::server::{Listeners, PeerService};
+use onceway::ports::peers::{Beat, PeerMessage, Pong, Told};
+use onceway::protocol::speakers::may;
+use onceway::server::PeerService;
+use onceway::server::peer::listen;
 use onceway_lab::contract;
-use onceway_lab::relay::{Direction, Relay};
 use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-
-use crate::net::support::{Pki, fed, key_id, piece, region, soon, text};
+use tokio::net::TcpSocket;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Room for a large forward and some small ones.
 pub const PLACES: usize = (3 << 20) + 1_000;
@@ -207,7 +194,7 @@ async fn in_turn(addresses: Vec<String>) -> (String, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_it_has() {
+async fn a_gateway_that_stops_serving_hands_over_to_siblings() {
     let pki = Pki::new(&["eu", "us"]);
     let one = run(&pki.identity("us"), PeerLimits::default()).await;
     let useless = run(&pki.identity("us"), PeerLimits::default()).await;
@@ -227,7 +214,7 @@ async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_i
         let pong = peers.ping(&to, PATIENCE).await?;
         Ok(pong.serving.then_some(()))
     };
-    onceway_lab::wait::for_some("a gateway that serves", PATIENCE, moved).await.unwrap();
+    wait::for_some("a gateway that serves", PATIENCE, moved).await.unwrap();
     soon(peers.forward(&to, forward("/v1/c"))).await.unwrap();
     assert_eq!(useless.region.seen.lock().unwrap().len(), 0, "no better than who was there");
     assert!(!other.region.seen.lock().unwrap().is_empty());
@@ -237,7 +224,7 @@ async fn who_says_that_it_does_not_serve_is_left_for_its_sibling_and_ends_what_i
 }
 
 #[tokio::test]
-async fn a_forward_given_up_is_given_up_there_too() {
+async fn an_abandoned_forward_is_abandoned_at_the_peer() {
     let (pki, mut us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let to = region("us");
@@ -259,12 +246,12 @@ async fn a_forward_given_up_is_given_up_there_too() {
 }
 
 #[tokio::test]
-async fn one_connection_serves_many_callers_and_a_broken_one_is_made_anew() {
+async fn one_connection_serves_many_callers_and_is_replaced() {
     let (pki, us) = us(PeerLimits::default()).await;
     let (front, connections) = in_turn(vec![us.address.clone()]).await;
     let relay = Relay::start(front.parse().unwrap()).await.unwrap();
     let peers = Arc::new(dial(&pki.identity("eu"), "us", &relay.local_addr().to_string()));
-    let mut callers = tokio::task::JoinSet::new();
+    let mut callers = JoinSet::new();
     for _ in 0..30 {
         let peers = peers.clone();
         callers.spawn(async move { peers.forward(&region("us"), forward("/")).await.map(drop) });
@@ -315,7 +302,7 @@ async fn a_body_over_the_limit_is_refused_unsent() {
 
 /// The name is that of the certificate's region, for a question as for a forward.
 #[tokio::test]
-async fn what_arrives_has_the_name_of_who_sent_it() {
+async fn messages_carry_the_name_of_their_sender() {
     let (pki, us) = us(PeerLimits::default()).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let told = soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await;
@@ -326,7 +313,7 @@ async fn what_arrives_has_the_name_of_who_sent_it() {
 }
 
 #[tokio::test]
-async fn a_question_over_the_limit_is_refused_unsent_and_says_why() {
+async fn a_question_over_the_limit_is_refused_unsent() {
     let (pki, us) = us(PeerLimits { question_limit: 3, ..PeerLimits::default() }).await;
     let peers = dial(&pki.identity("eu"), "us", &us.address);
     let why = not_sent(soon(peers.ask(&region("us"), Question::Views { after: 7 }, PATIENCE)).await);
@@ -358,7 +345,7 @@ async fn stopping_lets_a_forward_finish() {
 /// A socket that begins no handshake, from an address of this machine.
 async fn silent(from: u8, address: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(std::net::SocketAddr::from(([127, 0, 0, from], 0))).unwrap();
+    socket.bind(SocketAddr::from(([127, 0, 0, from], 0))).unwrap();
     soon(socket.connect(address.parse().unwrap())).await.unwrap()
 }
 

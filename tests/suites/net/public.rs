@@ -4,14 +4,8 @@
 //! `framing` has its refusals, `slow` its deadlines for slow clients, `http2` and `tls` the other
 //! ways in. It must not use a client library, which would tidy up the very bytes in question.
 
-use std::time::Duration;
-
-use onceway::config::listen::PublicLimits;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-
 use crate::net::harness::{read_until, rest, run, run_within};
-use crate::net::support::soon;
+use crate::net::support::*;
 
 #[tokio::test]
 async fn requests_follow_each_other_and_stream_both_ways() {

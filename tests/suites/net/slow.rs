@@ -4,16 +4,10 @@
 //! Each bound is set low, and seen to cut. `framing` and `http2` have malformed requests. It must
 //! not sleep: a client that drips waits for an answer for a moment between its bytes.
 
-use std::time::Duration;
-
-use onceway::config::listen::PublicLimits;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-
 use crate::net::frames::{END_HEADERS, HEADERS, Outcome, Raw, frame, request};
 use crate::net::harness::{BIG, read_until, rest, run, still_answers};
-use crate::net::support::soon;
+use crate::net::support::*;
+use tokio::time::timeout;
 
 const MOMENT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
@@ -125,7 +119,7 @@ async fn an_answer_that_is_read_slowly_is_not_cut() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
+async fn idle_connections_are_closed_and_busy_ones_stay() {
     let mut running = run(PublicLimits { idle_time: MOMENT, head_time: MOMENT, ..patient() }).await;
     let mut busy = running.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(soon(running.events.recv()).await, Some("arrived"));

@@ -3,31 +3,37 @@
 //!
 //! The contract's benches use it, too. It must not assert anything itself beyond its own working.
 
-use std::collections::BTreeMap;
-use std::future::Future;
-use std::path::Path;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::Context;
-use std::time::Duration;
-
-use bytes::Bytes;
+pub use crate::support::*;
+pub use http::{HeaderName, Response};
 use http_body::Frame;
-use http_body_util::BodyExt;
-use onceway::adapters::identity::{PeerIdentity, files_in};
+pub use http_body_util::Full;
+pub use hyper::client::conn::http2::{SendRequest, handshake};
+pub use hyper_util::rt::{TokioExecutor, TokioIo};
+pub use onceway::adapters::identity::server_name;
 use onceway::adapters::issue::{Generated, generate};
+pub use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
+pub use onceway::config::listen::{Edge, PublicLimits};
+pub use onceway::ports::Upstream;
 use onceway::ports::body::{Collected, collect};
+pub use onceway::ports::body::{empty, full};
+pub use onceway::ports::peers::{Forward, ForwardReply, PeerError, Question};
+pub use onceway::ports::upstream::{ForwardKey, Probe, ProbeReply, SendError};
 use onceway::ports::{Body, BodyError, Polled};
-use onceway::protocol::key::{Key, KeyId, Tenant};
-use onceway::protocol::region::RegionName;
-use onceway_lab::wait;
+pub use onceway::protocol::speakers::Sender;
+pub use onceway::server::Listeners;
+pub use onceway::server::peer::PeerLimits;
 use rustls::client::WantsClientCert;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, SupportedProtocolVersion};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+pub use rustls::{ServerConfig, SupportedProtocolVersion};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Context;
+use tokio::io::AsyncRead;
+pub use tokio::sync::{Semaphore, mpsc};
+pub use tokio_rustls::TlsConnector;
+pub use tokio_rustls::client::TlsStream;
 
 pub fn region(name: &str) -> RegionName {
     RegionName::parse(name).unwrap()
@@ -39,7 +45,7 @@ pub fn key_id(tenant: &str, key: &str) -> KeyId {
 
 /// An authority's regions, loaded as they would be from files.
 pub struct Pki {
-    directory: tempfile::TempDir,
+    directory: TempDir,
 }
 
 impl Pki {
@@ -60,7 +66,7 @@ impl Pki {
     }
 
     pub fn authority(&self) -> Vec<u8> {
-        std::fs::read(self.directory.path().join("ca.pem")).unwrap()
+        fs::read(self.directory.path().join("ca.pem")).unwrap()
     }
 }
 

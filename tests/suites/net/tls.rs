@@ -4,24 +4,10 @@
 //! `adapters::tls` has the tables of unusable files. It must not trust anything but the test's own
 //! authority.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use onceway::adapters::identity::{files_in, server_name};
-use onceway::adapters::tls::load;
-use onceway::config::listen::PublicLimits;
-use rustls::{ProtocolVersion, SupportedProtocolVersion};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-
 use crate::net::harness::{Running, rest, run_within};
-use crate::net::support::{Pki, region, soon, trusting};
+use crate::net::support::*;
+use onceway::adapters::tls::load;
+use rustls::ProtocolVersion;
 
 async fn secure(pki: &Pki, limits: PublicLimits) -> Running {
     let files = files_in(pki.path(), &region("us"));
@@ -43,7 +29,7 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn http1_is_spoken_over_both_versions_with_and_without_alpn() {
+async fn http1_works_over_both_versions_with_or_without_alpn() {
     let pki = Pki::new(&["us"]);
     let running = secure(&pki, PublicLimits::default()).await;
     for (version, alpn, name) in [
@@ -84,7 +70,7 @@ async fn http2_is_chosen_by_alpn() {
 }
 
 #[tokio::test]
-async fn who_does_not_shake_hands_is_cut() {
+async fn a_client_without_a_handshake_is_cut() {
     let pki = Pki::new(&["us"]);
     let limits = PublicLimits { head_time: Duration::from_millis(300), ..PublicLimits::default() };
     let running = secure(&pki, limits).await;

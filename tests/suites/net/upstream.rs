@@ -4,23 +4,10 @@
 //! `support::RawServer` records the requests. It must count them: a resend is the one thing that
 //! must never happen.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use crate::net::support::*;
+use onceway::ports::upstream::{EffectTokens, KeyForm, Send};
 
-use http::{HeaderMap, HeaderName, Method, Request};
-use onceway::adapters::upstream::{Base, HttpUpstream, ServiceSettings, UpstreamSettings};
-use onceway::ports::Upstream;
-use onceway::ports::body::{empty, full};
-use onceway::ports::upstream::{EffectTokens, ForwardKey, KeyForm, Probe, ProbeReply, Send, SendError};
-use onceway::protocol::record::{RequestId, Token};
-use onceway_lab::wait;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
-
-use crate::net::support::{RawServer, Then, fed, key_id, piece, read_request, region, soon, text};
-
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
 /// More than one read takes, in bytes.
@@ -37,16 +24,20 @@ fn keeping(address: &str, keep_idle: Duration) -> Arc<HttpUpstream> {
     Arc::new(HttpUpstream::new(&settings))
 }
 
-fn settings(address: &str) -> UpstreamSettings {
-    let own = ServiceSettings::at(base(address)).unwrap();
+/// The settings of a region whose only service this is.
+pub fn of(own: ServiceSettings) -> UpstreamSettings {
     UpstreamSettings { me: region("eu"), own, shared: false, others: BTreeMap::new(), named: BTreeMap::new() }
+}
+
+fn settings(address: &str) -> UpstreamSettings {
+    of(ServiceSettings::at(base(address)).unwrap())
 }
 
 fn base(address: &str) -> Base {
     Base::parse(&format!("http://{address}")).unwrap()
 }
 
-fn send(headers: &[(&'static str, &str)]) -> Send {
+pub fn send(headers: &[(&'static str, &str)]) -> Send {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
         map.append(*name, value.parse().unwrap());
@@ -69,7 +60,7 @@ fn always() -> bool {
 }
 
 #[tokio::test]
-async fn the_upstream_is_told_the_attempt_and_gets_end_to_end_headers_only() {
+async fn the_upstream_gets_attempt_and_end_to_end_headers() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let sent = send(&[
         ("host", "public.example"),
@@ -132,7 +123,7 @@ async fn the_key_is_told_in_one_header_and_form() {
 }
 
 #[tokio::test]
-async fn answers_lose_what_ends_at_this_hop_and_redirects_are_answers() {
+async fn answers_lose_hop_headers_and_redirects_are_passed() {
     let server = RawServer::start(Then::Answer(
         "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 302 Found\r\nLocation: http://elsewhere/\r\n\
          Connection: keep-alive, X-Private\r\nX-Private: 1\r\nKeep-Alive: timeout=5\r\nOnceway-Region: forged\r\n\
@@ -153,7 +144,7 @@ async fn connections_are_never_more_than_requests_at_once() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let upstream = at(&server.address);
     let all_at_once = || async {
-        let mut running = tokio::task::JoinSet::new();
+        let mut running = JoinSet::new();
         for _ in 0..AT_ONCE {
             let upstream = upstream.clone();
             running.spawn(async move {
@@ -204,7 +195,7 @@ async fn connects(upstream: &HttpUpstream, count: &Mutex<usize>, method: Method,
 
 /// Half a second is safe for an upstream that closes after one, however far it is away.
 #[tokio::test]
-async fn a_request_that_may_change_state_goes_on_no_connection_that_was_idle_for_long() {
+async fn writes_avoid_connections_that_were_idle_for_long() {
     let (address, count) = closing_after(LONG, OK).await;
     let upstream = keeping(&address, LONG);
     assert_eq!(connects(&upstream, &count, Method::POST, Duration::from_millis(600)).await, 4);
@@ -212,7 +203,7 @@ async fn a_request_that_may_change_state_goes_on_no_connection_that_was_idle_for
 }
 
 #[tokio::test]
-async fn the_upstreams_own_keep_alive_is_heeded_less_a_margin() {
+async fn the_upstreams_keep_alive_counts_less_a_margin() {
     for (header, apart, opened) in [
         ("timeout=1", 600, 4),
         ("max=9, Timeout=1", 600, 4),
@@ -229,7 +220,7 @@ async fn the_upstreams_own_keep_alive_is_heeded_less_a_margin() {
 }
 
 #[tokio::test]
-async fn idle_connections_are_closed_in_time_though_nobody_asks_again() {
+async fn idle_connections_are_closed_without_another_request() {
     let mut server = RawServer::start(Then::Answer(OK)).await;
     let upstream = keeping(&server.address, SHORT);
     for _ in 0..2 {
@@ -241,7 +232,7 @@ async fn idle_connections_are_closed_in_time_though_nobody_asks_again() {
 }
 
 #[tokio::test]
-async fn no_time_left_is_not_sent() {
+async fn a_request_without_time_left_is_not_sent() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let error = soon(at(&server.address).send(send(&[]), Duration::ZERO, always)).await.unwrap_err();
     assert!(matches!(error, SendError::NotSent(_)), "{error}");
@@ -249,7 +240,7 @@ async fn no_time_left_is_not_sent() {
 }
 
 #[tokio::test]
-async fn what_breaks_after_the_request_was_read_is_unknown_and_never_resent() {
+async fn a_break_after_the_request_is_unknown_never_resent() {
     let headers =
         |count| format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{}\r\nhi", "a: b\r\n".repeat(count));
     let server = RawServer::start(Then::AnswerAndClose(headers(99).leak())).await;
@@ -298,7 +289,7 @@ async fn each_answer_on_a_kept_connection_is_judged() {
 }
 
 #[tokio::test]
-async fn a_close_that_only_the_kernel_knows_of_is_seen_in_time() {
+async fn a_close_known_to_the_kernel_is_seen() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = at(&listener.local_addr().unwrap().to_string());
     let (tell, closed) = std::sync::mpsc::channel();
@@ -331,7 +322,7 @@ async fn a_close_that_only_the_kernel_knows_of_is_seen_in_time() {
 }
 
 #[tokio::test]
-async fn a_body_that_trickles_is_cut_when_its_waits_are_too_long_together() {
+async fn a_trickling_body_is_cut_by_its_total_wait() {
     let server = RawServer::start(Then::Trickle(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         "1\r\na\r\n",
@@ -346,7 +337,7 @@ async fn a_body_that_trickles_is_cut_when_its_waits_are_too_long_together() {
 }
 
 #[tokio::test]
-async fn a_reader_that_takes_its_time_loses_nothing() {
+async fn a_slow_reader_loses_nothing() {
     let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {BIG}\r\n\r\n{}", "a".repeat(BIG));
     let server = RawServer::start(Then::AnswerAndHang(Box::leak(answer.into_boxed_str()))).await;
     let mut body = soon(at(&server.address).send(send(&[]), SHORT, always)).await.unwrap().into_body();
@@ -430,7 +421,7 @@ async fn only_a_clear_reply_to_a_probe_counts() {
 }
 
 #[tokio::test]
-async fn a_probe_names_the_attempt_and_asks_the_right_region() {
+async fn a_probe_names_its_attempt_and_asks_its_region() {
     let none = Then::Answer("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n");
     let (own, other) = (RawServer::start(none).await, RawServer::start(none).await);
     let mut settings = settings(&own.address);
@@ -468,7 +459,7 @@ async fn a_probe_names_the_attempt_and_asks_the_right_region() {
 }
 
 #[tokio::test]
-async fn passing_streams_both_ways() {
+async fn a_passed_request_streams_both_ways() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream = at(&listener.local_addr().unwrap().to_string());
     let server = tokio::spawn(async move {
@@ -517,7 +508,7 @@ async fn passing_streams_both_ways() {
 
 /// The bound of a passing request is on each wait for the upstream, and on no other wait.
 #[tokio::test]
-async fn a_slow_client_is_no_silent_upstream() {
+async fn a_slow_client_does_not_time_the_upstream_out() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let upstream = at(&server.address);
     let (feed, body) = fed();
@@ -532,7 +523,7 @@ async fn a_slow_client_is_no_silent_upstream() {
 }
 
 #[tokio::test]
-async fn a_silent_upstream_is_waited_for_no_longer_than_its_bound() {
+async fn a_silent_upstream_is_given_up_at_its_bound() {
     // Before its answer, with and without a request body, and in the middle of its answer.
     let server = RawServer::start(Then::AnswerAndHang("")).await;
     for body in [empty(), full("content")] {
@@ -551,7 +542,7 @@ async fn a_silent_upstream_is_waited_for_no_longer_than_its_bound() {
     let server = RawServer::start(trickle).await;
     let upstream = at(&server.address);
     let mut body = soon(upstream.pass(None, Request::new(empty()), SHORT)).await.unwrap().into_body();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while begun.elapsed() < SHORT * 3 {
         assert_eq!(piece(&mut body).await.unwrap().unwrap(), "a");
     }
@@ -574,7 +565,7 @@ async fn giving_an_answer_up_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn an_answer_has_one_length_which_is_its_bodys() {
+async fn an_answers_length_is_that_of_its_body() {
     // The upstream's bytes after its status line, the length that is left, and true if the
     // connection is used again.
     for (rest, length, reused) in [

@@ -3,56 +3,23 @@
 //!
 //! Each server here is scripted. A test must not take "unknown" for "not sent", nor the reverse.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
-use onceway::adapters::identity::files_in;
-use onceway::adapters::upstream::{
-    Base, Credential, Host, HttpUpstream, ServiceSettings, Tls, TlsFiles, UpstreamSettings,
-};
-use onceway::ports::Upstream;
-use onceway::ports::body::empty;
-use onceway::ports::upstream::{CredentialRefused, ForwardKey, Probe, ProbeReply, Send, SendError};
-use onceway::protocol::record::{RequestId, Token};
+use crate::net::support::*;
+use crate::net::upstream::{OK, of as settings, send};
+use onceway::adapters::upstream::{Credential, Host, Tls, TlsFiles};
+use onceway::ports::upstream::{CredentialRefused, Send};
 use onceway_lab::ports::free_run;
+use rustls::RootCertStore;
 use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::net::support::{Pki, RawServer, Then, key_id, read_request, region, soon, text};
-
-const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const AMPLE: Duration = Duration::from_secs(20);
 const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
-fn send(headers: &[(&'static str, &str)]) -> Send {
-    let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-    Send {
-        upstream: None,
-        id: key_id("acme", "k"),
-        key: ForwardKey::default(),
-        token: Token { epoch: 1, attempt: 1 },
-        request_id: RequestId(9),
-        method: Method::POST,
-        target: "/v1".parse().unwrap(),
-        headers: HeaderMap::from_iter(headers),
-        body: "body".into(),
-    }
-}
-
 fn over(own: ServiceSettings) -> HttpUpstream {
     HttpUpstream::new(&settings(own))
-}
-
-fn settings(own: ServiceSettings) -> UpstreamSettings {
-    UpstreamSettings { me: region("eu"), own, shared: false, others: BTreeMap::new(), named: BTreeMap::new() }
 }
 
 fn at(addresses: &[String]) -> ServiceSettings {
@@ -176,7 +143,7 @@ async fn nothing_was_sent_if_no_connection_was_made() {
 }
 
 #[tokio::test]
-async fn nothing_was_sent_if_the_certificate_is_not_the_upstreams() {
+async fn nothing_was_sent_to_a_server_with_another_certificate() {
     let (pki, other) = (Pki::new(&["us", "eu"]), Pki::new(&["us"]));
     let served = Secure::start(server(&pki, BOTH, None), answers).await;
     not_sent(after(&over(secured(&served.address, &other, None))).await, "UnknownIssuer");
@@ -191,7 +158,7 @@ async fn nothing_was_sent_if_the_certificate_is_not_the_upstreams() {
 }
 
 #[tokio::test]
-async fn nothing_was_sent_if_there_is_no_slot_or_no_right() {
+async fn nothing_was_sent_without_a_slot_or_a_right() {
     let server = RawServer::start(Then::AnswerAndHang("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")).await;
     let mut settings = at(&[format!("http://{}", server.address)]);
     settings.bounds.connections = 1;
@@ -206,7 +173,7 @@ async fn nothing_was_sent_if_there_is_no_slot_or_no_right() {
 }
 
 #[tokio::test]
-async fn tls_is_spoken_in_both_versions_and_one_connection_serves_many() {
+async fn one_tls_connection_of_either_version_serves_many() {
     let pki = Pki::new(&["us"]);
     for versions in [&[&rustls::version::TLS13][..], &[&rustls::version::TLS12]] {
         // Tickets for later handshakes come behind TLS 1.3's: they break no idle connection.
@@ -229,7 +196,7 @@ async fn tls_is_spoken_in_both_versions_and_one_connection_serves_many() {
 /// It closes each connection while that is idle: its farewell waits in the kernel when the next
 /// request comes. Nothing is in doubt from that.
 #[tokio::test]
-async fn an_upstream_that_closes_idle_connections_leaves_nothing_in_doubt() {
+async fn closed_idle_connections_leave_nothing_in_doubt() {
     let pki = Pki::new(&["us"]);
     let (close, closed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let told = (close.clone(), closed.clone());
@@ -254,7 +221,7 @@ async fn an_upstream_that_closes_idle_connections_leaves_nothing_in_doubt() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_our_certificate_was_sent_nothing_that_counts() {
+async fn a_server_that_refuses_our_certificate_got_nothing() {
     let (pki, other) = (Pki::new(&["us", "eu"]), Pki::new(&["eu"]));
     let served = Secure::start(server(&pki, &[&rustls::version::TLS13], Some(&pki)), answers).await;
     assert_eq!(after(&over(secured(&served.address, &pki, Some((&pki, "eu"))))).await, Ok(200));
@@ -269,30 +236,19 @@ async fn a_server_that_refuses_our_certificate_was_sent_nothing_that_counts() {
 }
 
 #[tokio::test]
-async fn whatever_breaks_behind_a_handshake_is_unknown() {
+async fn a_break_after_the_handshake_is_unknown() {
     let pki = Pki::new(&["us"]);
-    // It resets.
-    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
-        let _ = read_request(&mut stream).await;
-        stream.get_ref().0.set_zero_linger().unwrap();
-    })
-    .await;
-    unknown(after(&over(secured(&served.address, &pki, None))).await);
-    // It says farewell.
-    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
-        let _ = read_request(&mut stream).await;
-        let _ = stream.shutdown().await;
-    })
-    .await;
-    unknown(after(&over(secured(&served.address, &pki, None))).await);
-    // It answers half.
-    let served = Secure::start(server(&pki, BOTH, None), async |mut stream| {
-        let _ = read_request(&mut stream).await;
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nCont").await;
-        let _ = stream.shutdown().await;
-    })
-    .await;
-    unknown(after(&over(secured(&served.address, &pki, None))).await);
+    // It resets, says farewell, or answers half.
+    for half in [None, Some(""), Some("HTTP/1.1 200 OK\r\nCont")] {
+        let served = Secure::start(server(&pki, BOTH, None), move |mut stream| async move {
+            let _ = read_request(&mut stream).await;
+            let Some(half) = half else { return stream.get_ref().0.set_zero_linger().unwrap() };
+            let _ = stream.write_all(half.as_bytes()).await;
+            let _ = stream.shutdown().await;
+        })
+        .await;
+        unknown(after(&over(secured(&served.address, &pki, None))).await);
+    }
     let silent = RawServer::start(Then::AnswerAndHang("")).await;
     let told =
         sent(&over(at(&[format!("http://{}", silent.address)])), Duration::from_millis(300), || true).await;
@@ -300,7 +256,7 @@ async fn whatever_breaks_behind_a_handshake_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_replaced_counts_for_the_next_connection() {
+async fn a_replaced_certificate_counts_for_the_next_connection() {
     let (pki, newer) = (Pki::new(&["us"]), Pki::new(&["us"]));
     let served = Secure::start(server(&newer, BOTH, None), answers).await;
     let mut old = secured(&served.address, &pki, None);
@@ -315,7 +271,7 @@ async fn a_certificate_that_is_replaced_counts_for_the_next_connection() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_down_or_silent_takes_nothing_down() {
+async fn a_dead_or_silent_endpoint_takes_nothing_down() {
     let (one, two) = (RawServer::start(Then::Answer(OK)).await, RawServer::start(Then::Answer(OK)).await);
     let dead = format!("http://127.0.0.1:{}", free_run(1).unwrap());
     let pki = Pki::new(&["us"]);
@@ -354,7 +310,7 @@ async fn an_endpoint_that_fails_fast_draws_no_traffic() {
 }
 
 #[tokio::test]
-async fn the_host_is_the_addresss_the_clients_or_another() {
+async fn the_host_header_follows_the_configured_choice() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let named = Host::Named(HeaderValue::from_static("internal.example"));
     let own = server.address.clone();
@@ -376,7 +332,7 @@ fn credential(value: &'static str) -> Arc<Credential> {
 }
 
 #[tokio::test]
-async fn our_credential_takes_the_place_of_the_clients_and_its_refusal_is_no_answer() {
+async fn our_credential_replaces_the_clients_and_refusals_are_marked() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let refusing = RawServer::start(Then::Answer("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n")).await;
     let own = |server: &RawServer| ServiceSettings {
@@ -413,7 +369,7 @@ async fn our_credential_takes_the_place_of_the_clients_and_its_refusal_is_no_ans
 
 /// The new credential of a service that moved must not be sent to its old place.
 #[tokio::test]
-async fn a_credential_waits_with_the_address_that_it_is_for() {
+async fn a_credential_never_goes_to_another_address() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let with = |address: &str, header: &'static str, value: &'static str| {
         let header = HeaderName::from_static(header);
@@ -435,7 +391,7 @@ async fn a_credential_waits_with_the_address_that_it_is_for() {
 }
 
 #[tokio::test]
-async fn the_right_to_send_is_asked_for_at_each_endpoint() {
+async fn each_endpoint_asks_for_the_right_to_send() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let dead = format!("http://127.0.0.1:{}", free_run(1).unwrap());
     let upstream = over(at(&[dead, format!("http://{}", server.address)]));
@@ -446,7 +402,7 @@ async fn the_right_to_send_is_asked_for_at_each_endpoint() {
 }
 
 #[tokio::test]
-async fn connections_are_bounded_idle_ones_included() {
+async fn idle_connections_count_towards_the_bound() {
     let server = RawServer::start(Then::Answer(OK)).await;
     let mut settings = at(&[format!("http://{}", server.address)]);
     settings.bounds.connections = 2;
@@ -464,7 +420,7 @@ async fn connections_are_bounded_idle_ones_included() {
 }
 
 #[tokio::test]
-async fn a_doubt_is_asked_of_the_service_that_has_it() {
+async fn a_probe_asks_the_service_of_the_doubt() {
     let none = Then::Answer("HTTP/1.1 404 Not Found\r\nOnceway-Effect: none\r\nContent-Length: 0\r\n\r\n");
     let (default, named) = (RawServer::start(none).await, RawServer::start(none).await);
     let mut settings = settings(at(&[format!("http://{}", default.address)]));

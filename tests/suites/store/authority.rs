@@ -3,24 +3,10 @@
 //! `ports::contract` has a store's promises without a look into it; here are the schedules that
 //! need one, `gate` has those about the gate. It must not repeat a clause of the contract.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::store::support::{HOLD, RETENTION, Region, id, lifetime, only_row, open, origin, print};
-use onceway::adapters::postgres::PgStore;
-use onceway::ports::authority::{Lodged, Lodging};
+use crate::store::support::*;
+use onceway::ports::authority::Lodging;
 use onceway::ports::store::PeerMemory;
-use onceway::ports::{Escrows, Imports, KeyStore, Replica};
-use onceway::protocol::authority::GateState;
-use onceway::protocol::record::{Nonce, RequestId, State, Token};
-use onceway::protocol::region::{Origin, RegionName};
-use onceway::protocol::ring::Ring;
-use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
-use onceway::protocol::view::{AcceptorId, View};
 use onceway_lab::contract::escrow::lodging_of;
-use onceway_lab::wait;
-use tokio_postgres::Client;
 
 const BOUND: Duration = Duration::from_secs(30);
 
@@ -127,7 +113,7 @@ async fn a_conversion_that_came_second_does_not_stop_early() {
 /// No region compares another's dates (docs/protocol.md#rule-12). The hold of another region's row
 /// is reported whole, and its answer is replayed until its origin makes it a tombstone.
 #[tokio::test]
-async fn rows_of_other_origins_are_not_judged_by_this_clock() {
+async fn other_origins_rows_are_not_judged_by_this_clock() {
     let (region, store, _gate) = Region::ready("eu#1").await;
     let sql = "insert into onceway.records (tenant, key, origin, state, epoch, attempt, nonce, fp_raw, request_id, held_at, held_ms, hold_ms, \
                        settle_ms, recovery, expires_at, due_ms, answer_status, answer_headers, settled_at) \
@@ -143,7 +129,7 @@ async fn rows_of_other_origins_are_not_judged_by_this_clock() {
 
 /// No other region forgets rows that a survivor handed over.
 #[tokio::test]
-async fn an_imported_row_goes_when_its_tombstone_would() {
+async fn an_imported_row_expires_like_its_original() {
     let (region, store, _gate) = Region::ready("eu#1").await;
     let (admin, origin) = (region.admin().await, other());
     for key in ["a", "b"] {
@@ -173,7 +159,7 @@ async fn an_imported_row_goes_when_its_tombstone_would() {
 
 /// The order in which gateways write does not matter.
 #[tokio::test]
-async fn what_was_imported_is_remembered_and_never_goes_back() {
+async fn the_imported_mark_never_goes_back() {
     let (_region, store, _gate) = Region::ready("eu#1").await;
     let at = |imported| vec![PeerMemory { origin: other(), applied: 0, lag: None, imported }];
     for imported in [0, 9, 4] {

@@ -3,15 +3,7 @@
 //!
 //! `ports::contract` has what each member hears. A test must not measure time.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::store::support::{Region, ask, eventually, won};
-use onceway::ports::KeyStore;
-use onceway::ports::store::{ClaimReply, StoreError, Written};
-use onceway::protocol::record::{Answer, AnswerBody};
-use tokio::task::JoinSet;
-use tokio_postgres::Client;
+use crate::store::support::*;
 
 /// Keys that are handled at the same time, and how often.
 const AT_ONCE: u128 = 64;
@@ -28,7 +20,7 @@ async fn counted(admin: &Client) -> [i64; 3] {
 /// A backend reports its counters when it ends.
 async fn all_gone(admin: &Client) {
     let sql = "select true where not exists (select from pg_stat_activity where usename = 'gw' or application_name = 'onceway')";
-    eventually("the end of all backends", || async { admin.query_opt(sql, &[]).await.unwrap() }).await;
+    found("the end of all backends", || async { admin.query_opt(sql, &[]).await.unwrap() }).await;
 }
 
 /// Makes the calls as tasks that are ready to run at the same time.
@@ -39,7 +31,7 @@ async fn together<T: Send + 'static>(
 }
 
 #[tokio::test]
-async fn keys_that_come_together_share_transactions_and_go_by_index() {
+async fn concurrent_keys_share_transactions_and_use_indexes() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     admin.batch_execute("analyze").await.unwrap();
@@ -71,7 +63,7 @@ async fn keys_that_come_together_share_transactions_and_go_by_index() {
 
 /// No reply comes while the server stands still. The calls may have been made, and are found again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_without_a_reply_is_found_again() {
+async fn a_lost_batch_reply_is_recovered() {
     let (region, _store, gate) = Region::ready("eu#1").await;
     let store = Arc::new(region.store_within(Duration::from_millis(600)));
     won(&store, &ask("first", 1, gate.version)).await;
@@ -90,7 +82,7 @@ async fn a_batch_without_a_reply_is_found_again() {
     assert!(replies.iter().all(Result::is_err), "{replies:?}");
     assert!(replies.iter().any(|reply| matches!(reply, Err(StoreError::Unknown(_)))), "{replies:?}");
     region.cluster.resume().await.unwrap();
-    eventually("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
+    found("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
     for reply in claims("k").await {
         assert!(matches!(reply, Ok(ClaimReply::Won { token, .. }) if token.attempt == 1), "{reply:?}");
     }

@@ -6,23 +6,14 @@
 //! state; `ports::contract` has the refusals of a closed gate. It must not judge a statement's
 //! rows.
 
-use std::cell::Cell;
-use std::time::Duration;
-
-use onceway::adapters::postgres::PgStore;
-use onceway::adapters::postgres::provision;
-use onceway::ports::authority::Lodged;
-use onceway::ports::jobs::{self, Acted};
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, GateVersion, StoreError, Unclear, Written};
-use onceway::ports::upkeep::{Act, Ruling};
-use onceway::ports::{Authority, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::record::{Answer, AnswerBody};
-use tokio_postgres::Client;
-
 use crate::store::authority::{lodging, other, state, waits};
 use crate::store::jobs::request;
-use crate::store::support::{RETENTION, Region, ask, eventually, id, lifetime, open, won};
+use crate::store::support::*;
+use onceway::adapters::postgres::provision;
+use onceway::ports::jobs;
+use onceway::ports::store::Attempt;
+use onceway::ports::upkeep::{Act, Ruling};
+use std::cell::Cell;
 
 /// As a migration that closes older gateways replaces the gate: another version, and no approved
 /// boot.
@@ -236,7 +227,7 @@ fn approved<T>(done: Result<T, StoreError>) -> bool {
 /// The change must wait until the statement is committed, or its rows under the old gate would come
 /// after the change.
 #[tokio::test]
-async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
+async fn a_gate_change_waits_for_statements_under_way() {
     let bench = Bench::start().await;
     let (stop, changer) = (bench.region.admin().await, bench.region.admin().await);
     let tables = ["records_eu_g1", "records_imported", "escrows", "heartbeats_eu_g1", "jobs"];
@@ -254,7 +245,7 @@ async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
         let ready = bench.prepared(statement, turn).await;
         stop.execute("select pg_advisory_lock(77)", &[]).await.unwrap();
         let change = async {
-            eventually("it to stop", || async { bench.a_session_waits("gw").await.then_some(()) }).await;
+            until("it to stop", async || bench.a_session_waits("gw").await).await;
             let done = Cell::new(false);
             let replaced = async {
                 changer.execute(REPLACED, &[]).await.unwrap();
@@ -263,7 +254,7 @@ async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
             let go_on = async {
                 let waits =
                     || async { (done.get() || bench.a_session_waits("postgres").await).then_some(()) };
-                eventually("the change to wait, or not", waits).await;
+                found("the change to wait, or not", waits).await;
                 let overtook = done.get();
                 stop.execute("select pg_advisory_unlock(77)", &[]).await.unwrap();
                 overtook
@@ -280,7 +271,7 @@ async fn a_change_waits_for_each_statement_that_has_read_the_gate() {
 /// The reverse: each statement meets a change that is not committed. It must wait, read the gate
 /// that it waited for, and write nothing.
 #[tokio::test]
-async fn each_statement_that_meets_a_change_waits_and_reads_the_new_gate() {
+async fn each_statement_waits_for_a_change_and_reads_it() {
     let bench = Bench::start().await;
     let mut changer = bench.region.admin().await;
     let mut passed = Vec::new();
@@ -297,7 +288,7 @@ async fn each_statement_that_meets_a_change_waits_and_reads_the_new_gate() {
         };
         let commit = async {
             let waits = || async { (done.get() || bench.a_session_waits("gw").await).then_some(()) };
-            eventually("it to wait, or not", waits).await;
+            found("it to wait, or not", waits).await;
             held.commit().await.unwrap();
         };
         let (through, ()) = tokio::join!(asked, commit);
@@ -368,11 +359,11 @@ async fn an_init_that_changes_nothing_waits_for_no_claim() {
 async fn a_promoted_server_is_on_another_timeline_at_once() {
     let (region, store, gate) = Region::ready("eu#1").await;
     region.cluster.stop(Duration::from_secs(30)).await.unwrap();
-    std::fs::write(region.cluster.data().join("standby.signal"), "").unwrap();
+    fs::write(region.cluster.data().join("standby.signal"), "").unwrap();
     region.cluster.start().await.unwrap();
     let promoted: bool = region.admin().await.query_one("select pg_promote()", &[]).await.unwrap().get(0);
     assert!(promoted);
-    let found = eventually("the gate", || async { store.gate().await.ok() }).await;
+    let found = found("the gate", || async { store.gate().await.ok() }).await;
     assert_eq!(found.running.timeline, gate.running.timeline + 1);
     assert_eq!(store.approve(found.version, &found.running).await, Ok(Written::Done));
 }

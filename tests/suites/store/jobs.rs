@@ -3,19 +3,9 @@
 //!
 //! The contract of the port has everything else about jobs. It must not run anything.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::{HeaderMap, Method, Uri};
-use onceway::adapters::postgres::PgStore;
-use onceway::ports::jobs::{Act, Acted, StoredRequest, Turns};
-use onceway::ports::store::{ClaimReply, GateVersion};
-use onceway::ports::{Jobs, KeyStore};
-use onceway::protocol::record::{Nonce, State};
-use tokio::task::JoinSet;
-
-use crate::store::support::{Region, ask, eventually, id};
+use crate::store::support::*;
+use http::Uri;
+use onceway::ports::jobs::{Act, StoredRequest, Turns};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
@@ -35,7 +25,7 @@ async fn accept(store: &PgStore, key: &str, nonce: u128, gate: GateVersion) {
 
 /// Workers look several times a second: they must not read all jobs that are put off.
 #[tokio::test]
-async fn a_look_for_due_jobs_reads_only_those() {
+async fn workers_read_only_due_jobs() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     let many = "insert into onceway.jobs (tenant, key, request_id, next_ms, forget_ms, sealed, request) \
@@ -57,13 +47,13 @@ async fn a_look_for_due_jobs_reads_only_those() {
     admin.query_one(close, &[]).await.unwrap();
     let quiet = "select not exists (select from pg_stat_activity where usename = 'gw')";
     let gone = async || admin.query_one(quiet, &[]).await.unwrap().get::<_, bool>(0);
-    eventually("the sessions to end", || async { gone().await.then_some(()) }).await;
+    until("the sessions to end", async || gone().await).await;
     let before = read().await;
     let looker = region.store();
     assert_eq!(looker.take(Nonce(9), 16, LONG, None).await.unwrap().len(), 3);
     assert_eq!(looker.take(Nonce(10), 16, LONG, None).await.unwrap().len(), 0);
     admin.query_one(close, &[]).await.unwrap();
-    eventually("the looks to be counted", || async { (read().await.0 >= before.0 + 2).then_some(()) }).await;
+    until("the looks to be counted", async || read().await.0 >= before.0 + 2).await;
     let cost = read().await.1 - before.1;
     assert!(cost < 200, "two looks read {cost} rows for 3 due jobs");
 
@@ -80,7 +70,7 @@ async fn a_look_for_due_jobs_reads_only_those() {
     let taken = looker.take(Nonce(11), 4, LONG, Some(&turns)).await.unwrap();
     assert_eq!(taken.iter().map(|job| job.taken.id.tenant().as_str()).collect::<Vec<_>>(), ["globex"]);
     admin.query_one(close, &[]).await.unwrap();
-    eventually("the look to be counted", || async { (read().await.0 > before.0).then_some(()) }).await;
+    until("the look to be counted", async || read().await.0 > before.0).await;
     let cost = read().await.1 - before.1;
     assert!(cost < 200, "a look past {} of another tenant read {cost} rows", 20_003);
 }
@@ -88,7 +78,7 @@ async fn a_look_for_due_jobs_reads_only_those() {
 /// Either a worker or the operator has it. No worker has a dropped job, and a job that a worker has
 /// still has its record.
 #[tokio::test]
-async fn a_job_is_dropped_or_taken() {
+async fn a_job_is_either_dropped_or_taken() {
     let (_region, store, gate) = Region::ready("eu#1").await;
     let store = Arc::new(store);
     let mut dropped = 0;

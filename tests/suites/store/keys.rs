@@ -3,23 +3,16 @@
 //!
 //! `ports::contract` has claims, outcomes, recovery and the gate. A test must not share its server.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use crate::store::support::{Region, ask, eventually, id, origin, won};
-use onceway::ports::KeyStore;
-use onceway::ports::store::{ClaimAsk, StoreError};
-use onceway::protocol::decide::Basis;
-use onceway::protocol::record::{Answer, AnswerBody};
+use crate::store::support::*;
 
 #[tokio::test]
-async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
+async fn claims_and_lookups_use_indexes_on_empty_leaves() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     admin.batch_execute("analyze").await.unwrap();
     // Building an index counts as a scan: wait until the connection that did it has reported and
     // gone.
-    eventually("the end of init", || async {
+    found("the end of init", || async {
         let sql = "select true where not exists (select from pg_stat_activity where application_name = 'onceway' and usename = 'postgres')";
         admin.query_opt(sql, &[]).await.unwrap()
     })
@@ -40,7 +33,7 @@ async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
     }
     // A backend reports its counters when it ends, or long after it fell idle.
     drop(store);
-    let counted = eventually("the counters of scans", || async {
+    let counted = found("the counters of scans", || async {
         let row = admin.query_one(scans, &[]).await.unwrap();
         let (sequential, by_index): (i64, i64) = (row.get(0), row.get(1));
         (by_index >= 160).then_some(sequential)
@@ -50,7 +43,7 @@ async fn claims_and_look_ups_go_by_index_even_on_empty_leaves() {
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_costs_its_bound_and_no_more() {
+async fn a_stalled_server_costs_one_time_limit() {
     let (region, _store, gate) = Region::ready("eu#1").await;
     let store = region.store_within(Duration::from_millis(600));
     won(&store, &ask("k", 1, gate.version)).await;
@@ -67,11 +60,11 @@ async fn a_server_that_stands_still_costs_its_bound_and_no_more() {
     let texts: BTreeSet<String> = [error.to_string(), second.to_string()].into();
     assert!(texts.iter().all(|text| !text.contains("secret")), "{texts:?}");
     region.cluster.resume().await.unwrap();
-    eventually("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
+    found("a claim", || async { store.claim(&ask("later", 4, gate.version)).await.ok() }).await;
 }
 
 #[tokio::test]
-async fn a_statement_that_waits_too_long_is_given_up_by_the_server() {
+async fn the_server_gives_up_statements_that_wait_too_long() {
     let (region, _store, gate) = Region::ready("eu#1").await;
     let store = region.store_within(Duration::from_secs(2));
     let admin = region.admin().await;

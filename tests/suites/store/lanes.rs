@@ -5,19 +5,11 @@
 //! superuser's lock keeps statements from their answers. It must not depend on the machine's speed:
 //! the server shows which statements got through. `authority` has the claim that is lodged.
 
-use std::future::Future;
-use std::sync::Arc;
-use std::time::Duration;
-
 use crate::store::authority::{lodging, other};
-use crate::store::support::{Region, ask, attempt, eventually, id, won};
-use onceway::adapters::postgres::{PgStore, StoreConfig};
+use crate::store::support::*;
 use onceway::ports::audit::Begin;
-use onceway::ports::authority::Lodged;
-use onceway::ports::store::{ClaimAsk, ClaimReply, StoreError, Written};
-use onceway::ports::{Acceptors, Audit, Escrows, Imports, Jobs, KeyStore, Replica, Upkeep};
-use tokio::task::JoinSet;
-use tokio_postgres::Client;
+use onceway::ports::{Acceptors, Audit};
+use std::future::Future;
 
 const CONNECTIONS: usize = 4;
 
@@ -38,7 +30,7 @@ async fn stuck(admin: &Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
+async fn stuck_clients_delay_neither_fencing_nor_peers_nor_people() {
     let (region, _, gate) = Region::ready("eu#1").await;
     let store = store(&region, Duration::from_secs(60));
     let (watching, admin) = (region.admin().await, region.admin().await);
@@ -51,7 +43,7 @@ async fn neither_what_fences_nor_peers_nor_people_wait_behind_stuck_clients() {
         let (store, ask) = (store.clone(), ClaimAsk { risk: risk.clone(), ..ask });
         claims.spawn(async move { store.claim(&ask).await });
     }
-    let before = eventually("all connections for keys to be stuck", || async {
+    let before = found("all connections for keys to be stuck", || async {
         let stuck = stuck(&watching).await;
         (stuck.len() == CONNECTIONS).then_some(stuck)
     })
@@ -106,7 +98,7 @@ fn refused_at_once<T: std::fmt::Debug>(told: Result<T, StoreError>) -> bool {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_spared_until_it_does() {
+async fn a_silent_store_is_spared_until_it_answers() {
     let (region, _, gate) = Region::ready("eu#1").await;
     let store = store(&region, Duration::from_secs(1));
     let admin = region.admin().await;
@@ -124,7 +116,7 @@ async fn a_store_that_does_not_answer_is_spared_until_it_does() {
     assert_eq!(store.look_up(&[id("running")]).await.unwrap()[0].len(), 1, "reads are answered");
     assert!(store.beat(None).await.unwrap().is_some(), "what fences is never refused");
     admin.batch_execute("rollback").await.unwrap();
-    eventually("the writes' probe", || async { store.spares().is_none().then_some(()) }).await;
+    until("the writes' probe", async || store.spares().is_none()).await;
     let new = won(&store, &ask("new", 3, version)).await;
     assert_eq!(store.release(&attempt(&new.id, new.token, new.nonce)).await, Ok(Written::Done));
     assert_eq!(store.release(&running).await, Ok(Written::Done));
@@ -135,6 +127,6 @@ async fn a_store_that_does_not_answer_is_spared_until_it_does() {
     assert!(why.contains("reads of keys are refused at once"), "{why}");
     assert!(refused_at_once(store.look_up(&[id("running")]).await));
     admin.batch_execute("rollback").await.unwrap();
-    eventually("the reads' probe", || async { store.spares().is_none().then_some(()) }).await;
+    until("the reads' probe", async || store.spares().is_none()).await;
     assert_eq!(store.look_up(&[id("running")]).await.unwrap()[0].len(), 1);
 }

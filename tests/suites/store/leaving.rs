@@ -4,17 +4,8 @@
 //! The order of an operator's steps is that of docs/operate/regions.md. It must not change that
 //! order.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use crate::store::support::{DATABASE, Region, eventually, init_until_complete, open, seq};
-use onceway::adapters::postgres::provision::{self, Report, Status};
-use onceway::ports::{Authority, KeyStore, Replica};
-use onceway::protocol::authority::GateState;
-use onceway::protocol::ring::Ring;
-use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
-use onceway::protocol::view::{AcceptorId, Content, Member, Standing, View};
+use crate::store::support::*;
+use onceway::protocol::view::{Content, Member, Standing};
 
 const SEALED: u64 = 5;
 
@@ -43,7 +34,7 @@ fn without_us(eu: &Region, us: &Region, votes: bool) -> View {
 }
 
 #[tokio::test]
-async fn a_region_that_left_is_untied_once_its_rows_are_here() {
+async fn a_former_region_is_untied_once_its_rows_arrived() {
     let (eu, us) = tokio::join!(Region::start("eu-west#1"), Region::start("us#1"));
     let (both, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
     tokio::join!(init_until_complete(&both), init_until_complete(&us_plan));
@@ -70,7 +61,7 @@ async fn a_region_that_left_is_untied_once_its_rows_are_here() {
     assert!(waits_for(&told, "it sealed 5"), "{told}");
     assert_eq!(eu_store.subscriptions().await.unwrap().len(), 1);
     while seq(&us_store).await.unwrap() < SEALED {}
-    let told = eventually("the last seal", || async {
+    let told = found("the last seal", || async {
         let told = provision::init(&alone).await.unwrap();
         waits_for(&told, "all its rows are here").then_some(told)
     })

@@ -5,19 +5,8 @@
 //! which changes of a URL are taken over, `reload.rs` changes the file of a running gateway. A test
 //! must not end a connection itself.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-
+use crate::store::support::*;
 use onceway::adapters::postgres::address::Address;
-use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway::ports::store::GateVersion;
-use onceway::ports::{KeyStore, Replica};
-use tokio::task::JoinSet;
-
-use crate::store::support::{DATABASE, Region, ask, eventually, id, open, won};
 
 /// Calls at once, at first. More need new connections.
 const FEW: u64 = 2;
@@ -31,12 +20,9 @@ async fn region() -> Region {
     let roles =
         "create role next login password 'next' in role gw; create role stranger login password 'old'";
     admin.batch_execute(roles).await.unwrap();
-    let hba = region.cluster.data().join("pg_hba.conf");
-    let others = fs::read_to_string(&hba).unwrap();
-    fs::write(&hba, format!("host all gw,next,stranger 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
-    admin.query("select pg_reload_conf()", &[]).await.unwrap();
-    eventually("the server to ask for passwords", || async {
-        told(&region, "wrong").await.contains("SQLSTATE 28P01").then_some(())
+    ask_for_password(&region.cluster, &admin, "gw,next,stranger").await;
+    until("the server to ask for passwords", async || {
+        told(&region, "wrong").await.contains("SQLSTATE 28P01")
     })
     .await;
     region
@@ -110,9 +96,9 @@ impl Load {
 
     /// Waits until so many more rounds are done. A call that failed ends the test.
     async fn goes_on(&mut self, rounds: u64) {
-        let until = self.done.load(Ordering::SeqCst) + rounds;
-        eventually("calls to go on", || async {
-            (self.done.load(Ordering::SeqCst) >= until || self.running.is_empty()).then_some(())
+        let wanted = self.done.load(Ordering::SeqCst) + rounds;
+        until("calls to go on", async || {
+            self.done.load(Ordering::SeqCst) >= wanted || self.running.is_empty()
         })
         .await;
         while let Some(ended) = self.running.try_join_next() {
@@ -146,9 +132,9 @@ async fn a_password_changes_under_load_and_no_call_fails() {
     load.goes_on(100).await;
     assert!(processes(&region, "gw").await.is_subset(&old), "only connections that stood before");
     store.login().renew(address(&region, "gw", "new"));
-    eventually("the old connections to go", || async {
+    until("the old connections to go", async || {
         let now = processes(&region, "gw").await;
-        (!now.is_empty() && now.is_disjoint(&old)).then_some(())
+        !now.is_empty() && now.is_disjoint(&old)
     })
     .await;
     load.goes_on(100).await;
@@ -160,13 +146,13 @@ async fn a_password_changes_under_load_and_no_call_fails() {
     assert!(store.login().address() == address(&region, "gw", "new"));
     assert!(!processes(&region, "gw").await.is_disjoint(&old), "the connections stay");
     password(&region, "newest").await;
-    eventually("the new password to be used", || async {
-        (store.login().address() == address(&region, "gw", "newest")).then_some(())
+    until("the new password to be used", async || {
+        store.login().address() == address(&region, "gw", "newest")
     })
     .await;
-    eventually("the old connections to go", || async {
+    until("the old connections to go", async || {
         let now = processes(&region, "gw").await;
-        (!now.is_empty() && now.is_disjoint(&old)).then_some(())
+        !now.is_empty() && now.is_disjoint(&old)
     })
     .await;
     load.goes_on(100).await;
@@ -174,7 +160,7 @@ async fn a_password_changes_under_load_and_no_call_fails() {
 }
 
 #[tokio::test]
-async fn a_role_without_rights_is_not_taken_and_the_latest_wish_counts() {
+async fn a_role_without_rights_is_never_used() {
     let region = region().await;
     let store = store(&region, address(&region, "gw", "old"));
     let gate = open(&store).await;
@@ -186,9 +172,8 @@ async fn a_role_without_rights_is_not_taken_and_the_latest_wish_counts() {
     assert!(store.login().address() == address(&region, "gw", "old"));
     // Another wish ends the first one, which is not taken over any more.
     store.login().renew(address(&region, "next", "next"));
-    eventually("the other role to be used", || async {
-        (processes(&region, "gw").await.is_empty() && !processes(&region, "next").await.is_empty())
-            .then_some(())
+    until("the other role to be used", async || {
+        processes(&region, "gw").await.is_empty() && !processes(&region, "next").await.is_empty()
     })
     .await;
     let rights = "grant gw to stranger";
@@ -199,11 +184,11 @@ async fn a_role_without_rights_is_not_taken_and_the_latest_wish_counts() {
 }
 
 #[tokio::test]
-async fn a_store_that_began_with_a_wrong_password_answers_once_it_has_the_right_one() {
+async fn a_store_recovers_from_a_wrong_first_password() {
     let region = region().await;
     let store = store(&region, address(&region, "gw", "wrong"));
     let why = store.gate().await.unwrap_err().to_string();
     assert!(why.contains("SQLSTATE 28P01: the password is wrong"), "{why}");
     store.login().renew(address(&region, "gw", "old"));
-    eventually("the gate", || async { store.gate().await.ok() }).await;
+    found("the gate", || async { store.gate().await.ok() }).await;
 }

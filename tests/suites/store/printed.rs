@@ -5,20 +5,15 @@
 //! there. Then a replication password is changed while a link is down. `provisioning` does the same
 //! by connection. `cli.rs` tests that the command must not show a secret.
 
-use std::path::Path;
-use std::process::Output;
-
-use onceway::adapters::postgres::provision::{self, Plan, Script, Status, Whence, script, verifiers};
-use onceway_lab::binaries::Binaries;
-
-use crate::store::support::{DATABASE, Region, eventually, init_until_complete};
+use crate::store::support::*;
+use onceway::adapters::postgres::provision::{Script, Whence, script, verifiers};
 
 const VARIABLE: &str = "ONCEWAY_TEST_PUBLISHER";
 
 /// Runs a script as `owner`; the other region's connection string is in the environment.
 fn psql(region: &Region, script: &str, publisher: Option<&str>, more: &[&str]) -> Result<String, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), script).unwrap();
+    fs::write(file.path(), script).unwrap();
     let mut command = region.psql("owner");
     command.arg("--file").arg(file.path()).args(more);
     command.env_remove(VARIABLE).envs(publisher.map(|text| (VARIABLE, text)));
@@ -31,14 +26,11 @@ fn psql(region: &Region, script: &str, publisher: Option<&str>, more: &[&str]) -
 /// a password: newer servers accept no other subscription from an owner without superuser rights.
 async fn owned(origin: &str) -> Region {
     let region = Region::start(origin).await;
-    let hba = region.cluster.data().join("pg_hba.conf");
-    let others = std::fs::read_to_string(&hba).unwrap();
-    std::fs::write(&hba, format!("host all repl 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
     let owner = "create role owner login createrole; create role repl login replication password 'old'; \
                  grant create on database shop to owner; grant pg_read_all_data to owner";
     let admin = region.admin().await;
     admin.batch_execute(owner).await.unwrap();
-    admin.query("select pg_reload_conf()", &[]).await.unwrap();
+    ask_for_password(&region.cluster, &admin, "repl").await;
     region
 }
 
@@ -104,7 +96,7 @@ async fn psql_sends_no_password() {
     // Begun before passwords are asked for: the superuser has none.
     let admin = region.admin().await;
     let hba = region.cluster.data().join("pg_hba.conf");
-    std::fs::write(&hba, "host all all 127.0.0.1/32 scram-sha-256\n").unwrap();
+    fs::write(&hba, "host all all 127.0.0.1/32 scram-sha-256\n").unwrap();
     admin.query("select pg_reload_conf()", &[]).await.unwrap();
     let log_in = async |password: &str| {
         let text = format!("user={} password={password}", wanted.gateway_role.0);
@@ -112,7 +104,7 @@ async fn psql_sends_no_password() {
         config.host("127.0.0.1").port(region.cluster.port()).dbname(DATABASE);
         config.connect(tokio_postgres::NoTls).await.map(|_| ())
     };
-    eventually("passwords to be asked for", || async { log_in("planted-other").await.err() }).await;
+    found("passwords to be asked for", || async { log_in("planted-other").await.err() }).await;
     log_in("planted-secret").await.unwrap();
 }
 
@@ -122,7 +114,7 @@ async fn init_finds_nothing_to_do_after_the_script() {
     let (eu, us) = tokio::join!(owned("eu-west#1"), owned("us#1"));
     let (eu_plan, us_plan) = (plan(&eu, &us), plan(&us, &eu));
     let file = folder.path().join("it's a file");
-    let write = |path: &Path, text: &str| std::fs::write(path, text).unwrap();
+    let write = |path: &Path, text: &str| fs::write(path, text).unwrap();
     write(&file, &format!("{}\n", us_plan.subscribe[0].1));
     let eu_script = script(&wanted(&eu_plan, Whence::Variable(VARIABLE.to_owned())));
     let us_script = script(&wanted(&us_plan, Whence::File(file)));
@@ -171,9 +163,9 @@ async fn a_password_is_changed_and_no_row_is_lost(eu: &Region, us: &Region, mut 
     with_password(&mut plan, "new");
     assert!(provision::init(&plan).await.unwrap().changes() == 1);
     init_until_complete(&plan).await;
-    eventually("what was written meanwhile", || async {
+    until("what was written meanwhile", async || {
         let sql = "select seq from onceway.heartbeats where origin = 'eu-west#1'";
-        (here.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 77).then_some(())
+        here.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 77
     })
     .await;
 }

@@ -3,13 +3,7 @@
 //! `support` starts the servers; the other files test the use of a store. A test must not depend on
 //! another one's stores.
 
-use crate::store::support::{
-    DATABASE, Region, ask, eventually, id, init_until_complete, open, origin, seq, won,
-};
-use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
-use onceway::ports::Replica;
-use onceway::protocol::region::RegionName;
-use onceway_lab::binaries::Binaries;
+use crate::store::support::*;
 use tokio_postgres::error::SqlState;
 
 pub fn line<'a>(report: &'a Report, what: &str) -> &'a Status {
@@ -66,9 +60,9 @@ async fn two_regions_meet_in_either_order_and_rows_arrive() {
     let attempt = won(&eu_store, &ask("k", 1, gate.version)).await;
     assert_eq!(seq(&eu_store).await, Some(1));
     let row =
-        eventually("the row", || async { us_store.look_up(&[id("k")]).await.unwrap().remove(0).pop() }).await;
+        found("the row", || async { us_store.look_up(&[id("k")]).await.unwrap().remove(0).pop() }).await;
     assert_eq!((row.origin, row.token, row.nonce), (eu.origin.clone(), attempt.token, attempt.nonce));
-    eventually("the heartbeat", || async {
+    found("the heartbeat", || async {
         let beats = us_store.heartbeats().await.unwrap();
         beats.into_iter().find(|beat| beat.origin == eu.origin && beat.seq == 1)
     })
@@ -119,7 +113,7 @@ async fn the_fate_of_slots_in_a_promotion_is_told(eu: &Region, us: &Region, plan
             reader.batch_execute(&format!("alter subscription {SLOT} disable")).await.unwrap();
             // Postgres refuses while the slot is still in use.
             let sql = format!("alter subscription {SLOT} set (failover = {set})");
-            eventually("the slot to be free", || async { reader.batch_execute(&sql).await.ok() }).await;
+            found("the slot to be free", || async { reader.batch_execute(&sql).await.ok() }).await;
             reader.batch_execute(&format!("alter subscription {SLOT} enable")).await.unwrap();
         };
         failover(true).await;
@@ -129,9 +123,9 @@ async fn the_fate_of_slots_in_a_promotion_is_told(eu: &Region, us: &Region, plan
         {
             admin.batch_execute(&format!("alter system {sql}")).await.unwrap();
             admin.batch_execute("select pg_reload_conf()").await.unwrap();
-            eventually("the setting", || async {
+            until("the setting", async || {
                 let report = provision::check(plan).await.unwrap();
-                (report.promotion.iter().any(|one| one.survives) == survives).then_some(())
+                report.promotion.iter().any(|one| one.survives) == survives
             })
             .await;
         }
@@ -160,7 +154,7 @@ async fn a_moved_peer_is_followed(us: &Region, plan: &Plan) {
 async fn a_lost_slot_is_reported_and_left_alone(eu: &Region, us: &Region, plan: &Plan) {
     let (eu_admin, us_admin) = (eu.admin().await, us.admin().await);
     us_admin.batch_execute("alter subscription sub_us_from_eu_west disable").await.unwrap();
-    eventually("the slot to be free", || async {
+    found("the slot to be free", || async {
         eu_admin.query("select pg_drop_replication_slot('sub_us_from_eu_west')", &[]).await.ok()
     })
     .await;
@@ -213,7 +207,7 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
         let sql = "select count(*) from onceway.records_eu_g1 where key = $1";
         us_admin.query_one(sql, &[&key.as_bytes()]).await.unwrap().get::<_, i64>(0) == 1
     };
-    eventually("a row of before", || async { arrived("before").await.then_some(()) }).await;
+    until("a row of before", async || arrived("before").await).await;
 
     let publication = "publication onceway_eu_g1";
     let early = provision::init(&eu_plan).await.unwrap();
@@ -226,7 +220,7 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
     assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Fine);
     won(&store, &ask("after", 2, gate.version)).await;
-    eventually("a row of after", || async { arrived("after").await.then_some(()) }).await;
+    until("a row of after", async || arrived("after").await).await;
     let sql = "select later from onceway.records_eu_g1 where key = 'after'";
     let later: String = us_admin.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(later, "x", "the publisher's word, not the subscriber's default");
@@ -243,14 +237,14 @@ async fn a_column_is_published_once_the_subscribers_have_it() {
     pending(&provision::check(&eu_plan).await.unwrap(), publication, "");
     assert_eq!(line(&provision::init(&eu_plan).await.unwrap(), publication), &Status::Changed);
     won(&store, &ask("listed", 3, gate.version)).await;
-    eventually("a row of listed", || async { arrived("listed").await.then_some(()) }).await;
+    until("a row of listed", async || arrived("listed").await).await;
 }
 
 /// A store that may apply rows without the column does not get it. That is an existing store
 /// without a leaf for a rebuilt one, a store that does not answer, or one that subscribes too
 /// early. A region without a store will get one from this version.
 #[tokio::test]
-async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
+async fn a_column_waits_for_every_store_without_it() {
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));
     let (eu_plan, us_plan) = (eu.plan(&[&us], &[]), us.plan(&[&eu], &[]));
     let (eu_admin, us_admin) = (eu.admin().await, us.admin().await);
@@ -287,7 +281,7 @@ async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
     }
     assert!(!published().await, "the peer has a store, and not the column");
 
-    us.cluster.stop(std::time::Duration::from_secs(60)).await.unwrap();
+    us.cluster.stop(Duration::from_secs(60)).await.unwrap();
     let silent = provision::init(&rebuilt).await.unwrap();
     pending(&silent, "publication onceway_eu_g2", "us#1 does not answer, and may not have");
     assert!(!published().await, "who does not answer may lack it");
@@ -304,7 +298,7 @@ async fn a_column_waits_for_stores_that_lack_it_whatever_else_they_lack() {
 /// A later program brings a store up, keeps its keys, and an earlier one leaves it alone then. The
 /// second migration is made up.
 #[tokio::test]
-async fn a_store_of_the_schema_before_is_brought_up_and_keeps_its_keys() {
+async fn an_older_store_is_migrated_and_keeps_its_keys() {
     let later: &'static [&'static str] = [
         provision::MIGRATIONS,
         &["create table onceway.made_up (n int); alter table onceway.records add column made_up int;"],
@@ -337,7 +331,7 @@ async fn a_store_of_the_schema_before_is_brought_up_and_keeps_its_keys() {
 /// A schema older than the gateway needs, or newer than admits it, is refused with advice. A newer
 /// one that only added columns does not matter to it.
 #[tokio::test]
-async fn a_gateway_runs_over_a_schema_that_suits_it_only() {
+async fn a_gateway_refuses_an_unsuitable_schema() {
     let (region, store, _) = Region::ready("eu#1").await;
     let admin = region.admin().await;
     let set = async |sql: &str| admin.batch_execute(&format!("update onceway.meta set {sql}")).await.unwrap();
@@ -475,12 +469,12 @@ async fn a_wrong_plan_is_refused_before_anything_is_asked() {
 /// A peer's store was replaced. Rows of the old one still count, under its own generation, though
 /// its heartbeats no longer arrive.
 #[tokio::test]
-async fn what_a_replaced_store_had_sent_counts_on() {
+async fn rows_of_a_replaced_store_still_count() {
     let [eu, us] = two_that_meet().await;
     let (store, us_store) = (eu.store(), us.store());
     open(&store).await;
     let seq = store.beat(None).await.unwrap().unwrap().seq;
-    eventually("the heartbeat, whole", || async {
+    found("the heartbeat, whole", || async {
         let beats = us_store.heartbeats().await.unwrap();
         beats.into_iter().find(|beat| beat.origin == eu.origin && beat.seq == seq && beat.whole)
     })
@@ -495,7 +489,7 @@ async fn what_a_replaced_store_had_sent_counts_on() {
 
 /// Whoever writes a record, each condition on it holds: one broken value, and nothing is written.
 #[tokio::test]
-async fn a_record_that_is_not_whole_is_written_by_nobody() {
+async fn the_schema_refuses_incomplete_records() {
     let (region, store, gate) = Region::ready("eu#1").await;
     won(&store, &ask("whole", 1, gate.version)).await;
     let admin = region.admin().await;
@@ -540,22 +534,22 @@ async fn a_record_that_is_not_whole_is_written_by_nobody() {
 
 /// A peer counts rows as applied that a promoted server lacks, and never sends them again.
 #[tokio::test]
-async fn a_promoted_server_counts_no_heartbeat_until_its_peers_are_followed_anew() {
+async fn a_promoted_server_ignores_heartbeats_until_resubscribed() {
     let [eu, us] = two_that_meet().await;
     let plan = us.plan(&[&eu], &[]);
     let (eu_store, us_store) = (eu.store(), us.store());
     open(&eu_store).await;
     seq(&eu_store).await;
     let is_whole = async |wanted: bool| {
-        eventually("the heartbeat", || async {
-            let beats = us_store.heartbeats().await.ok()?;
-            beats.iter().any(|beat| beat.origin == eu.origin && beat.whole == wanted).then_some(())
+        until("the heartbeat", async || {
+            let beats = us_store.heartbeats().await.unwrap_or_default();
+            beats.iter().any(|beat| beat.origin == eu.origin && beat.whole == wanted)
         })
         .await;
     };
     is_whole(true).await;
-    us.cluster.stop(std::time::Duration::from_secs(30)).await.unwrap();
-    std::fs::write(us.cluster.data().join("standby.signal"), "").unwrap();
+    us.cluster.stop(Duration::from_secs(30)).await.unwrap();
+    fs::write(us.cluster.data().join("standby.signal"), "").unwrap();
     us.cluster.start().await.unwrap();
     us.admin().await.batch_execute("select pg_promote()").await.unwrap();
     is_whole(false).await;

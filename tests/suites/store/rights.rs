@@ -5,9 +5,7 @@
 //! hand: the list must not be read from the code that grants them.
 
 use crate::store::provisioning::line;
-use crate::store::support::Region;
-use onceway::adapters::postgres::provision::{self, Status};
-use tokio_postgres::Client;
+use crate::store::support::*;
 
 const READ: &[&str] = &["select"];
 const APPEND: &[&str] = &["insert", "select"];
@@ -79,7 +77,7 @@ async fn settings(admin: &Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_right_and_setting_that_a_role_lacks_is_told_and_given_back() {
+async fn missing_rights_are_reported_and_restored() {
     let region = Region::start("eu#1").await;
     let (plan, admin) = (region.plan(&[], &["other#1"]), region.admin().await);
     let told = async |role: &str, wrong: &str| {
@@ -133,7 +131,7 @@ async fn each_right_and_setting_that_a_role_lacks_is_told_and_given_back() {
 }
 
 #[tokio::test]
-async fn each_right_too_many_is_told_and_left_alone() {
+async fn excess_rights_are_reported_and_left_alone() {
     let (region, _store, _gate) = Region::ready("eu#1").await;
     let (plan, admin) = (region.plan(&[], &["other#1"]), region.admin().await);
     let mut cases = Vec::new();

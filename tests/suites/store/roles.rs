@@ -5,15 +5,9 @@
 //! one grant that 15 does not know is left out. `printed` has an owner of its own, `rights` the
 //! forbidden rights. It must not make a role by itself.
 
-use std::fs;
-use std::time::Duration;
-
-use onceway::adapters::postgres::provision::{self, Plan, Role};
-use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway_lab::binaries::Binaries;
-
-use crate::store::support::{DATABASE, Region, ask, init_until_complete, open, seq, won};
+use crate::store::support::*;
 use crate::support::documents::text as document;
+use onceway::adapters::postgres::provision::Role;
 
 /// The lines for servers from 16 on.
 const NEWER: &str = "grant pg_create_subscription to onceway_owner;\n";
@@ -46,11 +40,8 @@ fn password(of: &str) -> String {
 /// A server that asks the three roles for their passwords, with the file's roles.
 async fn region(origin: &str) -> Region {
     let region = Region::start(origin).await;
-    let hba = region.cluster.data().join("pg_hba.conf");
-    let others = fs::read_to_string(&hba).unwrap();
     let roles = "onceway_owner,onceway_gateway,onceway_replication";
-    fs::write(&hba, format!("host all {roles} 127.0.0.1/32 scram-sha-256\n{others}")).unwrap();
-    region.admin().await.query("select pg_reload_conf()", &[]).await.unwrap();
+    ask_for_password(&region.cluster, &region.admin().await, roles).await;
     made(&region);
     region
 }
@@ -75,7 +66,7 @@ fn plan(region: &Region, peer: &Region) -> Plan {
 }
 
 #[tokio::test]
-async fn the_roles_of_the_file_are_all_that_init_and_a_gateway_need() {
+async fn roles_sql_suffices_for_init_and_a_gateway() {
     let (eu, us) = tokio::join!(region("eu-west#1"), region("us#1"));
     if Binaries::find_or_install().unwrap().major() < 16 {
         for region in [&eu, &us] {

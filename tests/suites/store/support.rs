@@ -4,34 +4,33 @@
 //! `fleet` makes the server, which dies with the value, and waits. It must not know what a test
 //! asserts.
 
-use std::fs;
-use std::future::Future;
-
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
-use std::time::Duration;
-
-use crate::support::room;
-use onceway::adapters::postgres::provision::{self, Plan, Report, Role};
-use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway::ports::store::{Attempt, ClaimAsk, ClaimReply, Gate, GateVersion, Written};
-use onceway::ports::{KeyStore, Replica};
+pub use crate::support::*;
+use onceway::adapters::postgres::provision::Role;
+pub use onceway::adapters::postgres::provision::{self, Error, Plan, Report, Status};
+pub use onceway::adapters::postgres::{PgStore, StoreConfig};
+pub use onceway::ports::authority::Lodged;
+pub use onceway::ports::jobs::Acted;
+use onceway::ports::store::{Attempt, Gate};
+pub use onceway::ports::store::{ClaimAsk, ClaimReply, GateVersion, StoreError, Unclear, Written};
+pub use onceway::ports::{Authority, Escrows, Imports, Jobs, Upkeep};
+pub use onceway::protocol::authority::GateState;
+pub use onceway::protocol::decide::Basis;
 use onceway::protocol::fingerprint::{self, Fingerprint};
-use onceway::protocol::key::{Key, KeyId, Tenant};
 use onceway::protocol::lifetime::{Lifetime, Retention};
-use onceway::protocol::record::{Nonce, Row, Token};
-use onceway::protocol::region::Origin;
-use onceway_lab::binaries::Binaries;
+use onceway::protocol::record::Row;
+pub use onceway::protocol::record::{Answer, AnswerBody, State};
+pub use onceway::protocol::ring::Ring;
+pub use onceway::protocol::ring_spec::{PlaceBy, RegionSpec, RingSpec};
+pub use onceway::protocol::view::{AcceptorId, View};
 use onceway_lab::cluster::Cluster;
 use onceway_lab::contract::store::asked;
-use onceway_lab::wait;
-use tempfile::TempDir;
-use tokio_postgres::{Client, NoTls};
+use std::os::unix::fs::PermissionsExt;
+pub use tokio_postgres::Client;
+use tokio_postgres::NoTls;
 
 pub const DATABASE: &str = "shop";
 pub const HOLD: Duration = Duration::from_secs(60);
 pub const RETENTION: Duration = Duration::from_secs(86_400);
-const BOUND: Duration = Duration::from_secs(30);
 
 pub struct Region {
     pub origin: Origin,
@@ -195,15 +194,10 @@ pub async fn only_row(store: &PgStore, key: &str) -> Row {
 
 /// Repeats init until nothing is pending.
 pub async fn init_until_complete(plan: &Plan) -> Report {
-    eventually("provisioning", || async {
+    found("provisioning", || async {
         let report = provision::init(plan).await.unwrap();
         assert!(!report.is_broken(), "{report}");
         report.is_complete().then_some(report)
     })
     .await
-}
-
-/// Asks until there is an answer, for at most half a minute.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
-    wait::for_some(what, BOUND, || async { anyhow::Ok(ask().await) }).await.unwrap()
 }

@@ -5,17 +5,9 @@
 //! `adapters::postgres::address` has the words that are refused before any connection. A test must
 //! not trust the system's authorities.
 
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use onceway::adapters::postgres::provision::{self, Error, Status};
-use onceway::adapters::postgres::{PgStore, StoreConfig};
-use onceway::ports::KeyStore;
+use crate::store::support::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
-
-use crate::store::support::{DATABASE, Region, eventually, init_until_complete};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 /// An authority whose certificate is in a file, as operators have it.
 struct Authority {
@@ -45,7 +37,7 @@ impl Authority {
     }
 }
 
-fn folder() -> tempfile::TempDir {
+fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     folder
@@ -78,8 +70,8 @@ async fn shows(region: &Region, authority: &Authority, first: &str) {
     admin.query("select pg_reload_conf()", &[]).await.unwrap();
     let rules =
         admin.query_one("select count(*) from pg_hba_file_rules", &[]).await.unwrap().get::<_, i64>(0);
-    eventually("the server to take its settings", || async {
-        admin.query_one(loaded, &[&rules, &before]).await.unwrap().get::<_, bool>(0).then_some(())
+    until("the server to take its settings", async || {
+        admin.query_one(loaded, &[&rules, &before]).await.unwrap().get::<_, bool>(0)
     })
     .await;
 }
@@ -120,7 +112,7 @@ fn refused(said: Result<bool, String>, why: &str) {
 }
 
 #[tokio::test]
-async fn a_gateway_believes_the_right_server_and_no_other() {
+async fn a_gateway_trusts_only_the_right_server() {
     let folder = folder();
     let (right, other) = (Authority::new(folder.path(), "right"), Authority::new(folder.path(), "other"));
     let (region, plain, _gate) = Region::ready("eu#1").await;
@@ -168,7 +160,7 @@ async fn a_gateway_believes_the_right_server_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_changed_authority_counts_for_the_next_connection_and_a_broken_file_does_not() {
+async fn a_changed_authority_applies_to_the_next_connection() {
     let folder = folder();
     let (old, new) = (Authority::new(folder.path(), "old"), Authority::new(folder.path(), "new"));
     let (region, plain, _gate) = Region::ready("eu#1").await;
@@ -183,21 +175,21 @@ async fn a_changed_authority_counts_for_the_next_connection_and_a_broken_file_do
     shows(&region, &new, "").await;
     store.gate().await.expect("a connection that stands goes on");
     end_connections(&region).await;
-    eventually("a server that is not trusted to be refused", || async {
-        let told = store.gate().await.err()?.to_string();
-        told.contains("of no authority that sslrootcert names").then_some(())
+    until("a server that is not trusted to be refused", async || {
+        let told = store.gate().await.err().map(|error| error.to_string());
+        told.is_some_and(|told| told.contains("of no authority that sslrootcert names"))
     })
     .await;
     fs::write(&trusted, old.issuer.pem() + &new.issuer.pem()).unwrap();
     store.gate().await.expect("both are trusted now");
     fs::write(&trusted, "no certificate").unwrap();
     end_connections(&region).await;
-    eventually("a connection with the authorities as they were", || async { store.gate().await.ok() }).await;
+    found("a connection with the authorities as they were", || async { store.gate().await.ok() }).await;
     assert_eq!(encrypted(&region, "gw").await, Some(true));
 }
 
 #[tokio::test]
-async fn subscriptions_and_the_owner_are_verified_too() {
+async fn subscriptions_and_owners_verify_the_server_too() {
     let folder = folder();
     let (right, other) = (Authority::new(folder.path(), "right"), Authority::new(folder.path(), "other"));
     let (eu, us) = tokio::join!(Region::start("eu#1"), Region::start("us#1"));

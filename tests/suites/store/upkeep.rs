@@ -4,11 +4,9 @@
 //! rows. It must not wait for a row to become due: a test names a date of its own.
 
 use crate::store::authority::waits;
-use crate::store::support::{Region, ask, id, lifetime, won};
-use onceway::ports::store::{ClaimAsk, Unclear, Written};
+use crate::store::support::*;
+use onceway::ports::KeyStore;
 use onceway::ports::upkeep::Reaped;
-use onceway::ports::{KeyStore, Upkeep};
-use onceway::protocol::record::State;
 use std::time::Duration;
 
 fn short(ask: ClaimAsk) -> ClaimAsk {
@@ -52,7 +50,7 @@ async fn an_origin_turns_its_masked_open_rows_into_tombstones() {
 
 /// A final row stays while a row of another origin is open under it, and goes once none is.
 #[tokio::test]
-async fn a_masking_tombstone_goes_after_what_it_masks() {
+async fn a_masking_tombstone_outlives_the_masked_row() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (key, state) in [("claimed", 1), ("doubt", 2), ("released", 3)] {
         let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
@@ -83,7 +81,7 @@ async fn a_masking_tombstone_goes_after_what_it_masks() {
 /// Schedule: the key of a stale entry is claimed again and in doubt again while the list is being
 /// cleared. Without its entry, nobody would ever look at it again.
 #[tokio::test]
-async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
+async fn clearing_the_list_loses_no_doubt() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let mut last = Vec::new();
     for (nonce, key) in [(1, "first"), (2, "second")] {
@@ -116,7 +114,7 @@ async fn a_doubt_is_not_lost_to_whoever_clears_the_list() {
 /// A row that another writer holds, a late settlement or another gateway's batch, is left alone and
 /// delays nothing.
 #[tokio::test]
-async fn a_batch_waits_for_nobody() {
+async fn reaping_waits_for_no_locked_row() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (nonce, key) in [(1, "free"), (2, "taken")] {
         let attempt = won(&store, &short(ask(key, nonce, gate.version))).await;
@@ -144,7 +142,7 @@ async fn claims_of_one_moment_are_found_together() {
 
 /// If a key was released here and there, each row would wait for the other one to go.
 #[tokio::test]
-async fn released_rows_of_two_origins_do_not_keep_one_another() {
+async fn two_released_rows_do_not_keep_one_another() {
     let (region, store, gate) = Region::ready("eu#1").await;
     for (key, state) in [("both", 3), ("covers", 2)] {
         let attempt = won(&store, &short(ask(key, state as u128, gate.version))).await;
@@ -159,7 +157,7 @@ async fn released_rows_of_two_origins_do_not_keep_one_another() {
 
 /// An accepted request that waits to be run keeps its key, however long it waits.
 #[tokio::test]
-async fn a_released_key_that_waits_for_its_job_is_not_reaped() {
+async fn a_released_key_with_a_waiting_job_stays() {
     let (region, store, gate) = Region::ready("eu#1").await;
     let attempt = won(&store, &short(ask("waits", 1, gate.version))).await;
     assert_eq!(store.release(&attempt).await, Ok(Written::Done));

@@ -4,16 +4,13 @@
 //! `failures.rs` tries the same at gateways. This file must not send an allowed message: the other
 //! tests of the suite do.
 
-use std::fs;
-
+use super::*;
+use crate::net::support::region;
+use crate::support::*;
 use onceway::ports::peers::Question;
 use onceway::protocol::register::{Message, Reply};
 use onceway::protocol::speakers::{Kind, Sender};
 use onceway::protocol::view::{Member, Standing};
-
-use super::*;
-use crate::net::support::region;
-use crate::support::{said, until};
 
 /// A view of the two regions that another one has left, while rows of it live.
 fn left_behind(witness: u128) -> Arc<View> {
@@ -25,7 +22,7 @@ fn left_behind(witness: u128) -> Arc<View> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_cell_that_forbids_is_answered_and_each_is_told_once() {
+async fn every_forbidden_message_is_refused_and_logged_once() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let log = house.path("witness.log");

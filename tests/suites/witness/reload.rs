@@ -4,29 +4,24 @@
 //! `../witness.rs` starts the process, `tests/suites/reload.rs` does the same to a gateway. It must
 //! not look at promises.
 
-use std::fs;
-
+use crate::net::support::{Pki, region};
+use crate::support::*;
+use crate::witness::{BOUND, PATIENCE, bring, house, peers};
 use onceway::adapters::upstream::{Tls, TlsFiles};
-use onceway::ports::Peers;
-use onceway_client::Ask;
-use onceway_lab::wait;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use rustix::process::Signal;
-
-use crate::net::support::{Pki, region};
-use crate::witness::{BOUND, PATIENCE, bring, house, peers};
 
 /// Another authority altogether: holders of old certificates are strangers from then on. Wrong
 /// files change nothing.
 #[tokio::test]
-async fn files_that_change_are_read_again_all_or_none() {
+async fn changed_files_are_reloaded_all_or_none() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let running = house.start().await;
     let config = async || {
         Ask::get(format!("{}/v1/status", house.admin)).send(PATIENCE).await.unwrap().json()["config"].clone()
     };
-    let until = async |what: &str, is: &dyn Fn(&serde_json::Value) -> bool| {
+    let until = async |what: &str, is: &dyn Fn(&Value) -> bool| {
         wait::for_some(what, BOUND, async || Ok(Some(config().await).filter(|said| is(said)))).await.unwrap()
     };
     let first = config().await;
@@ -55,13 +50,13 @@ async fn files_that_change_are_read_again_all_or_none() {
     bring(&newer, &house.path("certs"));
     let ring = fs::read_to_string(house.path("ring.toml")).unwrap();
     fs::write(house.path("ring.toml"), ring.replace("drift_ppm = 500", "drift_ppm = 600")).unwrap();
-    let waits = |said: &serde_json::Value| said["restart"] == serde_json::json!(["clock"]);
+    let waits = |said: &Value| said["restart"] == json!(["clock"]);
     let said = until("the clock to wait for a restart", &waits).await;
     assert_eq!((&said["current"], said["problems"].as_array().map(Vec::len)), (&false.into(), Some(0)));
 
     fs::write(house.path("ring.toml"), &ring).unwrap();
     let said = until("everything to be running", &|said| said["current"] == true).await;
-    assert_eq!(said["restart"], serde_json::json!([]));
+    assert_eq!(said["restart"], json!([]));
     assert!(said["loaded_ms"].as_i64() > first["loaded_ms"].as_i64(), "{first} {said}");
 
     // One more authority, which ended long ago. No peer is known by it, and the metrics show it
@@ -85,7 +80,7 @@ async fn files_that_change_are_read_again_all_or_none() {
 /// A new token counts at once, and no file opens a listener to others: the address waits for a
 /// restart, so its token stays.
 #[tokio::test]
-async fn a_token_is_replaced_and_is_of_the_address() {
+async fn a_new_token_applies_and_stays_with_its_address() {
     let house = house();
     assert_eq!(house.ended(&["--init"]).0, Some(0));
     let loopback = fs::read_to_string(house.path("witness.toml")).unwrap();
@@ -122,7 +117,7 @@ async fn a_token_is_replaced_and_is_of_the_address() {
     running.signal(Signal::HUP);
     let waits = async || {
         let config = asked(second).await.json()["config"].clone();
-        Ok((config["restart"] == serde_json::json!(["listen.admin"])).then_some(()))
+        Ok((config["restart"] == json!(["listen.admin"])).then_some(()))
     };
     wait::for_some("the address to wait for a restart", BOUND, waits).await.unwrap();
     assert_eq!([status(second).await, status("").await], [200, 401]);
