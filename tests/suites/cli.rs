@@ -146,7 +146,7 @@ fn check_warns_of_absent_files_and_strict_refuses_them() {
     assert!(serving.contains(unset) && !serving.contains("ONCEWAY_ADMIN_URL"), "{serving}");
 }
 
-/// A gateway's machine may have no [provision]; somebody has to have it, and `check --serve` says so.
+/// A gateway's machine may have no [provision]. Somebody has to have it: `check --serve` says so.
 #[test]
 fn check_serve_warns_of_a_file_without_provision() {
     let folder = reference_files();

@@ -125,7 +125,7 @@ pub fn stranger(fleet: &Deployment) -> PeerIdentity {
     PeerIdentity::load(mallory.clone(), &files_in(&folder, &mallory)).unwrap()
 }
 
-/// The refusal of a ping under this identity, over a connection of its own; empty if it is answered.
+/// The refusal of a ping under this identity, over a new connection; empty if it is answered.
 pub async fn refusal(identity: &PeerIdentity, fleet: &Deployment, region: &Region) -> String {
     let at = BTreeMap::from([(region.name.clone(), listens(fleet, region))]);
     let said = HttpPeers::new(identity, at).ping(&region.name, Duration::from_secs(5)).await;
