@@ -1,5 +1,5 @@
 //! The invariants about records: the arrows, tokens, and the gate and the boot that a claim passes
-//! under (8, 9, 10, 18, 19).
+//! under.
 //!
 //! A key whose record was deleted may begin again, under greater tokens. It must not judge sends
 //! ([`super::sends`] does).
@@ -14,10 +14,10 @@ use onceway::protocol::record::{Row, Token};
 use onceway::protocol::region::{Origin, RegionName};
 use onceway::protocol::view::View;
 
+use super::invariant::{Found, Invariant};
 use super::marks::Marks;
 use super::news::StoreNews;
 use super::views::Views;
-use super::{Found, Invariant};
 use crate::table::{Gated, Lodgment, Record, Standing, Write};
 use crate::upstream::Attempted;
 use crate::words::key;
@@ -304,7 +304,7 @@ impl Records {
     }
 }
 
-/// 10: a claim is committed under a gate that lets its key run. The store has not given the key up,
+/// A claim is committed under a gate that lets its key run. The store has not given the key up,
 /// and has caught up with it if it gained it. A claim on a proof, as routes under escrow have,
 /// needs no catching up and is no risk.
 fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Found) {
@@ -323,7 +323,7 @@ fn claimed_while_open(id: &KeyId, claim: &Claim, views: &Views, found: &mut Foun
     }
 }
 
-/// 4.1: a claim is lodged while the store goes by the claim's view and knows its origin. Otherwise
+/// A claim is lodged while the store goes by the claim's view and knows its origin. Otherwise
 /// its absence proves nothing.
 fn lodged_under_its_view(
     at_store: &Origin,
@@ -343,7 +343,7 @@ fn lodged_under_its_view(
     }
 }
 
-/// 19: a final record stays: a tombstone is deleted after every row that it hides.
+/// A final record stays: a tombstone is deleted after every row that it hides.
 fn final_stays(
     origin: &Origin,
     id: &KeyId,
@@ -358,7 +358,7 @@ fn final_stays(
     }
 }
 
-/// 8: a record moves along the arrows only.
+/// A record moves along the arrows only.
 fn arrows_are_followed(
     origin: &Origin,
     id: &KeyId,
@@ -388,7 +388,7 @@ fn arrows_are_followed(
     }
 }
 
-/// 9: each claim of a key has a greater token than the one before.
+/// Each claim of a key has a greater token than the one before.
 fn tokens_grow(origin: &Origin, id: &KeyId, was: &Record, is: &Record, at: Duration, found: &mut Found) {
     if is.standing == Standing::Claimed && is.token <= was.token {
         let text = format!("{origin} claimed {} under {} after {}", key(id), is.token, was.token);
@@ -406,7 +406,7 @@ fn is_made_here(record: &Record, is_first: bool) -> bool {
     }
 }
 
-/// 9: a token does not come again after its key was forgotten.
+/// A token does not come again after its key was forgotten.
 fn never_comes_again(
     origin: &Origin,
     id: &KeyId,
@@ -421,7 +421,7 @@ fn never_comes_again(
     }
 }
 
-/// 22: a claim that nobody sends under must be complete at once. If its writer died before it
+/// A claim that nobody sends under must be complete at once. If its writer died before it
 /// completed the record, the claim would read as an attempt.
 fn whole_at_once(origin: &Origin, id: &KeyId, record: &Record, at: Duration, found: &mut Found) {
     // Without that check, rows are as an older version left them.
@@ -434,7 +434,7 @@ fn whole_at_once(origin: &Origin, id: &KeyId, record: &Record, at: Duration, fou
     }
 }
 
-/// 23: a life is over once that much time has passed, no matter which date a clock shows.
+/// A life is over once that much time has passed, no matter which date a clock shows.
 fn kept_for_its_life(
     origin: &Origin,
     id: &KeyId,
@@ -453,7 +453,7 @@ fn kept_for_its_life(
     }
 }
 
-/// 18: no claim passes while the running server is not the approved one.
+/// No claim passes while the running server is not the approved one.
 fn boot_is_approved(
     origin: &Origin,
     id: &KeyId,

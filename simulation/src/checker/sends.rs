@@ -1,5 +1,4 @@
-//! The invariants about sends, which upstreams see: the sender and the effects (3, 4, 5, 6 and the
-//! rules of fencing tokens).
+//! The invariants about sends, which upstreams see: the sender and the effects.
 //!
 //! A send is judged by the claim and the gate that were durable before it. It must not believe a
 //! gateway.
@@ -11,9 +10,9 @@ use onceway::protocol::key::KeyId;
 use onceway::protocol::region::Origin;
 use onceway::protocol::view::{Standing, View};
 
+use super::invariant::{Found, Invariant};
 use super::records::{Claim, Records};
 use super::views::Views;
-use super::{Found, Invariant};
 use crate::upstream::Attempted;
 use crate::words::key;
 
@@ -89,7 +88,7 @@ fn what(sent: &Attempted, found: &Found) -> String {
     format!("{} {token} by {by} at {}", key(id), found.moment(*at))
 }
 
-/// 4: each send has its claim durable before it. Returns the claim.
+/// Each send has its claim durable before it. Returns the claim.
 fn sent_is_claimed<'a>(sent: &Attempted, records: &'a Records, found: &mut Found) -> Option<&'a Claim> {
     let claim = records.claim(sent);
     if claim.is_none() {
@@ -99,7 +98,7 @@ fn sent_is_claimed<'a>(sent: &Attempted, records: &'a Records, found: &mut Found
     claim
 }
 
-/// 4: on a route under escrow, the claim is also lodged with the next region.
+/// On a route under escrow, the claim is also lodged with the next region.
 fn sent_is_lodged(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
     let Some(view) = views.of_epoch(sent.token.epoch) else { return };
     let escrowed = view.escrow().contains_key(&claim.record.route);
@@ -110,7 +109,7 @@ fn sent_is_lodged(sent: &Attempted, claim: &Claim, views: &Views, records: &Reco
     }
 }
 
-/// 3: a region sends nothing once another region goes by its loss.
+/// A region sends nothing once another region goes by its loss.
 fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
     if let Some(since) = views.ended(&sent.by, sent.token.epoch).filter(|since| *since < sent.at) {
         let since = found.moment(since);
@@ -119,7 +118,7 @@ fn sent_before_the_loss(sent: &Attempted, views: &Views, found: &mut Found) {
     }
 }
 
-/// 3: the region owned the key all the time since its claim. A region that slept while another one
+/// The region owned the key all the time since its claim. A region that slept while another one
 /// owned the key must not send it (docs/protocol.md#rule-9).
 fn sent_while_owned(sent: &Attempted, claim: &Claim, views: &Views, records: &Records, found: &mut Found) {
     let Some(at) = records.claimed(sent, claim.store) else { return };
@@ -132,7 +131,7 @@ fn sent_while_owned(sent: &Attempted, claim: &Claim, views: &Views, records: &Re
     }
 }
 
-/// 3: attempts of a key are sent in the order of their tokens.
+/// Attempts of a key are sent in the order of their tokens.
 fn sent_in_order(sent: &Attempted, other: &Attempted, found: &mut Found) {
     if other.token >= sent.token {
         let (one, Attempted { by, token, .. }) = (what(sent, found), other);
@@ -141,7 +140,7 @@ fn sent_in_order(sent: &Attempted, other: &Attempted, found: &mut Found) {
     }
 }
 
-/// T2: a send after another region's attempt names that attempt, was claimed at risk, or came after
+/// A send after another region's attempt names that attempt, was claimed at risk, or came after
 /// its release. The named attempt may have named the other one in its turn, and was claimed only
 /// after that one's wait.
 fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: &Records, found: &mut Found) {
@@ -162,7 +161,7 @@ fn other_was_known(sent: &Attempted, claim: &Claim, other: &Attempted, records: 
     }
 }
 
-/// 16: a send asks the same as the newest attempt that it knew: one that its claim names, or one
+/// A send asks the same as the newest attempt that it knew: one that its claim names, or one
 /// claimed in the same store. If two attempts that knew nothing of one another asked for different
 /// things, the newer one counts (docs/protocol.md#rule-3).
 fn asks_the_same(
@@ -185,8 +184,8 @@ fn asks_the_same(
     }
 }
 
-/// 5 and 6: a second effect needs a rule of the key's route that allows it, or a record that says
-/// it ran at risk. If the claim had to be lodged, 5 is broken.
+/// A second effect needs a rule of the key's route that allows it, or a record that says
+/// it ran at risk. If the claim had to be lodged, it is the one about escrow that breaks.
 fn second_effect_is_accounted_for(
     effect: &Attempted,
     others: &[Attempted],
@@ -217,7 +216,7 @@ fn second_effect_is_accounted_for(
     found.push(invariant, effect.at, format!("{} took effect again", what(effect, found)));
 }
 
-/// 5: under escrow no attempt may be risked whose claim is lodged where it can be asked for. That
+/// Under escrow no attempt may be risked whose claim is lodged where it can be asked for. That
 /// is a region that was not lost since. An operator may accept the risk without that.
 fn lodged_claims_are_asked_for(
     effect: &Attempted,
