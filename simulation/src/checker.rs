@@ -36,7 +36,6 @@ pub use news::{News, StoreNews, Voter};
 pub struct Checker {
     cursors: Cursors,
     zero: Duration,
-    reruns: BTreeSet<Arc<str>>,
     views: views::Views,
     records: records::Records,
     leases: leases::Leases,
@@ -51,11 +50,10 @@ impl Checker {
         Self {
             cursors: Cursors::default(),
             zero: Duration::ZERO,
-            reruns,
             views: views::Views::new(rule),
             records: records::Records::default(),
             leases: leases::Leases::default(),
-            sends: sends::Sends::default(),
+            sends: sends::Sends::new(reruns),
             marks: Marks::default(),
         }
     }
@@ -133,12 +131,13 @@ impl Checker {
             self.views.adopted(&store, &mut found);
             self.records.wrote(store, &self.views, &mut self.marks, &mut found);
         }
+        let known = sends::Known { views: &self.views, records: &self.records };
         for sent in arrivals {
             self.leases.sent(&sent, &mut found);
-            self.sends.sent(sent, &self.views, &self.records, &mut found);
+            self.sends.sent(sent, known, &mut found);
         }
         for effect in effects {
-            self.sends.happened(&effect, &self.reruns, &self.views, &self.records, &mut found);
+            self.sends.happened(&effect, known, &mut found);
         }
         found.all
     }

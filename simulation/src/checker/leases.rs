@@ -66,12 +66,8 @@ impl Leases {
     /// True if grants of a majority run for a region at that time, no matter which keys it owns
     /// under them.
     pub(super) fn is_granted(&self, region: &RegionName, at: Duration) -> bool {
-        let running: Vec<&Granted> = self.running(region, at).collect();
-        let runs = |id: &AcceptorId| running.iter().any(|granted| granted.id == *id);
-        running.iter().any(|granted| {
-            let voters = granted.view.voters();
-            voters.values().filter(|id| runs(id)).count() >= majority(voters.len())
-        })
+        let by = self.running(region, at).map(|granted| granted.id).collect();
+        self.running(region, at).any(|granted| is_majority(granted, &by))
     }
 
     /// An attempt is sent while grants of a majority run, given under views in which the region

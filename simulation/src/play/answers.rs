@@ -1,5 +1,5 @@
-//! Compares the answers to clients with the effects at upstreams (`same-answer`, and `asks-the-same`
-//! as clients see it).
+//! Compares the answers to clients with the effects at upstreams (`same-answer`, and
+//! `asks-the-same` as clients see it).
 //!
 //! The log has the replies, the ledger the effects. It must not judge what gateways did.
 
